@@ -1,0 +1,380 @@
+"""What must happen: collectives as data.
+
+A collective is a set of *pieces*: bytes with the ranks that hold them at first and the ranks that
+want them at the end, summed over the holders or not. Ten collectives are ten short lists of
+pieces. Planners cut pieces into *chunks*, the unit that a transfer moves; the parts of a piece
+must cover it exactly (the verifier checks). Sizes are whole bytes: what does not divide evenly
+differs by one byte.
+
+``size_bytes`` is the full buffer as nccl-tests count it: AllGather and Gather what a rank ends
+with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it starts with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InputError
+from .topology import Topology
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+ROOTED = ("broadcast", "reduce", "scatter", "gather", "multicast")
+REDUCING = ("reducescatter", "allreduce", "reduce")
+
+
+class Ragged(NamedTuple):
+    """Lists of different length as CSR: list i is ``values[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: Int64
+    values: Int32
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int] | Int32]) -> Ragged:
+        """From a sequence of sequences."""
+        lengths = np.fromiter((len(x) for x in lists), dtype=np.int64, count=len(lists))
+        offsets = np.zeros(len(lists) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        if not offsets[-1]:
+            return cls(offsets, np.zeros(0, dtype=np.int32))
+        return cls(offsets, np.concatenate([np.asarray(x, dtype=np.int32) for x in lists]))
+
+    @classmethod
+    def single(cls, values: Sequence[int] | Int32) -> Ragged:
+        """One value a list."""
+        array = np.asarray(values, dtype=np.int32)
+        return cls(np.arange(len(array) + 1, dtype=np.int64), array)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Int64:
+        return np.diff(self.offsets)
+
+    @property
+    def owners(self) -> Int64:
+        """int64[values], the index of the list that each value belongs to."""
+        return np.repeat(np.arange(self.count), self.lengths)
+
+    def take(self, indexes: NDArray[Any]) -> Ragged:
+        """The lists at ``indexes``, in that order."""
+        lengths = self.lengths[indexes]
+        offsets = np.zeros(len(indexes) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        at = np.repeat(self.offsets[:-1][indexes] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Ragged(offsets, self.values[at])
+
+
+@dataclass(frozen=True, eq=False)
+class Collective:
+    """One collective among ``ranks``. Build one with :func:`make_collective`.
+
+    Attributes:
+        kind: "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce",
+            "scatter", "gather", or "multicast" (a broadcast to some of the ranks).
+        ranks: int32[ranks], the node of each rank.
+        size_bytes: the full buffer, see the module.
+        root: the rank that a rooted kind starts from or ends at, else -1.
+        start_s: when it may start, seconds.
+        piece_bytes: int64[pieces].
+        holders, wanted: for each piece the ranks that hold it and that want it.
+        reduces: whether what is wanted is the sum over the holders.
+        chunk_piece, chunk_offset, chunk_bytes: for each chunk its piece, where in the piece it
+            begins, and its size.
+    """
+
+    kind: str
+    ranks: Int32
+    size_bytes: int
+    root: int
+    start_s: float
+    piece_bytes: Int64
+    holders: Ragged
+    wanted: Ragged
+    reduces: bool
+    chunk_piece: Int32
+    chunk_offset: Int64
+    chunk_bytes: Int64
+
+    @property
+    def chunk_count(self) -> int:
+        return len(self.chunk_piece)
+
+    @property
+    def shard_bytes(self) -> int:
+        """One rank's share of the buffer: size / ranks, rounded up."""
+        return -(-self.size_bytes // len(self.ranks))
+
+    @cached_property
+    def chunk_holders(self) -> Ragged:
+        """For each chunk the *nodes* that hold it at first."""
+        lists = self.holders.take(self.chunk_piece)
+        return Ragged(lists.offsets, self.ranks[lists.values])
+
+    @cached_property
+    def chunk_wanted(self) -> Ragged:
+        """For each chunk the *nodes* that must end with it."""
+        lists = self.wanted.take(self.chunk_piece)
+        return Ragged(lists.offsets, self.ranks[lists.values])
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """The collectives that share a topology. Chunks are numbered through: collective by collective."""
+
+    collectives: tuple[Collective, ...]
+
+    @cached_property
+    def chunk_base(self) -> Int64:
+        """int64[collectives + 1], the first chunk of each collective, and the count of all."""
+        return np.cumsum([0, *(c.chunk_count for c in self.collectives)]).astype(np.int64)
+
+    @property
+    def chunk_count(self) -> int:
+        return int(self.chunk_base[-1])
+
+    @cached_property
+    def chunk_bytes(self) -> Int64:
+        return np.concatenate([c.chunk_bytes for c in self.collectives])
+
+    @cached_property
+    def chunk_collective(self) -> Int32:
+        counts = np.diff(self.chunk_base)
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @cached_property
+    def chunk_reduces(self) -> NDArray[np.bool_]:
+        flags = np.array([c.reduces for c in self.collectives])
+        return flags[self.chunk_collective]
+
+    @cached_property
+    def chunk_holders(self) -> Ragged:
+        return _concatenate([c.chunk_holders for c in self.collectives])
+
+    @cached_property
+    def chunk_wanted(self) -> Ragged:
+        return _concatenate([c.chunk_wanted for c in self.collectives])
+
+    @cached_property
+    def chunk_start_s(self) -> NDArray[np.float64]:
+        starts = np.array([c.start_s for c in self.collectives])
+        return starts[self.chunk_collective]
+
+
+def _concatenate(parts: Sequence[Ragged]) -> Ragged:
+    if len(parts) == 1:
+        return parts[0]
+    lengths = np.concatenate([p.lengths for p in parts])
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return Ragged(offsets, np.concatenate([p.values for p in parts]))
+
+
+def split_evenly(total: int, parts: int) -> Int64:
+    """int64[parts] that add up to ``total`` and differ by at most one."""
+    edges = np.arange(parts + 1, dtype=object) * total // parts
+    return np.diff(edges).astype(np.int64)
+
+
+class Pieces(NamedTuple):
+    """The promise of a collective, before it is cut into chunks; see :class:`Collective`."""
+
+    piece_bytes: Int64
+    holders: Ragged
+    wanted: Ragged
+
+
+def _everyone(n: int, pieces: int) -> Ragged:
+    return Ragged(np.arange(pieces + 1, dtype=np.int64) * n, np.tile(np.arange(n, dtype=np.int32), pieces))
+
+
+def _only(rank: int, pieces: int) -> Ragged:
+    return Ragged.single(np.full(pieces, rank, dtype=np.int32))
+
+
+def _allgather(n: int, size: int, root: int) -> Pieces:
+    return Pieces(split_evenly(size, n), Ragged.single(range(n)), _everyone(n, n))
+
+
+def _reducescatter(n: int, size: int, root: int) -> Pieces:
+    return Pieces(split_evenly(size, n), _everyone(n, n), Ragged.single(range(n)))
+
+
+def _allreduce(n: int, size: int, root: int) -> Pieces:
+    return Pieces(np.array([size]), _everyone(n, 1), _everyone(n, 1))
+
+
+def _alltoall(n: int, size: int, root: int) -> Pieces:
+    sender, receiver = np.divmod(np.arange(n * n, dtype=np.int32), n)
+    return Pieces(np.tile(split_evenly(size, n), n), Ragged.single(sender), Ragged.single(receiver))
+
+
+def _broadcast(n: int, size: int, root: int) -> Pieces:
+    return Pieces(np.array([size]), _only(root, 1), _everyone(n, 1))
+
+
+def _reduce(n: int, size: int, root: int) -> Pieces:
+    return Pieces(np.array([size]), _everyone(n, 1), _only(root, 1))
+
+
+def _scatter(n: int, size: int, root: int) -> Pieces:
+    return Pieces(split_evenly(size, n), _only(root, n), Ragged.single(range(n)))
+
+
+def _gather(n: int, size: int, root: int) -> Pieces:
+    return Pieces(split_evenly(size, n), Ragged.single(range(n)), _only(root, n))
+
+
+PROMISES: dict[str, Callable[[int, int, int], Pieces]] = {
+    "allgather": _allgather,
+    "reducescatter": _reducescatter,
+    "allreduce": _allreduce,
+    "alltoall": _alltoall,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "scatter": _scatter,
+    "gather": _gather,
+}
+"""For each kind the pieces of ``(ranks, size_bytes, root rank)``."""
+
+KINDS = tuple(PROMISES)
+
+
+def make_collective(
+    kind: str,
+    topology: Topology,
+    size_bytes: int | None = None,
+    *,
+    shard_bytes: int | None = None,
+    ranks: Sequence[int] | None = None,
+    root: int = 0,
+    receivers: Sequence[int] | None = None,
+    chunks: int = 1,
+    start_s: float = 0.0,
+) -> Collective:
+    """A collective among the accelerators of a topology (or some of them), cut into chunks.
+
+    Args:
+        kind: one of :data:`KINDS`, or "multicast" with ``receivers``.
+        size_bytes: the full buffer; or else
+        shard_bytes: one rank's share of it (size = shard x ranks).
+        ranks: the node of each rank; all accelerators, in order, by default.
+        root: the root's rank, for rooted kinds.
+        receivers: the ranks that want a multicast.
+        chunks: into how many chunks each piece is cut (each of at least one byte).
+        start_s: when it may start.
+    Raises:
+        InputError: an unknown kind, too few bytes or ranks, a rank that is no accelerator.
+    """
+    nodes = topology.accelerators if ranks is None else np.asarray(ranks, dtype=np.int32)
+    n = len(nodes)
+    if kind not in PROMISES and kind != "multicast":
+        raise InputError(f"{kind!r} is no collective; there are {', '.join(KINDS)}", "collective")
+    if n < 2:
+        raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")
+    if ((nodes < 0) | (nodes >= topology.node_count)).any() or (topology.kind[nodes] != 0).any():
+        raise InputError("every rank must be an accelerator of the topology", "ranks")
+    if len(np.unique(nodes)) != n:
+        raise InputError("a node may be a rank only once", "ranks")
+    if not 0 <= root < n:
+        raise InputError(f"root {root} is no rank; there are ranks 0 to {n - 1}", "root")
+    if (size_bytes is None) == (shard_bytes is None):
+        raise InputError("give either the size of the full buffer or of one rank's shard", "size")
+    size = size_bytes if size_bytes is not None else int(shard_bytes or 0) * n
+    if kind == "multicast":
+        wanted = sorted(set(receivers or ()))
+        if not wanted or wanted[0] < 0 or wanted[-1] >= n:
+            raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
+        pieces = Pieces(np.array([size]), _only(root, 1), Ragged.of([wanted]))
+    else:
+        pieces = PROMISES[kind](n, size, root)
+    uncut = Collective(
+        kind=kind,
+        ranks=nodes,
+        size_bytes=size,
+        root=root if kind in ROOTED else -1,
+        start_s=float(start_s),
+        piece_bytes=pieces.piece_bytes.astype(np.int64),
+        holders=pieces.holders,
+        wanted=pieces.wanted,
+        reduces=kind in REDUCING,
+        chunk_piece=np.arange(len(pieces.piece_bytes), dtype=np.int32),
+        chunk_offset=np.zeros(len(pieces.piece_bytes), dtype=np.int64),
+        chunk_bytes=pieces.piece_bytes.astype(np.int64),
+    )
+    return cut(uncut, chunks)
+
+
+def cut(collective: Collective, chunks: int) -> Collective:
+    """Cut every piece into ``chunks`` chunks, as even as whole bytes allow.
+
+    Raises:
+        InputError: fewer than one chunk, or a chunk would be empty.
+    """
+    smallest = int(collective.piece_bytes.min())
+    if chunks < 1:
+        raise InputError(f"{chunks} chunks: at least one is needed", "chunks")
+    if smallest < chunks:
+        raise InputError(
+            f"{collective.size_bytes} bytes among {len(collective.ranks)} ranks leave pieces of {smallest} bytes, "
+            f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
+            "size",
+        )
+    sizes = np.empty((len(collective.piece_bytes), chunks), dtype=np.int64)
+    for total in np.unique(collective.piece_bytes):
+        sizes[collective.piece_bytes == total] = split_evenly(int(total), chunks)
+    offsets = np.cumsum(sizes, axis=1) - sizes
+    piece = np.repeat(np.arange(len(sizes), dtype=np.int32), chunks)
+    return replace(collective, chunk_piece=piece, chunk_offset=offsets.ravel(), chunk_bytes=sizes.ravel())
+
+
+def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, int] | None:
+    """The first (holder, wanting) pair of nodes with no path between them, None if all are joined.
+
+    The nodes of a plane count as joined.
+    """
+    first = int(collective.ranks[0])
+    forward, backward = _reachable(topology, first), _reachable(topology, first, backward=True)
+    if forward[collective.ranks].all() and backward[collective.ranks].all():
+        return None
+    reached: dict[int, NDArray[np.bool_]] = {}
+    for p in range(len(collective.piece_bytes)):
+        holders = collective.ranks[collective.holders[p]]
+        for h in map(int, holders if collective.reduces else holders[:1]):
+            if h not in reached:
+                reached[h] = _reachable(topology, h)
+            for w in map(int, collective.ranks[collective.wanted[p]]):
+                if not reached[h][w]:
+                    return h, w
+    return None
+
+
+def _reachable(topology: Topology, node: int, backward: bool = False) -> NDArray[np.bool_]:
+    """bool[nodes], where one can get to from ``node`` (or from where to it)."""
+    offsets, links = topology.in_links if backward else topology.out_links
+    ends = topology.src if backward else topology.dst
+    reached = np.zeros(topology.node_count, dtype=np.bool_)
+    reached[node] = True
+    stack = [node]
+    while stack:
+        v = stack.pop()
+        near = [int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]]
+        for plane in topology.planes:
+            if v in plane.nodes:
+                near += map(int, plane.nodes)
+        fresh = {w for w in near if not reached[w]}
+        reached[list(fresh)] = True
+        stack += fresh
+    return reached

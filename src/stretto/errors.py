@@ -1,0 +1,36 @@
+"""What can go wrong, by what the caller can do about it.
+
+    StrettoError
+    ├── InputError        a file, spec or argument is wrong: the message names it, the place and the remedy
+    ├── Unsupported       the request is sound, but this planner or command does not serve it
+    └── Infeasible        no plan exists or none was found within the limits given
+
+The command line prints the message as one line and exits with 2 for each of them.
+"""
+
+from __future__ import annotations
+
+
+class StrettoError(Exception):
+    """Any error that stretto raises on purpose."""
+
+
+class InputError(StrettoError):
+    """A file, a spec or an argument is wrong.
+
+    Args:
+        message: what was found and what would be right.
+        where: the file or argument, and the place in it, if known.
+    """
+
+    def __init__(self, message: str, where: str | None = None) -> None:
+        self.where = where
+        super().__init__(f"{where}: {message}" if where else message)
+
+
+class Unsupported(StrettoError):
+    """A sound request that this planner, exporter or mode does not serve; says what does."""
+
+
+class Infeasible(StrettoError):
+    """No plan exists for this request, or none was found within the limits; says why."""

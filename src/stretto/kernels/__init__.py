@@ -1,0 +1,81 @@
+"""Hot loops over arrays: one Python source, two speeds.
+
+Every module of this package holds plain functions over NumPy arrays that Numba can compile.
+:func:`load` gives such a module as it is, for small work, or compiled (and cached on disk by
+Numba) for large. ``STRETTO_KERNELS=python`` or ``compiled`` forces one; the tests run both and
+compare.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ..errors import InputError
+
+COMPILE_FROM = 60_000
+"""Inner-loop steps from which compiled code pays for loading it (about a second)."""
+
+_COMPILED: dict[str, ModuleType] = {}
+
+
+def load(name: str, work: float) -> Any:
+    """The kernel module ``name``, compiled if ``work`` steps of its inner loop make that pay.
+
+    Once compiled it is used for any work, since it costs nothing more.
+    """
+    mode = os.environ.get("STRETTO_KERNELS", "auto")
+    if mode not in ("auto", "python", "compiled"):
+        raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
+    if mode == "python" or (mode == "auto" and work < COMPILE_FROM and name not in _COMPILED):
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _COMPILED:
+        _COMPILED[name] = _compiled(name)
+    return _COMPILED[name]
+
+
+def _compiled(name: str) -> ModuleType:
+    """A second copy of the module with every function of its own replaced by its compiled form."""
+    import numba
+
+    path = Path(__file__).with_name(f"{name}.py")
+    full_name = f"{__name__}.compiled_{name}"
+    spec = importlib.util.spec_from_file_location(full_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full_name] = module
+    spec.loader.exec_module(module)
+    for key, value in list(vars(module).items()):
+        if isinstance(value, FunctionType) and value.__module__ == full_name:
+            compiled = numba.njit(cache=True, nogil=True)(value)
+            setattr(module, key, compiled if key.startswith("_") else _announced(compiled, name))
+    return module
+
+
+def _announced(compiled: Any, name: str) -> Any:
+    """``compiled``, telling on stderr when its first call on this machine compiles it."""
+
+    def call(*arguments: Any) -> Any:
+        if compiled.signatures or _cache_is_warm(compiled):
+            return compiled(*arguments)
+        if sys.stderr.isatty():
+            print(f"compiling kernel {name} (once on this machine) ...", file=sys.stderr, flush=True)
+        started = time.perf_counter()
+        result = compiled(*arguments)
+        if sys.stderr.isatty():
+            print(f"compiled {name} in {time.perf_counter() - started:.1f} s", file=sys.stderr)
+        return result
+
+    return call
+
+
+def _cache_is_warm(compiled: Any) -> bool:
+    index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    path = getattr(index, "_index_path", None)
+    return path is not None and os.path.exists(path)

@@ -1,0 +1,178 @@
+"""The verifier's loops. Each returns the first violation as ``(code, transfer, a, b)``, code 0 for none.
+
+Codes are indexes into :data:`stretto.verify.CODES`.
+"""
+
+import numpy as np
+
+ROUTER, SWITCH = 1, 2
+TOLERANCE = 1e-9
+
+
+def routes(
+    src, dst_offsets, dst_nodes, route_offsets, route_links, link_src, link_dst, kind, transit, replicates,
+):  # fmt: skip
+    """Is every route a path, or a tree that branches where it may, from src to exactly the dsts?"""
+    nodes = len(kind)
+    entered = np.full(nodes, -1, dtype=np.int64)
+    leaves = np.full(nodes, -1, dtype=np.int64)
+    left = np.zeros(nodes, dtype=np.int64)
+    received = np.full(nodes, -1, dtype=np.int64)
+    for k in range(len(src)):
+        if kind[src[k]] == SWITCH:
+            return 1, k, src[k], -1
+        if dst_offsets[k] == dst_offsets[k + 1]:
+            return 2, k, -1, -1
+        entered[src[k]] = k
+        for i in range(route_offsets[k], route_offsets[k + 1]):
+            a, b = link_src[route_links[i]], link_dst[route_links[i]]
+            if entered[a] != k:
+                return 3, k, route_links[i], -1
+            if entered[b] == k:
+                return 4, k, b, route_links[i]
+            entered[b] = k
+            if leaves[a] != k:
+                leaves[a] = k
+                left[a] = 0
+            left[a] += 1
+            if a != src[k] and not transit[a]:
+                return 5, k, a, route_links[i]
+            if left[a] > 1 and not replicates[a]:
+                return 6, k, a, route_links[i]
+        for i in range(dst_offsets[k], dst_offsets[k + 1]):
+            w = dst_nodes[i]
+            if kind[w] == SWITCH:
+                return 7, k, w, -1
+            if w == src[k] or entered[w] != k:
+                return 8, k, w, -1
+            if received[w] == k:
+                return 9, k, w, -1
+            received[w] = k
+            # a receiver that passes the bytes on replicates them
+            if leaves[w] == k and not replicates[w]:
+                return 6, k, w, -1
+        for i in range(route_offsets[k], route_offsets[k + 1]):
+            w = link_dst[route_links[i]]
+            if leaves[w] != k and received[w] != k:
+                return 10, k, w, route_links[i]
+    return 0, -1, -1, -1
+
+
+def _happened_before(a, b, dep_offsets, dep_values, seen, stamp, stack):
+    """Whether transfer ``b`` depends on ``a``, directly or not."""
+    top = 0
+    stack[0] = b
+    while top >= 0:
+        k = stack[top]
+        top -= 1
+        for i in range(dep_offsets[k], dep_offsets[k + 1]):
+            d = dep_values[i]
+            if d == a:
+                return True
+            if d > a and seen[d] != stamp:
+                seen[d] = stamp
+                top += 1
+                stack[top] = d
+    return False
+
+
+def flow(
+    chunk, src_slot, op, dst_offsets, dst_slot, dep_offsets, dep_values, reduces, state,
+):  # fmt: skip
+    """Does every transfer have what it sends, and does every write follow those before it?
+
+    A slot is a (chunk, node) pair. Writes to a slot take effect in plan order; a transfer carries
+    the state of its slot after the writes before it, and must depend on each of them that shows.
+
+    Args:
+        state: uint64[slots], at first; at the end what each slot holds. 0 is nothing.
+    """
+    n = len(chunk)
+    copied = np.full(len(state), -1, dtype=np.int64)  # the last copy into a slot
+    newest = np.full(len(state), -1, dtype=np.int64)  # its newest write, as an index into dst_slot
+    older = np.full(len(dst_slot), -1, dtype=np.int64)  # the write before it
+    writer = np.empty(len(dst_slot), dtype=np.int64)
+    listed = np.full(n, -1, dtype=np.int64)
+    seen = np.full(n, -1, dtype=np.int64)
+    stack = np.empty(len(dep_values) + 1, dtype=np.int64)
+    stamp = 0
+    for k in range(n):
+        s = src_slot[k]
+        value = state[s]
+        if value == 0:
+            return 11, k, -1, -1
+        if newest[s] >= 0:
+            for i in range(dep_offsets[k], dep_offsets[k + 1]):
+                listed[dep_values[i]] = k
+            i = newest[s]
+            while i >= 0:
+                if listed[writer[i]] != k:
+                    return 12, k, writer[i], -1
+                if writer[i] == copied[s]:
+                    break
+                i = older[i]
+        adds = op[k] == 1
+        if adds and not reduces[chunk[k]]:
+            return 13, k, -1, -1
+        for i in range(dst_offsets[k], dst_offsets[k + 1]):
+            w = dst_slot[i]
+            j = newest[w]
+            while j >= 0:
+                # sums commute; any other pair of writes must be ordered
+                if not (adds and writer[j] != copied[w]):
+                    stamp += 1
+                    if not _happened_before(writer[j], k, dep_offsets, dep_values, seen, stamp, stack):
+                        return 14, k, writer[j], -1
+                if writer[j] == copied[w]:
+                    break
+                j = older[j]
+            writer[i] = k
+            older[i] = newest[w]
+            newest[w] = i
+            if adds:
+                state[w] = state[w] + value
+            else:
+                state[w] = value
+                copied[w] = k
+    return 0, -1, -1, -1
+
+
+def times(
+    chunk, src, dst_offsets, dst_nodes, route_offsets, route_links, dep_offsets, dep_values,
+    start, finish, earliest, kind, link_src, link_dst, latency, hop,
+):  # fmt: skip
+    """Does every transfer of a timed plan start no earlier than it may?
+
+    Args:
+        earliest: float64[transfers], the start of its collective.
+        hop: float64[hops], filled with the delay of each link of a route.
+    """
+    arrives = np.zeros(len(dst_nodes))
+    delay = np.zeros(len(kind))
+    for k in range(len(src)):
+        delay[src[k]] = 0.0
+        for i in range(route_offsets[k], route_offsets[k + 1]):
+            link = route_links[i]
+            hop[i] = delay[link_src[link]]
+            delay[link_dst[link]] = hop[i] + latency[link]
+        for i in range(dst_offsets[k], dst_offsets[k + 1]):
+            arrives[i] = delay[dst_nodes[i]]
+        if not finish[k] > start[k]:
+            return 15, k, -1, -1
+        if start[k] < earliest[k] - TOLERANCE * abs(earliest[k]):
+            return 16, k, -1, -1
+        for e in range(dep_offsets[k], dep_offsets[k + 1]):
+            d = dep_values[e]
+            need = 0.0
+            until = 0.0
+            for i in range(dst_offsets[d], dst_offsets[d + 1]):
+                need = max(need, finish[d] + arrives[i])
+            for i in range(dst_offsets[d], dst_offsets[d + 1]):
+                if dst_nodes[i] == src[k]:
+                    need = finish[d] + arrives[i]
+                    if kind[src[k]] == ROUTER and chunk[d] == chunk[k]:
+                        need = start[d] + arrives[i]
+                        until = finish[d] + arrives[i]
+            if start[k] < need - TOLERANCE * abs(need) or finish[k] < until - TOLERANCE * abs(until):
+                return 17, k, d, -1
+    return 0, -1, -1, -1

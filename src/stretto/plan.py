@@ -1,0 +1,187 @@
+"""The plan: who sends which chunk to whom, over which links, after what.
+
+A plan holds its topology and workload and, as columns, its *transfers*: each takes one whole
+chunk from a node to one node (or to several, where a replicating node branches) along a route.
+Dependencies are the truth: transfer k depends only on transfers before it, so a plan cannot be
+cyclic, and it is correct in every timing that respects them. ``start_s`` and the like only shape
+time; what happened is in the timeline.
+
+What a transfer carries is decided by its dependencies alone: what its source held at first, and
+what the transfers among ``depends`` that wrote this chunk there have brought (copied or summed).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .collective import Int32, Int64, Ragged, Workload
+from .errors import InputError
+from .topology import Topology
+
+Float64 = NDArray[np.float64]
+
+COPY, REDUCE = 0, 1
+SHARING = ("timed", "ready-order", "rates", "weights")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Transfers over a topology for a workload. Build one with :func:`make_plan`.
+
+    Attributes:
+        sharing: how links are shared: "timed" (``start_s`` given), "ready-order" (FIFO a link),
+            "rates" or "weights".
+        chunk: int32[transfers], chunk of the workload that is sent.
+        src: int32[transfers], the node that sends.
+        op: int8[transfers], COPY or REDUCE (the receiver adds).
+        dst: ragged, the nodes that receive: one, or several where the route is a tree.
+        route: ragged, links from src to every dst; each begins where an earlier one ended, or at
+            src. Empty for a transfer on a plane.
+        depends: ragged, the transfers that must have happened before; each has a lower index.
+        start_s, finish_s: float64[transfers] of a timed plan: the transmission begins and ends
+            (the bytes have arrived a route's latency later).
+        rate: float64[transfers], bytes/s, of a plan that shares by rates.
+        weight: float64[transfers], of a plan that shares by weights.
+        group: int32[transfers], the flow group.
+        plane: int32[transfers], the optical plane, -1 for a transfer over links.
+        meta: what made the plan: planner, options, seed, planning_s, planning_cpu_s.
+    """
+
+    topology: Topology
+    workload: Workload
+    sharing: str
+    chunk: Int32
+    src: Int32
+    op: NDArray[np.int8]
+    dst: Ragged
+    route: Ragged
+    depends: Ragged
+    start_s: Float64 | None = None
+    finish_s: Float64 | None = None
+    rate: Float64 | None = None
+    weight: Float64 | None = None
+    group: Int32 | None = None
+    plane: Int32 | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def transfer_count(self) -> int:
+        return len(self.chunk)
+
+    @cached_property
+    def size_bytes(self) -> Int64:
+        """int64[transfers], the size of the chunk that each transfer carries."""
+        return self.workload.chunk_bytes[self.chunk]
+
+    @cached_property
+    def dependents(self) -> Ragged:
+        """For each transfer those that depend on it."""
+        order = np.argsort(self.depends.values, kind="stable")
+        counts = np.bincount(self.depends.values, minlength=self.transfer_count)
+        offsets = np.zeros(self.transfer_count + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        return Ragged(offsets, self.depends.owners[order].astype(np.int32))
+
+    def digest(self) -> str:
+        """SHA-256 of everything but ``meta``: equal plans have equal digests."""
+        h = hashlib.sha256(self.sharing.encode())
+        t = self.topology
+        arrays = [t.kind, t.replicates, t.transit, t.src, t.dst, t.bandwidth, t.latency_s]
+        for c in self.workload.collectives:
+            h.update(f"{c.kind} {c.root} {c.start_s!r} {c.size_bytes}".encode())
+            arrays += [c.ranks, c.piece_bytes, *c.holders, *c.wanted, c.chunk_piece, c.chunk_offset, c.chunk_bytes]
+        arrays += [self.chunk, self.src, self.op, *self.dst, *self.route, *self.depends]
+        for name in TIMING_COLUMNS:
+            column = getattr(self, name)
+            h.update(name.encode() if column is not None else b"-")
+            if column is not None:
+                arrays.append(column)
+        for a in arrays:
+            h.update(np.ascontiguousarray(a).tobytes())
+        return h.hexdigest()
+
+    def describe(self, k: int) -> str:
+        """``transfer 7 (chunk 3: gpu0→gpu4)``: a transfer as messages name it."""
+        names = self.topology.names
+        ends = ",".join(names[v] for v in self.dst[k])
+        return f"transfer {k} (chunk {self.chunk[k]}: {names[self.src[k]]}→{ends})"
+
+
+TIMING_COLUMNS = ("start_s", "finish_s", "rate", "weight", "group", "plane")
+
+
+def make_plan(
+    topology: Topology,
+    workload: Workload,
+    sharing: str,
+    *,
+    chunk: Any,
+    src: Any,
+    op: Any = None,
+    dst: Ragged,
+    route: Ragged,
+    depends: Ragged,
+    meta: dict[str, Any] | None = None,
+    where: str | None = None,
+    **timing: Any,
+) -> Plan:
+    """Build a plan, checking the form of its columns (what they *say* is for the verifier).
+
+    Raises:
+        InputError: columns of unequal length, an index out of range, a dependency on itself or on
+            a later transfer, an unknown sharing mode, or a mode without the column it needs.
+    """
+    chunk = np.ascontiguousarray(chunk, dtype=np.int32)
+    n = len(chunk)
+    columns: dict[str, Any] = {
+        "chunk": chunk,
+        "src": np.ascontiguousarray(src, dtype=np.int32),
+        "op": np.zeros(n, dtype=np.int8) if op is None else np.ascontiguousarray(op, dtype=np.int8),
+    }
+    for name in TIMING_COLUMNS:
+        if timing.get(name) is not None:
+            kind = np.int32 if name in ("group", "plane") else np.float64
+            columns[name] = np.ascontiguousarray(timing[name], dtype=kind)
+    ragged = {
+        name: Ragged(np.ascontiguousarray(r.offsets, np.int64), np.ascontiguousarray(r.values, np.int32))
+        for name, r in (("dst", dst), ("route", route), ("depends", depends))
+    }
+    if sharing not in SHARING:
+        raise InputError(f"unknown sharing mode {sharing!r}; there are {', '.join(SHARING)}", where)
+    needed = {"timed": ("start_s", "finish_s"), "rates": ("rate",), "weights": ("weight",)}.get(sharing, ())
+    for name in needed:
+        if name not in columns:
+            raise InputError(f"a plan that shares by {sharing!r} needs the column {name!r}", where)
+    for name, column in columns.items():
+        if len(column) != n:
+            raise InputError(f"column {name!r} has {len(column)} rows, not {n}", where)
+        if column.dtype == np.float64 and not np.isfinite(column).all():
+            row = int(np.flatnonzero(~np.isfinite(column))[0])
+            raise InputError(f"column {name!r}, transfer {row}: {column[row]} is not finite", where)
+    for name, r in ragged.items():
+        ordered = len(r.offsets) == n + 1 and r.offsets[0] == 0 and (r.lengths >= 0).all()
+        if not ordered or r.offsets[-1] != len(r.values):
+            raise InputError(f"column {name!r} does not have a list for each of the {n} transfers", where)
+    ranges = {
+        "chunk": (columns["chunk"], 0, workload.chunk_count),
+        "src": (columns["src"], 0, topology.node_count),
+        "op": (columns["op"], 0, 2),
+        "dst": (ragged["dst"].values, 0, topology.node_count),
+        "route": (ragged["route"].values, 0, topology.link_count),
+        "plane": (columns.get("plane", np.zeros(0)), -1, len(topology.planes)),
+    }
+    for name, (values, low, high) in ranges.items():
+        bad = np.flatnonzero((values < low) | (values >= high))
+        if len(bad):
+            raise InputError(f"column {name!r} holds {values[bad[0]]}, outside {low} to {high - 1}", where)
+    late = np.flatnonzero((ragged["depends"].values < 0) | (ragged["depends"].values >= ragged["depends"].owners))
+    if len(late):
+        owner, on = int(ragged["depends"].owners[late[0]]), int(ragged["depends"].values[late[0]])
+        raise InputError(f"transfer {owner} depends on transfer {on}, which is not before it", where)
+    return Plan(topology, workload, sharing, **columns, **ragged, meta=dict(meta or {}))

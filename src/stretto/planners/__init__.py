@@ -1,0 +1,195 @@
+"""The registry of planners and refiners, and how a spec such as ``ring+rate-alloc`` is run.
+
+A planner is ``f(topology, workload, *, seed, time_limit_s, progress, **options) -> Plan``, a
+refiner the same from a plan. Each lives in one file of this package, decorated with
+:func:`register`; other distributions add theirs through the entry-point group
+``stretto.planners``, whose entries name modules that register on import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from typing import Any
+
+from ..collective import Workload, find_unreachable
+from ..errors import InputError, Unsupported
+from ..plan import Plan
+from ..topology import Topology
+
+Progress = Callable[[int, int, str], None]
+"""Called with (done, total, what) now and then during long work."""
+
+BUILT_IN = ("mtegcca",)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a planner, as ``--option name=value`` takes it."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    choices: tuple[Any, ...] = ()
+
+    def parse(self, text: str) -> Any:
+        """The value that ``text`` stands for; InputError if it stands for none."""
+        where = f"--option {self.name}={text}"
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        try:
+            value = words[text.lower()] if self.type is bool else self.type(text)
+        except (KeyError, ValueError):
+            raise InputError(f"{text!r} is no {self.type.__name__}", where) from None
+        if self.choices and value not in self.choices:
+            raise InputError(f"{text!r} is none of {', '.join(map(str, self.choices))}", where)
+        return value
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered planner or refiner.
+
+    Attributes:
+        name: what ``-p`` takes.
+        run: the function.
+        refines: True for a refiner (plan to plan).
+        collectives: the kinds that it serves.
+        topologies: which topologies it serves, in words.
+        serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
+        paper: where it comes from.
+        exact: True if its answer is optimal by construction.
+    """
+
+    name: str
+    run: Callable[..., Plan]
+    summary: str
+    collectives: tuple[str, ...]
+    topologies: str
+    paper: str
+    exact: bool = False
+    refines: bool = False
+    options: tuple[Option, ...] = ()
+    serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(
+    name: str,
+    *,
+    collectives: Iterable[str],
+    topologies: str,
+    paper: str,
+    exact: bool = False,
+    refines: bool = False,
+    options: Iterable[Option] = (),
+    serves: Callable[[Topology, Workload], str | None] | None = None,
+) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
+    """Register the decorated function; its docstring's first line is the summary."""
+
+    def decorate(run: Callable[..., Plan]) -> Callable[..., Plan]:
+        if name in _ENTRIES and _ENTRIES[name].run is not run:
+            raise ValueError(f"two planners are called {name!r}")
+        entry = Entry(
+            name=name,
+            run=run,
+            summary=(run.__doc__ or "").strip().partition("\n")[0].rstrip("."),
+            collectives=tuple(collectives),
+            topologies=topologies,
+            paper=paper,
+            exact=exact,
+            refines=refines,
+            options=tuple(options),
+        )
+        _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
+        return run
+
+    return decorate
+
+
+def registered() -> dict[str, Entry]:
+    """All planners and refiners by name, built in and from entry points."""
+    for module in BUILT_IN:
+        importlib.import_module(f".{module}", __name__)
+    for point in entry_points(group="stretto.planners"):
+        point.load()
+    return dict(sorted(_ENTRIES.items()))
+
+
+def find(name: str) -> Entry:
+    """The planner or refiner of that name; InputError names the ones there are."""
+    entries = registered()
+    if name not in entries:
+        raise InputError(f"there is no planner {name!r}; there are {', '.join(entries)}", "-p")
+    return entries[name]
+
+
+def run_planner(
+    spec: str,
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Run ``planner[+refiner...]`` and stamp the plan with how it was made.
+
+    Args:
+        options: by name; text is parsed as the option's type. Each goes to the stages of the spec
+            that declare it.
+    Raises:
+        InputError: an unknown name or option. Unsupported: a stage does not serve this request.
+    """
+    stages = [find(name) for name in spec.split("+")]
+    if stages[0].refines or any(not s.refines for s in stages[1:]):
+        raise InputError(f"{spec!r} must be a planner followed by refiners", "-p")
+    given = _distribute(stages, dict(options or {}))
+    for stage in stages:
+        for kind in (c.kind for c in workload.collectives):
+            if kind not in stage.collectives:
+                raise Unsupported(f"{stage.name} does not serve {kind}; it serves {', '.join(stage.collectives)}")
+        reason = stage.serves(topology, workload)
+        if reason is not None:
+            raise Unsupported(f"{stage.name} does not serve {topology.name}: {reason}")
+    for collective in workload.collectives:
+        pair = find_unreachable(topology, collective)
+        if pair is not None:
+            a, b = (topology.names[v] for v in pair)
+            raise InputError(f"{a} cannot reach {b}: the ranks are not connected", topology.name)
+    wall, cpu = time.perf_counter(), time.process_time()
+    result: Any = None
+    for stage, own in zip(stages, given, strict=True):
+        inputs = (result,) if stage.refines else (topology, workload)
+        result = stage.run(*inputs, seed=seed, time_limit_s=time_limit_s, progress=progress, **own)
+    meta = {
+        "planner": spec,
+        "seed": seed,
+        "options": {k: v for own in given for k, v in own.items()},
+        "planning_s": time.perf_counter() - wall,
+        "planning_cpu_s": time.process_time() - cpu,
+    }
+    return replace(result, meta={**result.meta, **meta})
+
+
+def _distribute(stages: list[Entry], options: dict[str, Any]) -> list[dict[str, Any]]:
+    """For each stage its own options, parsed."""
+    declared = {o.name for s in stages for o in s.options}
+    for name in options:
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            raise InputError(f"{'+'.join(s.name for s in stages)} has no option {name!r}; it has {known}", "--option")
+    return [
+        {
+            o.name: o.parse(options[o.name]) if isinstance(options[o.name], str) else options[o.name]
+            for o in stage.options
+            if o.name in options
+        }
+        for stage in stages
+    ]

@@ -1,0 +1,60 @@
+"""What the simulator says happened: when each transfer began, ended and arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .plan import Plan
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The course of a plan.
+
+    Attributes:
+        plan: the plan that was run.
+        start_s, finish_s: float64[transfers], when the transmission began and ended at its source.
+        arrival_s: float64[len(plan.dst.values)], when all bytes had arrived, for each receiver.
+        hop_offset_s: float64[len(plan.route.values)], how much later than at the source each link
+            of a route carries the bytes.
+        completions_s: float64[collectives], time from a collective's start until its last rank
+            has all that it needs.
+    """
+
+    plan: Plan
+    start_s: Float64
+    finish_s: Float64
+    arrival_s: Float64
+    hop_offset_s: Float64
+    completions_s: Float64
+
+    @property
+    def completion_s(self) -> float:
+        """When the last rank of the last collective has all that it needs, seconds from 0."""
+        starts = [c.start_s for c in self.plan.workload.collectives]
+        return float(max(s + c for s, c in zip(starts, self.completions_s, strict=True)))
+
+    @property
+    def mean_completion_s(self) -> float:
+        return float(self.completions_s.mean())
+
+    @cached_property
+    def link_bytes(self) -> NDArray[np.int64]:
+        """int64[links], bytes that crossed each link."""
+        plan = self.plan
+        sizes = np.repeat(plan.size_bytes, plan.route.lengths)
+        counts = np.bincount(plan.route.values, weights=sizes, minlength=plan.topology.link_count)
+        return counts.astype(np.int64)
+
+    @cached_property
+    def link_use(self) -> Float64:
+        """float64[links], bytes that crossed / bytes that could have, until completion."""
+        if self.completion_s <= 0:
+            return np.zeros(self.plan.topology.link_count)
+        return self.link_bytes / (self.plan.topology.bandwidth * self.completion_s)

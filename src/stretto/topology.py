@@ -1,0 +1,234 @@
+"""The network: nodes, directed links, and the planes of optical circuit switches.
+
+A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward), a *router*
+(stores, replicates, cut-through) or a *switch* (stores nothing, is only passed through; it may
+replicate). Each is described by two flags, so that physics asks what a node can do and not what
+it is called: ``transit``, whether a route may pass through it as one fluid pipe, and
+``replicates``, whether that pipe may branch there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InputError
+
+ACCELERATOR, ROUTER, SWITCH = 0, 1, 2
+KINDS = ("accelerator", "router", "switch")
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """One optical circuit switch: it joins port i of every node in ``nodes`` to one other port.
+
+    Attributes:
+        nodes: int32[ports], the node behind each port.
+        bandwidth: bytes/s of a circuit.
+        latency_s: latency of a circuit, seconds.
+        reconfiguration_s: time in which the plane changes its matching and carries nothing.
+        matching: int32[ports], the port that each port sends to at first, -1 for none.
+    """
+
+    nodes: IntArray
+    bandwidth: float
+    latency_s: float
+    reconfiguration_s: float
+    matching: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Nodes and directed links, as columns. Build one with :func:`make_topology`.
+
+    Attributes:
+        name: what reports call it.
+        kind: int8[nodes], index into :data:`KINDS`.
+        replicates, transit: bool[nodes], see the module.
+        names: the label of each node.
+        sites: the server or datacenter of each node, "" where unknown.
+        xy: float64[nodes, 2], longitude and latitude (or a drawing position), NaN where unknown.
+        src, dst: int32[links], end nodes.
+        bandwidth: float64[links], bytes/s.
+        latency_s: float64[links], seconds.
+        planes: the optical circuit switches, if any.
+        notes: what a reader should know, e.g. which defaults filled gaps in the data.
+    """
+
+    name: str
+    kind: NDArray[np.int8]
+    replicates: BoolArray
+    transit: BoolArray
+    names: tuple[str, ...]
+    sites: tuple[str, ...]
+    xy: FloatArray
+    geographic: bool
+    src: IntArray
+    dst: IntArray
+    bandwidth: FloatArray
+    latency_s: FloatArray
+    planes: tuple[Plane, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def node_count(self) -> int:
+        return len(self.kind)
+
+    @property
+    def link_count(self) -> int:
+        return len(self.src)
+
+    @cached_property
+    def accelerators(self) -> IntArray:
+        """int32[n], the node ids of the accelerators: the default ranks, in order."""
+        return np.flatnonzero(self.kind == ACCELERATOR).astype(np.int32)
+
+    @cached_property
+    def out_links(self) -> tuple[IntArray, IntArray]:
+        """CSR ``(offsets[nodes+1], links)``: the links that leave each node, in link order."""
+        return _group(self.src, self.node_count)
+
+    @cached_property
+    def in_links(self) -> tuple[IntArray, IntArray]:
+        """CSR ``(offsets[nodes+1], links)``: the links that enter each node, in link order."""
+        return _group(self.dst, self.node_count)
+
+    def link_name(self, link: int) -> str:
+        """``gpu3→switch0``: a link as reports and messages write it."""
+        return f"{self.names[self.src[link]]}→{self.names[self.dst[link]]}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The object of a topology file (docs: topologies), lossless."""
+        nodes = []
+        for v in range(self.node_count):
+            node: dict[str, Any] = {"id": v, "kind": KINDS[self.kind[v]], "name": self.names[v]}
+            if self.sites[v]:
+                node["site"] = self.sites[v]
+            if not np.isnan(self.xy[v, 0]):
+                node["x"], node["y"] = map(float, self.xy[v])
+            if bool(self.transit[v]) != (self.kind[v] != ACCELERATOR):
+                node["transit"] = bool(self.transit[v])
+            if bool(self.replicates[v]) != (self.kind[v] != ACCELERATOR):
+                node["replicates"] = bool(self.replicates[v])
+            nodes.append(node)
+        links = [
+            {"src": int(a), "dst": int(b), "bandwidth_Bps": float(w), "latency_s": float(t)}
+            for a, b, w, t in zip(self.src, self.dst, self.bandwidth, self.latency_s, strict=True)
+        ]
+        out: dict[str, Any] = {"name": self.name, "nodes": nodes, "links": links}
+        if self.geographic:
+            out["geographic"] = True
+        if self.notes:
+            out["notes"] = list(self.notes)
+        if self.planes:
+            out["planes"] = [
+                {
+                    "nodes": p.nodes.tolist(),
+                    "bandwidth_Bps": p.bandwidth,
+                    "latency_s": p.latency_s,
+                    "reconfiguration_s": p.reconfiguration_s,
+                    "matching": p.matching.tolist(),
+                }
+                for p in self.planes
+            ]
+        return out
+
+
+def make_topology(
+    name: str,
+    kinds: Sequence[int],
+    links: Iterable[tuple[int, int, float, float]],
+    *,
+    names: Sequence[str] | None = None,
+    sites: Sequence[str] | None = None,
+    xy: Sequence[tuple[float, float]] | FloatArray | None = None,
+    geographic: bool = False,
+    replicates: Sequence[bool] | None = None,
+    transit: Sequence[bool] | None = None,
+    planes: Sequence[Plane] = (),
+    notes: Sequence[str] = (),
+    where: str | None = None,
+) -> Topology:
+    """Build and check a topology.
+
+    Args:
+        kinds: one of ACCELERATOR, ROUTER, SWITCH for each node.
+        links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed.
+        replicates, transit: by default true for routers and switches, false for accelerators.
+        where: the file or argument to name in errors.
+    Raises:
+        InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and
+            finite, a negative latency, or no accelerator.
+    """
+    kind = np.asarray(kinds, dtype=np.int8)
+    n = len(kind)
+    table = np.array(list(links), dtype=np.float64).reshape(-1, 4)
+    src, dst = table[:, 0].astype(np.int32), table[:, 1].astype(np.int32)
+    counters = [0, 0, 0]
+    labels = list(names) if names is not None else []
+    if not labels:
+        for k in kind:
+            labels.append(f"{('gpu', 'router', 'switch')[k]}{counters[k]}")
+            counters[k] += 1
+    _check_links(n, labels, src, dst, table[:, 2], table[:, 3], where)
+    if not (kind == ACCELERATOR).any():
+        raise InputError("no accelerator: at least one node must have kind 'accelerator'", where)
+    passable = kind != ACCELERATOR
+    return Topology(
+        name=name,
+        kind=kind,
+        replicates=passable if replicates is None else np.asarray(replicates, dtype=np.bool_),
+        transit=passable if transit is None else np.asarray(transit, dtype=np.bool_),
+        names=tuple(labels),
+        sites=tuple(sites) if sites is not None else ("",) * n,
+        xy=np.full((n, 2), np.nan) if xy is None else np.asarray(xy, dtype=np.float64).reshape(n, 2),
+        geographic=geographic,
+        src=src,
+        dst=dst,
+        bandwidth=table[:, 2].copy(),
+        latency_s=table[:, 3].copy(),
+        planes=tuple(planes),
+        notes=tuple(notes),
+    )
+
+
+def _check_links(
+    n: int,
+    names: Sequence[str],
+    src: IntArray,
+    dst: IntArray,
+    bandwidth: FloatArray,
+    latency_s: FloatArray,
+    where: str | None,
+) -> None:
+    def fail(bad: BoolArray, message: str) -> None:
+        if bad.any():
+            k = int(np.flatnonzero(bad)[0])
+            ends = [names[v] if 0 <= v < n else f"node {v}" for v in (int(src[k]), int(dst[k]))]
+            raise InputError(f"link {k} ({ends[0]}→{ends[1]}) {message}", where)
+
+    fail((src < 0) | (src >= n) | (dst < 0) | (dst >= n), f"leads to nowhere: there are {n} nodes")
+    fail(src == dst, "joins a node to itself; remove it")
+    fail(~(bandwidth > 0) | ~np.isfinite(bandwidth), "needs a positive, finite bandwidth")
+    fail(~(latency_s >= 0) | ~np.isfinite(latency_s), "needs a finite latency of zero or more")
+    key = src.astype(np.int64) * n + dst
+    order = np.argsort(key, kind="stable")
+    twice = np.zeros(len(key), dtype=np.bool_)
+    twice[order[1:]] = key[order[1:]] == key[order[:-1]]
+    fail(twice, "is given twice; add up the bandwidths of parallel links")
+
+
+def _group(keys: IntArray, n: int) -> tuple[IntArray, IntArray]:
+    """CSR of the indexes of ``keys`` by value: ``(offsets[n+1], indexes)``, stable."""
+    offsets = np.zeros(n + 1, dtype=np.int32)
+    np.cumsum(np.bincount(keys, minlength=n), out=offsets[1:])
+    return offsets, np.argsort(keys, kind="stable").astype(np.int32)

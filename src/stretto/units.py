@@ -1,0 +1,109 @@
+"""Quantities in and out of text: sizes, bandwidths, times.
+
+Inside the library everything is bytes, bytes per second and seconds. KB, MB and GB are
+powers of 1000, KiB, MiB and GiB powers of 1024; ``bit`` is an eighth of a byte, so ``400Gbit/s``
+(or ``400Gbps``) is 50 GB/s.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .errors import InputError
+
+_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_PREFIX |= {f"{p}i": 1024.0**n for n, p in enumerate("kmgtp", start=1)}
+_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d]*(?:/\s*\w+)?)\s*")
+_MAX_BYTES = 2**60
+
+
+def _split(text: str, what: str, where: str | None) -> tuple[float, str]:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not a {what}", where)
+    return float(match[1]), match[2]
+
+
+def _bytes_factor(unit: str) -> float | None:
+    """How many bytes one of ``unit`` is ("MB", "Gbit", "KiB", ""), None if it is no such unit."""
+    lower = unit.lower()
+    for suffix, factor in (("bits", 0.125), ("bit", 0.125), ("b", 1.0), ("", 1.0)):
+        prefix = lower.removesuffix(suffix) if suffix else lower
+        if lower.endswith(suffix) and prefix in _PREFIX:
+            return _PREFIX[prefix] * (0.125 if unit.endswith("b") and suffix == "b" and len(unit) > 1 else factor)
+    return None
+
+
+def parse_size(text: str | int | float, where: str | None = None) -> int:
+    """Bytes from ``64KB``, ``1MiB``, ``1e6`` or a number; at least 1, whole.
+
+    Raises:
+        InputError: not a size, not positive, or not a whole number of bytes.
+    """
+    number, unit = _split(str(text), "size (try 64KB, 1MiB or 1e6)", where)
+    factor = _bytes_factor(unit)
+    if factor is None:
+        raise InputError(f"{text!r} has an unknown unit {unit!r} (KB, MB, GB, KiB, MiB, GiB, B)", where)
+    size = number * factor
+    if not math.isfinite(size) or size < 1:
+        raise InputError(f"{text!r} must be at least one byte", where)
+    if size > _MAX_BYTES:
+        raise InputError(f"{text!r} is more than 2^60 bytes", where)
+    if abs(size - round(size)) > 1e-6:
+        raise InputError(f"{text!r} is not a whole number of bytes", where)
+    return round(size)
+
+
+def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
+    """Bytes per second from ``25GB/s``, ``400Gbit/s``, ``400Gbps`` or a number of bytes/s."""
+    number, unit = _split(str(text), "bandwidth (try 25GB/s or 400Gbit/s)", where)
+    name = unit.replace(" ", "")
+    if name.lower().endswith("bps"):
+        factor = _PREFIX.get(name[:-3].lower())
+        factor = None if factor is None else factor * (1.0 if name[-3] == "B" else 0.125)
+    else:
+        factor = _bytes_factor(name.removesuffix("/s"))
+    if factor is None:
+        raise InputError(f"{text!r} has an unknown unit {unit!r} (GB/s, MB/s, Gbit/s, Gbps)", where)
+    bandwidth = number * factor
+    if not math.isfinite(bandwidth) or bandwidth <= 0:
+        raise InputError(f"{text!r} must be a positive, finite bandwidth", where)
+    return bandwidth
+
+
+def parse_time(text: str | int | float, where: str | None = None) -> float:
+    """Seconds from ``5us``, ``0.7 ms``, ``1s`` or a number of seconds; zero is allowed."""
+    number, unit = _split(str(text), "time (try 5us, 0.7ms or 1s)", where)
+    if unit not in _TIME and unit != "":
+        raise InputError(f"{text!r} has an unknown unit {unit!r} (s, ms, us, ns)", where)
+    seconds = number * _TIME.get(unit, 1.0)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise InputError(f"{text!r} must be a finite time of zero or more", where)
+    return seconds
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+    for factor, unit in steps:
+        if abs(value) >= factor * 0.9995:
+            return f"{value / factor:.4g} {unit}"
+    factor, unit = steps[-1]
+    return f"{value / factor:.4g} {unit}"
+
+
+def format_size(size_bytes: float) -> str:
+    """``31.25 MB``: bytes as a person reads them."""
+    return _scaled(size_bytes, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B")))
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """``12.5 GB/s``: a bandwidth as a person reads it."""
+    return format_size(bytes_per_s) + "/s"
+
+
+def format_time(seconds: float) -> str:
+    """``62.51 ms``: a time as a person reads it."""
+    if seconds == 0:
+        return "0 s"
+    return _scaled(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
