@@ -81,7 +81,7 @@ def _weights(topology: Topology, chunk_bytes: float) -> Float64:
 def _distances(topology: Topology, chunk_bytes: float) -> Float64:
     kernel = kernels.load("paths", float(topology.node_count) * topology.link_count)
     offsets, links = topology.out_links
-    distance: Float64 = kernel.all_pairs(offsets, links, topology.dst, _weights(topology, chunk_bytes))
+    distance: Float64 = kernel.all_pairs(offsets, links, topology.dst.astype(np.int64), _weights(topology, chunk_bytes))
     for plane in topology.planes:
         # a plane can join any two of its nodes; paths that mix planes and links are not shortened
         rows = np.ix_(plane.nodes, plane.nodes)

@@ -134,6 +134,15 @@ def _shared_start(
     return pass_start[p], p
 
 
+def _key(cost, arrived, kept_until, nearness, thrift, start, d, arrival):
+    """What it costs to reach a node at ``arrival``: time since the tree, and link time.
+
+    What waits in the tree already, until ``kept_until``, waits for free.
+    """
+    free = nearness * (min(start, kept_until) - arrived) if start > arrived else 0.0
+    return cost + arrival - arrived - free + thrift * d
+
+
 def _grown(array, needed):
     """``array`` with room for ``needed`` entries."""
     if needed <= len(array):
@@ -194,6 +203,8 @@ def grow_trees(
     useful = np.zeros(nodes, dtype=np.bool_)
     first_byte, last_byte = np.zeros(nodes), np.zeros(nodes)
     cost = np.zeros(nodes)
+    in_tree = np.zeros(nodes, dtype=np.bool_)
+    kept_until = np.zeros(nodes)
     best = np.full(nodes, INF)
     pass_of = np.full(nodes, -1, dtype=np.int64)
     # by link
@@ -221,7 +232,7 @@ def grow_trees(
     cand_from, cand_to, cand_path, cand_length = [0], [0], [0], [0]
     cand_start = [0.0]
     touched = [0]
-    heap = [(0.0, 0)]
+    heap = [(0.0, 0, 0)]
     front = [(0.0, 0)]
     unreached = (-1, -1)
     finish = 0.0
@@ -230,6 +241,7 @@ def grow_trees(
         c = order[task]
         size = chunk_bytes[c]
         done[:] = False
+        in_tree[:] = False
         wanted[:] = False
         best[:] = INF
         for i in range(len(own_link)):
@@ -259,11 +271,10 @@ def grow_trees(
             cand_path.append(0)
             cand_length.append(0)
             cand_start.append(chunk_start[c])
-            heappush(heap, ((1.0 - nearness) * chunk_start[c], len(cand_to) - 1))
+            heappush(heap, ((1.0 - nearness) * chunk_start[c], hold_nodes[i], len(cand_to) - 1))
 
         while left > 0 and len(heap) > 0:
-            key, cand = heappop(heap)
-            w = cand_to[cand]
+            key, w, cand = heappop(heap)
             if done[w]:
                 continue
             u = cand_from[cand]
@@ -296,9 +307,9 @@ def grow_trees(
                     d = pass_seconds[joined]
                 late = offset[begin + length - 1] + latency[path[begin + length - 1]]
                 arrival = start + late + d
-                now = cost[u] + arrival - last_byte[u] + thrift * d
+                now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift, start, d, arrival)
                 if now > key * SLACK:
-                    heappush(heap, (now, cand))
+                    heappush(heap, (now, w, cand))
                     continue
                 if joined < 0:
                     joined = passes
@@ -320,6 +331,7 @@ def grow_trees(
                 first_byte[w], last_byte[w] = start + late, arrival
                 cost[w] = now
             done[w] = True
+            kept_until[w] = last_byte[w]
             if wanted[w]:
                 left -= 1
                 finish = max(finish, last_byte[w])
@@ -328,13 +340,22 @@ def grow_trees(
             touched.clear()
             touched.append(w)
             if wanted[w]:
-                # the path to a terminal is in the tree now, and paid for
-                cost[w] = (1.0 - nearness) * last_byte[w]
-                v = pass_src[pass_of[w]] if pass_of[w] >= 0 else -1
-                while v >= 0 and cost[v] > (1.0 - nearness) * last_byte[v]:
-                    cost[v] = (1.0 - nearness) * last_byte[v]
-                    touched.append(v)
-                    v = pass_src[pass_of[v]] if pass_of[v] >= 0 else -1
+                # the path to a terminal is in the tree now, and paid for, waits included
+                joined_tree = w
+                while not in_tree[joined_tree]:
+                    in_tree[joined_tree] = True
+                    paid = (1.0 - nearness) * last_byte[joined_tree]
+                    if cost[joined_tree] > paid and joined_tree != w:
+                        touched.append(joined_tree)
+                    cost[joined_tree] = paid
+                    p = pass_of[joined_tree]
+                    if p < 0:
+                        break
+                    joined_tree = pass_src[p]
+                    if nearness > 0.0 and pass_start[p] > kept_until[joined_tree]:
+                        kept_until[joined_tree] = pass_start[p]
+                        if in_tree[joined_tree]:
+                            touched.append(joined_tree)
 
             for index in range(len(touched)):
                 u = touched[index]
@@ -352,7 +373,8 @@ def grow_trees(
                     if kind[u] == ROUTER:
                         ready = max(first_byte[u], last_byte[u] - d)
                     start = _gap(ready, d, link, head, tail, seg_start, seg_end, seg_next)
-                    now = cost[u] + start + latency[link] + d - last_byte[u] + thrift * d
+                    arrival = start + latency[link] + d
+                    now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift, start, d, arrival)
                     if now < best[w]:
                         best[w] = now
                         cand_from.append(u)
@@ -362,7 +384,7 @@ def grow_trees(
                         cand_start.append(start)
                         path.append(link)
                         offset.append(0.0)
-                        heappush(heap, (now, len(cand_to) - 1))
+                        heappush(heap, (now, w, len(cand_to) - 1))
                 if not switches:
                     continue
                 # nothing to gain beyond the switches if u is too late for every node left
@@ -438,14 +460,15 @@ def grow_trees(
                                 via_link[w] = link
                                 heappush(front, (start + late, w))
                         else:
-                            now = cost[u] + start + late + d - last_byte[u] + thrift * d
+                            arrival = start + late + d
+                            now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift, start, d, arrival)
                             best[w] = min(best[w], now)
                             cand_from.append(u)
                             cand_to.append(w)
                             cand_path.append(begin)
                             cand_length.append(length)
                             cand_start.append(start)
-                            heappush(heap, (now, len(cand_to) - 1))
+                            heappush(heap, (now, w, len(cand_to) - 1))
 
         if left > 0:
             for v in range(nodes):

@@ -35,6 +35,7 @@ OPTIONS = (
     Option("tree", str, "auto", "which destination a tree attaches next; auto tries several", ("auto", *RULES)),
     Option("time", str, "continuous", "exact times, or the paper's slots, rounded up", ("continuous", "slots")),
     Option("order", str, "interleaved", "tasks of equal size: round the ranks, or rank after rank", ("interleaved", "rank")),
+    Option("slots", int, 0, "H of the explicit graph; 0 for as many as it takes"),
 )
 
 
@@ -57,6 +58,7 @@ def mtegcca(
     tree: str = "auto",
     time: str = "continuous",
     order: str = "interleaved",
+    slots: int = 0,
 ) -> Plan:
     """Multicast trees on a time-expanded graph, one task after the other.
 
@@ -68,6 +70,7 @@ def mtegcca(
             count link time as a cost; "auto" grows several and keeps the plan that ends first.
         time: "continuous", or "slots" of the duration of a chunk on the fastest link.
         order: how tasks of equal size take turns ("auto" tries both).
+        slots: H of the explicit graph, 0 for as many as it takes.
     Returns:
         A timed plan.
     Raises:
@@ -79,7 +82,7 @@ def mtegcca(
 
         if slot is None or tree not in ("earliest", "nearest"):
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "--option graph")
-        grown, _ = mteg.grow_trees(topology, workload, task_order(workload, order), slot, tree == "nearest")
+        grown, _ = mteg.grow_trees(topology, workload, task_order(workload, order), slot, tree == "nearest", slots)
         return trees_to_plan(topology, workload, grown, {"tree": tree, "order": order})
     tries = AUTO if tree == "auto" else ((tree, order),)
     if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
