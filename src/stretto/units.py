@@ -32,7 +32,7 @@ def _bytes_factor(unit: str) -> float | None:
     for suffix, factor in (("bits", 0.125), ("bit", 0.125), ("b", 1.0), ("", 1.0)):
         prefix = lower.removesuffix(suffix) if suffix else lower
         if lower.endswith(suffix) and prefix in _PREFIX:
-            return _PREFIX[prefix] * (0.125 if unit.endswith("b") and suffix == "b" and len(unit) > 1 else factor)
+            return _PREFIX[prefix] * factor
     return None
 
 
@@ -57,14 +57,15 @@ def parse_size(text: str | int | float, where: str | None = None) -> int:
 
 
 def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
-    """Bytes per second from ``25GB/s``, ``400Gbit/s``, ``400Gbps`` or a number of bytes/s."""
+    """Bytes per second from ``25GB/s``, ``400Gbit/s``, ``400Gbps``, ``400Gb/s`` or a number of bytes/s."""
     number, unit = _split(str(text), "bandwidth (try 25GB/s or 400Gbit/s)", where)
     name = unit.replace(" ", "")
     if name.lower().endswith("bps"):
         factor = _PREFIX.get(name[:-3].lower())
         factor = None if factor is None else factor * (1.0 if name[-3] == "B" else 0.125)
     else:
-        factor = _bytes_factor(name.removesuffix("/s"))
+        name = name.removesuffix("/s")
+        factor = _bytes_factor(name + "it" if name.endswith("b") else name)
     if factor is None:
         raise InputError(f"{text!r} has an unknown unit {unit!r} (GB/s, MB/s, Gbit/s, Gbps)", where)
     bandwidth = number * factor

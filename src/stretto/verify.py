@@ -191,11 +191,12 @@ def _flow(plan: Plan) -> Finding | None:
     slots = _Slots(work.chunk_count, nodes, plan)
     state = slots.initial(plan)
     kernel = kernels.load("referee", 4.0 * plan.transfer_count)
-    code, k, other, _ = kernel.flow(
-        plan.chunk, slots.of(plan.chunk, plan.src), plan.op,
-        plan.dst.offsets, slots.of(plan.chunk[plan.dst.owners], plan.dst.values),
-        plan.depends.offsets, plan.depends.values, work.chunk_reduces, state,
-    )  # fmt: skip
+    with np.errstate(over="ignore"):  # fingerprints wrap around
+        code, k, other, _ = kernel.flow(
+            plan.chunk, slots.of(plan.chunk, plan.src), plan.op,
+            plan.dst.offsets, slots.of(plan.chunk[plan.dst.owners], plan.dst.values),
+            plan.depends.offsets, plan.depends.values, work.chunk_reduces, state,
+        )  # fmt: skip
     if code:
         name, k = CODES[code], int(k)
         words = {

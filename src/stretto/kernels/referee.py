@@ -81,13 +81,16 @@ def flow(
 ):  # fmt: skip
     """Does every transfer have what it sends, and does every write follow those before it?
 
-    A slot is a (chunk, node) pair. Writes to a slot take effect in plan order; a transfer carries
-    the state of its slot after the writes before it, and must depend on each of them that shows.
+    A slot is a (chunk, node) pair. A transfer carries what its slot held at first and what those
+    of its dependencies that wrote to the slot have brought. A write that happened before it and
+    is not among its dependencies would be in the buffer all the same: that is an error.
 
     Args:
         state: uint64[slots], at first; at the end what each slot holds. 0 is nothing.
     """
     n = len(chunk)
+    initial = state.copy()
+    value = np.zeros(n, dtype=np.uint64)
     copied = np.full(len(state), -1, dtype=np.int64)  # the last copy into a slot
     newest = np.full(len(state), -1, dtype=np.int64)  # its newest write, as an index into dst_slot
     older = np.full(len(dst_slot), -1, dtype=np.int64)  # the write before it
@@ -98,19 +101,28 @@ def flow(
     stamp = 0
     for k in range(n):
         s = src_slot[k]
-        value = state[s]
-        if value == 0:
-            return 11, k, -1, -1
+        carried = initial[s]
         if newest[s] >= 0:
             for i in range(dep_offsets[k], dep_offsets[k + 1]):
                 listed[dep_values[i]] = k
             i = newest[s]
             while i >= 0:
-                if listed[writer[i]] != k:
-                    return 12, k, writer[i], -1
-                if writer[i] == copied[s]:
-                    break
+                w = writer[i]
+                if listed[w] == k:
+                    if op[w] == 0:
+                        carried = carried - initial[s] + value[w]
+                        break
+                    carried = carried + value[w]
+                else:
+                    stamp += 1
+                    if _happened_before(w, k, dep_offsets, dep_values, seen, stamp, stack):
+                        return 12, k, w, -1
                 i = older[i]
+            if carried == 0:
+                return 12, k, writer[newest[s]], -1
+        if carried == 0:
+            return 11, k, -1, -1
+        value[k] = carried
         adds = op[k] == 1
         if adds and not reduces[chunk[k]]:
             return 13, k, -1, -1
@@ -130,9 +142,9 @@ def flow(
             older[i] = newest[w]
             newest[w] = i
             if adds:
-                state[w] = state[w] + value
+                state[w] = state[w] + carried
             else:
-                state[w] = value
+                state[w] = carried
                 copied[w] = k
     return 0, -1, -1, -1
 

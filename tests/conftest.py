@@ -1,0 +1,20 @@
+"""Settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+settings.register_profile(
+    "stretto",
+    deadline=None,
+    max_examples=int(os.environ.get("STRETTO_EXAMPLES", "40")),
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("stretto")

@@ -1,0 +1,44 @@
+"""Networks that tests share: small, odd and random ones."""
+
+from __future__ import annotations
+
+import random
+
+from stretto.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
+
+
+def ring(n: int, bandwidth: float = 1e9, latency_s: float = 1e-6) -> Topology:
+    """n accelerators, each joined to its two neighbours."""
+    pairs = sorted({(a, b % n) for a in range(n) for b in (a + 1, a - 1)})
+    return make_topology(f"ring{n}", [ACCELERATOR] * n, [(a, b, bandwidth, latency_s) for a, b in pairs])
+
+
+def star(n: int, replicates: bool = True) -> Topology:
+    """n accelerators around one switch."""
+    links = [(a, b, 1e9, 1e-6) for v in range(n) for a, b in ((v, n), (n, v))]
+    return make_topology("star", [ACCELERATOR] * n + [SWITCH], links, replicates=[False] * n + [replicates])
+
+
+def random_network(seed: int, switches: bool = True, routers: bool = True) -> Topology:
+    """A strongly connected network of 3 to 7 accelerators with uneven links; equal seeds, equal networks."""
+    rng = random.Random(seed)
+    n = rng.randint(3, 7)
+    kinds = [ACCELERATOR] * n
+    links: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def join(a: int, b: int) -> None:
+        if a != b:
+            links.setdefault((a, b), (rng.choice([31e6, 43e6, 67e6, 97e6, 101e6]), rng.randint(0, 9) * 1e-6))
+
+    for v in range(n):
+        join(v, (v + 1) % n)
+    for _ in range(n):
+        join(rng.randrange(n), rng.randrange(n))
+    for kind, wanted in ((SWITCH, switches), (ROUTER, routers)):
+        for _ in range(rng.randint(0, 2) if wanted else 0):
+            middle = len(kinds)
+            kinds.append(kind)
+            for v in rng.sample(range(middle), min(middle, rng.randint(2, 5))):
+                bandwidth = rng.choice([31e6, 50e6])
+                links[v, middle] = links[middle, v] = (bandwidth, rng.randint(0, 5) * 1e-6)
+    return make_topology(f"random{seed}", kinds, [(a, b, *w) for (a, b), w in sorted(links.items())])
