@@ -14,7 +14,7 @@ from .errors import InputError
 
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _PREFIX |= {f"{p}i": 1024.0**n for n, p in enumerate("kmgtp", start=1)}
-_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PER_SECOND = {"": 1.0, "s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d]*(?:/\s*\w+)?)\s*")
 _MAX_BYTES = 2**60
 
@@ -77,9 +77,9 @@ def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
 def parse_time(text: str | int | float, where: str | None = None) -> float:
     """Seconds from ``5us``, ``0.7 ms``, ``1s`` or a number of seconds; zero is allowed."""
     number, unit = _split(str(text), "time (try 5us, 0.7ms or 1s)", where)
-    if unit not in _TIME and unit != "":
+    if unit not in _PER_SECOND:
         raise InputError(f"{text!r} has an unknown unit {unit!r} (s, ms, us, ns)", where)
-    seconds = number * _TIME.get(unit, 1.0)
+    seconds = number / _PER_SECOND[unit]
     if not math.isfinite(seconds) or seconds < 0:
         raise InputError(f"{text!r} must be a finite time of zero or more", where)
     return seconds

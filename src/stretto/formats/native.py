@@ -1,0 +1,306 @@
+"""The plan file: Parquet, a row a transfer, or JSON for people and small plans.
+
+Both hold everything: topology, workload, sharing and how the plan was made travel with the
+transfers, so that one file is enough to verify, simulate or run it. Reading gives back what was
+written, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Collective, Ragged, Workload, make_collective
+from ..errors import InputError, StrettoError
+from ..plan import TIMING_COLUMNS, Plan, make_plan
+from ..topologies.files import topology_from_json
+from ..topology import Topology
+from . import written_whole
+
+VERSION = 1
+FORMAT = "stretto-plan"
+LISTS = ("dst", "route", "depends")
+KEY = b"stretto"
+
+
+def write_plan(plan: Plan, path: str) -> None:
+    """Write a plan: JSON if the path ends in .json, else Parquet."""
+    (write_json if path.lower().endswith(".json") else write_parquet)(plan, path)
+
+
+def read_plan(path: str) -> Plan:
+    """Read a plan file of either kind.
+
+    Raises:
+        InputError: it cannot be read, is torn, of another version or no plan; names the place.
+    """
+    if os.path.isdir(path):
+        raise InputError("is a folder, not a plan file", path)
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", path) from None
+    return _read_parquet(path) if start == b"PAR1" else _read_json(path)
+
+
+# --- what is not a column -----------------------------------------------------------------------
+
+
+def _header(plan: Plan) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "sharing": plan.sharing,
+        "meta": plan.meta,
+        "workload": [_collective_to_json(c, plan.topology) for c in plan.workload.collectives],
+        "topology": plan.topology.to_json(),
+    }
+
+
+def _same(a: Collective, b: Collective) -> bool:
+    for f in fields(Collective):
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        pairs = zip(x, y, strict=True) if isinstance(x, Ragged) else [(x, y)]
+        if not all(np.array_equal(p, q) for p, q in pairs):
+            return False
+    return True
+
+
+def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
+    """By its parameters if these rebuild it, else piece by piece and chunk by chunk."""
+    short: dict[str, Any] = {"kind": c.kind, "size_bytes": c.size_bytes, "chunks": c.chunk_count // len(c.piece_bytes)}
+    if c.root >= 0:
+        short["root"] = c.root
+    if c.start_s:
+        short["start_s"] = c.start_s
+    if c.kind == "multicast":
+        short["receivers"] = c.wanted[0].tolist()
+    if not np.array_equal(c.ranks, topology.accelerators):
+        short["ranks"] = c.ranks.tolist()
+    try:
+        if _same(c, _from_parameters(short, topology)):
+            return short
+    except InputError:
+        pass
+    return {
+        "kind": c.kind,
+        "size_bytes": c.size_bytes,
+        "root": c.root,
+        "start_s": c.start_s,
+        "ranks": c.ranks.tolist(),
+        "reduces": c.reduces,
+        "piece_bytes": c.piece_bytes.tolist(),
+        "holders": [c.holders[i].tolist() for i in range(c.holders.count)],
+        "wanted": [c.wanted[i].tolist() for i in range(c.wanted.count)],
+        "chunk_piece": c.chunk_piece.tolist(),
+        "chunk_offset": c.chunk_offset.tolist(),
+        "chunk_bytes": c.chunk_bytes.tolist(),
+    }
+
+
+def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
+    return make_collective(
+        data["kind"],
+        topology,
+        data["size_bytes"],
+        ranks=data.get("ranks"),
+        root=data.get("root", 0),
+        receivers=data.get("receivers"),
+        chunks=data["chunks"],
+        start_s=data.get("start_s", 0.0),
+    )
+
+
+def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collective:
+    if "chunk_piece" not in data:
+        return _from_parameters(data, topology)
+    lists = {key: Ragged.of(data[key]) for key in ("holders", "wanted")}
+    pieces, ranks = len(data["piece_bytes"]), np.asarray(data["ranks"], dtype=np.int32)
+    c = Collective(
+        kind=data["kind"],
+        ranks=ranks,
+        size_bytes=int(data["size_bytes"]),
+        root=int(data["root"]),
+        start_s=float(data["start_s"]),
+        piece_bytes=np.asarray(data["piece_bytes"], dtype=np.int64),
+        holders=lists["holders"],
+        wanted=lists["wanted"],
+        reduces=bool(data["reduces"]),
+        chunk_piece=np.asarray(data["chunk_piece"], dtype=np.int32),
+        chunk_offset=np.asarray(data["chunk_offset"], dtype=np.int64),
+        chunk_bytes=np.asarray(data["chunk_bytes"], dtype=np.int64),
+    )
+    in_range = [
+        (c.ranks, topology.node_count), (c.holders.values, len(ranks)), (c.wanted.values, len(ranks)),
+        (c.chunk_piece, pieces),
+    ]  # fmt: skip
+    if any(len(v) == 0 or v.min() < 0 or v.max() >= most for v, most in in_range) or lists["holders"].lengths.min() < 1:
+        raise ValueError("a rank, node or piece out of range")
+    if not (len(c.chunk_piece) == len(c.chunk_offset) == len(c.chunk_bytes) and pieces == lists["wanted"].count):
+        raise ValueError("columns of unequal length")
+    return c
+
+
+def _parse_header(header: Any, path: str) -> tuple[Topology, Workload]:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise InputError("is no stretto plan", path)
+    if header.get("version") != VERSION:
+        raise InputError(f"has version {header.get('version')!r}; this stretto reads version {VERSION}", path)
+    topology = topology_from_json(header.get("topology"), f"{path}, topology")
+    try:
+        collectives = [_collective_from_json(c, topology) for c in header["workload"]]
+        if not collectives or not isinstance(header["meta"], dict):
+            raise ValueError("no collective, or no meta")
+        return topology, Workload(tuple(collectives))
+    except StrettoError as error:
+        raise InputError(f"the workload is wrong: {error}", path) from None
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
+        raise InputError(f"the workload is wrong: {type(error).__name__}: {error}", path) from None
+
+
+def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, path: str) -> Plan:
+    topology, workload = _parse_header(header, path)
+    plan = make_plan(
+        topology, workload, header.get("sharing", ""), meta=header["meta"], where=path, **columns
+    )  # fmt: skip
+    if sizes is not None:
+        bad = np.flatnonzero(sizes != plan.size_bytes)
+        if len(bad):
+            k = int(bad[0])
+            words = f"has {sizes[k]} bytes, its chunk {plan.size_bytes[k]}"
+            raise InputError(f"{plan.describe(k)} {words}", path)
+    return plan
+
+
+# --- Parquet ------------------------------------------------------------------------------------
+
+
+def write_parquet(plan: Plan, path: str) -> None:
+    """Write a plan as Parquet: plain columns, everything else in the metadata under ``stretto``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {
+        "chunk": pa.array(plan.chunk),
+        "src": pa.array(plan.src),
+        "size_bytes": pa.array(plan.size_bytes),
+        "op": pa.array(plan.op),
+    }
+    for name in LISTS:
+        r: Ragged = getattr(plan, name)
+        columns[name] = pa.ListArray.from_arrays(pa.array(r.offsets.astype(np.int32)), pa.array(r.values))
+    for name in TIMING_COLUMNS:
+        if getattr(plan, name) is not None:
+            columns[name] = pa.array(getattr(plan, name))
+    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
+    with written_whole(path, "wb") as file:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+
+def _read_parquet(path: str) -> Plan:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read(use_threads=False)
+        header = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
+    except (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, RecursionError) as error:
+        raise InputError(f"is damaged or no Parquet file: {str(error).splitlines()[0] if str(error) else error!r}", path) from None
+    columns: dict[str, Any] = {}
+    wanted = ("chunk", "src", "op", *LISTS)
+    for name in (*wanted, "size_bytes", *TIMING_COLUMNS):
+        if name not in table.column_names:
+            if name in wanted:
+                raise InputError(f"the column {name!r} is missing", path)
+            continue
+        column = table.column(name).combine_chunks()
+        try:
+            if column.null_count:
+                raise TypeError("it has nulls")
+            if name in LISTS:
+                values = column.values.to_numpy(zero_copy_only=False)
+                offsets = column.offsets.to_numpy(zero_copy_only=False)
+                columns[name] = Ragged(offsets - offsets[0], _whole(values[offsets[0] : offsets[-1]], name))
+            else:
+                values = column.to_numpy(zero_copy_only=False)
+                floats = name in ("start_s", "finish_s", "rate", "weight")
+                if floats and values.dtype != np.float64:
+                    raise TypeError("it must be float64")
+                columns[name] = values if floats else _whole(values, name)
+        except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
+            raise InputError(f"the column {name!r} is of the wrong type: {error}", path) from None
+    return _build(header, columns, columns.pop("size_bytes", None), path)
+
+
+def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:
+    if len(values) and values.dtype.kind not in "iu":
+        raise TypeError("it must hold whole numbers")
+    if len(values) and name != "size_bytes" and (values.max() >= 2**31 or values.min() < -(2**31)):
+        raise ValueError("a number is out of range")
+    return values
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def write_json(plan: Plan, path: str) -> None:
+    """Write a plan as JSON, one transfer a line."""
+    scalars = [n for n in TIMING_COLUMNS if getattr(plan, n) is not None]
+    columns = {n: getattr(plan, n).tolist() for n in ("chunk", "src", "size_bytes", "op", *scalars)}
+    lists = {n: (getattr(plan, n).offsets.tolist(), getattr(plan, n).values.tolist()) for n in LISTS}
+    with written_whole(path) as file:
+        head = json.dumps(_header(plan), indent=1)
+        file.write(head[:-2] + ',\n "transfers": [\n')
+        for k in range(plan.transfer_count):
+            row = {n: column[k] for n, column in columns.items()}
+            row |= {n: values[offsets[k] : offsets[k + 1]] for n, (offsets, values) in lists.items()}
+            file.write("  " + json.dumps(row) + (",\n" if k + 1 < plan.transfer_count else "\n"))
+        file.write(" ]\n}\n")
+
+
+def _read_json(path: str) -> Plan:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            data = json.load(file)
+    except json.JSONDecodeError as error:
+        words = f"is neither Parquet nor JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise InputError(words, path) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"is neither Parquet nor JSON: {error}", path) from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InputError("is no stretto plan", path)
+    rows = data.get("transfers")
+    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+        raise InputError("'transfers' must be a list of objects", path)
+    columns: dict[str, Any] = {}
+    given = {name for name in TIMING_COLUMNS if rows and name in rows[0]}
+    for name in ("chunk", "src", "op", "size_bytes", *LISTS, *sorted(given)):
+        kind = np.float64 if name in ("start_s", "finish_s", "rate", "weight") else np.int64
+        try:
+            values = [r[name] for r in rows]
+            if name in LISTS:
+                flat = Ragged.of([np.asarray(_numbers(v), dtype=np.int32) for v in values])
+                columns[name] = flat
+            else:
+                columns[name] = _whole(np.array(_numbers(values), dtype=kind), name) if kind is np.int64 else np.array(
+                    [float(v) for v in _numbers(values, (int, float))]
+                )
+        except KeyError:
+            k = next(i for i, r in enumerate(rows) if name not in r)
+            raise InputError(f"transfer {k} has no {name!r}", path) from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"{name!r} of some transfer is wrong: {error}", path) from None
+    return _build(data, columns, columns.pop("size_bytes"), path)
+
+
+def _numbers(values: Any, kinds: tuple[type, ...] = (int,)) -> Any:
+    if not isinstance(values, list) or not all(isinstance(v, kinds) and not isinstance(v, bool) for v in values):
+        raise TypeError("not a list of numbers" if not isinstance(values, list) else "not a number")
+    return values

@@ -1,0 +1,29 @@
+"""CSV: a row a receiver of a transfer, with the times that the simulator gives."""
+
+from __future__ import annotations
+
+import csv
+
+from ..timeline import Timeline
+from . import written_whole
+
+HEADER = ("transfer", "chunk", "op", "src", "dst", "size_bytes", "route", "depends", "start_s", "finish_s", "arrival_s")
+
+
+def write(timeline: Timeline, path: str) -> None:
+    """Write the transfers of a plan; a multicast has a row for each receiver."""
+    plan = timeline.plan
+    names = plan.topology.names
+    with written_whole(path) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(HEADER)
+        for k in range(plan.transfer_count):
+            route = " ".join(plan.topology.link_name(link) for link in plan.route[k])
+            depends = " ".join(map(str, plan.depends[k]))
+            op = ("copy", "reduce")[plan.op[k]]
+            for i in range(int(plan.dst.offsets[k]), int(plan.dst.offsets[k + 1])):
+                times = (timeline.start_s[k], timeline.finish_s[k], timeline.arrival_s[i])
+                rows.writerow(
+                    (k, plan.chunk[k], op, names[plan.src[k]], names[plan.dst.values[i]], plan.size_bytes[k], route)
+                    + (depends, *(repr(float(t)) for t in times))
+                )

@@ -1,0 +1,130 @@
+"""Topologies by name or from a file.
+
+A built-in topology is asked for by a *spec*, ``family:arguments?option=value&...``, such as
+``ndv2:4``, ``torus:4x4?bandwidth=50GB/s`` or ``zoo:Abilene``; anything that names a file is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InputError
+from ..topology import Topology
+from ..units import parse_bandwidth, parse_time
+
+MOST_NODES = 100_000
+MOST_LINKS = 5_000_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option of a family: how to read it and what it is if not given."""
+
+    name: str
+    parse: Callable[[str, str], Any]
+    default: Any
+    help: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of built-in topologies.
+
+    Attributes:
+        name: what comes before the colon.
+        pattern: how a spec is written.
+        build: ``(arguments, settings, spec) -> Topology``.
+    """
+
+    name: str
+    pattern: str
+    summary: str
+    example: str
+    build: Callable[[list[str], dict[str, Any], str], Topology]
+    settings: tuple[Setting, ...] = ()
+
+
+def bandwidth(text: str, where: str) -> float:
+    """A bandwidth of a spec, bytes/s."""
+    return parse_bandwidth(text, where)
+
+
+def seconds(text: str, where: str) -> float:
+    """A time of a spec, seconds."""
+    return parse_time(text, where)
+
+
+def whole(text: str, where: str, least: int = 0) -> int:
+    """A whole number of a spec, at least ``least``."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+        raise InputError(f"{text!r} is not a whole number of at least {least}", where)
+    return int(text)
+
+
+def catalogue() -> tuple[Family, ...]:
+    """All families, in the order in which they are listed."""
+    from . import regular, servers, sites, zoo
+
+    return (*servers.FAMILIES, *regular.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
+
+
+def load_topology(spec: str) -> Topology:
+    """The topology that a spec or a file describes.
+
+    Args:
+        spec: ``family:arguments?options`` or the path of a ``.json``, ``.graphml`` or ``.gml``
+            file, also with ``?options``.
+    Raises:
+        InputError: no such family or file, or something in it is wrong; names it and the remedy.
+    """
+    body, _, query = spec.partition("?")
+    families = {f.name: f for f in catalogue()}
+    name, *arguments = body.split(":")
+    if name not in families or os.path.sep in body:
+        if _is_file(body):
+            from . import files
+
+            return files.read_topology(body, _settings(files.SETTINGS, query, spec))
+        near = difflib.get_close_matches(name, [*families], n=1)
+        hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
+        raise InputError(f"there is no such file or family of topologies; {hint}", spec)
+    family = families[name]
+    return family.build([a for a in arguments if a != ""], _settings(family.settings, query, spec), spec)
+
+
+def _is_file(path: str) -> bool:
+    return os.path.exists(path) or path.lower().endswith((".json", ".graphml", ".gml", ".xml"))
+
+
+def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:
+    """The value of every setting, from a query such as ``bandwidth=1GB/s&latency=1us``."""
+    values = {s.name: s.default for s in known}
+    by_name = {s.name: s for s in known}
+    for part in filter(None, query.split("&")):
+        name, equals, text = part.partition("=")
+        if name not in by_name or not equals:
+            options = ", ".join(by_name) or "none"
+            raise InputError(f"there is no option {name!r} here; there are: {options}", spec)
+        values[name] = by_name[name].parse(text, f"{spec}, option {name}")
+    return values
+
+
+def numbers(arguments: list[str], spec: str, pattern: str, least: int, most: int = 1) -> list[int]:
+    """The whole numbers of a spec's argument, such as ``4`` or ``4x4x2`` or ``3,4``."""
+    if len(arguments) != 1:
+        raise InputError(f"write it as {pattern}", spec)
+    parts = arguments[0].replace(",", "x").split("x")
+    if len(parts) > most:
+        raise InputError(f"write it as {pattern}", spec)
+    return [whole(p, f"{spec} ({pattern})", least) for p in parts]
+
+
+def check_size(nodes: int, links: int, spec: str) -> None:
+    """Refuse what would not fit in memory or patience."""
+    if nodes > MOST_NODES or links > MOST_LINKS:
+        limits = f"{MOST_NODES} nodes and {MOST_LINKS} links"
+        raise InputError(f"{nodes} nodes and {links} links are more than the {limits} that are built", spec)

@@ -1,0 +1,131 @@
+"""Regular networks: rings, meshes, tori, hypercubes, full meshes, stars and fat trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+from ..errors import InputError
+from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
+from . import Family, Setting, bandwidth, check_size, numbers, seconds
+
+SETTINGS = (
+    Setting("bandwidth", bandwidth, 25e9, "of every link"),
+    Setting("latency", seconds, 0.7e-6, "of every link"),
+)
+
+Pairs = Iterable[tuple[int, int]]
+
+
+def _build(
+    spec: str, kinds: list[int], pairs: Pairs, settings: dict[str, Any], xy: Any, sites: list[str] | None = None
+) -> Topology:
+    """Both directions of undirected pairs, each once, all alike."""
+    directed = sorted({(a, b) for pair in pairs for a, b in (pair, pair[::-1])})
+    links = [(a, b, settings["bandwidth"], settings["latency"]) for a, b in directed]
+    return make_topology(spec, kinds, links, xy=xy, sites=sites, where=spec)
+
+
+def _circle(n: int) -> list[tuple[float, float]]:
+    return [(math.sin(2 * math.pi * i / n), math.cos(2 * math.pi * i / n)) for i in range(n)]
+
+
+def _ring(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    (n,) = numbers(arguments, spec, "ring:N", 2)
+    check_size(n, 2 * n, spec)
+    return _build(spec, [ACCELERATOR] * n, ((v, (v + 1) % n) for v in range(n)), settings, _circle(n))
+
+
+def _line(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    (n,) = numbers(arguments, spec, "line:N", 2)
+    check_size(n, 2 * n, spec)
+    xy = [(float(v), 0.0) for v in range(n)]
+    return _build(spec, [ACCELERATOR] * n, ((v, v + 1) for v in range(n - 1)), settings, xy)
+
+
+def _grid(arguments: list[str], settings: dict[str, Any], spec: str, wraps: bool) -> Topology:
+    name = "torus" if wraps else "mesh"
+    sides = numbers(arguments, spec, f"{name}:AxB or {name}:AxBxC", 1, most=3)
+    n = math.prod(sides)
+    if n < 2:
+        raise InputError("at least two nodes are needed", spec)
+    check_size(n, 2 * len(sides) * n, spec)
+    pairs = set()
+    cells = list(product(*map(range, sides)))
+    number = {cell: v for v, cell in enumerate(cells)}
+    for cell in cells:
+        for axis, side in enumerate(sides):
+            step = (*cell[:axis], (cell[axis] + 1) % side, *cell[axis + 1 :])
+            if step != cell and (wraps or step[axis] > cell[axis]):
+                pairs.add(tuple(sorted((number[cell], number[step]))))
+    # a third axis goes back into the drawing
+    flat = [(*cell, 0, 0)[:3] for cell in cells]
+    xy = [(float(b) + 0.35 * c, -float(a) + 0.35 * c) for a, b, c in flat]
+    return _build(spec, [ACCELERATOR] * n, pairs, settings, xy)  # type: ignore[arg-type]
+
+
+def _mesh(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    return _grid(arguments, settings, spec, wraps=False)
+
+
+def _torus(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    return _grid(arguments, settings, spec, wraps=True)
+
+
+def _hypercube(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    (d,) = numbers(arguments, spec, "hypercube:D", 1)
+    if d > 17:
+        raise InputError(f"2^{d} nodes are too many", spec)
+    n = 2**d
+    check_size(n, d * n, spec)
+    pairs = ((v, v ^ (1 << bit)) for v in range(n) for bit in range(d))
+    return _build(spec, [ACCELERATOR] * n, pairs, settings, _circle(n))
+
+
+def _fullmesh(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    (n,) = numbers(arguments, spec, "fullmesh:N", 2)
+    check_size(n, n * (n - 1), spec)
+    return _build(spec, [ACCELERATOR] * n, ((a, b) for a in range(n) for b in range(a)), settings, _circle(n))
+
+
+def _star(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    (n,) = numbers(arguments, spec, "star:N", 2)
+    check_size(n + 1, 2 * n, spec)
+    kinds = [ACCELERATOR] * n + [SWITCH]
+    return _build(spec, kinds, ((v, n) for v in range(n)), settings, [*_circle(n), (0.0, 0.0)])
+
+
+def _fattree(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    """k pods of k/2 edge and k/2 aggregation switches, k/2 hosts an edge switch, (k/2)^2 cores."""
+    (k,) = numbers(arguments, spec, "fattree:K", 2)
+    if k % 2:
+        raise InputError("K must be even", spec)
+    half, hosts = k // 2, k**3 // 4
+    check_size(hosts + 5 * half * half, 6 * hosts, spec)
+    edge, aggregation, core = hosts, hosts + k * half, hosts + 2 * k * half
+    pairs = []
+    for pod, i in product(range(k), range(half)):
+        up = pod * half + i
+        pairs += [(up * half + h, edge + up) for h in range(half)]
+        pairs += [(edge + up, aggregation + pod * half + j) for j in range(half)]
+        pairs += [(aggregation + up, core + i * half + j) for j in range(half)]
+    kinds = [ACCELERATOR] * hosts + [SWITCH] * (5 * half * half)
+    sites = [f"pod{h // half**2}" for h in range(hosts)]
+    sites += [f"pod{s // half}" for _ in range(2) for s in range(k * half)] + [""] * half**2
+    levels = ((hosts, 0.0), (k * half, 1.0), (k * half, 2.0), (half**2, 3.0))
+    xy = [((i + 0.5) / count * hosts, level * hosts / 8) for count, level in levels for i in range(count)]
+    return _build(spec, kinds, pairs, settings, xy, sites)
+
+
+FAMILIES = (
+    Family("ring", "ring:N", "N accelerators in a ring, both directions", "ring:8", _ring, SETTINGS),
+    Family("line", "line:N", "N accelerators in a line", "line:4", _line, SETTINGS),
+    Family("mesh", "mesh:AxB[xC]", "a grid", "mesh:4x4", _mesh, SETTINGS),
+    Family("torus", "torus:AxB[xC]", "a grid whose ends are joined", "torus:4x4", _torus, SETTINGS),
+    Family("hypercube", "hypercube:D", "2^D accelerators, joined where one bit differs", "hypercube:3", _hypercube, SETTINGS),
+    Family("fullmesh", "fullmesh:N", "every accelerator joined to every other", "fullmesh:8", _fullmesh, SETTINGS),
+    Family("star", "star:N", "N accelerators around one switch", "star:8", _star, SETTINGS),
+    Family("fattree", "fattree:K", "K^3/4 accelerators under three levels of switches", "fattree:4", _fattree, SETTINGS),
+)

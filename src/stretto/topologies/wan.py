@@ -1,0 +1,161 @@
+"""From a loose graph of places and cables to a topology: what its data leaves open is filled in.
+
+The Internet Topology Zoo, GraphML and GML files all come this way. Every node is an accelerator,
+every undirected edge two links; parallel edges add up, an edge from a node to itself goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..topology import ACCELERATOR, KINDS, Topology, make_topology
+from ..units import format_bandwidth, format_time
+from . import Setting, bandwidth, seconds
+from .sites import FIBRE_KM_PER_S
+
+DEFAULT_BANDWIDTH = 1.25e9
+DEFAULT_LATENCY_S = 1e-3
+EARTH_RADIUS_KM = 6371.0
+
+SETTINGS = (
+    Setting("bandwidth", bandwidth, None, "of every link; without it the data's, else 10Gbit/s"),
+    Setting("latency", seconds, None, "of every link; without it by distance at 200,000 km/s, else 1ms"),
+)
+
+
+@dataclass
+class Place:
+    """A node as its file has it; what is not known is None."""
+
+    name: str
+    lon: float | None = None
+    lat: float | None = None
+    kind: str | None = None
+    site: str = ""
+
+
+@dataclass
+class Cable:
+    """An edge as its file has it, between indexes of places."""
+
+    a: int
+    b: int
+    bandwidth: float | None = None
+    latency_s: float | None = None
+
+
+@dataclass
+class Graph:
+    """Places and cables, before gaps are filled."""
+
+    name: str
+    places: list[Place]
+    cables: list[Cable]
+    directed: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def kilometres(a: Place, b: Place) -> float | None:
+    """The great-circle distance, None where a coordinate is missing."""
+    if a.lon is None or a.lat is None or b.lon is None or b.lat is None:
+        return None
+    p, q = math.radians(a.lat), math.radians(b.lat)
+    turn = math.radians(b.lon - a.lon)
+    h = math.sin((q - p) / 2) ** 2 + math.cos(p) * math.cos(q) * math.sin(turn / 2) ** 2
+    return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
+
+
+def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
+    """Fill gaps, merge parallel edges, check, and say in the notes what was done.
+
+    Raises:
+        InputError: no node, a wrong value, or nodes that no path joins (names two).
+    """
+    if len(graph.places) < 2:
+        raise InputError("a network needs at least two nodes", where)
+    notes, filled = list(graph.notes), Counter[str]()
+    links: dict[tuple[int, int], tuple[float, float]] = {}
+    for cable in graph.cables:
+        if cable.a == cable.b:
+            filled["edges from a node to itself left out"] += 1
+            continue
+        width = settings["bandwidth"] or cable.bandwidth
+        if width is None:
+            width = DEFAULT_BANDWIDTH
+            filled[f"links without a bandwidth given {format_bandwidth(width)}"] += 1
+        delay = settings["latency"] if settings["latency"] is not None else cable.latency_s
+        if delay is None:
+            km = kilometres(graph.places[cable.a], graph.places[cable.b])
+            delay = DEFAULT_LATENCY_S if km is None else km / FIBRE_KM_PER_S
+            if km is None:
+                filled[f"links without coordinates given {format_time(delay)}"] += 1
+        for pair in ((cable.a, cable.b), (cable.b, cable.a))[: 1 if graph.directed else 2]:
+            if pair in links:
+                filled["parallel edges added up"] += 1
+                before = links[pair]
+                links[pair] = (before[0] + width, min(before[1], delay))
+            else:
+                links[pair] = (width, delay)
+    notes += [f"{count} {what}" for what, count in filled.items()]
+    places = graph.places
+    known = [p.lon is not None and p.lat is not None for p in places]
+    kinds = [ACCELERATOR if p.kind is None else KINDS.index(p.kind) for p in places]
+    topology = make_topology(
+        graph.name,
+        kinds,
+        [(a, b, *value) for (a, b), value in sorted(links.items())],
+        names=_unique([p.name for p in places]),
+        sites=[p.site for p in places],
+        xy=[(p.lon, p.lat) if k else (math.nan, math.nan) for p, k in zip(places, known, strict=True)],  # type: ignore[misc]
+        geographic=any(known),
+        notes=notes,
+        where=where,
+    )
+    _check_connected(topology, where)
+    return topology
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names that are missing or doubled get a number."""
+    seen: Counter[str] = Counter()
+    taken = set(names)
+    result = []
+    for i, name in enumerate(names):
+        label = name or f"node{i}"
+        seen[label] += 1
+        if seen[label] > 1:
+            number = seen[label]
+            while f"{label} ({number})" in taken:
+                number += 1
+            label = f"{label} ({number})"
+            taken.add(label)
+        result.append(label)
+    return result
+
+
+def _check_connected(topology: Topology, where: str) -> None:
+    """Refuse a network in which some accelerator cannot reach another."""
+    for ends, (offsets, links), turned in (
+        (topology.dst, topology.out_links, False),
+        (topology.src, topology.in_links, True),
+    ):
+        first = int(topology.accelerators[0])
+        reached = np.zeros(topology.node_count, dtype=np.bool_)
+        reached[first] = True
+        stack = [first]
+        while stack:
+            v = stack.pop()
+            fresh = [w for w in {int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]} if not reached[w]]
+            reached[fresh] = True
+            stack += fresh
+        lost = [int(v) for v in topology.accelerators if not reached[v]]
+        if lost:
+            a, b = topology.names[first], topology.names[lost[0]]
+            a, b = (b, a) if turned else (a, b)
+            raise InputError(f"{a} cannot reach {b}: the network is not connected; add the missing links", where)
