@@ -83,7 +83,7 @@ def with_header(change):
         (with_header(lambda h: h.update(format="x")), "no stretto plan"),
         (with_header(lambda h: h.pop("workload")), "workload is wrong"),
         (with_header(lambda h: h["workload"][0].update(kind="x")), "workload is wrong"),
-        (with_header(lambda h: h["topology"]["links"].pop()), "outside"),
+        (with_header(lambda h: h["topology"].update(links=h["topology"]["links"][:2])), "outside"),
         (with_header(lambda h: h.update(sharing="luck")), "unknown sharing"),
         (lambda t: t.drop_columns(["dst"]), "'dst' is missing"),
         (lambda t: t.drop_columns(["start_s"]), "needs the column 'start_s'"),
@@ -162,8 +162,7 @@ def test_a_table_has_a_row_for_every_receiver(tmp_path):
     assert max(float(r["arrival_s"]) for r in rows) == timeline.completion_s
 
 
-def test_a_million_transfers_need_no_object_each(tmp_path):
-    # the same digest through the file, at a size where a Python object a transfer would be felt
+def test_a_plan_of_thousands_of_transfers_survives_in_the_order_of_its_starts(tmp_path):
     net = load_topology("torus:8x8")
     before = run_planner("mtegcca", net, Workload((make_collective("allgather", net, shard_bytes=64, chunks=8),)))
     write_plan(before, str(tmp_path / "p.parquet"))
