@@ -1,1 +1,52 @@
-"""The page."""
+"""The page: plans drawn in one HTML file that needs no network.
+
+The page is a template (``page.html``, ``page.css``, ``page.js``) into which :mod:`.data` puts what
+is to be drawn. Charts are drawn by the page itself on canvases: a library for four charts would be
+larger than everything else on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+
+from ..bounds import Bound
+from ..formats import written_whole
+from ..timeline import Timeline
+from .data import page_data
+
+
+def write_page(
+    path: str,
+    timelines: Sequence[Timeline],
+    bounds: Sequence[Sequence[Bound]],
+    title: str | None = None,
+) -> None:
+    """Write a page about plans.
+
+    Args:
+        path: the HTML file.
+        timelines: the course of each plan.
+        bounds: for each plan its lower bounds, the best first.
+        title: what the page is called; the first plan's topology by default.
+    Raises:
+        InputError: the file cannot be written.
+    """
+    plans = [page_data(t, b) for t, b in zip(timelines, bounds, strict=True)]
+    heading = title or " · ".join(dict.fromkeys(p["topology"] for p in plans))
+    parts = files(__package__)
+    template = parts.joinpath("page.html").read_text(encoding="utf-8")
+    payload = json.dumps({"title": heading, "plans": plans}, separators=(",", ":"))
+    # nothing inside the data may end its element
+    payload = payload.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    pieces = {
+        "{{css}}": parts.joinpath("page.css").read_text(encoding="utf-8"),
+        "{{js}}": parts.joinpath("page.js").read_text(encoding="utf-8"),
+        "{{data}}": payload,
+    }
+    for mark, text in pieces.items():
+        before, _, after = template.partition(mark)
+        template = before + text + after
+    with written_whole(path) as file:
+        file.write(template)

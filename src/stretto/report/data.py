@@ -1,0 +1,167 @@
+"""What the page draws, worked out from a timeline.
+
+Large columns travel as base64 of little-endian arrays. Up to :data:`MOST_BARS` hops are drawn as
+bars; beyond, a link's row shows how busy it was in each of :data:`BINS` slices of time.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bounds import Bound
+from ..timeline import Timeline
+from ..topology import KINDS
+from .critical import critical_path
+from .layout import positions
+
+BINS = 240
+MOST_BARS = 20_000
+MOST_LINKS = 6_000
+POINTS = 400
+
+
+def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
+    """Everything that the page shows of one plan, ready for JSON."""
+    plan, net = timeline.plan, timeline.plan.topology
+    end = timeline.completion_s
+    best = bounds[0]
+    shown = _shown_links(timeline)
+    at = positions(net)
+    first = plan.workload.collectives[0]
+    return {
+        "planner": plan.meta.get("planner", "unknown"),
+        "topology": net.name,
+        "collective": ", ".join(c.kind for c in plan.workload.collectives),
+        "ranks": len(first.ranks),
+        "size": sum(c.size_bytes for c in plan.workload.collectives),
+        "chunks": first.chunk_count // len(first.piece_bytes),
+        "transfers": plan.transfer_count,
+        "completion": end,
+        "bound": best.seconds,
+        "bounds": [{"seconds": b.seconds, "kind": b.kind, "witness": b.witness} for b in bounds],
+        "witness": {
+            "nodes": list(best.nodes),
+            "links": [int(np.searchsorted(shown, i)) for i in best.links if i in set(shown.tolist())],
+        },
+        "planning": plan.meta.get("planning_s"),
+        "geographic": net.geographic,
+        "notes": list(net.notes),
+        "names": list(net.names),
+        "kinds": [KINDS[k] for k in net.kind],
+        "sites": list(net.sites),
+        "x": _pack(at[:, 0], np.float32),
+        "y": _pack(at[:, 1], np.float32),
+        "links": {
+            "all": net.link_count,
+            "src": _pack(net.src[shown], np.int32),
+            "dst": _pack(net.dst[shown], np.int32),
+            "bandwidth": _pack(net.bandwidth[shown], np.float64),
+            "latency": _pack(net.latency_s[shown], np.float64),
+            "bytes": _pack(timeline.link_bytes[shown], np.float64),
+            "use": _pack(timeline.link_use[shown], np.float32),
+            "bins": _pack(np.round(255 * _use_by_bin(timeline, shown)), np.uint8),
+        },
+        "binCount": BINS,
+        "delivered": _delivered(timeline),
+        "path": critical_path(timeline),
+        "bars": _bars(timeline, shown),
+    }
+
+
+def _pack(values: NDArray[Any], kind: type) -> str:
+    little = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<"))
+    return base64.b64encode(little.tobytes()).decode()
+
+
+def _shown_links(timeline: Timeline) -> NDArray[np.int64]:
+    """The links that the page knows: all of them, or the busiest."""
+    count = timeline.plan.topology.link_count
+    if count <= MOST_LINKS:
+        return np.arange(count)
+    return np.sort(np.argsort(-timeline.link_use, kind="stable")[:MOST_LINKS])
+
+
+def _hops(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """For each hop its transfer, link, begin and end."""
+    owners = timeline.plan.route.owners
+    begin = timeline.start_s[owners] + timeline.hop_offset_s
+    return owners, timeline.plan.route.values, begin, timeline.finish_s[owners] + timeline.hop_offset_s
+
+
+def _use_by_bin(timeline: Timeline, shown: NDArray[np.int64]) -> NDArray[np.float64]:
+    """float64[links, BINS]: the share of each link's bandwidth that was used in each slice of time.
+
+    The bytes of a hop up to time t are a ramp; differences of sums of ramps at the edges of the
+    slices are the bytes in each.
+    """
+    plan = timeline.plan
+    owners, link, begin, end = _hops(timeline)
+    edges = np.linspace(0, timeline.completion_s or 1.0, BINS + 1)
+    width = edges[1]
+    rate = plan.size_bytes[owners] / np.maximum(end - begin, 1e-300) / plan.topology.bandwidth[link]
+    carried = np.zeros((plan.topology.link_count, BINS + 2))
+    for sign, moment in ((1.0, begin), (-1.0, end)):
+        # a ramp that starts within bin b adds its rest there and a full width from b + 1 on
+        b = np.clip((moment / width).astype(np.int64), 0, BINS)
+        rest = np.clip(edges[np.minimum(b + 1, BINS)] - moment, 0, width) * (b < BINS)
+        np.add.at(carried, (link, b), sign * rate * rest)
+        np.add.at(carried, (link, b + 1), sign * rate * (width - rest))
+    share: NDArray[np.float64] = np.clip(np.cumsum(carried, axis=1)[:, :BINS] / width, 0, 1)
+    return share[shown]
+
+
+def _delivered(timeline: Timeline) -> dict[str, Any]:
+    """Bytes that ranks wanted and had by each moment, thinned to a few hundred points."""
+    plan, work = timeline.plan, timeline.plan.workload
+    nodes = plan.topology.node_count
+    holders, wanted = work.chunk_holders, work.chunk_wanted
+    keys = wanted.owners * nodes + wanted.values
+    if not work.chunk_reduces.any():
+        keys = keys[~np.isin(keys, holders.owners * nodes + holders.values)]
+    total = float(work.chunk_bytes[keys // nodes].sum())
+    owners = plan.dst.owners
+    arrived = plan.chunk[owners].astype(np.int64) * nodes + plan.dst.values
+    # a sum is there when its last part is
+    order = np.argsort(timeline.arrival_s, kind="stable")[::-1]
+    _, last = np.unique(arrived[order], return_index=True)
+    final = order[last]
+    final = final[np.isin(arrived[final], keys)]
+    final = final[np.argsort(timeline.arrival_s[final], kind="stable")]
+    moments = timeline.arrival_s[final]
+    amounts = np.cumsum(plan.size_bytes[owners[final]])
+    keep = np.unique(np.linspace(0, max(len(final) - 1, 0), POINTS).astype(int))[: len(final)]
+    return {
+        "total": total,
+        "t": _pack(moments[keep], np.float64),
+        "bytes": _pack(amounts[keep], np.float64),
+    }
+
+
+def _bars(timeline: Timeline, shown: NDArray[np.int64]) -> dict[str, Any] | None:
+    """Every hop of every transfer, or None where there are too many to draw."""
+    plan = timeline.plan
+    owners, link, begin, end = _hops(timeline)
+    if len(owners) > MOST_BARS or len(shown) < plan.topology.link_count:
+        return None
+    holders = plan.workload.chunk_holders
+    return {
+        "transfer": _pack(owners, np.int32),
+        "link": _pack(link, np.int32),
+        "begin": _pack(begin, np.float64),
+        "end": _pack(end, np.float64),
+        "chunk": _pack(plan.chunk, np.int32),
+        "from": _pack(holders.values[holders.offsets[:-1]][plan.chunk], np.int32),
+        "src": _pack(plan.src, np.int32),
+        "size": _pack(plan.size_bytes, np.float64),
+        "start": _pack(timeline.start_s, np.float64),
+        "dstOffsets": _pack(plan.dst.offsets, np.int32),
+        "dst": _pack(plan.dst.values, np.int32),
+        "arrival": _pack(timeline.arrival_s, np.float64),
+        "depOffsets": _pack(plan.depends.offsets, np.int32),
+        "dep": _pack(plan.depends.values, np.int32),
+    }

@@ -1,0 +1,58 @@
+"""A topology as an SVG picture."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+from ..errors import InputError
+from ..formats import written_whole
+from ..topology import ROUTER, SWITCH, Topology
+from ..units import format_bandwidth
+from .layout import positions
+
+SIZE, MARGIN = 800, 60
+
+
+def write_svg(topology: Topology, path: str) -> None:
+    """Draw a topology: nodes by kind, links as wide as the logarithm of their bandwidth.
+
+    Raises:
+        InputError: the path does not end in .svg, or cannot be written.
+    """
+    if not path.lower().endswith(".svg"):
+        raise InputError("a drawing is written as .svg", path)
+    at = MARGIN + positions(topology) * (SIZE - 2 * MARGIN)
+    widest = topology.bandwidth.max()
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" font-family="system-ui,sans-serif">',
+        f"<title>{escape(topology.name)}</title>",
+        f'<rect width="{SIZE}" height="{SIZE}" fill="#ffffff"/>',
+    ]
+    drawn: set[tuple[int, int]] = set()
+    for i in range(topology.link_count):
+        a, b = int(topology.src[i]), int(topology.dst[i])
+        if (b, a) in drawn:
+            continue
+        drawn.add((a, b))
+        width = 0.8 + 2.2 / (1 + np.log2(widest / topology.bandwidth[i]))
+        lines.append(
+            f'<line x1="{at[a, 0]:.1f}" y1="{at[a, 1]:.1f}" x2="{at[b, 0]:.1f}" y2="{at[b, 1]:.1f}" '
+            f'stroke="#8aa0bd" stroke-width="{width:.2f}"><title>{escape(topology.link_name(i))} '
+            f"{format_bandwidth(float(topology.bandwidth[i]))}</title></line>"
+        )
+    for v in range(topology.node_count):
+        x, y = at[v]
+        if topology.kind[v] == SWITCH:
+            shape = f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" fill="#5b6472"/>'
+        elif topology.kind[v] == ROUTER:
+            shape = f'<path d="M{x:.1f} {y - 8:.1f}l8 8-8 8-8-8z" fill="#b7791f"/>'
+        else:
+            shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="#1f6feb"/>'
+        label = ""
+        if topology.node_count <= 120:
+            label = f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" font-size="11">{escape(topology.names[v])}</text>'
+        lines.append(shape + label)
+    with written_whole(path) as file:
+        file.write("\n".join([*lines, "</svg>"]) + "\n")

@@ -1,0 +1,55 @@
+"""Where nodes are drawn: by their coordinates, or in circles by site where there are none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..topology import SWITCH, Topology
+
+
+def positions(topology: Topology) -> NDArray[np.float64]:
+    """float64[nodes, 2] in the unit square, y downward.
+
+    Geographic coordinates are projected so that distances near the middle keep their shape.
+    Nodes without coordinates among nodes with some are put beside those they are joined to.
+    """
+    xy = topology.xy.copy()
+    known = ~np.isnan(xy[:, 0])
+    if not known.any():
+        xy = _by_site(topology)
+        known[:] = True
+    elif topology.geographic:
+        xy[:, 0] *= math.cos(math.radians(float(np.nanmean(xy[:, 1]))))
+    low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
+    span = float(max(high - low)) or 1.0
+    unit = (xy - (low + high) / 2) / span + 0.5
+    unit[:, 1] = 1 - unit[:, 1]
+    for i, v in enumerate(np.flatnonzero(~known)):
+        near = np.concatenate((topology.dst[topology.src == v], topology.src[topology.dst == v]))
+        near = near[known[near]]
+        centre = unit[near].mean(axis=0) if len(near) else np.array([0.5, 0.5])
+        turn = 2.4 * (i + 1)  # the golden angle, so that several do not meet
+        unit[v] = centre + 0.06 * np.array([math.cos(turn), math.sin(turn)])
+    return unit
+
+
+def _by_site(topology: Topology) -> NDArray[np.float64]:
+    """Each site a circle, the sites on a circle, switches in the middle of theirs."""
+    sites = list(dict.fromkeys(topology.sites))
+    xy = np.zeros((topology.node_count, 2))
+    for s, site in enumerate(sites):
+        members = [v for v in range(topology.node_count) if topology.sites[v] == site]
+        outer = [v for v in members if topology.kind[v] != SWITCH] or members
+        radius = 1.0 if len(sites) == 1 else 3.0 * len(sites) / math.pi
+        angle = 2 * math.pi * s / len(sites)
+        middle = np.array([math.sin(angle), math.cos(angle)]) * (radius if len(sites) > 1 else 0.0)
+        for i, v in enumerate(outer):
+            turn = 2 * math.pi * i / len(outer)
+            xy[v] = middle + [math.sin(turn), math.cos(turn)]
+        inner = [v for v in members if v not in set(outer)]
+        for i, v in enumerate(inner):
+            xy[v] = middle + [0.4 * (i - (len(inner) - 1) / 2), 0.0]
+    return xy
