@@ -19,8 +19,11 @@ def star(n: int, replicates: bool = True) -> Topology:
     return make_topology("star", [ACCELERATOR] * n + [SWITCH], links, replicates=[False] * n + [replicates])
 
 
-def random_network(seed: int, switches: bool = True, routers: bool = True) -> Topology:
-    """A strongly connected network of 3 to 7 accelerators with uneven links; equal seeds, equal networks."""
+def random_network(seed: int, switches: bool = True, routers: bool = True, plain: bool = False) -> Topology:
+    """A strongly connected network of 3 to 7 accelerators with uneven links; equal seeds, equal networks.
+
+    Where ``plain``, switches join accelerators only, by links that are all alike.
+    """
     rng = random.Random(seed)
     n = rng.randint(3, 7)
     kinds = [ACCELERATOR] * n
@@ -38,7 +41,7 @@ def random_network(seed: int, switches: bool = True, routers: bool = True) -> To
         for _ in range(rng.randint(0, 2) if wanted else 0):
             middle = len(kinds)
             kinds.append(kind)
-            for v in rng.sample(range(middle), min(middle, rng.randint(2, 5))):
-                bandwidth = rng.choice([31e6, 50e6])
+            for v in rng.sample(range(n if plain else middle), min(n, rng.randint(2, 5))):
+                bandwidth = 50e6 if plain else rng.choice([31e6, 50e6])
                 links[v, middle] = links[middle, v] = (bandwidth, rng.randint(0, 5) * 1e-6)
     return make_topology(f"random{seed}", kinds, [(a, b, *w) for (a, b), w in sorted(links.items())])

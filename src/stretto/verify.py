@@ -138,11 +138,14 @@ def _routes(plan: Plan) -> Finding | None:
     if code == 0:
         return None
     name = CODES[code]
-    at = t.names[a] if a >= 0 else ""
+    # a is a node, but for a link that does not begin where the bytes are
+    link = a if name == "route" else b
+    node = None if name in ("route", "no-receiver") else int(a)
+    at = "" if node is None else t.names[node]
     words = {
         "source": f"starts at {at}, a switch, which stores nothing",
         "no-receiver": "has no receiver",
-        "route": f"takes link {t.link_name(a) if a >= 0 else ''} without having come to its beginning",
+        "route": f"takes link {t.link_name(int(link)) if link >= 0 else ''} without having come to its beginning",
         "route-loop": f"comes to {at} twice",
         "no-transit": f"passes through {at}, which no route may pass through",
         "no-replication": f"branches at {at}, which does not replicate",
@@ -151,8 +154,6 @@ def _routes(plan: Plan) -> Finding | None:
         "receiver-twice": f"names the receiver {at} twice",
         "route-loose-end": f"has a route that ends at {at}, which is no receiver",
     }[name]
-    link = a if name == "route" else b
-    node = None if name in ("route", "no-receiver") else int(a)
     return _about(plan, name, int(k), words, node=node, link=int(link) if link >= 0 else None)
 
 

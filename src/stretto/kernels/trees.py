@@ -14,7 +14,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 INF = np.inf
-SLACK = 1 + 1e-12
+EPS = 1e-12
+SLACK = 1 + EPS
 SWITCH = 2
 ROUTER = 1
 
@@ -92,8 +93,16 @@ def _own_gap(t, d, link, own_head, own_next, own_start, own_end):
     return t
 
 
+def _early(hops, whole):
+    """How many slots before its turn a pipe may come to its link number ``hops``.
+
+    Latencies are rounded up to slots, but bytes come when they come.
+    """
+    return float(hops) if whole else 0.0
+
+
 def _pipe_start(
-    t, d, path, offset, first, length,
+    t, d, whole, path, offset, first, length,
     head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
 ):  # fmt: skip
     """The first time from ``t`` at which every link of the pipe is free for ``d``, in its turn."""
@@ -101,17 +110,19 @@ def _pipe_start(
     while moved:
         moved = False
         for i in range(first, first + length):
-            link, late = path[i], offset[i]
-            s = _gap(t + late, d, link, head, tail, seg_start, seg_end, seg_next)
-            s = _own_gap(s, d, link, own_head, own_next, own_start, own_end)
-            if s > (t + late) * SLACK:
+            link = path[i]
+            early = _early(i - first, whole)
+            late = offset[i] - early
+            s = _gap(t + late, d + early, link, head, tail, seg_start, seg_end, seg_next)
+            s = _own_gap(s, d + early, link, own_head, own_next, own_start, own_end)
+            if s - (t + late) > EPS * abs(s):
                 t = s - late
                 moved = True
     return t
 
 
 def _shared_start(
-    ready, d, size, whole, per_byte, u, path, offset, first, length,
+    ready, d, whole, u, path, offset, first, length,
     link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
     head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
 ):  # fmt: skip
@@ -126,10 +137,11 @@ def _shared_start(
         return INF, -1
     for i in range(first + k, first + length):
         link = path[i]
-        at = pass_start[p] + offset[i]
-        s = _gap(at, pass_seconds[p], link, head, tail, seg_start, seg_end, seg_next)
-        s = _own_gap(s, pass_seconds[p], link, own_head, own_next, own_start, own_end)
-        if s > at * SLACK:
+        early = _early(i - first, whole)
+        at = pass_start[p] + offset[i] - early
+        s = _gap(at, pass_seconds[p] + early, link, head, tail, seg_start, seg_end, seg_next)
+        s = _own_gap(s, pass_seconds[p] + early, link, own_head, own_next, own_start, own_end)
+        if s - at > EPS * abs(s):
             return INF, -1
     return pass_start[p], p
 
@@ -293,12 +305,12 @@ def grow_trees(
                 start, joined = INF, -1
                 if length > 1:
                     start, joined = _shared_start(
-                        ready, d, size, whole, per_byte, u, path, offset, begin, length,
+                        ready, d, whole, u, path, offset, begin, length,
                         link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
                         head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                     )  # fmt: skip
                 fresh = _pipe_start(
-                    ready, d, path, offset, begin, length,
+                    ready, d, whole, path, offset, begin, length,
                     head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                 )  # fmt: skip
                 if fresh < start:
@@ -321,7 +333,7 @@ def grow_trees(
                     if link_pass[link] != joined:
                         link_pass[link] = joined
                         own_link.append(link)
-                        own_start.append(start + offset[i])
+                        own_start.append(start + offset[i] - _early(i - begin, whole))
                         own_end.append(start + offset[i] + d)
                         own_next.append(own_head[link])
                         own_head[link] = len(own_link) - 1
@@ -440,12 +452,12 @@ def grow_trees(
                         if kind[u] == ROUTER:
                             ready = max(first_byte[u], last_byte[u] - d)
                         start = _pipe_start(
-                            ready, d, path, offset, begin, length,
+                            ready, d, whole, path, offset, begin, length,
                             head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                         )  # fmt: skip
                         if length > 1:
                             shared, joined = _shared_start(
-                                ready, d, size, whole, per_byte, u, path, offset, begin, length,
+                                ready, d, whole, u, path, offset, begin, length,
                                 link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
                                 head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                             )  # fmt: skip
@@ -518,7 +530,7 @@ def grow_trees(
                 start = pass_start[p] + offset[i]
                 least = _seconds(smallest, per_byte[link], whole) * (1 - 1e-9)
                 segments = _reserve(
-                    start, start + pass_seconds[p], link, least,
+                    start - _early(i - hit_path[h], whole), start + pass_seconds[p], link, least,
                     head, tail, seg_start, seg_end, seg_next, segments,
                 )  # fmt: skip
 

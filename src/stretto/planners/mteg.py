@@ -4,10 +4,11 @@ MTEGCCA, section 2.1 and algorithm 1. Every node of the network appears once a s
 edge keeps a chunk for a slot and costs one; a *transmission* edge follows a link and costs its
 slots; a *virtual* edge, free, says that a chunk has reached a node that wants it, whenever that is.
 
-Two things go beyond the paper's words. A switch stores nothing, so it has no storage edges, and
-bytes flow through it: the link into it costs its latency alone, and links that meet in switches
-all take as many slots a chunk as the slowest of them. And a link that needs several slots for a
-chunk is busy in all of them, not only in the first.
+Three things go beyond the paper's words. A link that needs several slots for a chunk is busy in all
+of them, not only in the first. A switch stores nothing, so it has no storage edges, and bytes flow
+through it: the link into it costs its latency alone, and links that meet in switches all take as
+many slots a chunk as the slowest of them. And since bytes may come out of a switch before the slot
+to which its latency is rounded up, the link out of it is kept free for the slot before, too.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
         raise Unsupported("the explicit graph knows accelerators and switches, no routers and no planes")
     if not topology.replicates[topology.kind == SWITCH].all():
         raise Unsupported("the explicit graph takes every switch to replicate")
+    if (topology.kind[topology.src] + topology.kind[topology.dst] == 2 * SWITCH).any():
+        raise Unsupported("the explicit graph knows no links between switches; use graph=implicit")
     if workload.chunk_bytes.max() - workload.chunk_bytes.min() > 1:
         raise Unsupported("the explicit graph has slots for one size of chunk")
     n, links = topology.node_count, topology.link_count
@@ -195,7 +198,7 @@ class _Growth:
                     continue
                 if link >= 0 and w % n in brought:
                     continue  # to receive a chunk twice is of no use
-                if link >= 0 and not self.idle[link, v // n : v // n + g.link_slots[link]].all():
+                if link >= 0 and not self._window(v, link).all():
                     continue
                 far = d + int(g.cost[e])
                 if far < distance.get(w, far + 1):
@@ -203,6 +206,12 @@ class _Growth:
                     by[w] = int(e)
                     heappush(heap, (far, w))
         raise Infeasible(f"chunk {chunk} cannot reach all its ranks within {g.slots} slots")
+
+    def _window(self, v: int, link: int) -> NDArray[np.bool_]:
+        """The slots of a link that a chunk sent from time-node v takes, as a view of ``idle``."""
+        slot, n = v // self.graph.nodes, self.graph.nodes
+        early = 1 if self.topology.kind[v % n] == SWITCH else 0
+        return self.idle[link, max(slot - early, 0) : slot + self.graph.link_slots[link]]
 
     def _commit(self, path: list[int], tree: dict[int, int], brought: dict[int, int], chunk: int) -> None:
         """Add a path to the tree, take its link-slots, and note passes, hops and hits."""
@@ -214,7 +223,7 @@ class _Growth:
                 self.finish = max(self.finish, v // n)
                 continue
             if g.kind[e] == TRANSMISSION:
-                self.idle[link, v // n : v // n + g.link_slots[link]] = False
+                self._window(v, link)[:] = False
                 if self.topology.kind[v % n] != SWITCH:
                     self.pass_rows.append((chunk, v % n, brought[v % n], v // n))
                     carried = len(self.pass_rows) - 1

@@ -91,7 +91,7 @@ def mtegcca(
     for i, (rule, turns) in enumerate(tries):
         if progress is not None:
             progress(i, len(tries), f"{rule} trees")
-        grown, finish = _grow_implicitly(topology, workload, task_order(workload, turns), slot, *RULES[rule])
+        grown, finish = grow_implicitly(topology, workload, task_order(workload, turns), slot, *RULES[rule])
         if best is None or finish < best[0]:
             best = finish, grown, {"tree": rule, "order": turns}
     assert best is not None
@@ -121,9 +121,17 @@ def slot_seconds(topology: Topology, workload: Workload) -> float:
 Grown = tuple[Any, ...]
 
 
-def _grow_implicitly(
+def grow_implicitly(
     topology: Topology, workload: Workload, tasks: NDArray[np.int64], slot: float | None, nearness: float, thrift: float
 ) -> tuple[Grown, float]:
+    """Trees for tasks in order, by the kernel, and when the last wanted chunk has arrived.
+
+    Args:
+        slot: the slot in seconds, None for continuous time.
+        nearness, thrift: see :func:`stretto.kernels.trees.grow_trees`.
+    Returns:
+        What the kernel does, in seconds, and the finish.
+    """
     work = float(len(tasks)) * topology.link_count
     kernel = kernels.load("trees", work)
     out_offsets, out_links = topology.out_links

@@ -1,0 +1,168 @@
+"""What every planner must keep, on every collective and kind of topology that it claims.
+
+A new planner is tested here without a line being added: the registry says what there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from networks import random_network, ring, star
+
+from stretto.bounds import bounds
+from stretto.collective import Workload, make_collective
+from stretto.errors import Unsupported
+from stretto.formats.native import read_plan, write_plan
+from stretto.plan import Plan
+from stretto.planners import registered, run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.topology import Topology, make_topology
+from stretto.verify import verify
+
+PLANNERS = [e for e in registered().values() if not e.refines]
+CASES = [pytest.param(e.name, kind, id=f"{e.name}-{kind}") for e in PLANNERS for kind in e.collectives]
+NETWORKS = ["dgx1", "dgx2:2", "ndv2:2", "ndv2:4", "amd:2", "torus:3x3", "zoo:Napnet", "fattree:2", "sites:2,3", "star:4"]
+
+
+def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0) -> Workload:
+    receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
+    return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))
+
+
+def claimed(plan: Plan) -> float:
+    """The completion that a timed plan promises: its last arrival."""
+    assert plan.finish_s is not None
+    latency = np.array([plan.topology.latency_s[r].sum() for r in map(plan.route.__getitem__, range(plan.transfer_count))])
+    assert (plan.dst.lengths == 1).all()
+    return float((plan.finish_s + latency).max())
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@given(seed=st.integers(0, 10_000), chunks=st.integers(1, 3), size=st.integers(500, 10**6), root=st.integers(0, 2))
+def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks, size, root):
+    net = random_network(seed)
+    workload = work(kind, net, size, chunks, root)
+    plan = run_planner(name, net, workload)
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
+    completion = simulate(plan).completion_s
+    assert completion >= bounds(net, workload)[0].seconds * (1 - 1e-12)
+    smallest = float(workload.chunk_bytes.min())
+    assert completion >= bounds(net, workload, smallest)[0].seconds * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_every_plan_verifies_on_named_networks(name, kind, spec):
+    net = load_topology(spec)
+    workload = work(kind, net, 64_000, chunks=2)
+    plan = run_planner(name, net, workload)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s >= bounds(net, workload)[0].seconds * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@given(seed=st.integers(0, 10_000))
+def test_the_simulator_reproduces_every_start_that_a_timed_plan_claims(name, kind, seed):
+    net = random_network(seed)
+    plan = run_planner(name, net, work(kind, net))
+    if plan.start_s is None:
+        return
+    timeline = simulate(plan)
+    np.testing.assert_allclose(timeline.start_s, plan.start_s, rtol=1e-9, atol=1e-18)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_simulator_reproduces_the_claimed_completion(name, kind):
+    net = random_network(7, switches=False, routers=False)
+    plan = run_planner(name, net, work(kind, net, chunks=2))
+    assert simulate(plan).completion_s == pytest.approx(claimed(plan), rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@given(seed=st.integers(0, 10_000))
+def test_a_plan_is_still_right_in_ready_order(name, kind, seed):
+    net = random_network(seed)
+    plan = run_planner(name, net, work(kind, net))
+    untimed = replace(plan, sharing="ready-order", start_s=None, finish_s=None)
+    assert verify(untimed).ok
+    assert simulate(untimed).completion_s >= bounds(net, plan.workload)[0].seconds * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_equal_requests_give_equal_plans(name, kind):
+    net = random_network(11)
+    assert run_planner(name, net, work(kind, net)).digest() == run_planner(name, net, work(kind, net)).digest()
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_both_speeds_of_the_kernels_give_the_same_plan(name, kind, monkeypatch):
+    net = random_network(13)
+    digests, completions = set(), set()
+    for speed in ("python", "compiled"):
+        monkeypatch.setenv("STRETTO_KERNELS", speed)
+        plan = run_planner(name, net, work(kind, net, chunks=2))
+        assert verify(plan).ok
+        digests.add(plan.digest())
+        completions.add(simulate(plan).completion_s)
+        completions.add(simulate(replace(plan, sharing="ready-order")).completion_s * 0 + simulate(plan).completion_s)
+    assert len(digests) == len(completions) == 1
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name, kind):
+    net = random_network(17)
+    faster = replace(net, bandwidth=net.bandwidth * 4, latency_s=net.latency_s / 2)
+    plan = run_planner(name, net, work(kind, net, 5040))
+    scaled = run_planner(name, faster, work(kind, faster, 5040 * 2))
+    assert np.array_equal(plan.chunk, scaled.chunk)
+    assert np.array_equal(plan.route.values, scaled.route.values)
+    assert simulate(scaled).completion_s == pytest.approx(simulate(plan).completion_s / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@given(order=st.permutations(range(5)))
+def test_relabelled_nodes_are_served_as_well(name, kind, order):
+    # ties may break differently, so what is kept is that the plan is right and near as good
+    net = ring(5)
+    links = [(order[a], order[b], w, t) for a, b, w, t in zip(net.src, net.dst, net.bandwidth, net.latency_s)]
+    again = make_topology("relabelled", [0] * 5, links)
+    plan = run_planner(name, again, work(kind, again))
+    assert verify(plan).ok
+    first = simulate(run_planner(name, net, work(kind, net))).completion_s
+    assert simulate(plan).completion_s <= 1.5 * first
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_plan_survives_its_file(name, kind, tmp_path):
+    net = random_network(19)
+    plan = run_planner(name, net, work(kind, net))
+    write_plan(plan, str(tmp_path / "p.parquet"))
+    assert read_plan(str(tmp_path / "p.parquet")).digest() == plan.digest()
+
+
+@pytest.mark.parametrize("name", [e.name for e in PLANNERS])
+def test_several_collectives_share_a_network(name):
+    net = random_network(23)
+    kinds = next(e for e in PLANNERS if e.name == name).collectives[:2]
+    workload = Workload(tuple(make_collective(k, net, 5000, start_s=0.001 * i) for i, k in enumerate(kinds)))
+    plan = run_planner(name, net, workload)
+    assert verify(plan).ok
+    timeline = simulate(plan)
+    assert len(timeline.completions_s) == len(kinds)
+    assert (timeline.completions_s > 0).all()
+
+
+@pytest.mark.parametrize("name", [e.name for e in PLANNERS])
+def test_what_a_planner_does_not_serve_it_refuses_by_name(name):
+    entry = next(e for e in PLANNERS if e.name == name)
+    net = star(3)
+    for kind in ("allgather", "reducescatter", "allreduce", "alltoall", "reduce", "scatter", "gather"):
+        if kind not in entry.collectives:
+            with pytest.raises(Unsupported, match=f"{name} does not serve {kind}"):
+                run_planner(name, net, Workload((make_collective(kind, net, 100),)))

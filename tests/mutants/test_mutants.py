@@ -1,0 +1,155 @@
+"""Ways of damaging a right plan: each must be rejected, and for the right reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from networks import random_network
+
+from stretto.collective import Ragged, Workload, make_collective
+from stretto.errors import InputError
+from stretto.plan import REDUCE, Plan, make_plan
+from stretto.planners import run_planner
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+
+def base(seed: int) -> Plan:
+    net = random_network(seed)
+    return run_planner("mtegcca", net, Workload((make_collective("allgather", net, shard_bytes=1000),)))
+
+
+def lists(r: Ragged) -> list[list[int]]:
+    return [r[i].tolist() for i in range(r.count)]
+
+
+def code(plan: Plan) -> str:
+    finding = verify(plan).finding
+    return finding.code if finding else "ok"
+
+
+def drop_a_transfer(plan: Plan, k: int) -> Plan:
+    keep = [i for i in range(plan.transfer_count) if i != k]
+    new = {old: i for i, old in enumerate(keep)}
+    return make_plan(
+        plan.topology, plan.workload, "timed", chunk=plan.chunk[keep], src=plan.src[keep],
+        dst=plan.dst.take(np.array(keep)), route=plan.route.take(np.array(keep)),
+        depends=Ragged.of([[new[d] for d in plan.depends[i] if d in new] for i in keep]),
+        start_s=plan.start_s[keep], finish_s=plan.finish_s[keep],
+    )  # fmt: skip
+
+
+def drop_dependencies(plan: Plan, k: int) -> Plan:
+    rows = lists(plan.depends)
+    rows[k] = []
+    return replace(plan, depends=Ragged.of(rows))
+
+
+def start_early(plan: Plan, k: int) -> Plan:
+    start, finish = plan.start_s.copy(), plan.finish_s.copy()
+    shift = (finish[k] - start[k]) * 0.01
+    start[k] -= shift
+    finish[k] -= shift
+    return replace(plan, start_s=start, finish_s=finish)
+
+
+def hurry(plan: Plan, k: int) -> Plan:
+    finish = plan.finish_s.copy()
+    finish[k] -= (finish[k] - plan.start_s[k]) * 0.01
+    return replace(plan, finish_s=finish)
+
+
+def change_chunk(plan: Plan, k: int) -> Plan:
+    chunk = plan.chunk.copy()
+    chunk[k] = (chunk[k] + 1) % plan.workload.chunk_count
+    return replace(plan, chunk=chunk)
+
+
+def change_source(plan: Plan, k: int) -> Plan:
+    src = plan.src.copy()
+    src[k] = next(int(v) for v in plan.topology.accelerators if v != src[k])
+    return replace(plan, src=src)
+
+
+def reroute(plan: Plan, k: int) -> Plan:
+    rows = lists(plan.route)
+    rows[k] = rows[k][:-1] + [(rows[k][-1] + 1) % plan.topology.link_count]
+    return replace(plan, route=Ragged.of(rows))
+
+
+def cut_the_route(plan: Plan, k: int) -> Plan:
+    rows = lists(plan.route)
+    rows[k] = rows[k][:-1]
+    return replace(plan, route=Ragged.of(rows))
+
+
+def change_receiver(plan: Plan, k: int) -> Plan:
+    rows = lists(plan.dst)
+    rows[k] = [int(plan.src[k])]
+    return replace(plan, dst=Ragged.of(rows))
+
+
+def add_up(plan: Plan, k: int) -> Plan:
+    op = plan.op.copy()
+    op[k] = REDUCE
+    return replace(plan, op=op)
+
+
+def slow_the_link(plan: Plan, k: int) -> Plan:
+    bandwidth = plan.topology.bandwidth.copy()
+    bandwidth[plan.route[k][0]] *= 0.99
+    return replace(plan, topology=replace(plan.topology, bandwidth=bandwidth))
+
+
+MUTANTS = {
+    drop_a_transfer: {"incomplete", "not-held", "missing-dependency"},
+    drop_dependencies: {"missing-dependency", "not-held"},
+    start_early: {"before-dependency", "before-start", "capacity"},
+    hurry: {"speed"},
+    change_chunk: {"not-held", "missing-dependency", "unordered-writes", "incomplete", "speed"},
+    change_source: {"route", "route-loop", "route-misses-receiver", "receiver", "no-transit"},
+    reroute: {"route", "route-misses-receiver", "route-loop", "no-transit", "route-loose-end"},
+    cut_the_route: {"route-misses-receiver"},
+    change_receiver: {"route-misses-receiver", "receiver"},
+    add_up: {"reduce-of-copy"},
+    slow_the_link: {"speed"},
+}
+
+
+@pytest.mark.parametrize("damage", MUTANTS, ids=lambda f: f.__name__)
+@given(seed=st.integers(0, 500), pick=st.integers(0, 10_000))
+def test_a_damaged_plan_is_rejected_for_the_right_reason(damage, seed, pick):
+    plan = base(seed)
+    k = pick % plan.transfer_count
+    if damage is start_early and not len(plan.depends[k]) and plan.start_s[k] > 0:
+        # a wait that nothing but another transfer on the link explains: shared or idle before it
+        return
+    if damage is drop_dependencies and not len(plan.depends[k]):
+        return
+    if damage is slow_the_link and len(plan.route[k]) > 1:
+        return  # another link of the pipe may be slower still
+    assert code(plan) == "ok"
+    assert code(damage(plan, k)) in MUTANTS[damage]
+
+
+def test_two_transfers_at_once_on_a_full_link_are_found():
+    net = load_topology("line:3")
+    plan = run_planner("mtegcca", net, Workload((make_collective("broadcast", net, 1000, chunks=2),)))
+    assert code(replace(plan, start_s=plan.start_s * 0 + plan.start_s.max(), finish_s=plan.finish_s)) != "ok"
+    first = np.flatnonzero(plan.src == 0)
+    start, finish = plan.start_s.copy(), plan.finish_s.copy()
+    start[first[1]], finish[first[1]] = start[first[0]], finish[first[0]]
+    assert code(replace(plan, start_s=start, finish_s=finish)) == "capacity"
+
+
+def test_a_dependency_on_itself_cannot_be_written():
+    plan = base(1)
+    rows = lists(plan.depends)
+    rows[0] = [0]
+    with pytest.raises(InputError, match="depends on"):
+        make_plan(plan.topology, plan.workload, "ready-order", chunk=plan.chunk, src=plan.src, dst=plan.dst,
+                  route=plan.route, depends=Ragged.of(rows))  # fmt: skip
