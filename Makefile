@@ -33,7 +33,7 @@ demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page de
 	@echo "open the page: file://$(CURDIR)/demo/index.html"
 
 test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check src tests benchmarks

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import random_network, ring
 
+from networks import random_network, ring
 from stretto.bounds import bounds
 from stretto.collective import KINDS, Workload, make_collective
 from stretto.topologies import load_topology
@@ -54,7 +54,9 @@ def test_the_bounds_for_one_indivisible_chunk_come_out_where_no_switch_is_passed
 
 def test_a_nodes_ingress_bounds_an_allgather():
     # 7 shards of 1 GB into a GPU of 150 GB/s, then nothing: they come from other GPUs over one link
-    found = bounds(load_topology("dgx1"), Workload((make_collective("allgather", load_topology("dgx1"), shard_bytes=10**9),)))
+    found = bounds(
+        load_topology("dgx1"), Workload((make_collective("allgather", load_topology("dgx1"), shard_bytes=10**9),))
+    )
     assert found[0].kind == "node ingress"
     assert found[0].seconds == pytest.approx(7 / 150, rel=1e-4)
 

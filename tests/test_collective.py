@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import ring
 
+from networks import ring
 from stretto.collective import KINDS, Workload, find_unreachable, make_collective
 from stretto.errors import InputError
 from stretto.topology import make_topology

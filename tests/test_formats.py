@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import random_network, ring
 
+from networks import random_network, ring
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError, StrettoError
 from stretto.formats import exporters, written_whole
@@ -49,7 +49,11 @@ def test_a_plan_survives_its_file_bit_for_bit(tmp_path, name, spec):
 def test_a_collective_cut_unevenly_survives_too(tmp_path, name):
     before = plan()
     c = before.workload.collectives[0]
-    uneven = replace(c, chunk_offset=c.chunk_offset + (c.chunk_offset > 0), chunk_bytes=c.chunk_bytes + [1, -1] * (c.chunk_count // 2))
+    uneven = replace(
+        c,
+        chunk_offset=c.chunk_offset + (c.chunk_offset > 0),
+        chunk_bytes=c.chunk_bytes + [1, -1] * (c.chunk_count // 2),
+    )
     before = replace(before, workload=Workload((uneven,)))
     write_plan(before, str(tmp_path / name))
     assert read_plan(str(tmp_path / name)).digest() == before.digest()
@@ -103,7 +107,9 @@ def test_a_plan_file_that_is_wrong_is_refused_by_name(tmp_path, change, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1garbagePAR1", b"{", b"[1,2]", b"\xff\xfe", b'{"format":"stretto-plan"}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"PAR1garbagePAR1", b"{", b"[1,2]", b"\xff\xfe", b'{"format":"stretto-plan"}']
+)
 def test_what_is_no_plan_is_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError, match="x"):
@@ -111,7 +117,10 @@ def test_what_is_no_plan_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["p.parquet", "p.json"])
-@given(changes=st.lists(st.tuples(st.integers(0, 2**20), st.integers(1, 255)), min_size=1, max_size=3), keep=st.floats(0.2, 1))
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 2**20), st.integers(1, 255)), min_size=1, max_size=3),
+    keep=st.floats(0.2, 1),
+)
 def test_a_damaged_plan_never_ends_in_a_traceback(tmp_path_factory, name, changes, keep):
     path = tmp_path_factory.mktemp("damage") / name
     write_plan(plan(), str(path))

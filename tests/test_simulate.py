@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from networks import ring
-from test_verify import plan_of, timed, two_chunks, work_of
 
+from networks import ring
 from stretto.collective import Ragged, Workload, make_collective
 from stretto.errors import Unsupported
 from stretto.plan import COPY, REDUCE, make_plan
 from stretto.simulate import simulate
 from stretto.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
+from test_verify import plan_of, timed, two_chunks, work_of
 
 US = 1e-6
 

@@ -59,7 +59,14 @@ def test_a_family_has_its_nodes_and_links(spec, nodes, directed_links):
 
 @pytest.mark.parametrize(
     ("name", "nodes", "edges"),
-    [("Abilene", 11, 14), ("Cesnet", 10, 9), ("Gblnet", 8, 7), ("HiberniaIreland", 8, 8), ("Napnet", 6, 7), ("Arpanet", 4, 4)],
+    [
+        ("Abilene", 11, 14),
+        ("Cesnet", 10, 9),
+        ("Gblnet", 8, 7),
+        ("HiberniaIreland", 8, 8),
+        ("Napnet", 6, 7),
+        ("Arpanet", 4, 4),
+    ],
 )
 def test_the_wan_papers_networks_are_whole(name, nodes, edges):
     net = load_topology(f"zoo:{name}")
@@ -76,7 +83,9 @@ def test_distance_gives_latency_at_the_speed_of_light_in_fibre():
     net = load_topology("zoo:Abilene")
     names = list(net.names)
     link = next(
-        i for i in range(net.link_count) if (net.src[i], net.dst[i]) == (names.index("New York"), names.index("Chicago"))
+        i
+        for i in range(net.link_count)
+        if (net.src[i], net.dst[i]) == (names.index("New York"), names.index("Chicago"))
     )
     assert net.latency_s[link] == pytest.approx(1145e3 / 200e6, rel=0.01)
 

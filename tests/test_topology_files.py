@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import random_network
 
+from networks import random_network
 from stretto.errors import InputError, StrettoError
 from stretto.topologies import load_topology
 from stretto.topologies.files import topology_from_json
@@ -178,11 +178,15 @@ def test_a_damaged_file_never_ends_in_a_traceback(tmp_path_factory, name, change
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["nodes", "links", "id", "kind", "src", "dst", "bandwidth_GBps", "latency_us", "planes", "x"]),
-        inner,
-        max_size=5,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["nodes", "links", "id", "kind", "src", "dst", "bandwidth_GBps", "latency_us", "planes", "x"]
+            ),
+            inner,
+            max_size=5,
+        )
     ),
     max_leaves=20,
 )

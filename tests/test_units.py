@@ -28,7 +28,15 @@ def test_sizes_are_bytes(text, size):
 
 @pytest.mark.parametrize(
     ("text", "bandwidth"),
-    [("25GB/s", 25e9), ("400Gbit/s", 50e9), ("400Gbps", 50e9), ("12.5 GB/s", 12.5e9), ("3GBps", 3e9), ("8Gb/s", 1e9), ("1e9", 1e9)],
+    [
+        ("25GB/s", 25e9),
+        ("400Gbit/s", 50e9),
+        ("400Gbps", 50e9),
+        ("12.5 GB/s", 12.5e9),
+        ("3GBps", 3e9),
+        ("8Gb/s", 1e9),
+        ("1e9", 1e9),
+    ],
 )
 def test_bandwidths_are_bytes_per_second(text, bandwidth):
     assert parse_bandwidth(text) == bandwidth

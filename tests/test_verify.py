@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from networks import ring, star
 
+from networks import ring, star
 from stretto.collective import Ragged, Workload, make_collective
 from stretto.errors import InputError, Unsupported
 from stretto.plan import COPY, REDUCE, Plan, make_plan

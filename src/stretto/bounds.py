@@ -123,7 +123,8 @@ def _path(
     """The nodes and links of a shortest path, walked back from its end."""
     offsets, into = topology.in_links
     weight = _weights(topology, chunk_bytes)
-    nodes, links = [ends[1]], []
+    nodes: list[int] = [ends[1]]
+    links: list[int] = []
     while nodes[-1] != ends[0]:
         v = nodes[-1]
         choices = into[offsets[v] : offsets[v + 1]]
@@ -207,14 +208,17 @@ def _bytes_into(c: Collective, inside: Bool) -> Float64:
     for low in range(0, len(inside), batch):
         ranks = inside[low : low + batch][:, c.ranks]
         needed = _some(ranks, wanted) & (_some(~ranks, holders) if c.reduces else ~_some(ranks, holders))
-        total[low : low + batch] = np.broadcast_to(needed, (len(ranks), len(c.piece_bytes))) @ c.piece_bytes.astype(float)
+        total[low : low + batch] = np.broadcast_to(needed, (len(ranks), len(c.piece_bytes))) @ c.piece_bytes.astype(
+            float
+        )
     return total
 
 
 def _some(ranks: Bool, listed: NDArray[np.int32] | Float64 | str) -> Bool:
     """bool[cuts, pieces (or 1)]: whether some rank of a piece's list is among ``ranks[cuts, ranks]``."""
     if isinstance(listed, str):
-        return ranks.any(axis=1, keepdims=True)
+        anyone: Bool = np.asarray(ranks.any(axis=1, keepdims=True))
+        return anyone
     if listed.ndim == 1:
         return ranks[:, listed]
     some: Bool = ranks.astype(float) @ listed > 0
@@ -231,9 +235,7 @@ def _width_into(topology: Topology, inside: Bool) -> Float64:
     return width
 
 
-def _refined(
-    topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64
-) -> float:
+def _refined(topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64) -> float:
     """The bound of one cut with arrival times outside and the way to go inside.
 
     If bytes b arrive no earlier than r, all have entered no earlier than r + b / width.
@@ -301,8 +303,8 @@ def _candidate_cuts(topology: Topology, workload: Workload) -> Bool:
         add([v])
     if len(accelerators) <= ALL_CUTS_UP_TO:
         for size in range(2, len(accelerators) // 2 + 1):
-            for group in combinations(map(int, accelerators), size):
-                add(group)
+            for some in combinations(map(int, accelerators), size):
+                add(some)
     else:
         _add_clusters(topology, add)
     everyone = frozenset(map(int, accelerators))

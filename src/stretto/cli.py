@@ -101,7 +101,7 @@ def topologies(
         _answer(as_json, {"zoo": names}, lambda: _print(", ".join(f"zoo:{name}" for name in names)))
         return
     if topology is None:
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "spec": f.pattern,
                 "summary": f.summary,
@@ -133,7 +133,7 @@ def planners(as_json: JsonOption = False) -> None:
     """List the planners and refiners."""
     from .planners import registered
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": e.name,
             "kind": "refiner" if e.refines else "planner",
@@ -255,7 +255,7 @@ def show(
     timeline, limits = _judged(read_plan(file))
     subject = timeline.plan
     names = subject.topology.names
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "transfer": k,
             "chunk": int(subject.chunk[k]),
@@ -302,7 +302,7 @@ def bound(
     smallest = float(request.workload.chunk_bytes.min()) if chunks else None
     found = bounds(request.topology, request.workload, smallest)
     names = request.topology.names
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "bound_s": b.seconds,
             "kind": b.kind,
@@ -614,7 +614,9 @@ def _show_topology(data: dict[str, Any], plot: str | None) -> None:
     rows = [("nodes", ", ".join(f"{n} {kind}s" for kind, n in data["nodes"].items()))]
     rows.append(("links", f"{data['links']}, directed"))
     for kind in data["link_kinds"][:12]:
-        rows.append((f"  {kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}"))
+        rows.append(
+            (f"  {kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}")
+        )
     if len(data["link_kinds"]) > 12:
         rows.append(("", f"and {len(data['link_kinds']) - 12} more kinds"))
     if data["sites"]:
@@ -687,8 +689,7 @@ def _progress(done: int, total: int, what: str) -> None:
     """One line on stderr, for people who wait more than a second."""
     if not sys.stderr.isatty() or time.monotonic() - _STARTED < 1.0:
         return
-    end = "\r\033[K" if done >= total else ""
-    sys.stderr.write(f"\r\033[K{what} ({done}/{total})" if not end else end)
+    sys.stderr.write("\r\033[K" + (f"{what} ({done}/{total})" if done < total else ""))
     sys.stderr.flush()
 
 

@@ -56,7 +56,7 @@ class Ragged(NamedTuple):
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
     @property
-    def count(self) -> int:
+    def rows(self) -> int:
         return len(self.offsets) - 1
 
     @property
@@ -66,7 +66,7 @@ class Ragged(NamedTuple):
     @property
     def owners(self) -> Int64:
         """int64[values], the index of the list that each value belongs to."""
-        return np.repeat(np.arange(self.count), self.lengths)
+        return np.repeat(np.arange(self.rows), self.lengths)
 
     def take(self, indexes: NDArray[Any]) -> Ragged:
         """The lists at ``indexes``, in that order."""

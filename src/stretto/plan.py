@@ -148,7 +148,7 @@ def make_plan(
         if timing.get(name) is not None:
             kind = np.int32 if name in ("group", "plane") else np.float64
             columns[name] = np.ascontiguousarray(timing[name], dtype=kind)
-    ragged = {
+    ragged: dict[str, Any] = {
         name: Ragged(np.ascontiguousarray(r.offsets, np.int64), np.ascontiguousarray(r.values, np.int32))
         for name, r in (("dst", dst), ("route", route), ("depends", depends))
     }

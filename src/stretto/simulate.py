@@ -83,4 +83,5 @@ def _completions(plan: Plan, arrival: Float64) -> Float64:
     last = starts.copy()
     which = workload.chunk_collective[plan.chunk[owners]]
     np.maximum.at(last, which[counts], arrival[counts])
-    return last - starts
+    completions: Float64 = last - starts
+    return completions

@@ -240,11 +240,12 @@ class _Slots:
             self.count = len(self.keys)
 
     def _key(self, chunk: NDArray[Any], node: NDArray[Any]) -> NDArray[np.int64]:
-        return chunk.astype(np.int64) * self.nodes + node
+        key: NDArray[np.int64] = chunk.astype(np.int64) * self.nodes + node
+        return key
 
     def of(self, chunk: NDArray[Any], node: NDArray[Any]) -> NDArray[np.int64]:
         key = self._key(chunk, node)
-        return key if self.keys is None else np.searchsorted(self.keys, key)
+        return key if self.keys is None else np.searchsorted(self.keys, key).astype(np.int64)
 
     def initial(self, plan: Plan) -> NDArray[np.uint64]:
         """uint64[slots]: the contribution of each holder, 0 elsewhere."""

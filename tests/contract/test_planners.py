@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import random_network, ring, star
 
+from networks import random_network, ring, star
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import Unsupported
@@ -26,7 +26,18 @@ from stretto.verify import verify
 
 PLANNERS = [e for e in registered().values() if not e.refines]
 CASES = [pytest.param(e.name, kind, id=f"{e.name}-{kind}") for e in PLANNERS for kind in e.collectives]
-NETWORKS = ["dgx1", "dgx2:2", "ndv2:2", "ndv2:4", "amd:2", "torus:3x3", "zoo:Napnet", "fattree:2", "sites:2,3", "star:4"]
+NETWORKS = [
+    "dgx1",
+    "dgx2:2",
+    "ndv2:2",
+    "ndv2:4",
+    "amd:2",
+    "torus:3x3",
+    "zoo:Napnet",
+    "fattree:2",
+    "sites:2,3",
+    "star:4",
+]
 
 
 def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0) -> Workload:
@@ -37,7 +48,9 @@ def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int 
 def claimed(plan: Plan) -> float:
     """The completion that a timed plan promises: its last arrival."""
     assert plan.finish_s is not None
-    latency = np.array([plan.topology.latency_s[r].sum() for r in map(plan.route.__getitem__, range(plan.transfer_count))])
+    latency = np.array(
+        [plan.topology.latency_s[r].sum() for r in map(plan.route.__getitem__, range(plan.transfer_count))]
+    )
     assert (plan.dst.lengths == 1).all()
     return float((plan.finish_s + latency).max())
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import random_network
 
+from networks import random_network
 from stretto.collective import Ragged, Workload, make_collective
 from stretto.errors import InputError
 from stretto.plan import REDUCE, Plan, make_plan
@@ -24,7 +24,7 @@ def base(seed: int) -> Plan:
 
 
 def lists(r: Ragged) -> list[list[int]]:
-    return [r[i].tolist() for i in range(r.count)]
+    return [r[i].tolist() for i in range(r.rows)]
 
 
 def code(plan: Plan) -> str:

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import random_network
 
+from networks import random_network
 from stretto.collective import Workload, make_collective
 from stretto.plan import COPY, Plan
 from stretto.planners import run_planner
 
 
-def run_on_bytes(plan: Plan, held: dict[tuple[int, int], np.ndarray], rng: random.Random) -> dict[tuple[int, int], np.ndarray]:
+def run_on_bytes(
+    plan: Plan, held: dict[tuple[int, int], np.ndarray], rng: random.Random
+) -> dict[tuple[int, int], np.ndarray]:
     """Execute transfers in a random legal order; (chunk, node) -> the bytes there at the end."""
     buffers = {key: value.copy() for key, value in held.items()}
     missing = plan.depends.lengths.copy()

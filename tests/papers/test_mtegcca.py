@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import random_network, ring
 
+from networks import random_network, ring
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import Infeasible, InputError, Unsupported
@@ -70,8 +70,8 @@ def test_storage_costs_a_slot_a_link_its_slots_and_arrival_nothing():
     assert set(graph.cost[graph.kind == mteg.VIRTUAL]) == {0}
 
 
-def both_searches(net: Topology, rule: str) -> tuple[float, float]:
-    """Completion of an AllGather by the implicit and by the explicit search.
+def both_searches(net: Topology, rule: str) -> tuple[list[float], list[float]]:
+    """Of an AllGather by the implicit and by the explicit search: slots until the end, and completion.
 
     Slots are so short that ties, which either search may break its own way, are rare.
     """
@@ -82,23 +82,24 @@ def both_searches(net: Topology, rule: str) -> tuple[float, float]:
     explicit, same_finish = mteg.grow_trees(net, work, tasks, slot_s, rule == "nearest", slots=3000)
     plans = [mtegcca.trees_to_plan(net, work, grown, {}) for grown in (implicit, explicit)]
     assert all(verify(plan).ok for plan in plans)
-    assert (same_finish == pytest.approx(finish, rel=1e-12)) == (
-        simulate(plans[0]).completion_s == simulate(plans[1]).completion_s
-    )
-    return simulate(plans[0]).completion_s, simulate(plans[1]).completion_s
+    return [round(f / slot_s) for f in (finish, same_finish)], [simulate(p).completion_s for p in plans]
 
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 60), rule=st.sampled_from(["earliest", "nearest"]))
 def test_searching_the_graph_and_building_it_give_equal_completion(seed, rule):
-    implicit, explicit = both_searches(random_network(seed, switches=False, routers=False), rule)
-    assert implicit == explicit
+    slots, completions = both_searches(random_network(seed, switches=False, routers=False), rule)
+    assert slots[0] == slots[1]
+    assert completions[0] == completions[1]
 
 
-@pytest.mark.parametrize("seed", [s for s in range(40) if (random_network(s, routers=False, plain=True).kind == 2).sum() == 1])
+@pytest.mark.parametrize(
+    "seed", [s for s in range(40) if (random_network(s, routers=False, plain=True).kind == 2).sum() == 1]
+)
 def test_the_searches_agree_through_a_switch(seed):
-    implicit, explicit = both_searches(random_network(seed, routers=False, plain=True), "earliest")
-    assert implicit == explicit
+    # ways of equal slots may differ by less than one
+    slots, _ = both_searches(random_network(seed, routers=False, plain=True), "earliest")
+    assert slots[0] == slots[1]
 
 
 def test_step_2_larger_tasks_come_first():

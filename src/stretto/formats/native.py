@@ -66,7 +66,7 @@ def _header(plan: Plan) -> dict[str, Any]:
 def _same(a: Collective, b: Collective) -> bool:
     for f in fields(Collective):
         x, y = getattr(a, f.name), getattr(b, f.name)
-        pairs = zip(x, y, strict=True) if isinstance(x, Ragged) else [(x, y)]
+        pairs: Any = zip(x, y, strict=True) if isinstance(x, Ragged) else [(x, y)]
         if not all(np.array_equal(p, q) for p, q in pairs):
             return False
     return True
@@ -96,8 +96,8 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
         "ranks": c.ranks.tolist(),
         "reduces": c.reduces,
         "piece_bytes": c.piece_bytes.tolist(),
-        "holders": [c.holders[i].tolist() for i in range(c.holders.count)],
-        "wanted": [c.wanted[i].tolist() for i in range(c.wanted.count)],
+        "holders": [c.holders[i].tolist() for i in range(c.holders.rows)],
+        "wanted": [c.wanted[i].tolist() for i in range(c.wanted.rows)],
         "chunk_piece": c.chunk_piece.tolist(),
         "chunk_offset": c.chunk_offset.tolist(),
         "chunk_bytes": c.chunk_bytes.tolist(),
@@ -142,7 +142,7 @@ def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collectiv
     ]  # fmt: skip
     if any(len(v) == 0 or v.min() < 0 or v.max() >= most for v, most in in_range) or lists["holders"].lengths.min() < 1:
         raise ValueError("a rank, node or piece out of range")
-    if not (len(c.chunk_piece) == len(c.chunk_offset) == len(c.chunk_bytes) and pieces == lists["wanted"].count):
+    if not (len(c.chunk_piece) == len(c.chunk_offset) == len(c.chunk_bytes) and pieces == lists["wanted"].rows):
         raise ValueError("columns of unequal length")
     return c
 
@@ -212,7 +212,9 @@ def _read_parquet(path: str) -> Plan:
             table = file.read(use_threads=False)
         header = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
     except (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, RecursionError) as error:
-        raise InputError(f"is damaged or no Parquet file: {str(error).splitlines()[0] if str(error) else error!r}", path) from None
+        raise InputError(
+            f"is damaged or no Parquet file: {str(error).splitlines()[0] if str(error) else error!r}", path
+        ) from None
     columns: dict[str, Any] = {}
     wanted = ("chunk", "src", "op", *LISTS)
     for name in (*wanted, "size_bytes", *TIMING_COLUMNS):
@@ -289,8 +291,10 @@ def _read_json(path: str) -> Plan:
                 flat = Ragged.of([np.asarray(_numbers(v), dtype=np.int32) for v in values])
                 columns[name] = flat
             else:
-                columns[name] = _whole(np.array(_numbers(values), dtype=kind), name) if kind is np.int64 else np.array(
-                    [float(v) for v in _numbers(values, (int, float))]
+                columns[name] = (
+                    _whole(np.array(_numbers(values), dtype=kind), name)
+                    if kind is np.int64
+                    else np.array([float(v) for v in _numbers(values, (int, float))])
                 )
         except KeyError:
             k = next(i for i, r in enumerate(rows) if name not in r)

@@ -233,7 +233,6 @@ def grow_trees(
     hit_length = np.zeros(nodes + 1, dtype=np.int64)
     # by switch, of one exploration
     via_time = np.full(nodes, INF)
-    via_start, via_seconds = np.zeros(nodes), np.zeros(nodes)
     via_link = np.full(nodes, -1, dtype=np.int64)
     via_done = np.zeros(nodes, dtype=np.bool_)
 
@@ -420,7 +419,7 @@ def grow_trees(
                 via_time[u] = last_byte[u]
                 heappush(front, (last_byte[u], u))
                 while len(front) > 0:
-                    at, s = heappop(front)
+                    _, s = heappop(front)
                     if via_done[s]:
                         continue
                     via_done[s] = True

@@ -175,7 +175,8 @@ def run_planner(
         "planning_s": time.perf_counter() - wall,
         "planning_cpu_s": time.process_time() - cpu,
     }
-    return replace(result, meta={**result.meta, **meta})
+    plan: Plan = replace(result, meta={**result.meta, **meta})
+    return plan
 
 
 def _distribute(stages: list[Entry], options: dict[str, Any]) -> list[dict[str, Any]]:

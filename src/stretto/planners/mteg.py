@@ -164,19 +164,13 @@ class _Growth:
         tree = {start * n + v: -1 for v in holders}  # time-node -> the pass that brought it
         brought = dict.fromkeys(holders, -1)
         first = int(work.chunk_wanted.offsets[chunk])
-        left = {
-            (g.slots + 1) * n + first + i
-            for i, v in enumerate(work.chunk_wanted[chunk])
-            if int(v) not in brought
-        }
+        left = {(g.slots + 1) * n + first + i for i, v in enumerate(work.chunk_wanted[chunk]) if int(v) not in brought}
         while left:
             path = self._way_to_nearest(tree, left, brought, chunk)
             left.discard(int(g.dst[path[-1]]))
             self._commit(path, tree, brought, chunk)
 
-    def _way_to_nearest(
-        self, tree: dict[int, int], left: set[int], brought: dict[int, int], chunk: int
-    ) -> list[int]:
+    def _way_to_nearest(self, tree: dict[int, int], left: set[int], brought: dict[int, int], chunk: int) -> list[int]:
         """The edges of the shortest path from the tree to a terminal (Dijkstra from all of it)."""
         g, n = self.graph, self.graph.nodes
         distance = {v: 0 if self.nearest else v // n for v in tree}

@@ -31,10 +31,14 @@ AUTO = (("earliest", "interleaved"), ("thrifty", "interleaved"), ("balanced", "i
 """What ``tree=auto`` tries, in this order; the first of the best is kept."""
 
 OPTIONS = (
-    Option("graph", str, "implicit", "search the graph implicitly, or build it (small cases)", ("implicit", "explicit")),
+    Option(
+        "graph", str, "implicit", "search the graph implicitly, or build it (small cases)", ("implicit", "explicit")
+    ),
     Option("tree", str, "auto", "which destination a tree attaches next; auto tries several", ("auto", *RULES)),
     Option("time", str, "continuous", "exact times, or the paper's slots, rounded up", ("continuous", "slots")),
-    Option("order", str, "interleaved", "tasks of equal size: round the ranks, or rank after rank", ("interleaved", "rank")),
+    Option(
+        "order", str, "interleaved", "tasks of equal size: round the ranks, or rank after rank", ("interleaved", "rank")
+    ),
     Option("slots", int, 0, "H of the explicit graph; 0 for as many as it takes"),
 )
 
@@ -84,7 +88,7 @@ def mtegcca(
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "--option graph")
         grown, _ = mteg.grow_trees(topology, workload, task_order(workload, order), slot, tree == "nearest", slots)
         return trees_to_plan(topology, workload, grown, {"tree": tree, "order": order})
-    tries = AUTO if tree == "auto" else ((tree, order),)
+    tries: tuple[tuple[str, str], ...] = AUTO if tree == "auto" else ((tree, order),)
     if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
         tries = tuple(t for t in tries if t[1] == "interleaved")
     best: tuple[float, Grown, dict[str, Any]] | None = None
@@ -160,7 +164,7 @@ def trees_to_plan(topology: Topology, workload: Workload, grown: Grown, meta: di
     Args:
         grown: what :func:`stretto.kernels.trees.grow_trees` returns, times in seconds.
     """
-    (chunk, src, parent), (start_s, seconds), (hit_pass, hit), (hop_pass, hop) = grown
+    (chunk, src, parent), (start_s, _), (hit_pass, hit), (hop_pass, hop) = grown
     n = len(chunk)
     # a child starts no earlier than its parent, and has the higher index at equal times
     order = np.argsort(start_s, kind="stable")

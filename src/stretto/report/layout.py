@@ -25,7 +25,7 @@ def positions(topology: Topology) -> NDArray[np.float64]:
         xy[:, 0] *= math.cos(math.radians(float(np.nanmean(xy[:, 1]))))
     low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
     span = float(max(high - low)) or 1.0
-    unit = (xy - (low + high) / 2) / span + 0.5
+    unit: NDArray[np.float64] = (xy - (low + high) / 2) / span + 0.5
     unit[:, 1] = 1 - unit[:, 1]
     for i, v in enumerate(np.flatnonzero(~known)):
         near = np.concatenate((topology.dst[topology.src == v], topology.src[topology.dst == v]))

@@ -82,7 +82,9 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         raise InputError("a topology is an object with 'nodes' and 'links'", where)
     nodes, links = (_list_of_objects(data, key, where) for key in ("nodes", "links"))
     number: dict[Any, int] = {}
-    kinds, names, sites, xy, transit, replicates = [], [], [], [], [], []
+    kinds, names, sites, xy = [], [], [], []
+    transit: list[bool] = []
+    replicates: list[bool] = []
     for i, node in enumerate(nodes):
         place = f"{where}, node {i}" if where else f"node {i}"
         key = node.get("id", i)
@@ -223,7 +225,9 @@ def _attributes(node: dict[str, str], where: str) -> Place:
         raise InputError(f"the kind {kind!r} is none of gpu, {', '.join(KINDS)}", where)
     name = low.get("label") or low.get("name") or ""
     both = lon is not None and lat is not None
-    return Place(name if name != "None" else "", lon if both else None, lat if both else None, kind, low.get("site", ""))
+    return Place(
+        name if name != "None" else "", lon if both else None, lat if both else None, kind, low.get("site", "")
+    )
 
 
 def _cable(a: int, b: int, edge: dict[str, str], where: str) -> Cable:
@@ -361,4 +365,6 @@ def _gml(text: str, where: str) -> Graph:
                 raise InputError(f"leads to {end!r}, which is no node", f"{where}, edge {i}")
         cables.append(_cable(number[str(ends[0])], number[str(ends[1])], attributes, f"{where}, edge {i}"))
     label = flat(graph)
-    return Graph(label.get("label") or os.path.splitext(os.path.basename(where))[0], places, cables, label.get("directed") == "1")
+    return Graph(
+        label.get("label") or os.path.splitext(os.path.basename(where))[0], places, cables, label.get("directed") == "1"
+    )

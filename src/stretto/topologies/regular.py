@@ -124,8 +124,17 @@ FAMILIES = (
     Family("line", "line:N", "N accelerators in a line", "line:4", _line, SETTINGS),
     Family("mesh", "mesh:AxB[xC]", "a grid", "mesh:4x4", _mesh, SETTINGS),
     Family("torus", "torus:AxB[xC]", "a grid whose ends are joined", "torus:4x4", _torus, SETTINGS),
-    Family("hypercube", "hypercube:D", "2^D accelerators, joined where one bit differs", "hypercube:3", _hypercube, SETTINGS),
+    Family(
+        "hypercube",
+        "hypercube:D",
+        "2^D accelerators, joined where one bit differs",
+        "hypercube:3",
+        _hypercube,
+        SETTINGS,
+    ),
     Family("fullmesh", "fullmesh:N", "every accelerator joined to every other", "fullmesh:8", _fullmesh, SETTINGS),
     Family("star", "star:N", "N accelerators around one switch", "star:8", _star, SETTINGS),
-    Family("fattree", "fattree:K", "K^3/4 accelerators under three levels of switches", "fattree:4", _fattree, SETTINGS),
+    Family(
+        "fattree", "fattree:K", "K^3/4 accelerators under three levels of switches", "fattree:4", _fattree, SETTINGS
+    ),
 )

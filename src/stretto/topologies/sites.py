@@ -124,5 +124,7 @@ def _random_pairs(n: int, share: float, rng: random.Random) -> list[tuple[int, i
 
 
 FAMILIES = (
-    Family("sites", "sites:S,G", "S datacenters of G accelerators, border routers and a WAN", "sites:3,4", _sites, SETTINGS),
+    Family(
+        "sites", "sites:S,G", "S datacenters of G accelerators, border routers and a WAN", "sites:3,4", _sites, SETTINGS
+    ),
 )

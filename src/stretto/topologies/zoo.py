@@ -125,12 +125,10 @@ def _from_topohub(name: str) -> Graph:
 
     data = topohub.get(f"topozoo/{name}")
     number = {str(node["id"]): i for i, node in enumerate(data["nodes"])}
-    places = [Place(str(node.get("name") or ""), *map(float, node["pos"])) for node in data["nodes"]]
+    places = [Place(str(n.get("name") or ""), float(n["pos"][0]), float(n["pos"][1])) for n in data["nodes"]]
     cables = [Cable(number[str(e["source"])], number[str(e["target"])]) for e in data["edges"]]
     notes = ["from topohub, which leaves out nodes without coordinates and link speeds"]
     return Graph(f"zoo:{name}", places, cables, notes=notes)
 
 
-FAMILIES = (
-    Family("zoo", "zoo:NAME", "a network of the Internet Topology Zoo", "zoo:Abilene", _zoo, SETTINGS),
-)
+FAMILIES = (Family("zoo", "zoo:NAME", "a network of the Internet Topology Zoo", "zoo:Abilene", _zoo, SETTINGS),)

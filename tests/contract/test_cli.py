@@ -1,0 +1,188 @@
+"""The command line as scripts use it: exit codes, JSON on stdout, one line on stderr."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLAN_KEYS = {
+    "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
+    "bound_s", "completion_over_bound", "algorithm_bandwidth", "planning_s", "planning_cpu_s", "verified",
+}  # fmt: skip
+
+
+def stretto(*arguments: str, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "from stretto.cli import main; main()", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def answer(*arguments: str, cwd: Path | None = None) -> dict:
+    return json.loads(stretto(*arguments, "--json", cwd=cwd).stdout)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "p.parquet"
+    stretto("plan", "allgather", "-t", "ndv2:2", "--shard", "1MB", "-o", path)
+    return path
+
+
+def test_plan_answers_with_all_its_keys(file):
+    data = answer("plan", "allgather", "-t", "ndv2:2", "--shard", "1MB", "-p", "mtegcca")
+    assert set(data) >= PLAN_KEYS
+    assert (data["ranks"], data["size_bytes"], data["shard_bytes"], data["verified"]) == (16, 16 * 10**6, 10**6, True)
+    assert data["completion_over_bound"] == data["completion_s"] / data["bound_s"] >= 1
+    assert data["algorithm_bandwidth"] == data["size_bytes"] / data["completion_s"]
+
+
+def test_plan_counts_sizes_as_nccl_tests_do():
+    assert answer("plan", "allgather", "-t", "ring:4", "--size", "4KB")["shard_bytes"] == 1000
+    assert answer("plan", "broadcast", "-t", "ring:4", "--size", "4KB")["size_bytes"] == 4000
+
+
+def test_several_collectives_have_their_own_completions():
+    data = answer("plan", "broadcast,allgather", "-t", "ring:4", "--size", "4KB")
+    assert len(data["completions_s"]) == 2
+    assert data["mean_completion_s"] == sum(data["completions_s"]) / 2
+    assert data["collective"] == "broadcast,allgather"
+
+
+def test_plan_prints_a_summary_for_people():
+    text = stretto("plan", "allgather", "-t", "ring:4", "--size", "4KB").stdout
+    assert all(word in text for word in ("completion / bound", "lower bound", "verified"))
+
+
+def test_a_plan_can_be_verified_simulated_and_shown(file):
+    assert answer("verify", file)["verified"] is True
+    simulated = answer("simulate", file)
+    assert simulated["completion_s"] == answer("show", file)["completion_s"]
+    assert {"src", "dst", "bytes", "use"} <= set(simulated["links"][0])
+    assert len(answer("show", file, "--transfers", "3")["transfer_rows"]) == 3
+    for command in ("verify", "simulate", "show"):
+        assert stretto(command, file).stdout.strip()
+
+
+def test_a_plan_that_is_wrong_is_a_no(tmp_path):
+    path = tmp_path / "p.json"
+    stretto("plan", "broadcast", "-t", "ring:4", "--size", "4KB", "-o", path)
+    data = json.loads(path.read_text())
+    data["transfers"].pop()
+    path.write_text(json.dumps(data))
+    done = stretto("verify", path, "--json", code=1)
+    finding = json.loads(done.stdout)
+    assert finding["verified"] is False
+    assert finding["finding"]["code"] == "incomplete"
+    assert "never gets" in stretto("verify", path, code=1).stdout
+
+
+def test_bound_names_its_witnesses():
+    data = answer("bound", "allgather", "-t", "ndv2:4", "--shard", "31.25MB")
+    assert data["bound_s"] == pytest.approx(0.060, rel=1e-3)
+    assert {"bound_s", "kind", "witness", "nodes", "links"} <= set(data["bounds"][0])
+    assert "chassis" in stretto("bound", "allgather", "-t", "ndv2:4", "--shard", "31.25MB").stdout
+    whole = answer("bound", "allgather", "-t", "ndv2:4", "--shard", "31.25MB", "--chunks", "1")
+    assert whole["bound_s"] > data["bound_s"]
+
+
+def test_compare_has_a_row_for_each_size_planner_and_chunk_count(tmp_path):
+    page = tmp_path / "c.html"
+    data = answer(
+        "compare", "allgather", "-t", "dgx1", "--size", "1MB,8MB", "-p", "mtegcca", "--chunks", "1,2", "-o", page
+    )
+    assert [(r["size_bytes"], r["chunks"]) for r in data["rows"]] == [
+        (10**6, 1),
+        (10**6, 2),
+        (8 * 10**6, 1),
+        (8 * 10**6, 2),
+    ]
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_compare_says_what_a_planner_cannot_do():
+    done = stretto("compare", "allreduce", "-t", "dgx1", "--size", "1MB", "-p", "mtegcca", code=2)
+    assert "does not serve allreduce" in done.stderr
+
+
+def test_report_and_exports_are_written(file, tmp_path):
+    assert answer("report", file, "-o", tmp_path / "p.html")["plans"] == 1
+    for name in ("json", "csv", "trace", "perfetto", "parquet"):
+        answer("export", file, "--to", name, "-o", tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 0
+    assert answer("verify", tmp_path / "json")["digest"] == answer("verify", file)["digest"]
+
+
+def test_topologies_and_planners_are_listed(tmp_path):
+    assert {"ndv2:CHASSIS[:teccl]", "zoo:NAME"} <= {r["spec"] for r in answer("topologies")["topologies"]}
+    assert answer("topologies", "ndv2:4")["nodes"] == {"accelerator": 32, "switch": 1}
+    assert "zoo" in answer("topologies", "zoo")
+    assert (tmp_path / "n.svg").exists() is False
+    stretto("topologies", "zoo:Abilene", "--plot", tmp_path / "n.svg")
+    assert (tmp_path / "n.svg").read_text().startswith("<svg")
+    planners = answer("planners")["planners"]
+    assert {"name", "collectives", "topologies", "paper", "exact", "options"} <= set(planners[0])
+    for command in (("topologies",), ("topologies", "ndv2:2"), ("planners",)):
+        assert stretto(*command).stdout.strip()
+
+
+def test_options_and_seeds_reach_the_planner():
+    data = answer(
+        "plan", "allgather", "-t", "dgx1", "--shard", "1MB", "--option", "tree=nearest", "--option", "order=rank"
+    )
+    other = answer("plan", "allgather", "-t", "dgx1", "--shard", "1MB", "--option", "tree=earliest")
+    assert data["digest"] != other["digest"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "allgather", "-t", "rign:4", "--size", "1KB"], "did you mean ring"),
+        (["plan", "allgatter", "-t", "ring:4", "--size", "1KB"], "no collective"),
+        (["plan", "allgather", "-t", "ring:4"], "either --size or --shard"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--shard", "1KB"], "either --size or --shard"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "much"], "not a size"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "2"], "raise the size"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "oracle"], "no planner 'oracle'"),
+        (["plan", "alltoall", "-t", "ring:4", "--size", "1KB"], "does not serve alltoall"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--option", "x=1"], "no option 'x'"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--option", "x"], "name=value"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "none/p.parquet"], "cannot be written"),
+        (["verify", "none.parquet"], "cannot be read"),
+        (["export", "none.parquet", "--to", "csv", "-o", "x"], "cannot be read"),
+        (["report", "none.parquet", "-o", "x.html"], "cannot be read"),
+        (["topologies", "ring:4", "--plot", "x.png"], "svg"),
+        (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "some"], "number of chunks"),
+    ],
+)
+def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):
+    done = stretto(*arguments, code=2, cwd=tmp_path)
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_format_names_those_there_are(file, tmp_path):
+    assert "csv" in stretto("export", file, "--to", "pdf", "-o", tmp_path / "x", code=2).stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(file):
+    show = f"{sys.executable} -c 'from stretto.cli import main; main()' show {file} --transfers 240 --json"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {show} | head -c 10"], capture_output=True)
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_completion_offers_what_there_is():
+    from stretto import cli
+
+    assert ("ndv2:4" in dict(cli._complete_topology("nd"))) and ("mtegcca" in dict(cli._complete_planner("m")))
+    assert cli._complete_collective("all") == ["allgather", "allreduce", "alltoall"]
+    assert "csv" in cli._complete_format("c")

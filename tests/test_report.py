@@ -1,0 +1,119 @@
+"""The page's data: what it shows is what the timeline says."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+from networks import random_network
+from stretto.bounds import bounds
+from stretto.collective import Workload, make_collective
+from stretto.errors import InputError
+from stretto.planners import run_planner
+from stretto.report import write_page
+from stretto.report.critical import critical_path
+from stretto.report.data import BINS, page_data
+from stretto.report.drawing import write_svg
+from stretto.report.layout import positions
+from stretto.simulate import simulate
+from stretto.timeline import Timeline
+from stretto.topologies import load_topology
+from stretto.topology import Topology, make_topology
+
+
+def run(net: Topology, shard: int = 100_000, chunks: int = 1) -> Timeline:
+    work = Workload((make_collective("allgather", net, shard_bytes=shard, chunks=chunks),))
+    return simulate(run_planner("mtegcca", net, work))
+
+
+def data(timeline: Timeline) -> dict:
+    return page_data(timeline, bounds(timeline.plan.topology, timeline.plan.workload))
+
+
+def unpack(text: str, kind: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=kind)
+
+
+@pytest.mark.parametrize("spec", ["ndv2:4", "zoo:Abilene", "sites:2,3"])
+def test_the_use_of_a_link_over_time_adds_up_to_its_use(spec):
+    timeline = run(load_topology(spec))
+    page = data(timeline)
+    bins = unpack(page["links"]["bins"], "u1").reshape(-1, BINS) / 255
+    assert bins.mean(axis=1) == pytest.approx(timeline.link_use, abs=0.5 / 255)
+
+
+def test_delivery_ends_with_everything_at_completion():
+    timeline = run(random_network(4))
+    page = data(timeline)["delivered"]
+    n = len(timeline.plan.topology.accelerators)
+    assert page["total"] == n * (n - 1) * 100_000
+    assert unpack(page["bytes"], "f8")[-1] == page["total"]
+    assert unpack(page["t"], "f8")[-1] == timeline.completion_s
+
+
+@pytest.mark.parametrize("spec", ["ndv2:4", "zoo:Abilene", "sites:2,3", "dgx2:2", "torus:4x4"])
+def test_where_the_time_went_adds_up_to_the_completion(spec):
+    timeline = run(load_topology(spec), chunks=2)
+    spent = critical_path(timeline)
+    assert spent["latency"] + spent["busy"] + spent["idle"] == pytest.approx(timeline.completion_s, rel=1e-9)
+    assert spent["complete"]
+
+
+def test_a_wan_with_small_messages_spends_its_time_on_latency():
+    spent = critical_path(run(load_topology("zoo:Abilene"), shard=1000))
+    assert spent["latency"] > 0.99 * (spent["busy"] + spent["idle"] + spent["latency"])
+
+
+def test_too_many_transfers_are_shown_by_slices_of_time():
+    few, many = data(run(load_topology("torus:4x4"))), data(run(load_topology("torus:12x12"), chunks=1))
+    assert few["bars"] is not None
+    assert many["transfers"] > 20_000
+    assert many["bars"] is None
+
+
+def test_text_from_a_topology_cannot_leave_its_place(tmp_path):
+    name = "</script><script>alert(1)</script>"
+    net = make_topology(name, [0, 0], [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)], names=["<b>", "{{js}}"])
+    timeline = run(net)
+    write_page(str(tmp_path / "p.html"), [timeline], [bounds(net, timeline.plan.workload)])
+    text = (tmp_path / "p.html").read_text()
+    assert "alert(1)</script>" not in text
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    page = json.loads(found[1])
+    assert page["plans"][0]["topology"] == name
+    assert page["plans"][0]["names"] == ["<b>", "{{js}}"]
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path):
+    timeline = run(load_topology("ndv2:2"))
+    write_page(str(tmp_path / "p.html"), [timeline], [bounds(timeline.plan.topology, timeline.plan.workload)])
+    text = (tmp_path / "p.html").read_text()
+    assert not re.search(r'(src|href)="(?!data:)', text)
+    assert "http" not in text.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize("spec", ["zoo:HiberniaIreland", "ndv2:4", "sites:3,4"])
+def test_every_node_is_drawn_in_the_picture(spec):
+    at = positions(load_topology(spec))
+    assert np.isfinite(at).all()
+    assert (at > -0.1).all()
+    assert (at < 1.1).all()
+
+
+def test_nodes_without_places_are_put_in_circles():
+    at = positions(random_network(3))
+    assert len({tuple(row.round(6)) for row in at}) == len(at)
+
+
+def test_a_drawing_is_an_svg_with_every_node(tmp_path):
+    net = load_topology("sites:2,3")
+    write_svg(net, str(tmp_path / "n.svg"))
+    text = (tmp_path / "n.svg").read_text()
+    assert all(name in text for name in net.names)
+    with pytest.raises(InputError, match="svg"):
+        write_svg(net, str(tmp_path / "n.png"))

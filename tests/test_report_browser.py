@@ -1,0 +1,170 @@
+"""The page in a real browser: it draws, answers to the pointer, and complains of nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stretto.bounds import bounds
+from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.report import write_page
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(
+        not (shutil.which("chromium") and shutil.which("chromedriver")), reason="chromium or chromedriver is absent"
+    ),
+]
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--window-size=1300,1600",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "index.html"
+    timelines, limits = [], []
+    for spec, chunks in (("ndv2:4", 1), ("zoo:Abilene", 4), ("torus:12x12", 1)):
+        net = load_topology(spec)
+        work = Workload((make_collective("allgather", net, shard_bytes=10**6, chunks=chunks),))
+        timelines.append(simulate(run_planner("mtegcca", net, work)))
+        limits.append(bounds(net, work))
+    write_page(str(path), timelines, limits)
+    return path
+
+
+@pytest.fixture
+def browser(page: Path, tmp_path: Path) -> Iterator:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver.set_script_timeout(30)
+    try:
+        driver.get(page.as_uri())
+        yield driver
+        assert [entry["message"] for entry in driver.get_log("browser")] == []
+    finally:
+        driver.quit()
+
+
+def drawn(driver) -> None:
+    """Wait until what was asked for has been drawn."""
+    driver.execute_async_script("const d = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(d));")
+
+
+def picture(driver, canvas: str) -> str:
+    """What is on a canvas, "" if nothing is."""
+    drawn(driver)
+    script = (
+        "const c = document.getElementById(arguments[0]), blank = document.createElement('canvas');"
+        "blank.width = c.width; blank.height = c.height;"
+        "const shown = c.toDataURL(); return shown === blank.toDataURL() ? '' : shown;"
+    )
+    return driver.execute_script(script, canvas)
+
+
+def hover(driver, canvas: str, x: float, y: float) -> str:
+    """Move the pointer over a canvas, to (x, y) from its corner; what the page says there."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    element = driver.find_element("id", canvas)
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    size = element.size
+    ActionChains(driver).move_to_element_with_offset(element, x - size["width"] / 2, y - size["height"] / 2).perform()
+    tip = driver.find_element("id", "tip")
+    return tip.text if driver.execute_script("return arguments[0].style.opacity", tip) == "1" else ""
+
+
+def select(driver, number: int) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    Select(driver.find_element("id", "pick")).select_by_index(number)
+
+
+def test_everything_is_drawn_and_nothing_is_fetched(browser, page):
+    for canvas in ("map", "curve", "rows"):
+        assert picture(browser, canvas) != ""
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert page.as_uri() in sent
+    assert {url.partition(":")[0] for url in sent} <= {"file", "data", "chrome"}  # chrome: its own empty first tab
+
+
+def test_moving_the_slider_moves_the_picture(browser):
+    from selenium.webdriver.common.keys import Keys
+
+    before = picture(browser, "map")
+    slider = browser.find_element("id", "time")
+    for _ in range(3):
+        slider.send_keys(Keys.PAGE_UP)
+    assert picture(browser, "map") != before
+    assert browser.find_element("id", "now").text.endswith("s")
+    assert not browser.find_element("id", "whole").is_selected()
+
+
+def test_hovering_a_bar_tells_of_its_transfer(browser):
+    select(browser, 1)
+    drawn(browser)
+    x, y = browser.execute_script(
+        # some bar of the first row, found by its colour on a copy of the canvas
+        "const c = document.getElementById('rows'), r = devicePixelRatio, y = 30, copy = document.createElement('canvas');"
+        "copy.width = c.width; copy.height = c.height; const g = copy.getContext('2d', {willReadFrequently: true});"
+        "g.drawImage(c, 0, 0); const p = g.getImageData(0, y * r, c.width, 1).data;"
+        "for (let x = 136; x < c.width / r; x++) if (p[4 * Math.round(x * r) + 3] > 200) return [x + 2, y]; return [0, 0];"
+    )
+    text = hover(browser, "rows", x, y)
+    assert "chunk" in text
+    assert "→" in text
+    assert "depends on nothing" in text or "after transfer" in text
+
+
+def test_hovering_the_map_names_a_node_or_link(browser):
+    select(browser, 1)
+    drawn(browser)
+    found = browser.execute_script(
+        "const c = document.getElementById('map').getBoundingClientRect();"
+        "const say = []; for (let y = 10; y < c.height; y += 6) for (let x = 10; x < c.width; x += 6) {"
+        "document.getElementById('map').onmousemove({clientX: c.left + x, clientY: c.top + y});"
+        "const t = document.getElementById('tip'); if (t.style.opacity === '1') say.push(t.textContent.split('\\n')[0]); }"
+        "return say;"
+    )
+    assert "Denver" in found
+    assert any("→" in name for name in found)
+
+
+def test_another_plan_and_scheme_can_be_chosen(browser):
+    first = browser.find_element("id", "tiles").text
+    select(browser, 2)
+    assert browser.find_element("id", "tiles").text != first
+    assert "Aggregated" in browser.find_element("id", "rows-sub").text
+    before = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    browser.find_element("id", "scheme").click()
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+    assert picture(browser, "rows") != ""
+
+
+def test_the_comparison_sorts_and_selects(browser):
+    table = browser.find_element("id", "compare")
+    names = [row.find_elements("tag name", "td")[1].text for row in table.find_elements("css selector", "tbody tr")]
+    assert names == ["ndv2:4", "zoo:Abilene", "torus:12x12"]
+    next(h for h in table.find_elements("tag name", "th") if h.text == "transfers").click()
+    rows = table.find_elements("css selector", "tbody tr")
+    counts = [int(row.find_elements("tag name", "td")[5].text) for row in rows]
+    assert counts == sorted(counts)
+    rows[0].click()
+    assert "440" in browser.find_element("id", "tiles").text
