@@ -186,3 +186,19 @@ def test_options_that_make_no_sense_are_refused(options, words):
     net = ring(3)
     with pytest.raises(InputError, match=words):
         run_planner("mtegcca", net, allgather(net, 100), options=options)
+
+
+def test_restarts_only_improve_and_follow_the_seed():
+    net = load_topology("dgx1")
+    work = allgather(net, GB, 4)
+    once = simulate(run_planner("mtegcca", net, work)).completion_s
+    more = run_planner("mtegcca", net, work, options={"restarts": 12})
+    assert simulate(more).completion_s < once
+    assert more.digest() == run_planner("mtegcca", net, work, options={"restarts": 12}).digest()
+    assert more.digest() != run_planner("mtegcca", net, work, options={"restarts": 12}, seed=5).digest()
+
+
+def test_no_new_try_is_begun_when_time_is_up():
+    net = load_topology("dgx1")
+    plan = run_planner("mtegcca", net, allgather(net, GB), time_limit_s=0.0)
+    assert plan.meta["tree"] == "earliest"

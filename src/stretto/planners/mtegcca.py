@@ -12,6 +12,7 @@ explicitly for small cases, to look at and to compare.
 
 from __future__ import annotations
 
+from time import monotonic as clock
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ OPTIONS = (
     Option(
         "order", str, "interleaved", "tasks of equal size: round the ranks, or rank after rank", ("interleaved", "rank")
     ),
+    Option("restarts", int, 0, "with tree=auto, how many random orders of equal tasks to try too"),
     Option("slots", int, 0, "H of the explicit graph; 0 for as many as it takes"),
 )
 
@@ -62,18 +64,21 @@ def mtegcca(
     tree: str = "auto",
     time: str = "continuous",
     order: str = "interleaved",
+    restarts: int = 0,
     slots: int = 0,
 ) -> Plan:
     """Multicast trees on a time-expanded graph, one task after the other.
 
     Args:
-        seed, time_limit_s, progress: taken for uniformity; the search is deterministic and short.
+        seed: of the random orders that ``restarts`` asks for; nothing else is random.
+        time_limit_s: no new try is begun after it.
         graph: "implicit", or "explicit" to build the graph (needs ``time="slots"``).
         tree: "earliest" attaches the destination that is reached first, "nearest" the one with
             the shortest path from the tree (the paper's words), "thrifty" and "balanced" also
             count link time as a cost; "auto" grows several and keeps the plan that ends first.
         time: "continuous", or "slots" of the duration of a chunk on the fastest link.
         order: how tasks of equal size take turns ("auto" tries both).
+        restarts: with ``tree="auto"``, random orders of equal tasks to try as well.
         slots: H of the explicit graph, 0 for as many as it takes.
     Returns:
         A timed plan.
@@ -88,24 +93,41 @@ def mtegcca(
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "--option graph")
         grown, _ = mteg.grow_trees(topology, workload, task_order(workload, order), slot, tree == "nearest", slots)
         return trees_to_plan(topology, workload, grown, {"tree": tree, "order": order})
-    tries: tuple[tuple[str, str], ...] = AUTO if tree == "auto" else ((tree, order),)
-    if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
-        tries = tuple(t for t in tries if t[1] == "interleaved")
     best: tuple[float, Grown, dict[str, Any]] | None = None
-    for i, (rule, turns) in enumerate(tries):
+    started = clock()
+    tries = _tries(workload, tree, order, restarts, seed)
+    for i, (rule, turns, tasks) in enumerate(tries):
+        if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
+            break
         if progress is not None:
             progress(i, len(tries), f"{rule} trees")
-        grown, finish = grow_implicitly(topology, workload, task_order(workload, turns), slot, *RULES[rule])
+        grown, finish = grow_implicitly(topology, workload, tasks, slot, *RULES[rule])
         if best is None or finish < best[0]:
             best = finish, grown, {"tree": rule, "order": turns}
     assert best is not None
     return trees_to_plan(topology, workload, best[1], best[2])
 
 
-def task_order(workload: Workload, order: str) -> NDArray[np.int64]:
+def _tries(
+    workload: Workload, tree: str, order: str, restarts: int, seed: int
+) -> list[tuple[str, str, NDArray[np.int64]]]:
+    """What to grow: (rule, name of the order, tasks in order)."""
+    if tree != "auto":
+        return [(tree, order, task_order(workload, order))]
+    whole = all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives)
+    tries = [(rule, turns, task_order(workload, turns)) for rule, turns in AUTO if turns == "interleaved" or not whole]
+    rng = np.random.default_rng(seed)
+    for i in range(restarts):
+        tasks = task_order(workload, "random", rng)
+        tries += [(rule, f"random {i}", tasks) for rule in ("thrifty", "balanced")]
+    return tries
+
+
+def task_order(workload: Workload, order: str, rng: np.random.Generator | None = None) -> NDArray[np.int64]:
     """int64[chunks], step 2: chunks by the data of their task, largest first.
 
-    Tasks of equal size take turns chunk by chunk (``interleaved``) or one after the other.
+    Tasks of equal size take turns chunk by chunk (``interleaved``), come one after the other
+    (``rank``), or in any order (``random``, which needs ``rng``).
     """
     sizes: list[NDArray[Any]] = []
     turns: list[NDArray[Any]] = []
@@ -113,6 +135,9 @@ def task_order(workload: Workload, order: str) -> NDArray[np.int64]:
         sizes.append(c.piece_bytes[c.chunk_piece])
         index = np.arange(c.chunk_count)
         starts = np.searchsorted(c.chunk_piece, c.chunk_piece)
+        if rng is not None:
+            turns.append(rng.random(c.chunk_count))
+            continue
         turns.append(index - starts if order == "interleaved" else np.zeros_like(index))
     return np.lexsort((np.arange(workload.chunk_count), np.concatenate(turns), -np.concatenate(sizes)))
 
