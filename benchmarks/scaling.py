@@ -61,7 +61,7 @@ def plot(rows: list[dict]) -> str:
         )
 
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
     ]
     for e in range(low_x, high_x + 1):
