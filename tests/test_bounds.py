@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring
 from stretto.bounds import bounds
-from stretto.collective import KINDS, Workload, make_collective
+from stretto.collective import KINDS, Ragged, Workload, make_collective
 from stretto.topologies import load_topology
 from stretto.topology import SWITCH, Topology
 
@@ -130,3 +131,12 @@ def test_no_cut_of_a_small_network_is_tighter_than_the_one_found(seed):
 def test_a_bound_grows_with_the_size(kind):
     net = random_network(5)
     assert best(net, kind, 10**9) > best(net, kind, 10**6) > 0
+
+
+def test_what_several_ranks_hold_comes_from_the_nearest():
+    # ring of 8: rank 4 wants what 0 and 3 hold; 3 is next to it
+    net = ring(8)
+    c = make_collective("multicast", net, 1, root=0, receivers=[4])
+    held_twice = replace(c, holders=Ragged.of([[0, 3]]))
+    path = next(b for b in bounds(net, Workload((held_twice,))) if b.kind == "latency path")
+    assert path.seconds == pytest.approx(1e-6)

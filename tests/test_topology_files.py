@@ -123,6 +123,11 @@ def test_options_after_a_file_name_fill_its_gaps(tmp_path):
         ("t.json", '{"nodes": [', "no JSON: .* line 1"),
         ("t.json", "[" * 100_000, "no JSON"),
         ("t.json", "[]", "an object"),
+        (
+            "t.json",
+            json.dumps(small() | {"links": small()["links"][:1]}),
+            "gpu1 cannot reach gpu0: the network is not connected",
+        ),
         ("t.graphml", "<graphml><graph>", "no XML"),
         ("t.graphml", "<a/>", "no <graph>"),
         ("t.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml>&a;</graphml>', "not accepted"),
@@ -212,3 +217,25 @@ def test_the_whole_zoo_is_read_or_refused_with_a_reason():
     assert len(files) == 276
     assert all("not connected" in reason for reason in reasons)
     assert len(reasons) == 23
+
+
+@given(spec=st.text(st.sampled_from("ringtosze:x?&=,0123456789.-/%Ab"), max_size=24) | st.text(max_size=12))
+def test_any_spec_is_a_topology_or_refused(spec):
+    try:
+        load_topology(spec)
+    except StrettoError as error:
+        assert str(error)
+
+
+@given(
+    family=st.sampled_from(["ring", "torus", "mesh", "sites", "ndv2", "dgx2", "amd", "fattree", "hypercube", "zoo"]),
+    arguments=st.text(st.sampled_from("0123456789x,:tecl-"), max_size=6),
+    query=st.sampled_from(
+        ["", "?bandwidth=1", "?latency=1us", "?latency=-1", "?km=x", "?seed=1&routers=2", "?=", "?a=b"]
+    ),
+)
+def test_any_arguments_of_a_family_are_a_topology_or_refused(family, arguments, query):
+    try:
+        load_topology(f"{family}:{arguments}{query}")
+    except StrettoError as error:
+        assert str(error)

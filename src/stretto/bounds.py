@@ -94,27 +94,38 @@ def _latency_path(topology: Topology, workload: Workload, distance: Float64, chu
     """The farthest that anything must travel."""
     worst, ends = -1.0, (0, 0)
     for c in workload.collectives:
-        holders, wanted = _incidence(c, c.holders), _incidence(c, c.wanted)
-        between = distance[np.ix_(c.ranks, c.ranks)]
-        if isinstance(holders, str) and isinstance(wanted, str):
-            reach = between
-        elif c.kind in ("allgather", "broadcast", "scatter", "multicast"):
-            rows = np.unique(c.holders.values)
-            columns = np.unique(c.wanted.values)
-            reach = np.full_like(between, -1.0)
-            reach[np.ix_(rows, columns)] = between[np.ix_(rows, columns)]
-        else:
-            reach = np.full_like(between, -1.0)
-            rows = np.unique(c.holders.values)
-            reach[np.ix_(rows, np.unique(c.wanted.values))] = between[np.ix_(rows, np.unique(c.wanted.values))]
-        i, j = np.unravel_index(int(np.argmax(reach)), reach.shape)
-        if c.start_s + reach[i, j] > worst:
-            worst, ends = c.start_s + float(reach[i, j]), (int(c.ranks[i]), int(c.ranks[j]))
+        far, holder, rank = _farthest(c, distance[np.ix_(c.ranks, c.ranks)])
+        if c.start_s + far > worst:
+            worst, ends = c.start_s + far, (int(c.ranks[holder]), int(c.ranks[rank]))
     if not np.isfinite(worst) or worst < 0:
         return None
     nodes, links = _path(topology, ends, distance, chunk_bytes)
     words = "→".join(topology.names[v] for v in nodes)
     return Bound(worst, "latency path", f"the way {words}", nodes, links)
+
+
+def _farthest(c: Collective, between: Float64) -> tuple[float, int, int]:
+    """The largest distance from a rank that wants a piece to its nearest holder (or, of a sum, to any).
+
+    Args:
+        between: float64[ranks, ranks].
+    Returns:
+        The distance, the holder's rank, the wanting rank.
+    """
+    if (c.holders.lengths == 1).all():
+        holder, rank = c.holders.values[c.wanted.owners], c.wanted.values
+        k = int(np.argmax(between[holder, rank]))
+        return float(between[holder[k], rank[k]]), int(holder[k]), int(rank[k])
+    best = (-1.0, 0, 0)
+    for piece in range(len(c.piece_bytes)):
+        holders, wanted = c.holders[piece], c.wanted[piece]
+        block = between[np.ix_(holders, wanted)]
+        chosen = block.argmax(axis=0) if c.reduces else block.argmin(axis=0)
+        reach = block[chosen, np.arange(len(wanted))]
+        k = int(np.argmax(reach))
+        if reach[k] > best[0]:
+            best = float(reach[k]), int(holders[chosen[k]]), int(wanted[k])
+    return best
 
 
 def _path(

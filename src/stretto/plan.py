@@ -180,6 +180,10 @@ def make_plan(
         bad = np.flatnonzero((values < low) | (values >= high))
         if len(bad):
             raise InputError(f"column {name!r} holds {values[bad[0]]}, outside {low} to {high - 1}", where)
+    over_links = columns["plane"] < 0 if "plane" in columns else np.ones(n, dtype=np.bool_)
+    pathless = np.flatnonzero(over_links & (ragged["route"].lengths == 0))
+    if len(pathless):
+        raise InputError(f"transfer {pathless[0]} has no route", where)
     late = np.flatnonzero((ragged["depends"].values < 0) | (ragged["depends"].values >= ragged["depends"].owners))
     if len(late):
         owner, on = int(ragged["depends"].owners[late[0]]), int(ragged["depends"].values[late[0]])

@@ -73,7 +73,7 @@ def _completions(plan: Plan, arrival: Float64) -> Float64:
     chunk = plan.chunk[owners].astype(np.int64)
     lists = workload.chunk_wanted
     nodes = plan.topology.node_count
-    if workload.chunk_count * nodes <= 1 << 28:
+    if workload.chunk_count * nodes <= 1 << 26:
         wants = np.zeros(workload.chunk_count * nodes, dtype=np.bool_)
         wants[lists.owners * nodes + lists.values] = True
         counts = wants[chunk * nodes + plan.dst.values]

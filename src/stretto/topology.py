@@ -9,6 +9,7 @@ it is called: ``transit``, whether a route may pass through it as one fluid pipe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -113,7 +114,7 @@ class Topology:
             node: dict[str, Any] = {"id": v, "kind": KINDS[self.kind[v]], "name": self.names[v]}
             if self.sites[v]:
                 node["site"] = self.sites[v]
-            if not np.isnan(self.xy[v, 0]):
+            if not np.isnan(self.xy[v]).any():
                 node["x"], node["y"] = map(float, self.xy[v])
             if bool(self.transit[v]) != (self.kind[v] != ACCELERATOR):
                 node["transit"] = bool(self.transit[v])
@@ -146,7 +147,7 @@ class Topology:
 def make_topology(
     name: str,
     kinds: Sequence[int],
-    links: Iterable[tuple[int, int, float, float]],
+    links: Iterable[tuple[int, int, float, float]] | FloatArray,
     *,
     names: Sequence[str] | None = None,
     sites: Sequence[str] | None = None,
@@ -162,16 +163,18 @@ def make_topology(
 
     Args:
         kinds: one of ACCELERATOR, ROUTER, SWITCH for each node.
-        links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed.
+        links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or the same
+            as the rows of an array.
         replicates, transit: by default true for routers and switches, false for accelerators.
         where: the file or argument to name in errors.
     Raises:
         InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and
-            finite, a negative latency, or no accelerator.
+            finite, a negative latency, two nodes of one name, or no accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
-    table = np.array(list(links), dtype=np.float64).reshape(-1, 4)
+    rows = links if isinstance(links, np.ndarray) else list(links)
+    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
     src, dst = table[:, 0].astype(np.int32), table[:, 1].astype(np.int32)
     counters = [0, 0, 0]
     labels = list(names) if names is not None else []
@@ -179,6 +182,9 @@ def make_topology(
         for k in kind:
             labels.append(f"{('gpu', 'router', 'switch')[k]}{counters[k]}")
             counters[k] += 1
+    if len(set(labels)) != len(labels):
+        twice = next(name for name, count in Counter(labels).items() if count > 1)
+        raise InputError(f"two nodes are called {twice!r}; give each a name of its own", where)
     _check_links(n, labels, src, dst, table[:, 2], table[:, 3], where)
     if not (kind == ACCELERATOR).any():
         raise InputError("no accelerator: at least one node must have kind 'accelerator'", where)

@@ -79,7 +79,14 @@ def test_a_plan_that_is_wrong_is_a_no(tmp_path):
     finding = json.loads(done.stdout)
     assert finding["verified"] is False
     assert finding["finding"]["code"] == "incomplete"
-    assert "never gets" in stretto("verify", path, code=1).stdout
+    for command in (
+        ("verify",),
+        ("simulate",),
+        ("export", "--to", "csv", "-o", tmp_path / "x"),
+        ("report", "-o", tmp_path / "x"),
+    ):
+        assert "never gets" in stretto(command[0], path, *command[1:], code=1).stdout
+    assert not (tmp_path / "x").exists()
 
 
 def test_bound_names_its_witnesses():

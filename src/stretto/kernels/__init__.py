@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import time
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -64,13 +63,8 @@ def _announced(compiled: Any, name: str) -> Any:
     def call(*arguments: Any) -> Any:
         if compiled.signatures or _cache_is_warm(compiled):
             return compiled(*arguments)
-        if sys.stderr.isatty():
-            print(f"compiling kernel {name} (once on this machine) ...", file=sys.stderr, flush=True)
-        started = time.perf_counter()
-        result = compiled(*arguments)
-        if sys.stderr.isatty():
-            print(f"compiled {name} in {time.perf_counter() - started:.1f} s", file=sys.stderr)
-        return result
+        print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+        return compiled(*arguments)
 
     return call
 

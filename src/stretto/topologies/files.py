@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..topology import ACCELERATOR, KINDS, Plane, Topology, make_topology
 from ..units import parse_bandwidth, parse_time
 from .wan import SETTINGS as SETTINGS
-from .wan import Cable, Graph, Place, to_topology
+from .wan import Cable, Graph, Place, check_connected, to_topology
 
 MOST_BYTES = 256 * 2**20
 
@@ -41,7 +41,9 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
         raise InputError(f"is not UTF-8 text ({error})", path) from None
     ending = os.path.splitext(path)[1].lower()
     if ending == ".json":
-        return _override(topology_from_json(_parse_json(text, path), path), settings)
+        topology = topology_from_json(_parse_json(text, path), path)
+        check_connected(topology, path)
+        return _override(topology, settings)
     if ending in (".graphml", ".xml"):
         return to_topology(_graphml(text, path), settings, path)
     if ending == ".gml":

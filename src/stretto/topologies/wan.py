@@ -117,7 +117,7 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
         notes=notes,
         where=where,
     )
-    _check_connected(topology, where)
+    check_connected(topology, where)
     return topology
 
 
@@ -139,8 +139,10 @@ def _unique(names: list[str]) -> list[str]:
     return result
 
 
-def _check_connected(topology: Topology, where: str) -> None:
-    """Refuse a network in which some accelerator cannot reach another."""
+def check_connected(topology: Topology, where: str) -> None:
+    """Refuse a network in which some accelerator cannot reach another (but over planes)."""
+    if topology.planes:
+        return
     for ends, (offsets, links), turned in (
         (topology.dst, topology.out_links, False),
         (topology.src, topology.in_links, True),

@@ -1,0 +1,134 @@
+"""What the commands print: one JSON object, or tables for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from ..verify import Verdict
+
+
+def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> None:
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps(data) + "\n")
+    else:
+        show()
+
+
+def refuse(subject: Plan, verdict: Verdict, as_json: bool) -> NoReturn:
+    from dataclasses import asdict
+
+    assert verdict.finding is not None
+    data = {"verified": False, "finding": asdict(verdict.finding), "transfers": subject.transfer_count}
+    answer(as_json, data, lambda: print_line(f"not correct [{verdict.finding.code}]: {verdict.finding.message}"))  # type: ignore[union-attr]
+    raise typer.Exit(1)
+
+
+def print_line(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _size(size_bytes: float) -> str:
+    from ..units import format_size
+
+    return format_size(size_bytes)
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", show_header=any(header)
+    )
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    width = None if sys.stdout.isatty() else 160
+    Console(width=width, highlight=False).print(table)
+
+
+def show_topology(data: dict[str, Any], plot: str | None) -> None:
+    from ..units import format_bandwidth, format_time
+
+    rows = [("nodes", ", ".join(f"{n} {kind}s" for kind, n in data["nodes"].items()))]
+    rows.append(("links", f"{data['links']}, directed"))
+    for kind in data["link_kinds"][:12]:
+        rows.append(
+            (f"  {kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}")
+        )
+    if len(data["link_kinds"]) > 12:
+        rows.append(("", f"and {len(data['link_kinds']) - 12} more kinds"))
+    if data["sites"]:
+        rows.append(("sites", ", ".join(data["sites"])))
+    rows += [("note", note) for note in data["notes"]]
+    if plot:
+        rows.append(("drawn to", plot))
+    print_table(data["topology"], ("", ""), rows)
+
+
+def show_times(data: dict[str, Any]) -> None:
+    print_table("", ("", ""), _time_rows(data))
+
+
+def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    from ..units import format_bandwidth, format_time
+
+    rows = [("completion", format_time(data["completion_s"]))]
+    if "mean_completion_s" in data:
+        rows.append(("mean completion", format_time(data["mean_completion_s"])))
+    rows.append(("lower bound", f"{format_time(data['bound_s'])} ({data['bound_kind']}: {data['bound_witness']})"))
+    if data["completion_over_bound"] is not None:
+        rows.append(("completion / bound", f"{data['completion_over_bound']:.3f}"))
+    if data["algorithm_bandwidth"] is not None:
+        rows.append(("algorithm bandwidth", format_bandwidth(data["algorithm_bandwidth"])))
+    return rows
+
+
+def show_summary(data: dict[str, Any]) -> None:
+    from ..units import format_time
+
+    chunks = data["chunks"]
+    rows = [
+        ("size", f"{_size(data['size_bytes'])} ({_size(data['shard_bytes'])} a rank)"),
+        ("transfers", f"{data['transfers']}, {chunks} chunk{'s' if chunks > 1 else ''} a piece"),
+        *_time_rows(data),
+    ]
+    if data["planning_s"] is not None:
+        rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
+    if data["verified"] is not None:
+        rows.append(("verified", "yes"))
+    if data.get("file"):
+        rows.append(("file", data["file"]))
+    print_table(
+        f"{data['planner']}: {data['collective']} among {data['ranks']} ranks of {data['topology']}", ("", ""), rows
+    )
+
+
+def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
+    from ..units import format_bandwidth, format_time
+
+    table = []
+    for r in rows:
+        start = (r["planner"], _size(r["size_bytes"]), str(r["chunks"]))
+        if "failed" in r:
+            table.append((*start, r["failed"], "", "", "", ""))
+        else:
+            table.append((*start, format_time(r["completion_s"]), format_time(r["bound_s"]),
+                          f"{r['completion_over_bound']:.3f}", format_bandwidth(r["algorithm_bandwidth"]),
+                          format_time(r["planning_s"])))  # fmt: skip
+    first = rows[0]
+    header = ("planner", "size", "chunks", "completion", "bound", "ratio", "algorithm bandwidth", "planning")
+    print_table(f"{first['collective']} among {first['ranks']} ranks of {first['topology']}", header, table)
+    if output:
+        print_line(f"wrote {output}")

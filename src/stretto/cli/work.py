@@ -1,0 +1,177 @@
+"""What the commands do before they print: read a request, make, judge and describe plans."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .output import refuse
+
+if TYPE_CHECKING:
+    from ..bounds import Bound
+    from ..plan import Plan
+    from ..timeline import Timeline
+    from ..topology import Topology
+    from ..verify import Verdict
+
+
+class Request:
+    """A topology and a workload, as the command line asks for them."""
+
+    def __init__(
+        self, collectives: str, topology: str, size: str | None, shard: str | None, chunks: int, root: int
+    ) -> None:
+        from ..collective import Workload, make_collective
+        from ..topologies import load_topology
+        from ..units import parse_size
+
+        if (size is None) == (shard is None):
+            raise InputError("give either --size or --shard", "size")
+        self.topology: Topology = load_topology(topology)
+        self.workload = Workload(
+            tuple(
+                make_collective(
+                    kind,
+                    self.topology,
+                    parse_size(size, "--size") if size is not None else None,
+                    shard_bytes=parse_size(shard, "--shard") if shard is not None else None,
+                    root=root,
+                    chunks=chunks,
+                )
+                for kind in collectives.split(",")
+            )
+        )
+
+    def header(self) -> dict[str, Any]:
+        return header(self.topology, self.workload)
+
+    def plan(self, planner: str, seed: int, time_limit_s: float | None, options: Sequence[str] | None) -> Plan:
+        from ..planners import run_planner
+
+        given = {}
+        for text in options or ():
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(f"{text!r} must be name=value", "--option")
+            given[name] = value
+        return run_planner(
+            planner,
+            self.topology,
+            self.workload,
+            seed=seed,
+            time_limit_s=time_limit_s,
+            progress=show_progress,
+            options=given,
+        )
+
+
+def chunk_count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"{text!r} is not a number of chunks", "--chunks")
+    return int(text)
+
+
+def verified(subject: Plan) -> Verdict:
+    from ..verify import verify as check
+
+    return check(subject)
+
+
+def read_verified(file: str, as_json: bool) -> Plan:
+    """The plan in a file; one that is not correct is refused (exit code 1), since its times mean nothing."""
+    from ..formats.native import read_plan
+
+    subject = read_plan(file)
+    verdict = verified(subject)
+    if not verdict.ok:
+        refuse(subject, verdict, as_json)
+    return subject
+
+
+def judged(subject: Plan) -> tuple[Timeline, tuple[Bound, ...]]:
+    from ..bounds import bounds
+    from ..simulate import simulate as run
+
+    return run(subject), bounds(subject.topology, subject.workload)
+
+
+def header(net: Topology, workload: Any) -> dict[str, Any]:
+    collectives = workload.collectives
+    first = collectives[0]
+    return {
+        "topology": net.name,
+        "collective": ",".join(c.kind for c in collectives),
+        "ranks": len(first.ranks),
+        "size_bytes": first.size_bytes,
+        "shard_bytes": first.shard_bytes,
+        "chunks": int(first.chunk_count // len(first.piece_bytes)),
+    }
+
+
+def times(timeline: Timeline, limits: tuple[Bound, ...]) -> dict[str, Any]:
+    best = limits[0].seconds
+    workload = timeline.plan.workload
+    completion = timeline.completion_s
+    total = sum(c.size_bytes for c in workload.collectives)
+    data: dict[str, Any] = {
+        "completion_s": completion,
+        "bound_s": best,
+        "bound_kind": limits[0].kind,
+        "bound_witness": limits[0].witness,
+        "completion_over_bound": completion / best if best else None,
+        "algorithm_bandwidth": total / completion if completion else None,
+    }
+    if len(workload.collectives) > 1:
+        data["mean_completion_s"] = timeline.mean_completion_s
+        data["completions_s"] = timeline.completions_s.tolist()
+    return data
+
+
+def summary(timeline: Timeline, limits: tuple[Bound, ...], verdict: Verdict | None) -> dict[str, Any]:
+    subject = timeline.plan
+    meta = subject.meta
+    return (
+        {"planner": meta.get("planner", "unknown")}
+        | header(subject.topology, subject.workload)
+        | {"transfers": subject.transfer_count}
+        | times(timeline, limits)
+        | {
+            "planning_s": meta.get("planning_s"),
+            "planning_cpu_s": meta.get("planning_cpu_s"),
+            "verified": verdict.ok if verdict is not None else None,
+            "digest": subject.digest(),
+        }
+    )
+
+
+def describe(net: Topology) -> dict[str, Any]:
+    from collections import Counter
+
+    from ..topology import KINDS
+
+    links = Counter(zip(net.bandwidth.tolist(), net.latency_s.tolist(), strict=True))
+    return {
+        "topology": net.name,
+        "nodes": {KINDS[k]: int((net.kind == k).sum()) for k in range(3) if (net.kind == k).any()},
+        "links": net.link_count,
+        "link_kinds": [
+            {"bandwidth": w, "latency_s": t, "links": count} for (w, t), count in sorted(links.items(), reverse=True)
+        ],
+        "sites": sorted({s for s in net.sites if s}),
+        "planes": len(net.planes),
+        "notes": list(net.notes),
+    }
+
+
+_STARTED = time.monotonic()
+
+
+def show_progress(done: int, total: int, what: str) -> None:
+    """One line on stderr, for people who wait more than a second."""
+    if not sys.stderr.isatty() or time.monotonic() - _STARTED < 1.0:
+        return
+    sys.stderr.write("\r\033[K" + (f"{what} ({done}/{total})" if done < total else ""))
+    sys.stderr.flush()
