@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,12 @@ Bool = NDArray[np.bool_]
 
 ALL_CUTS_UP_TO = 11
 """With as many accelerators or fewer, every cut is tried."""
+
+ALL_SIDES_UP_TO = 4
+"""With as many switches and routers or fewer, each is tried on both sides of every cut."""
+
+MOST_ROUNDS = 4
+"""How often more of them may change sides."""
 
 MOST_REFINED = 64
 """How many of the best cuts are looked at more closely (arrival times, way to go inside)."""
@@ -379,12 +385,35 @@ def _components(topology: Topology, usable: Bool) -> list[list[int]]:
 
 
 def _settle(topology: Topology, inside: Bool) -> Bool:
-    """Move switches and routers to the side on which they narrow each cut, one at a time."""
-    inside = inside.copy()
+    """Put switches and routers on the side on which they narrow each cut.
+
+    All ways are tried where few nodes can move; else they move one at a time, from all outside and
+    from all inside, and the narrower cut is kept.
+    """
+    movable = np.flatnonzero(topology.kind != ACCELERATOR)
+    if len(movable) <= ALL_SIDES_UP_TO:
+        starts = [np.array(sides, dtype=np.bool_) for sides in product((False, True), repeat=len(movable))]
+        moves = False
+    else:
+        starts, moves = [np.zeros(len(movable), np.bool_), np.ones(len(movable), np.bool_)], True
+    best, best_width = inside, np.full(len(inside), np.inf)
+    for sides in starts:
+        placed = inside.copy()
+        placed[:, movable] = sides
+        if moves:
+            _move(topology, placed, movable)
+        width = _width_into(topology, placed)
+        narrower = width < best_width
+        best = np.where(narrower[:, None], placed, best)
+        best_width = np.minimum(width, best_width)
+    return best
+
+
+def _move(topology: Topology, inside: Bool, movable: NDArray[np.int64]) -> None:
+    """Move nodes to the side on which they narrow each cut, in place, until none moves."""
     offsets_out, out = topology.out_links
     offsets_in, into = topology.in_links
-    movable = np.flatnonzero(topology.kind != ACCELERATOR)
-    for _ in range(4):
+    for _ in range(MOST_ROUNDS):
         before = inside.copy()
         for v in map(int, movable):
             leaving, entering = out[offsets_out[v] : offsets_out[v + 1]], into[offsets_in[v] : offsets_in[v + 1]]
@@ -394,4 +423,3 @@ def _settle(topology: Topology, inside: Bool) -> Bool:
             inside[:, v] = if_inside < if_outside
         if np.array_equal(before, inside):
             break
-    return inside

@@ -112,7 +112,7 @@ MUTANTS = {
     hurry: {"speed"},
     change_chunk: {"not-held", "missing-dependency", "unordered-writes", "incomplete", "speed"},
     change_source: {"route", "route-loop", "route-misses-receiver", "receiver", "no-transit"},
-    reroute: {"route", "route-misses-receiver", "route-loop", "no-transit", "route-loose-end"},
+    reroute: {"route", "route-misses-receiver", "route-loop", "no-transit", "route-loose-end", "no-replication"},
     cut_the_route: {"route-misses-receiver"},
     change_receiver: {"route-misses-receiver", "receiver"},
     add_up: {"reduce-of-copy"},
