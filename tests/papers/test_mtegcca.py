@@ -136,8 +136,8 @@ def test_a_destination_is_reached_as_early_as_the_network_allows():
         ("ndv2:10", 31_250_000, 1, 1.015),
         ("ndv2:2", 31_250_000, 4, 1.03),
         ("dgx2:2", GB, 4, 1.10),
-        ("dgx1", GB, 4, 1.45),
-        ("amd:1", GB, 4, 1.70),
+        ("dgx1", GB, 4, 1.25),
+        ("amd:1", GB, 4, 1.40),
         ("amd:2", GB, 4, 1.85),
     ],
 )
@@ -188,14 +188,13 @@ def test_options_that_make_no_sense_are_refused(options, words):
         run_planner("mtegcca", net, allgather(net, 100), options=options)
 
 
-def test_restarts_only_improve_and_follow_the_seed():
-    net = load_topology("dgx1")
+def test_rounds_with_busy_links_dearer_only_improve():
+    net = load_topology("amd:1")
     work = allgather(net, GB, 4)
-    once = simulate(run_planner("mtegcca", net, work)).completion_s
-    more = run_planner("mtegcca", net, work, options={"restarts": 12})
-    assert simulate(more).completion_s < once
-    assert more.digest() == run_planner("mtegcca", net, work, options={"restarts": 12}).digest()
-    assert more.digest() != run_planner("mtegcca", net, work, options={"restarts": 12}, seed=5).digest()
+    completions = [
+        simulate(run_planner("mtegcca", net, work, options={"rounds": rounds})).completion_s for rounds in (0, 4, 16)
+    ]
+    assert completions[0] > completions[1] >= completions[2]
 
 
 def test_no_new_try_is_begun_when_time_is_up():

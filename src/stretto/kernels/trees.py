@@ -146,13 +146,13 @@ def _shared_start(
     return pass_start[p], p
 
 
-def _key(cost, arrived, kept_until, nearness, thrift, start, d, arrival):
+def _key(cost, arrived, kept_until, nearness, price, start, d, arrival):
     """What it costs to reach a node at ``arrival``: time since the tree, and link time.
 
     What waits in the tree already, until ``kept_until``, waits for free.
     """
     free = nearness * (min(start, kept_until) - arrived) if start > arrived else 0.0
-    return cost + arrival - arrived - free + thrift * d
+    return cost + arrival - arrived - free + price * d
 
 
 def _grown(array, needed):
@@ -181,7 +181,7 @@ def grow_trees(
         hold_*, want_*: CSR, the nodes that hold and want each chunk.
         whole: count time in whole slots.
         nearness: 0 to attach the node that is reached first, 1 the one nearest to the tree.
-        thrift: how much a second of link time counts against a second of waiting.
+        thrift: float64[links], how much a second of each link's time counts against one of waiting.
     Returns:
         (pass_chunk, pass_src, pass_parent, pass_start, pass_seconds): a row a pass; the parent
             is the pass that brought the chunk to its source, -1 if it held it.
@@ -295,9 +295,10 @@ def grow_trees(
                 cost[w] = (1.0 - nearness) * cand_start[cand]
             else:
                 begin, length = cand_path[cand], cand_length[cand]
-                d = 0.0
+                d, price = 0.0, 0.0
                 for i in range(begin, begin + length):
                     d = max(d, _seconds(size, per_byte[path[i]], whole))
+                    price = max(price, thrift[path[i]])
                 ready = last_byte[u]
                 if kind[u] == ROUTER:
                     ready = max(first_byte[u], last_byte[u] - d)
@@ -318,7 +319,7 @@ def grow_trees(
                     d = pass_seconds[joined]
                 late = offset[begin + length - 1] + latency[path[begin + length - 1]]
                 arrival = start + late + d
-                now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift, start, d, arrival)
+                now = _key(cost[u], last_byte[u], kept_until[u], nearness, price, start, d, arrival)
                 if now > key * SLACK:
                     heappush(heap, (now, w, cand))
                     continue
@@ -385,7 +386,7 @@ def grow_trees(
                         ready = max(first_byte[u], last_byte[u] - d)
                     start = _gap(ready, d, link, head, tail, seg_start, seg_end, seg_next)
                     arrival = start + latency[link] + d
-                    now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift, start, d, arrival)
+                    now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift[link], start, d, arrival)
                     if now < best[w]:
                         best[w] = now
                         cand_from.append(u)
@@ -404,7 +405,7 @@ def grow_trees(
                     link = out_links[e]
                     if kind[link_dst[link]] == SWITCH:
                         d = _seconds(size, per_byte[link], whole)
-                        soonest = min(soonest, latency[link] + d + thrift * d)
+                        soonest = min(soonest, latency[link] + d + thrift[link] * d)
                 latest = 0.0
                 for v in range(nodes):
                     if wanted[v] and not done[v]:
@@ -442,8 +443,9 @@ def grow_trees(
                                 path[begin + length - 1 - i],
                                 path[begin + i],
                             )
-                        late, d = 0.0, 0.0
+                        late, d, price = 0.0, 0.0, 0.0
                         for i in range(begin, begin + length):
+                            price = max(price, thrift[path[i]])
                             offset.append(late)
                             late += latency[path[i]]
                             d = max(d, _seconds(size, per_byte[path[i]], whole))
@@ -472,7 +474,7 @@ def grow_trees(
                                 heappush(front, (start + late, w))
                         else:
                             arrival = start + late + d
-                            now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift, start, d, arrival)
+                            now = _key(cost[u], last_byte[u], kept_until[u], nearness, price, start, d, arrival)
                             best[w] = min(best[w], now)
                             cand_from.append(u)
                             cand_to.append(w)

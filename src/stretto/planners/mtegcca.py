@@ -22,7 +22,7 @@ from .. import kernels
 from ..collective import Ragged, Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan, make_plan
-from ..topology import Topology
+from ..topology import SWITCH, Topology
 from . import Option, Progress, register
 
 RULES = {"earliest": (0.0, 0.0), "nearest": (1.0, 0.0), "thrifty": (0.0, 2.0), "balanced": (0.5, 2.0)}
@@ -30,6 +30,15 @@ RULES = {"earliest": (0.0, 0.0), "nearest": (1.0, 0.0), "thrifty": (0.0, 2.0), "
 
 AUTO = (("earliest", "interleaved"), ("thrifty", "interleaved"), ("balanced", "interleaved"), ("thrifty", "rank"))
 """What ``tree=auto`` tries, in this order; the first of the best is kept."""
+
+REPRICED = (("thrifty", "interleaved"), ("balanced", "interleaved"))
+"""What later rounds grow again at new prices, in turn."""
+
+REPRICING = 0.5
+"""How strongly a link's use changes its price from round to round; measured, 2 is worse."""
+
+MOST_ROUNDS, ROUNDS_WORK, ONE_ROUND_WORK = 32, 50_000, 150_000
+"""As many rounds as fit the work, at most 32; one where that many steps are not exceeded."""
 
 OPTIONS = (
     Option(
@@ -40,7 +49,7 @@ OPTIONS = (
     Option(
         "order", str, "interleaved", "tasks of equal size: round the ranks, or rank after rank", ("interleaved", "rank")
     ),
-    Option("restarts", int, 0, "with tree=auto, how many random orders of equal tasks to try too"),
+    Option("rounds", int, -1, "how often to grow again with busy links dearer; -1 for as often as is quick"),
     Option("slots", int, 0, "H of the explicit graph; 0 for as many as it takes"),
 )
 
@@ -64,13 +73,13 @@ def mtegcca(
     tree: str = "auto",
     time: str = "continuous",
     order: str = "interleaved",
-    restarts: int = 0,
+    rounds: int = -1,
     slots: int = 0,
 ) -> Plan:
     """Multicast trees on a time-expanded graph, one task after the other.
 
     Args:
-        seed: of the random orders that ``restarts`` asks for; nothing else is random.
+        seed: taken for uniformity; nothing is random.
         time_limit_s: no new try is begun after it.
         graph: "implicit", or "explicit" to build the graph (needs ``time="slots"``).
         tree: "earliest" attaches the destination that is reached first, "nearest" the one with
@@ -78,7 +87,8 @@ def mtegcca(
             count link time as a cost; "auto" grows several and keeps the plan that ends first.
         time: "continuous", or "slots" of the duration of a chunk on the fastest link.
         order: how tasks of equal size take turns ("auto" tries both).
-        restarts: with ``tree="auto"``, random orders of equal tasks to try as well.
+        rounds: how often to grow all trees again at prices that make busy links dearer; -1 for as
+            often as is quick (with ``tree="auto"``, else never). The best plan of all is kept.
         slots: H of the explicit graph, 0 for as many as it takes.
     Returns:
         A timed plan.
@@ -93,41 +103,65 @@ def mtegcca(
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "--option graph")
         grown, _ = mteg.grow_trees(topology, workload, task_order(workload, order), slot, tree == "nearest", slots)
         return trees_to_plan(topology, workload, grown, {"tree": tree, "order": order})
-    best: tuple[float, Grown, dict[str, Any]] | None = None
+    tries: tuple[tuple[str, str], ...] = AUTO if tree == "auto" else ((tree, order),)
+    if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
+        tries = tuple(t for t in tries if t[1] == "interleaved")
+    work = _work(topology, workload)
+    if rounds < 0:
+        rounds = min(MOST_ROUNDS, max(ROUNDS_WORK // work, int(work <= ONE_ROUND_WORK))) if tree == "auto" else 0
     started = clock()
-    tries = _tries(workload, tree, order, restarts, seed)
-    for i, (rule, turns, tasks) in enumerate(tries):
+    best: tuple[float, Grown, dict[str, Any]] | None = None
+    prices: dict[str, NDArray[np.float64]] = {}
+    for i in range(len(tries) + rounds):
         if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
             break
+        again = i - len(tries)
+        rule, turns = tries[i] if again < 0 else REPRICED[again % len(REPRICED)]
+        nearness, thrift = RULES[rule]
+        flat = np.full(topology.link_count, thrift)
+        price = flat if again < 0 else prices.get(rule, flat)
         if progress is not None:
-            progress(i, len(tries), f"{rule} trees")
-        grown, finish = grow_implicitly(topology, workload, tasks, slot, *RULES[rule])
+            progress(i, len(tries) + rounds, f"{rule} trees")
+        tasks = task_order(workload, turns)
+        grown, finish = grow_implicitly(topology, workload, tasks, slot, nearness, price, work * (len(tries) + rounds))
         if best is None or finish < best[0]:
-            best = finish, grown, {"tree": rule, "order": turns}
+            best = finish, grown, {"tree": rule, "order": turns, "round": max(again + 1, 0)}
+        if (rule, turns) in REPRICED:
+            prices[rule] = _repriced(topology, workload, price, grown, finish)
     assert best is not None
     return trees_to_plan(topology, workload, best[1], best[2])
 
 
-def _tries(
-    workload: Workload, tree: str, order: str, restarts: int, seed: int
-) -> list[tuple[str, str, NDArray[np.int64]]]:
-    """What to grow: (rule, name of the order, tasks in order)."""
-    if tree != "auto":
-        return [(tree, order, task_order(workload, order))]
-    whole = all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives)
-    tries = [(rule, turns, task_order(workload, turns)) for rule, turns in AUTO if turns == "interleaved" or not whole]
-    rng = np.random.default_rng(seed)
-    for i in range(restarts):
-        tasks = task_order(workload, "random", rng)
-        tries += [(rule, f"random {i}", tasks) for rule in ("thrifty", "balanced")]
-    return tries
+def _work(topology: Topology, workload: Workload) -> int:
+    """Steps of the kernel's inner loop, roughly: links tried a chunk, those through switches from every node."""
+    switched = topology.kind[topology.dst] == SWITCH
+    beyond = int((switched | (topology.kind[topology.src] == SWITCH)).sum())
+    entries = len(np.unique(topology.src[switched & (topology.kind[topology.src] != SWITCH)]))
+    return workload.chunk_count * (topology.link_count + entries * beyond)
 
 
-def task_order(workload: Workload, order: str, rng: np.random.Generator | None = None) -> NDArray[np.int64]:
+def _repriced(
+    topology: Topology, workload: Workload, price: NDArray[np.float64], grown: Grown, finish: float
+) -> NDArray[np.float64]:
+    """float64[links]: links dearer the more they were used, cheaper the less; the mean price stays.
+
+    Trees grown at these prices leave the bottleneck where another way is near as good: the
+    multiplicative weights of fractional packing.
+    """
+    if finish <= 0:
+        return price
+    (chunk, *_), _, _, (hop_pass, hop) = grown
+    busy = np.bincount(hop, weights=workload.chunk_bytes[chunk[hop_pass]], minlength=topology.link_count)
+    use = busy / topology.bandwidth / finish
+    changed = price * np.exp(REPRICING * (use - use.mean()))
+    scaled: NDArray[np.float64] = changed * (price.mean() / changed.mean())
+    return scaled
+
+
+def task_order(workload: Workload, order: str) -> NDArray[np.int64]:
     """int64[chunks], step 2: chunks by the data of their task, largest first.
 
-    Tasks of equal size take turns chunk by chunk (``interleaved``), come one after the other
-    (``rank``), or in any order (``random``, which needs ``rng``).
+    Tasks of equal size take turns chunk by chunk (``interleaved``) or one after the other.
     """
     sizes: list[NDArray[Any]] = []
     turns: list[NDArray[Any]] = []
@@ -135,9 +169,6 @@ def task_order(workload: Workload, order: str, rng: np.random.Generator | None =
         sizes.append(c.piece_bytes[c.chunk_piece])
         index = np.arange(c.chunk_count)
         starts = np.searchsorted(c.chunk_piece, c.chunk_piece)
-        if rng is not None:
-            turns.append(rng.random(c.chunk_count))
-            continue
         turns.append(index - starts if order == "interleaved" else np.zeros_like(index))
     return np.lexsort((np.arange(workload.chunk_count), np.concatenate(turns), -np.concatenate(sizes)))
 
@@ -151,18 +182,24 @@ Grown = tuple[Any, ...]
 
 
 def grow_implicitly(
-    topology: Topology, workload: Workload, tasks: NDArray[np.int64], slot: float | None, nearness: float, thrift: float
+    topology: Topology,
+    workload: Workload,
+    tasks: NDArray[np.int64],
+    slot: float | None,
+    nearness: float,
+    thrift: float | NDArray[np.float64],
+    work: float = 0.0,
 ) -> tuple[Grown, float]:
     """Trees for tasks in order, by the kernel, and when the last wanted chunk has arrived.
 
     Args:
         slot: the slot in seconds, None for continuous time.
         nearness, thrift: see :func:`stretto.kernels.trees.grow_trees`.
+        work: how much all calls together will do, to choose the kernel's speed.
     Returns:
         What the kernel does, in seconds, and the finish.
     """
-    work = float(len(tasks)) * topology.link_count
-    kernel = kernels.load("trees", work)
+    kernel = kernels.load("trees", work or float(len(tasks)) * topology.link_count)
     out_offsets, out_links = topology.out_links
     unit = slot or 1.0
     latency = topology.latency_s / unit
@@ -175,7 +212,7 @@ def grow_implicitly(
         1.0 / (topology.bandwidth * unit), latency, topology.kind, topology.replicates,
         tasks, workload.chunk_bytes.astype(np.float64), start,
         holders.offsets, holders.values.astype(np.int64), wanted.offsets, wanted.values.astype(np.int64),
-        slot is not None, nearness, thrift,
+        slot is not None, nearness, np.broadcast_to(thrift, topology.link_count).astype(np.float64),
     )  # fmt: skip
     if unreached[0] >= 0:
         source, missed = int(holders[unreached[0]][0]), unreached[1]
