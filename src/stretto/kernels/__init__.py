@@ -21,6 +21,9 @@ from ..errors import InputError
 COMPILE_FROM = 60_000
 """Inner-loop steps from which compiled code pays for loading it (about a second)."""
 
+COMPILE_COLD_FROM = 1_000_000
+"""The same where it has not been compiled on this machine yet (about ten seconds)."""
+
 _COMPILED: dict[str, ModuleType] = {}
 
 
@@ -32,11 +35,23 @@ def load(name: str, work: float) -> Any:
     mode = os.environ.get("STRETTO_KERNELS", "auto")
     if mode not in ("auto", "python", "compiled"):
         raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
-    if mode == "python" or (mode == "auto" and work < COMPILE_FROM and name not in _COMPILED):
+    if mode == "python" or (mode == "auto" and not _pays(name, work)):
         return importlib.import_module(f".{name}", __name__)
     if name not in _COMPILED:
         _COMPILED[name] = _compiled(name)
     return _COMPILED[name]
+
+
+def _pays(name: str, work: float) -> bool:
+    """Whether compiled code, with what it takes to have it, is the faster way."""
+    return name in _COMPILED or work >= COMPILE_COLD_FROM or (work >= COMPILE_FROM and _is_cached(name))
+
+
+def _is_cached(name: str) -> bool:
+    """Whether Numba has compiled this module before and kept it where it does by default."""
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    place = Path(folder) if folder else Path(__file__).with_name("__pycache__")
+    return next(place.rglob(f"{name}.*.nbi"), None) is not None
 
 
 def _compiled(name: str) -> ModuleType:

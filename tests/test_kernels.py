@@ -1,0 +1,46 @@
+"""Which speed a kernel runs at."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto import kernels
+from stretto.errors import InputError
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """As in a new process on a new machine."""
+    monkeypatch.setattr(kernels, "_COMPILED", {})
+    monkeypatch.delenv("STRETTO_KERNELS", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def compiled(work: float) -> bool:
+    return "compiled" in kernels.load("paths", work).__name__
+
+
+def test_small_work_is_interpreted(fresh):
+    assert not compiled(1000)
+
+
+def test_middling_work_is_interpreted_until_it_was_compiled_once(fresh):
+    assert not compiled(100_000)
+    (fresh / "paths.all_pairs-1.py311.nbi").touch()
+    assert compiled(100_000)
+
+
+def test_large_work_is_compiled_and_then_all_of_it(fresh):
+    assert compiled(10_000_000)
+    assert compiled(1)
+
+
+def test_either_speed_can_be_forced(fresh, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "compiled")
+    assert compiled(1)
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    assert not compiled(1e9)
+    monkeypatch.setenv("STRETTO_KERNELS", "fast")
+    with pytest.raises(InputError, match="neither python nor compiled"):
+        kernels.load("paths", 1)
