@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stretto.collective import find_unreachable, make_collective
-from stretto.errors import StrettoError
+from stretto.errors import InputError, StrettoError, Unsupported
 from stretto.topologies import catalogue, load_topology
+from stretto.topologies.zoo import SIX
 from stretto.topology import ACCELERATOR, Topology
 
+ZOO = Path(__file__).parents[2] / "shared" / "topologies" / "zoo"
 DATA = Path(__file__).parent / "data" / "topologies"
 
 
 def links(net: Topology) -> set[tuple[int, int, float, float]]:
     rows = zip(net.src, net.dst, net.bandwidth, net.latency_s, strict=True)
-    return {(int(a), int(b), round(float(w)), round(float(t), 12)) for a, b, w, t in rows}
+    return {(int(a), int(b), float(w), float(t)) for a, b, w, t in rows}
 
 
 @pytest.mark.parametrize(
@@ -90,6 +94,26 @@ def test_distance_gives_latency_at_the_speed_of_light_in_fibre():
     assert net.latency_s[link] == pytest.approx(1145e3 / 200e6, rel=0.01)
 
 
+@pytest.mark.skipif(not ZOO.is_dir(), reason="the Topology Zoo's files are not here")
+@pytest.mark.parametrize("name", [*SIX])
+def test_the_own_tables_equal_the_zoos_files(name):
+    own, file = load_topology(f"zoo:{name}"), load_topology(str(ZOO / f"{name}.graphml"))
+    assert own.names == file.names
+    assert links(own) == links(file)
+    assert np.array_equal(own.xy, file.xy, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("short", "name"), [("abilene", "Abilene"), ("CESNET", "Cesnet1993"), ("arpanet", "Arpanet196912")]
+)
+def test_names_of_the_zoo_may_be_short_and_in_small_letters(short, name):
+    assert load_topology(f"zoo:{short}").name == f"zoo:{name}"
+
+
+def test_topohubs_networks_say_what_they_lack():
+    assert any("leaves out nodes" in note for note in load_topology("zoo:Geant2012").notes)
+
+
 def test_speeds_of_the_data_are_kept_and_gaps_are_noted():
     net = load_topology("zoo:Cesnet")
     assert sorted(set(net.bandwidth)) == [2500.0, 7500.0]
@@ -158,7 +182,15 @@ def test_a_sparse_site_is_connected_and_the_same_for_a_seed(share):
         ("zoo:", "zoo:NAME"),
         ("ndv2:4:mscl", "write it as"),
         ("dgx2:2:teccl", "no teccl variant"),
-        ("optical:4,2", "no such file or family"),
+        ("optical:4,2", "comes with the SWOT planner"),
+        ("ring::8", "write it as"),
+        ("ring:8?latency", "once, as latency=VALUE"),
+        ("ring:8?latency=1us&latency=2us", "once, as latency=VALUE"),
+        ("ring:8?latency=1us\n", "one line"),
+        ("ring:8?latency=-1us", "zero or more"),
+        ("dgx1:2", "write it as dgx1"),
+        ("amd:1:teccl", "no switches"),
+        ("zoo:Abilene?km=3", "no option 'km'"),
         ("missing.json", "cannot be read"),
     ],
 )
@@ -171,3 +203,63 @@ def test_a_spec_that_makes_no_sense_is_refused(spec, words):
 def test_every_node_has_a_place_to_be_drawn():
     for spec in ("dgx1", "dgx2:3", "ndv2:4", "amd:2", "torus:3x3", "fattree:4", "sites:2,3"):
         assert not np.isnan(load_topology(spec).xy).any()
+
+
+def degrees(net: Topology) -> list[int]:
+    out, into = np.bincount(net.src, minlength=net.node_count), np.bincount(net.dst, minlength=net.node_count)
+    assert (out == into).all()
+    return out.tolist()
+
+
+def test_a_side_of_two_does_not_double_a_torus_link():
+    assert degrees(load_topology("torus:2x2x2")) == [3] * 8
+
+
+def test_a_torus_of_one_row_is_a_ring():
+    assert links(load_topology("torus:1x5")) == links(load_topology("ring:5"))
+
+
+def test_neighbours_in_a_hypercube_differ_in_one_bit():
+    net = load_topology("hypercube:5")
+    assert {(int(a) ^ int(b)).bit_count() for a, b in zip(net.src, net.dst, strict=True)} == {1}
+
+
+def test_every_switch_of_a_fat_tree_has_k_ports():
+    net = load_topology("fattree:6")
+    assert set(np.array(degrees(net))[net.kind != ACCELERATOR]) == {6}
+    assert len(net.accelerators) == 6**3 // 4
+
+
+@pytest.mark.parametrize("spec", ["dgx2:5", "ndv2:7", "amd:3", "amd:5:teccl", "ndv2:3:teccl"])
+def test_every_chassis_count_joins_all_ranks(spec):
+    net = load_topology(spec)
+    assert find_unreachable(net, make_collective("allgather", net, shard_bytes=1)) is None
+
+
+def test_a_rail_switch_of_dgx2_joins_the_same_gpus_of_all_chassis_as_the_links_of_two():
+    two, three = load_topology("dgx2:2"), load_topology("dgx2:3")
+
+    def sends(net: Topology, gpu: int) -> float:
+        return float(net.bandwidth[(net.src == gpu) & (net.bandwidth < 100e9)].sum())
+
+    assert [sends(two, v) for v in range(17)] == [sends(three, v) for v in range(17)]
+
+
+@pytest.mark.parametrize(("wan", "joined"), [("full", 10), ("ring", 5), ("line", 4), ("star", 4)])
+def test_the_wan_graph_says_which_sites_are_joined(wan, joined):
+    net = load_topology(f"sites:5,2?wan={wan}&routers=2")
+    between = [i for i in range(net.link_count) if net.sites[net.src[i]] != net.sites[net.dst[i]]]
+    assert len(between) == 2 * 2 * joined
+
+
+def test_the_catalogue_costs_no_heavy_import():
+    code = "import sys, stretto.topologies as t; t.catalogue(); print(*{'topohub', 'defusedxml', 'numba'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_what_is_to_come_is_not_called_wrong():
+    with pytest.raises(Unsupported):
+        load_topology("optical:4,2")
+    with pytest.raises(InputError):
+        load_topology("opticl:4,2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from networks import random_network
 from stretto.errors import InputError, StrettoError
 from stretto.topologies import load_topology
 from stretto.topologies.files import topology_from_json
-from stretto.topology import Topology
+from stretto.topology import ACCELERATOR, Plane, Topology, make_topology
 
 ZOO = Path(__file__).parents[2] / "shared" / "topologies" / "zoo"
 
@@ -23,13 +24,52 @@ def equal(a: Topology, b: Topology) -> bool:
     columns = ("kind", "replicates", "transit", "src", "dst", "bandwidth", "latency_s")
     same = all(np.array_equal(getattr(a, c), getattr(b, c)) for c in columns)
     same = same and np.array_equal(a.xy, b.xy, equal_nan=True)
-    return same and (a.name, a.names, a.sites, a.notes) == (b.name, b.names, b.sites, b.notes)
+    same = same and all(
+        np.array_equal(p.nodes, q.nodes)
+        and np.array_equal(p.matching, q.matching)
+        and (p.bandwidth, p.latency_s, p.reconfiguration_s) == (q.bandwidth, q.latency_s, q.reconfiguration_s)
+        for p, q in zip(a.planes, b.planes, strict=True)
+    )
+    texts = ("name", "names", "sites", "notes", "geographic")
+    return same and all(getattr(a, t) == getattr(b, t) for t in texts)
 
 
 @pytest.mark.parametrize("spec", ["ndv2:4", "amd:2", "zoo:HiberniaIreland", "sites:2,3", "torus:3x3"])
 def test_a_topology_survives_json_bit_for_bit(spec):
     net = load_topology(spec)
     assert equal(net, topology_from_json(json.loads(json.dumps(net.to_json())), "here"))
+
+
+def with_planes() -> Topology:
+    plane = Plane(np.array([0, 1, 2], np.int32), 0.1 + 0.2, 1e-7, 1 / 3, np.array([1, 0, -1], np.int32))
+    return make_topology(
+        "odd  name",
+        [ACCELERATOR] * 3,
+        [(0, 1, 1e9 / 7, 1e-6 / 3)],
+        names=["a  b", "Orléans", "c"],
+        xy=[(0.1, -0.0), (np.nan, np.nan), (5e-324, 1e300)],
+        transit=[True, False, False],
+        replicates=[False, True, False],
+        planes=[plane],
+        notes=["two  spaces,\nand two lines"],
+    )
+
+
+def test_planes_and_odd_nodes_survive_json_bit_for_bit():
+    net = with_planes()
+    assert equal(net, topology_from_json(json.loads(json.dumps(net.to_json())), "here"))
+
+
+def test_the_example_of_the_docs_is_read():
+    page = (Path(__file__).parents[1] / "docs" / "topologies.md").read_text()
+    example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
+    assert example is not None
+    assert topology_from_json(json.loads(example[1]), "docs").names == ("gpu0", "gpu1", "leaf")
+
+
+def test_a_plane_joins_the_nodes_that_no_link_joins(tmp_path):
+    (tmp_path / "p.json").write_text(json.dumps(with_planes().to_json()))
+    assert len(load_topology(str(tmp_path / "p.json")).planes) == 1
 
 
 def small() -> dict:
@@ -83,12 +123,29 @@ def set_(path: list, value):
         (set_(["nodes"], 3), "list of objects"),
         (set_(["links"], None), "list of objects"),
         (set_(["nodes", 1, "transit"], 2), "true or false"),
+        (set_(["nodes", 1, "kind"], []), r"the kind \[\] is none"),
+        (set_(["nodes", 1, "id"], 1.5), "neither a whole number nor text"),
+        (set_(["nodes", 0, "x"], 1), "'x' is given without 'y'"),
+        (set_(["nodes", 0], {"id": "a", "x": float("nan"), "y": 0}), "must be finite"),
+        (set_(["nodes", 0, "name"], "two\nlines"), "one line"),
+        (set_(["nodes", 0, "name"], "\ud800"), "one line"),
+        (set_(["links", 0, "src"], 10**5000), "too large to show"),
+        (set_(["links", 0, "bandwidth_Bps"], 1), "given twice"),
+        (set_(["geographic"], "yes"), "true or false"),
+        (set_(["name"], 3), "'name' must be text"),
+        (set_(["notes"], [1]), "list of texts"),
+        (set_(["planes"], 3), "list of objects"),
+        (set_(["planes"], [{"nodes": [0, 1], "matching": [1]}]), "plane 0: 'matching' needs"),
+        (set_(["planes"], [{"nodes": [0, 1], "matching": [1, 1]}]), "plane 0: 'matching' joins two"),
+        (set_(["planes"], [{"nodes": [0, 9], "matching": [1, 0]}]), "plane 0: 'nodes' must be"),
+        (set_(["planes"], [{"nodes": [0, 1], "matching": [1, 0]}]), "plane 0: the bandwidth is missing"),
     ],
 )
 def test_a_wrong_entry_is_named(change, words):
     with pytest.raises(InputError, match=words) as error:
         topology_from_json(change(small()), "t.json")
     assert "t.json" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
@@ -109,6 +166,108 @@ def test_doubled_labels_parallel_edges_and_loops_are_mended(tmp_path, name, text
     assert net.bandwidth.tolist() == [1100.0, 1100.0]
     assert any("itself" in n for n in net.notes)
     assert any("parallel" in n for n in net.notes)
+
+
+def test_an_option_is_of_every_link_and_not_added_up(tmp_path):
+    (tmp_path / "g.gml").write_text(GML)
+    assert set(load_topology(f"{tmp_path}/g.gml?bandwidth=5MB/s").bandwidth) == {5e6}
+
+
+def read(folder: Path, name: str, text: str) -> Topology:
+    (folder / name).write_text(text)
+    return load_topology(str(folder / name))
+
+
+def graphml(edge: str, keys: str = "", default: str = "undirected") -> str:
+    nodes = '<node id="0"/><node id="1"/>'
+    return f'<graphml>{keys}<graph edgedefault="{default}">{nodes}{edge}</graph></graphml>'
+
+
+def gml(edge: str, first: str = "", second: str = "") -> str:
+    return f"graph [ node [ id 0 {first} ] node [ id 1 {second} ] edge [ source 0 target 1 {edge} ] ]"
+
+
+def test_a_graphml_key_may_have_a_default(tmp_path):
+    keys = '<key id="b" for="edge" attr.name="bandwidth"><default>5GB/s</default></key>'
+    assert set(read(tmp_path, "g.graphml", graphml('<edge source="0" target="1"/>', keys)).bandwidth) == {5e9}
+
+
+def test_a_directed_edge_is_one_link(tmp_path):
+    edges = '<edge source="0" target="1"/><edge source="1" target="0"/>'
+    assert read(tmp_path, "g.graphml", graphml(edges, default="directed")).link_count == 2
+    with pytest.raises(InputError, match="node1 cannot reach node0"):
+        read(tmp_path, "h.graphml", graphml('<edge source="0" target="1" directed="true"/>'))
+
+
+def test_where_a_drawing_puts_nodes_says_nothing_of_latency(tmp_path):
+    net = read(tmp_path, "g.gml", gml("", "x 100 y 1", "graphics [ x 500 y 20 ]"))
+    assert (net.geographic, set(net.latency_s)) == (False, {1e-3})
+    assert net.xy.tolist() == [[100, 1], [500, 20]]
+
+
+def test_letters_that_gml_escapes_are_read(tmp_path):
+    assert read(tmp_path, "g.gml", gml("", 'label "Orl&eacute;ans"')).names == ("Orléans", "node1")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "bandwidth", "latency_s"),
+    [
+        ("bandwidth 3e9 latency 0.5", 3e9, 0.5),
+        ('bandwidth "40Gbit/s" latency "2ms"', 5e9, 2e-3),
+        ("bandwidth_GBps 5 latency_us 2", 5e9, 2e-6),
+        ("bandwidth_Gbps 8", 1e9, 1e-3),
+        ("linkspeedraw 8000", 1e3, 1e-3),
+        ("LinkSpeedRaw 0", 1.25e9, 1e-3),
+    ],
+)
+def test_an_edge_says_its_bandwidth_and_latency(tmp_path, attributes, bandwidth, latency_s):
+    net = read(tmp_path, "g.gml", gml(attributes))
+    assert (set(net.bandwidth), set(net.latency_s)) == ({bandwidth}, {latency_s})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (gml("bandwidth_gbps 5"), "unclear"),
+        (gml("bandwidth 5 bandwidth_GBps 5"), "twice"),
+        (gml("bandwidth 0"), "positive"),
+        (gml("bandwidth nan"), "not a bandwidth"),
+        (gml("latency -1"), "edge 0: '-1' must be"),
+        (gml("LinkSpeedRaw -8"), "linkspeedraw '-8'"),
+        (gml("", "Latitude 91 Longitude 0"), "node '0': latitude '91'"),
+        (gml("", "kind toaster"), "toaster"),
+    ],
+)
+def test_a_wrong_attribute_is_named(tmp_path, text, words):
+    with pytest.raises(InputError, match=words) as error:
+        read(tmp_path, "g.gml", text)
+    assert "g.gml, " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [("<hyperedge/>", "hyperedges"), ('<node id="2"><graph/></node>', "graphs in graphs"), ('<node id="1"/>', "twice")],
+)
+def test_graphml_that_is_no_network_is_refused(tmp_path, inner, words):
+    with pytest.raises(InputError, match=words):
+        read(tmp_path, "g.graphml", graphml(inner))
+
+
+def test_an_edge_of_graphml_to_nowhere_is_named(tmp_path):
+    with pytest.raises(InputError, match="edge 0: leads to '7'"):
+        read(tmp_path, "g.graphml", graphml('<edge source="0" target="7"/>'))
+
+
+def test_a_device_is_not_read_without_end(tmp_path):
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="device"):
+        load_topology(str(tmp_path / "zero.json"))
+
+
+def test_a_file_past_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("stretto.topologies.files.MOST_BYTES", 2**20)
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        read(tmp_path, "t.json", " " * (2**20 + 1))
 
 
 def test_options_after_a_file_name_fill_its_gaps(tmp_path):
@@ -168,6 +327,13 @@ def loads_or_says_why(path: Path, content: bytes) -> None:
         assert str(error)
 
 
+RICH = {
+    "f.graphml": graphml(
+        '<edge source="0" target="1" latency="1ms"><data key="b">5e9</data></edge>',
+        '<key id="b" for="edge" attr.name="bandwidth"><default>1GB/s</default></key>',
+    ),
+    "f.gml": gml("bandwidth 5e9 latency_us 3", "Longitude 4.5 Latitude 51", 'x 1 y 2 kind gpu label "A b" site "s"'),
+}
 damage = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=4)
 
 
@@ -179,6 +345,24 @@ def test_a_damaged_file_never_ends_in_a_traceback(tmp_path_factory, name, change
     for at, value in changes:
         content[at % len(content)] = value
     loads_or_says_why(tmp_path_factory.mktemp("fuzz") / name, bytes(content))
+
+
+@pytest.mark.parametrize("name", ["f.json", "f.graphml", "f.gml"])
+@given(content=st.binary(max_size=200))
+def test_random_bytes_never_end_in_a_traceback(tmp_path_factory, name, content):
+    loads_or_says_why(tmp_path_factory.mktemp("fuzz") / name, content)
+
+
+@pytest.mark.parametrize("name", ["f.graphml", "f.gml"])
+@given(
+    data=st.data(),
+    value=st.text(max_size=8) | st.sampled_from(["1e308", "-1", "nan", "inf", "[", "]", '"', "&#0;", "<"]),
+)
+def test_a_changed_word_never_ends_in_a_traceback(tmp_path_factory, name, data, value):
+    words = re.split(r"([\s<>\"=]+)", RICH[name])
+    words[data.draw(st.integers(0, len(words) - 1))] = value
+    text = "".join(words).encode("utf-8", "surrogatepass")
+    loads_or_says_why(tmp_path_factory.mktemp("fuzz") / name, text)
 
 
 json_values = st.recursive(
@@ -195,6 +379,27 @@ json_values = st.recursive(
     ),
     max_leaves=20,
 )
+
+
+def paths(value: object, path: tuple = ()) -> list[tuple]:
+    """Where in a JSON value something can be replaced."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(p for key, item in inner for p in paths(item, (*path, key)))][0 if path else 1 :]
+
+
+odd_values = json_values | st.sampled_from([10**400, 10**5000, -1, 1e308, float("nan"), "\ud800", "a\nb", [[]], {}])
+
+
+@given(data=st.data(), value=odd_values)
+def test_a_changed_value_is_a_topology_or_refused(data, value):
+    document = data.draw(st.sampled_from([with_planes().to_json(), small(), load_topology("sites:2,1").to_json()]))
+    path = data.draw(st.sampled_from(paths(document)))
+    try:
+        net = topology_from_json(set_([*path], value)(document), "f.json")
+    except StrettoError as error:
+        assert "f.json" in str(error) and "\n" not in str(error)
+    else:
+        assert equal(net, topology_from_json(json.loads(json.dumps(net.to_json())), "f.json"))
 
 
 @given(value=json_values)

@@ -93,6 +93,9 @@ class Plan:
         h = hashlib.sha256(self.sharing.encode())
         t = self.topology
         arrays = [t.kind, t.replicates, t.transit, t.src, t.dst, t.bandwidth, t.latency_s]
+        for plane in t.planes:
+            h.update(f"{plane.bandwidth!r} {plane.latency_s!r} {plane.reconfiguration_s!r}".encode())
+            arrays += [plane.nodes, plane.matching]
         for c in self.workload.collectives:
             h.update(f"{c.kind} {c.root} {c.start_s!r} {c.size_bytes}".encode())
             arrays += [c.ranks, c.piece_bytes, *c.holders, *c.wanted, c.chunk_piece, c.chunk_offset, c.chunk_bytes]

@@ -9,6 +9,7 @@ it is called: ``transit``, whether a route may pass through it as one fluid pipe
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +24,14 @@ from .errors import InputError
 ACCELERATOR, ROUTER, SWITCH = 0, 1, 2
 KINDS = ("accelerator", "router", "switch")
 
+_NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
 IntArray = NDArray[np.int32]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plane:
     """One optical circuit switch: it joins port i of every node in ``nodes`` to one other port.
 
@@ -169,7 +172,8 @@ def make_topology(
         where: the file or argument to name in errors.
     Raises:
         InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and
-            finite, a negative latency, two nodes of one name, or no accelerator.
+            finite, a negative latency, a name that two nodes have or that is not one printable
+            line, or no accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
@@ -182,6 +186,9 @@ def make_topology(
         for k in kind:
             labels.append(f"{('gpu', 'router', 'switch')[k]}{counters[k]}")
             counters[k] += 1
+    for text in (name, *labels, *(sites or ())):
+        if text != printable(text):
+            raise InputError(f"the name {text[:40]!a} must be one line of printable text", where)
     if len(set(labels)) != len(labels):
         twice = next(name for name, count in Counter(labels).items() if count > 1)
         raise InputError(f"two nodes are called {twice!r}; give each a name of its own", where)
@@ -205,6 +212,11 @@ def make_topology(
         planes=tuple(planes),
         notes=tuple(notes),
     )
+
+
+def printable(text: str) -> str:
+    """Text on one line: control characters and halves of characters become spaces."""
+    return _NOT_ONE_LINE.sub(" ", text)
 
 
 def _check_links(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InputError
-from ..topology import Topology
+from ..errors import InputError, Unsupported
+from ..topology import Topology, printable
 from ..units import parse_bandwidth, parse_time
 
 MOST_NODES = 100_000
@@ -80,7 +80,10 @@ def load_topology(spec: str) -> Topology:
             file, also with ``?options``.
     Raises:
         InputError: no such family or file, or something in it is wrong; names it and the remedy.
+        Unsupported: a family that is to come.
     """
+    if spec != printable(spec):
+        raise InputError("a spec or path must be one line of printable text", ascii(spec))
     body, _, query = spec.partition("?")
     families = {f.name: f for f in catalogue()}
     name, *arguments = body.split(":")
@@ -89,11 +92,13 @@ def load_topology(spec: str) -> Topology:
             from . import files
 
             return files.read_topology(body, _settings(files.SETTINGS, query, spec))
+        if name == "optical":
+            raise Unsupported(f"{spec}: optical:N,K comes with the SWOT planner; a file may have 'planes'")
         near = difflib.get_close_matches(name, [*families], n=1)
         hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)
     family = families[name]
-    return family.build([a for a in arguments if a != ""], _settings(family.settings, query, spec), spec)
+    return family.build(arguments, _settings(family.settings, query, spec), spec)
 
 
 def _is_file(path: str) -> bool:
@@ -104,11 +109,15 @@ def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, An
     """The value of every setting, from a query such as ``bandwidth=1GB/s&latency=1us``."""
     values = {s.name: s.default for s in known}
     by_name = {s.name: s for s in known}
+    given: set[str] = set()
     for part in filter(None, query.split("&")):
         name, equals, text = part.partition("=")
-        if name not in by_name or not equals:
+        if name not in by_name:
             options = ", ".join(by_name) or "none"
             raise InputError(f"there is no option {name!r} here; there are: {options}", spec)
+        if not equals or name in given:
+            raise InputError(f"write the option {name} once, as {name}=VALUE", spec)
+        given.add(name)
         values[name] = by_name[name].parse(text, f"{spec}, option {name}")
     return values
 

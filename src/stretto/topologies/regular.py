@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError
 from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
 from . import Family, Setting, bandwidth, check_size, numbers, seconds
@@ -23,8 +25,11 @@ def _build(
     spec: str, kinds: list[int], pairs: Pairs, settings: dict[str, Any], xy: Any, sites: list[str] | None = None
 ) -> Topology:
     """Both directions of undirected pairs, each once, all alike."""
-    directed = sorted({(a, b) for pair in pairs for a, b in (pair, pair[::-1])})
-    links = [(a, b, settings["bandwidth"], settings["latency"]) for a, b in directed]
+    one_way = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+    directed = np.unique(np.concatenate([one_way, one_way[:, ::-1]]) @ [len(kinds), 1])
+    links = np.empty((len(directed), 4))
+    links[:, 0], links[:, 1] = np.divmod(directed, len(kinds))
+    links[:, 2:] = settings["bandwidth"], settings["latency"]
     return make_topology(spec, kinds, links, xy=xy, sites=sites, where=spec)
 
 

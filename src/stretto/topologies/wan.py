@@ -1,7 +1,8 @@
 """From a loose graph of places and cables to a topology: what its data leaves open is filled in.
 
-The Internet Topology Zoo, GraphML and GML files all come this way. Every node is an accelerator,
-every undirected edge two links; parallel edges add up, an edge from a node to itself goes.
+The Internet Topology Zoo, GraphML and GML files all come this way. A node is an accelerator unless
+its data says otherwise, an undirected edge is two links; parallel edges add up (at the latency of
+the quickest), an edge from a node to itself goes.
 """
 
 from __future__ import annotations
@@ -31,13 +32,19 @@ SETTINGS = (
 
 @dataclass
 class Place:
-    """A node as its file has it; what is not known is None."""
+    """A node as its file has it; what is not known is None.
+
+    Attributes:
+        lon, lat: degrees; from them comes latency.
+        drawn: where to draw it if no node has degrees; says nothing of distance.
+    """
 
     name: str
     lon: float | None = None
     lat: float | None = None
     kind: str | None = None
     site: str = ""
+    drawn: tuple[float, float] | None = None
 
 
 @dataclass
@@ -48,6 +55,7 @@ class Cable:
     b: int
     bandwidth: float | None = None
     latency_s: float | None = None
+    directed: bool = False
 
 
 @dataclass
@@ -57,7 +65,6 @@ class Graph:
     name: str
     places: list[Place]
     cables: list[Cable]
-    directed: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -79,46 +86,57 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
     """
     if len(graph.places) < 2:
         raise InputError("a network needs at least two nodes", where)
-    notes, filled = list(graph.notes), Counter[str]()
-    links: dict[tuple[int, int], tuple[float, float]] = {}
-    for cable in graph.cables:
-        if cable.a == cable.b:
-            filled["edges from a node to itself left out"] += 1
-            continue
-        width = settings["bandwidth"] or cable.bandwidth
-        if width is None:
-            width = DEFAULT_BANDWIDTH
-            filled[f"links without a bandwidth given {format_bandwidth(width)}"] += 1
-        delay = settings["latency"] if settings["latency"] is not None else cable.latency_s
-        if delay is None:
-            km = kilometres(graph.places[cable.a], graph.places[cable.b])
-            delay = DEFAULT_LATENCY_S if km is None else km / FIBRE_KM_PER_S
-            if km is None:
-                filled[f"links without coordinates given {format_time(delay)}"] += 1
-        for pair in ((cable.a, cable.b), (cable.b, cable.a))[: 1 if graph.directed else 2]:
-            if pair in links:
-                filled["parallel edges added up"] += 1
-                before = links[pair]
-                links[pair] = (before[0] + width, min(before[1], delay))
-            else:
-                links[pair] = (width, delay)
-    notes += [f"{count} {what}" for what, count in filled.items()]
+    links, filled = _merged(graph, settings)
     places = graph.places
-    known = [p.lon is not None and p.lat is not None for p in places]
-    kinds = [ACCELERATOR if p.kind is None else KINDS.index(p.kind) for p in places]
+    known = [(p.lon, p.lat) if p.lon is not None and p.lat is not None else None for p in places]
+    geographic = any(known)
+    positions = known if geographic else [p.drawn for p in places]
     topology = make_topology(
         graph.name,
-        kinds,
+        [ACCELERATOR if p.kind is None else KINDS.index(p.kind) for p in places],
         [(a, b, *value) for (a, b), value in sorted(links.items())],
         names=_unique([p.name for p in places]),
         sites=[p.site for p in places],
-        xy=[(p.lon, p.lat) if k else (math.nan, math.nan) for p, k in zip(places, known, strict=True)],  # type: ignore[misc]
-        geographic=any(known),
-        notes=notes,
+        xy=[position or (math.nan, math.nan) for position in positions],
+        geographic=geographic,
+        notes=[*graph.notes, *(what.format(count) for what, count in filled.items())],
         where=where,
     )
     check_connected(topology, where)
     return topology
+
+
+def _merged(graph: Graph, settings: dict[str, Any]) -> tuple[dict[tuple[int, int], tuple[float, float]], Counter[str]]:
+    """Bandwidth and latency of each directed link, and how often which gap was filled.
+
+    A setting is of every link, whatever the data has, so parallel edges do not add it up.
+    """
+    filled = Counter[str]()
+    links: dict[tuple[int, int], tuple[float, float]] = {}
+    for cable in graph.cables:
+        if cable.a == cable.b:
+            filled["edges from a node to itself left out: {}"] += 1
+            continue
+        width, delay = cable.bandwidth, cable.latency_s
+        if width is None:
+            width = DEFAULT_BANDWIDTH
+            if settings["bandwidth"] is None:
+                filled[f"edges without a bandwidth, taken as {format_bandwidth(width)}: {{}}"] += 1
+        if delay is None:
+            km = kilometres(graph.places[cable.a], graph.places[cable.b])
+            delay = DEFAULT_LATENCY_S if km is None else km / FIBRE_KM_PER_S
+            if km is None and settings["latency"] is None:
+                filled[f"edges without coordinates, taken as {format_time(delay)} long: {{}}"] += 1
+        pairs = ((cable.a, cable.b), (cable.b, cable.a))[: 1 if cable.directed else 2]
+        if any(pair in links for pair in pairs):
+            filled["parallel edges added up: {}"] += 1
+        for pair in pairs:
+            before = links.get(pair, (0.0, math.inf))
+            links[pair] = (before[0] + width, min(before[1], delay))
+    for pair, (width, delay) in links.items():
+        forced = settings["bandwidth"], settings["latency"]
+        links[pair] = (width if forced[0] is None else forced[0], delay if forced[1] is None else forced[1])
+    return links, filled
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -140,20 +158,22 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def check_connected(topology: Topology, where: str) -> None:
-    """Refuse a network in which some accelerator cannot reach another (but over planes)."""
-    if topology.planes:
-        return
+    """Refuse a network in which some accelerator cannot reach another; a plane joins all its nodes."""
+    first = int(topology.accelerators[0])
     for ends, (offsets, links), turned in (
         (topology.dst, topology.out_links, False),
         (topology.src, topology.in_links, True),
     ):
-        first = int(topology.accelerators[0])
         reached = np.zeros(topology.node_count, dtype=np.bool_)
         reached[first] = True
-        stack = [first]
+        stack, planes = [first], list(topology.planes)
         while stack:
             v = stack.pop()
-            fresh = [w for w in {int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]} if not reached[w]]
+            near = {int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]}
+            for plane in [p for p in planes if v in p.nodes]:
+                near.update(plane.nodes.tolist())
+                planes = [p for p in planes if p is not plane]
+            fresh = [w for w in near if not reached[w]]
             reached[fresh] = True
             stack += fresh
         lost = [int(v) for v in topology.accelerators if not reached[v]]

@@ -87,6 +87,8 @@ SIX: dict[str, tuple[tuple[Row, ...], tuple[Row, ...]]] = {
 }
 # fmt: on
 
+SLIPS = {"Gblnet": ("the data has New York in England, so its links are too short",)}
+
 SHORT = {"cesnet": "Cesnet1993", "arpanet": "Arpanet196912", "hibernia": "HiberniaIreland"}
 
 
@@ -100,7 +102,7 @@ def networks() -> list[str]:
 
 
 def _zoo(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
-    if len(arguments) != 1:
+    if len(arguments) != 1 or not arguments[0]:
         raise InputError("write it as zoo:NAME, such as zoo:Abilene", spec)
     asked = arguments[0].lower()
     asked = SHORT.get(asked, asked).lower()
@@ -117,7 +119,7 @@ def _zoo(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
 def _own(name: str) -> Graph:
     places, edges = SIX[name]
     cables = [Cable(e[0], e[1], e[2] / 8 if len(e) > 2 else None) for e in edges]
-    return Graph(f"zoo:{name}", [Place(*p) for p in places], cables)
+    return Graph(f"zoo:{name}", [Place(*p) for p in places], cables, notes=list(SLIPS.get(name, ())))
 
 
 def _from_topohub(name: str) -> Graph:

@@ -1,0 +1,98 @@
+"""What the attributes of a GraphML or GML node or edge say.
+
+Both the Topology Zoo's names are known (label, Longitude, Latitude, LinkSpeedRaw in bit/s) and ours
+(name, kind, site, x, y, bandwidth, latency). Letters may be large or small, but where a unit is part
+of the name they matter: ``bandwidth_GBps`` is bytes, ``bandwidth_Gbps`` bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import InputError
+from ..topology import KINDS, printable
+from ..units import parse_bandwidth, parse_time
+from .wan import Cable, Place
+
+UNKNOWN = ("", "None", "?", "null")
+_BANDWIDTHS = {"bandwidth": "", "bandwidth_Bps": "B/s", "bandwidth_GBps": "GB/s", "bandwidth_Gbps": "Gbit/s"}
+_LATENCIES = {"latency": "", "latency_s": "s", "latency_ms": "ms", "latency_us": "us"}
+
+
+def one_line(text: str) -> str:
+    """A label as a name: printable, on one line, without needless spaces."""
+    return " ".join(printable(text).split())
+
+
+def place(attributes: dict[str, str], where: str) -> Place:
+    """A node from its attributes.
+
+    Raises:
+        InputError: an unknown kind, or a coordinate that is none.
+    """
+    known = {key.lower(): value for key, value in attributes.items() if value not in UNKNOWN}
+    kind = {"gpu": "accelerator"}.get(known.get("kind", ""), known.get("kind"))
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"the kind {kind[:40]!r} is none of gpu, {', '.join(KINDS)}", where)
+    lon, lat = _number(known, ("longitude", "lon"), where, 360), _number(known, ("latitude", "lat"), where, 90)
+    x, y = _number(known, ("x",), where), _number(known, ("y",), where)
+    whole = lon is not None and lat is not None
+    return Place(
+        one_line(known.get("label") or known.get("name") or ""),
+        lon if whole else None,
+        lat if whole else None,
+        kind=kind,
+        site=one_line(known.get("site", "")),
+        drawn=(x, y) if x is not None and y is not None else None,
+    )
+
+
+def cable(a: int, b: int, attributes: dict[str, str], directed: bool, where: str) -> Cable:
+    """An edge from its attributes.
+
+    Raises:
+        InputError: a bandwidth or latency that is none, or is given twice.
+    """
+    known = {key: value for key, value in attributes.items() if value not in UNKNOWN}
+    width, delay = _quantity(known, _BANDWIDTHS, where), _quantity(known, _LATENCIES, where)
+    latency_s = None if delay is None else parse_time(delay, where)
+    if width is not None:
+        return Cable(a, b, parse_bandwidth(width, where), latency_s, directed)
+    speeds = {key.lower(): value for key, value in known.items()}
+    bits = _number(speeds, ("linkspeedraw",), where, least=0.0)
+    return Cable(a, b, bits / 8 if bits else None, latency_s, directed)
+
+
+def _quantity(known: dict[str, str], units: dict[str, str], where: str) -> str | None:
+    """The value of the one attribute of these names, with its unit."""
+    lowered = {name.lower() for name in units}
+    given = [key for key in known if key.lower() in lowered]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise InputError(f"{given[0]!r} and {given[1]!r} say one thing twice; keep one", where)
+    key = given[0]
+    name = key if key in units else key.lower()
+    if name not in units:
+        raise InputError(f"{key!r} is unclear; write {', '.join(units)}", where)
+    return known[key] + units[name]
+
+
+def _number(
+    known: dict[str, str], keys: tuple[str, ...], where: str, most: float = math.inf, least: float | None = None
+) -> float | None:
+    for key in keys:
+        text = known.get(key)
+        if text is None:
+            continue
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        low = -most if least is None else least
+        if not math.isfinite(value) or not low <= value <= most:
+            within = "" if math.isinf(most) else f" from {low:g} to {most:g}"
+            within = " of zero or more" if least == 0 else within
+            raise InputError(f"{key} {text[:40]!r} is not a number{within}", where)
+        return value
+    return None

@@ -1,0 +1,109 @@
+"""GML (Himsolt's Graph Modelling Language): keys and values, a value being a number, text or list.
+
+rustworkx does not read GML, and the grammar is four tokens, so it is read here.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import InputError
+from .attributes import cable, one_line, place
+from .wan import Cable, Graph, Place
+
+_TOKEN = re.compile(r'\s+|#[^\n]*|(?P<text>"[^"]*")|(?P<open>\[)|(?P<close>\])|(?P<word>[^\s\[\]"]+)')
+
+Items = list[tuple[str, Any]]
+
+
+def parse_gml(text: str, where: str) -> Graph:
+    """The graph of a GML text.
+
+    Raises:
+        InputError: no GML, no graph, an edge to nowhere, an id twice.
+    """
+    graphs = [v for k, v in _parse(text, where) if k.lower() == "graph" and isinstance(v, list)]
+    if not graphs:
+        raise InputError("has no graph; a network is graph [ node [ id 0 ] … ]", where)
+    if len(graphs) > 1:
+        raise InputError(f"has {len(graphs)} graphs where one is wanted", where)
+    graph = graphs[0]
+    label = _plain(graph)
+    directed = label.get("directed") == "1"
+    number: dict[str, int] = {}
+    places: list[Place] = []
+    cables: list[Cable] = []
+    for node in _lists(graph, "node"):
+        attributes = _plain(node)
+        key = attributes.pop("id", None)
+        if key is None or key in number:
+            raise InputError(f"node {len(number)}: the id {_short(key)} is missing or given twice", where)
+        number[key] = len(number)
+        graphics = next((_plain(v) for k, v in node if k == "graphics" and isinstance(v, list)), {})
+        drawn = {axis: graphics[axis] for axis in ("x", "y") if axis in graphics}
+        places.append(place(drawn | attributes, f"{where}, node {_short(key)}"))
+    for i, edge in enumerate(_lists(graph, "edge")):
+        at, attributes = f"{where}, edge {i}", _plain(edge)
+        ends = [attributes.pop(end, None) for end in ("source", "target")]
+        for end in ends:
+            if end not in number:
+                raise InputError(f"leads to {_short(end)}, which is no node", at)
+        cables.append(cable(number[ends[0] or ""], number[ends[1] or ""], attributes, directed, at))
+    name = one_line(label.get("label", ""))
+    return Graph(name or one_line(os.path.splitext(os.path.basename(where))[0]), places, cables)
+
+
+def _lists(items: Items, key: str) -> list[Items]:
+    return [v for k, v in items if k.lower() == key and isinstance(v, list)]
+
+
+def _plain(items: Items) -> dict[str, str]:
+    """The values that are no lists; a key of the grammar is in small letters, others as they are."""
+    words = ("id", "label", "source", "target", "directed")
+    return {(k.lower() if k.lower() in words else k): v for k, v in items if isinstance(v, str)}
+
+
+def _short(key: str | None) -> str:
+    return repr(key if key is None or len(key) <= 40 else key[:40] + "…")
+
+
+def _parse(text: str, where: str) -> Items:
+    top: Items = []
+    stack = [top]
+    key: str | None = None
+    for kind, token, at in _tokens(text, where):
+        if key is None and kind == "close" and len(stack) > 1:
+            stack.pop()
+        elif key is None and kind == "word":
+            key = token
+        elif key is None or kind == "close":
+            wanted = "a key" if key is None else f"the value of {key[:20]!r}"
+            line = text.count("\n", 0, at) + 1
+            raise InputError(f"is no GML: {token[:20]!r} stands where {wanted} should, line {line}", where)
+        else:
+            # GML is ASCII: other letters are written as &eacute; or &#233;
+            value: Any = [] if kind == "open" else html.unescape(token.strip('"'))
+            stack[-1].append((key, value))
+            if kind == "open":
+                stack.append(value)
+            key = None
+    if len(stack) > 1 or key is not None:
+        raise InputError("is no GML: it ends in the middle; a ] or a value is missing", where)
+    return top
+
+
+def _tokens(text: str, where: str) -> Iterator[tuple[str, str, int]]:
+    """``(kind, token, position)`` of everything but blanks and comments."""
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            line = text.count("\n", 0, at) + 1
+            raise InputError(f"is no GML: a quotation mark that is not closed at line {line}", where)
+        if match.lastgroup is not None:
+            yield match.lastgroup, match[0], at
+        at = match.end()
