@@ -22,6 +22,7 @@ KNOWS = {
     "verify": {"errors", "units", "topology", "collective", "plan", "kernels"},
     "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels"},
     "bounds": {"errors", "units", "topology", "collective", "kernels"},
+    "solvers": {"errors"},
     "topologies": {"errors", "units", "topology"},
     "planners": {"errors", "units", "topology", "collective", "plan", "bounds", "kernels", "solvers"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
