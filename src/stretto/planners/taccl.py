@@ -13,6 +13,7 @@ message pays it once). The plan's times are the physics of stretto in TACCL's or
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from ..collective import Ragged, Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan
-from ..solvers import Solution, solve
+from ..solvers import Model, Solution, solve
 from ..topology import Topology
 from . import Option, Progress, register
 from .asap import Pass, as_soon_as_possible
@@ -74,7 +75,7 @@ def taccl(
     if not slack >= 1:
         raise InputError(f"{slack} is below 1: not even the cheapest way would be left", "--option slack")
     run = _Run(
-        find_sketch(sketch, topology), slack, routing_gap, solver, seed,
+        find_sketch(sketch, topology), sketch == "auto", slack, routing_gap, solver, seed,
         time.monotonic() + (300.0 if time_limit_s is None else time_limit_s), progress,
     )  # fmt: skip
     plan = plan_in_phases(topology, workload, run.spread)
@@ -89,17 +90,18 @@ class _Run:
     """One request: the sketch, the limits, and what the stages said."""
 
     def __init__(
-        self, sketch: Sketch, slack: float, gap: float, solver: str, seed: int, deadline: float,
+        self, sketch: Sketch, lenient: bool, slack: float, gap: float, solver: str, seed: int, deadline: float,
         progress: Progress | None,
     ) -> None:  # fmt: skip
+        self.lenient = lenient
         self.sketch, self.slack, self.gap, self.solver, self.seed = sketch, slack, gap, solver, seed
         self.deadline, self.progress = deadline, progress
         self.stages: list[dict[str, Any]] = []
         self.reported_s, self.messages = 0.0, 0
 
-    def solve(self, stage: str, model: Any, gap: float, share: float) -> Solution:
+    def solve(self, stage: str, model: Model, gap: float, share: float, start: Any = None) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.5) * share
-        found = solve(model, solver=self.solver, time_limit_s=left, gap=gap, seed=self.seed)
+        found = solve(model, solver=self.solver, time_limit_s=left, gap=gap, start=start, seed=self.seed)
         self.stages.append(
             {"stage": stage, "status": found.status, "solver": found.solver, "columns": found.columns,
              "rows": found.rows, "cpu_s": found.cpu_s, "gap": found.gap}
@@ -110,22 +112,18 @@ class _Run:
 
     def spread(self, topology: Topology, workload: Workload, pipes: bool) -> Transfers:
         """Chunks from their holders to all who want them, see :func:`.inversion.plan_in_phases`."""
-        sketch = self.sketch
+        sketch = self.sketch.reversed() if pipes else self.sketch
         hops = hops_of(topology, sketch, pipes)
         try:
             routing = Routing(topology, workload, hops, sketch, self.slack)
         except InputError:
-            if sketch.rotations and self.stages:  # a later phase need not have the symmetry of the first
-                sketch = Sketch(**{**sketch.__dict__, "rotations": ()})
-                routing = Routing(topology, workload, hops, sketch, self.slack)
-            else:
+            if not self.lenient:
                 raise
-        found = self.solve("routing", routing.model, self.gap, 0.7)
+            # the family's sketch does not fit this member of it
+            routing = Routing(topology, workload, hops, replace(sketch, rotations=()), self.slack)
+        found = self.solve("routing", routing.model, self.gap, 0.7, routing.start())
         if found.x is None:
-            raise Infeasible(
-                "the sketch and the slack leave some rank without a way" if found.status == "infeasible"
-                else "no routing was found in time; raise --time-limit"
-            )  # fmt: skip
+            raise Infeasible("no routing was found in time; raise --time-limit")
         sends, parent, start = order_sends(workload, hops, routing.chosen(found))
         self._time(workload, hops, sends, parent, start)
         passes = [
@@ -164,4 +162,4 @@ class _Run:
             self.reported_s += greedy
             return
         self.reported_s += min(greedy, float(found.x[scheduling.finish]) * scheduling.scale)
-        self.messages += sum(found.x[c] > 0.5 for c in scheduling.joined.values())
+        self.messages += sum(bool(found.x[c] > 0.5) for c in scheduling.joined.values())

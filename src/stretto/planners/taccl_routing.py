@@ -7,12 +7,13 @@ each link, and ignores the order in which a link serves its chunks: bandwidth is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bounds import bounds
 from ..collective import Workload
 from ..errors import Infeasible, InputError
 from ..solvers import Model, Solution
@@ -119,59 +120,151 @@ class Routing:
         wanted = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
         wanted[workload.chunk_wanted.owners, workload.chunk_wanted.values] = True
         wanted[np.arange(len(holder)), holder] = False
-        self.representative = _orbits(topology, workload, hops, sketch, ways)
-        self._build(sizes, holder, ways, wanted, sketch)
+        self.orbit = _orbits(topology, workload, hops, sketch, ways)
+        self.ways, self.wanted, self.holder, self.far = ways, wanted, holder, far
+        # chunks that symmetry makes alike are decided once; links carry them all
+        first = (self.orbit // ways.shape[1]).min(axis=1)
+        self.chosen_chunks = np.flatnonzero(first == np.arange(len(first)))
+        self.first_trees, self.horizon_s = self._first_trees(sizes)
+        self._build(sizes, sketch)
 
-    def _build(
-        self, sizes: Float64, holder: Int64, ways: NDArray[np.bool_], wanted: NDArray[np.bool_], sketch: Sketch
-    ) -> None:
-        hops, model = self.hops, Model()
-        scale = 1.0 / self.cost[ways].min()  # times in units of the cheapest hop
-        chunk, hop = np.nonzero(ways)
-        self.chunk, self.hop = chunk, hop
-        orbit = self.representative[chunk, hop]
-        names, column = np.unique(orbit, return_inverse=True)
+    def _first_trees(self, sizes: Float64) -> tuple[dict[int, list[int]], float]:
+        """A good routing to begin with: cheapest trees, grown again a few times with busy links dearer.
+
+        Returns:
+            The hops of each chunk that is decided, and the relaxed time of them all.
+        """
+        hops, width = self.hops, self.topology.bandwidth
+        images: dict[int, list[tuple[int, int]]] = {}
+        for q, h in zip(*(a.tolist() for a in np.nonzero(self.ways)), strict=True):
+            images.setdefault(int(self.orbit[q, h]), []).append((q, h))
+        best: tuple[float, dict[int, list[int]]] = (np.inf, {})
+        price = np.ones(len(hops.src))
+        for _ in range(8):
+            trees: dict[int, list[int]] = {}
+            load = np.zeros(len(width))
+            longest = 0.0
+            for q in self.chosen_chunks.tolist():
+                busy = np.array([max(load[i] for i in route) for route in hops.route])
+                taken, time = self._cheapest_tree(q, self.cost[q] * price + 2.0 * busy / max(len(sizes), 1))
+                trees[q], longest = taken, max(longest, time)
+                for orbit in {int(self.orbit[q, h]) for h in taken}:
+                    for p, h in images[orbit]:
+                        for i in hops.route[h]:
+                            load[i] += sizes[p] / width[i]
+            found = max(longest, float(load.max()))
+            if found < best[0]:
+                best = found, trees
+            share = load / max(float(load.max()), 1e-30)
+            price *= np.array([np.exp(max(share[i] for i in route) - 0.5) for route in hops.route])
+        return best[1], best[0]
+
+    def _cheapest_tree(self, q: int, cost: Float64) -> tuple[list[int], float]:
+        """The cheapest ways of chunk q to all who want it, and when the last of them has it."""
+        hops = self.hops
+        allowed = np.flatnonzero(self.ways[q])
+        far = np.full(self.topology.node_count, np.inf)
+        by = np.full(self.topology.node_count, -1)
+        far[self.holder[q]] = 0.0
+        changed = True
+        while changed:
+            changed = False
+            for h in allowed[np.argsort(far[hops.src[allowed]], kind="stable")].tolist():
+                reach = far[hops.src[h]] + cost[h]
+                if reach < far[hops.dst[h]] - 1e-18:
+                    far[hops.dst[h]], by[hops.dst[h]], changed = reach, h, True
+        taken: dict[int, None] = {}
+        longest = 0.0
+        for v in np.flatnonzero(self.wanted[q]).tolist():
+            time, at = 0.0, v
+            while at != self.holder[q]:
+                h = int(by[at])
+                if h < 0:
+                    raise Infeasible(
+                        f"the sketch and the slack leave no way from {self.topology.names[self.holder[q]]} "
+                        f"to {self.topology.names[v]}"
+                    )
+                taken[h] = None
+                time += float(self.cost[q, h])
+                at = int(hops.src[h])
+            longest = max(longest, time)
+        return list(taken), longest
+
+    def _build(self, sizes: Float64, sketch: Sketch) -> None:
+        hops, model, wanted, holder = self.hops, Model(), self.wanted, self.holder
+        self.scale = scale = 1.0 / self.cost[self.ways].min()  # times in units of the cheapest hop
+        self.chunk, self.hop = np.nonzero(self.ways)
+        names, column = np.unique(self.orbit[self.chunk, self.hop], return_inverse=True)
         # among equals, fewer and cheaper hops
-        weight = np.bincount(column, weights=self.cost[chunk, hop] * scale)
+        weight = np.bincount(column, weights=self.cost[self.chunk, self.hop] * scale)
         sent = model.columns(len(names), cost=1e-4 * weight / max(weight.sum(), 1.0), integer=True)
         self.sent = sent[column]
-        horizon = float((self.cost * ways).sum(axis=1).max() * scale) + 1.0
-        there = model.columns(wanted.size, upper=horizon).reshape(wanted.shape)
-        finish = model.columns(1, upper=np.inf, cost=1.0)[0]
-        self.finish, self.scale, self.model = finish, scale, model
-        rows = np.arange(len(chunk))
-        here = chunk * wanted.shape[1]
+        own = np.isin(self.chunk, self.chosen_chunks)
+        chunk, hop, mine = self.chunk[own], self.hop[own], self.sent[own]
+        horizon = self.horizon_s * scale * (1 + 1e-9)
+        soonest = np.minimum(self.far * scale, horizon)
+        there = np.full(wanted.shape, -1)
+        q, v = np.nonzero(np.isfinite(self.far) & np.isin(np.arange(len(holder)), self.chosen_chunks)[:, None])
+        there[q, v] = model.columns(len(q), lower=soonest[q, v], upper=np.where(v == holder[q], 0.0, horizon))
+        # what no routing can beat, since the program alone does not see cuts
+        still = replace(self.topology, latency_s=np.zeros_like(self.topology.latency_s))
+        least = min(bounds(still, self.workload)[0].seconds * scale, horizon)
+        finish = model.columns(1, lower=least, upper=horizon, cost=1.0)[0]
+        self.there, self.finish, self.model = there, finish, model
         # who wants a chunk gets it once; who passes it on has got it (or held it at first)
-        q, v = np.nonzero(wanted)
+        q, v = np.nonzero(wanted & (there >= 0))
         number = np.full(wanted.shape, -1)
         number[q, v] = np.arange(len(q))
         ends = number[chunk, hops.dst[hop]]
-        model.rows(len(q), 1, 1, (ends[ends >= 0], self.sent[ends >= 0], 1.0))
+        model.rows(len(q), 1, 1, (ends[ends >= 0], mine[ends >= 0], 1.0))
         relays = np.flatnonzero(hops.src[hop] != holder[chunk])
-        into: dict[int, list[int]] = {}
-        for r, key in enumerate((here + hops.dst[hop]).tolist()):
+        into: dict[tuple[int, int], list[int]] = {}
+        for r, key in enumerate(zip(chunk.tolist(), hops.dst[hop].tolist(), strict=True)):
             into.setdefault(key, []).append(r)
-        feeds = [(n, f) for n, r in enumerate(relays) for f in into.get(int(here[r] + hops.src[hop[r]]), ())]
+        feeds = [(n, f) for n, r in enumerate(relays) for f in into.get((int(chunk[r]), int(hops.src[hop[r]])), ())]
         fed = np.array(feeds, dtype=np.int64).reshape(-1, 2)
         each = np.arange(len(relays))
-        model.rows(len(relays), -np.inf, 0.0, (each, self.sent[relays], 1.0), (fed[:, 0], self.sent[fed[:, 1]], -1.0))
+        model.rows(len(relays), -np.inf, 0.0, (each, mine[relays], 1.0), (fed[:, 0], mine[fed[:, 1]], -1.0))
         # it is there no sooner than where it came from, plus alpha and beta
-        took = self.cost[chunk, hop] * scale
+        took, rows = self.cost[chunk, hop] * scale, np.arange(len(chunk))
+        slack = horizon + took - soonest[chunk, hops.dst[hop]]
         model.rows(
-            len(rows), took - (horizon + took), np.inf,
-            (rows, there[chunk, hops.dst[hop]], 1.0), (rows, there[chunk, hops.src[hop]], -1.0),
-            (rows, self.sent, -(horizon + took)),
+            len(rows), took - slack, np.inf,
+            (rows, there[chunk, hops.dst[hop]], 1.0), (rows, there[chunk, hops.src[hop]], -1.0), (rows, mine, -slack),
         )  # fmt: skip
         model.rows(len(q), -np.inf, 0.0, (np.arange(len(q)), there[q, v], 1.0), (np.arange(len(q)), finish, -1.0))
-        model.rows(len(holder), 0.0, 0.0, (np.arange(len(holder)), there[np.arange(len(holder)), holder], 1.0))
         # the relaxed bandwidth: no link works longer than the whole takes
-        users = [(i, r) for r, h in enumerate(hop.tolist()) for i in hops.route[h]]
+        users = [(i, r) for r, h in enumerate(self.hop.tolist()) for i in hops.route[h]]
         table = np.array(users, dtype=np.int64).reshape(-1, 2)
         links, at = np.unique(table[:, 0], return_inverse=True)
-        work = sizes[chunk[table[:, 1]]] / self.topology.bandwidth[table[:, 0]] * scale
+        work = sizes[self.chunk[table[:, 1]]] / self.topology.bandwidth[table[:, 0]] * scale
         model.rows(len(links), -np.inf, 0.0, (at, self.sent[table[:, 1]], work), (np.arange(len(links)), finish, -1.0))
         if sketch.switch_pairs:
             self._pairs(sketch.switch_pairs)
+
+    def start(self) -> Float64:
+        """The point of the first trees, for the solver to begin with."""
+        x = np.zeros(self.model.column_count)
+        x[self.finish] = self.horizon_s * self.scale
+        taken = {int(self.orbit[q, h]) for q, tree in self.first_trees.items() for h in tree}
+        x[self.sent] = np.isin(self.orbit[self.chunk, self.hop], list(taken))
+        known = self.there >= 0
+        x[self.there[known]] = np.minimum(self.far[known] * self.scale, self.horizon_s * self.scale)
+        for q, tree in self.first_trees.items():
+            time = {int(self.holder[q]): 0.0}
+            rest = list(tree)
+            while rest:
+                h = next(h for h in rest if int(self.hops.src[h]) in time)
+                rest.remove(h)
+                time[int(self.hops.dst[h])] = time[int(self.hops.src[h])] + float(self.cost[q, h]) * self.scale
+            for v, t in time.items():
+                x[self.there[q, v]] = t
+        if self.pair_columns is not None:
+            columns, at, some = self.pair_columns
+            np.maximum.at(x, columns[at], x[self.sent[some]])
+        return x
+
+    pair_columns: tuple[Int64, Int64, Int64] | None = None
 
     def _pairs(self, preference: int) -> None:
         """uc-min, uc-max: few or many pairs of nodes that talk through a switch."""
@@ -180,6 +273,7 @@ class Routing:
         names, at = np.unique(self.hop[some], return_inverse=True)
         used = self.model.columns(len(names), cost=-preference * 1e-3 / max(len(names), 1), integer=True)
         each = np.arange(len(some))
+        self.pair_columns = used, at, some
         if preference < 0:  # a pair that is used is paid for
             self.model.rows(len(some), -np.inf, 0.0, (each, self.sent[some], 1.0), (each, used[at], -1.0))
         else:
@@ -251,7 +345,7 @@ def _orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, 
     """int64[chunks, hops]: equal where symmetry says that the decisions are equal.
 
     Raises:
-        InputError: the network or the collective does not look the same after a rotation.
+        InputError: the network does not look the same after a rotation.
     """
     orbit = np.arange(ways.size, dtype=np.int64).reshape(ways.shape)
     nodes = topology.accelerators.astype(np.int64)
@@ -279,7 +373,7 @@ def _orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, 
             moved[h] = other
         chunk = _moved_chunks(workload, node)
         if chunk is None:
-            raise InputError(f"the collective does not look the same after symmetry offset {offset}", sketch.name)
+            continue  # the collective has a root: it does not look alike from every rank
         while True:
             joined = np.minimum(orbit, orbit[chunk][:, moved])
             np.minimum.at(joined, (chunk[:, None], moved[None]), orbit)

@@ -17,6 +17,7 @@ from ..collective import Workload
 from ..solvers import Model
 from .taccl_routing import Hops
 
+Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
@@ -123,19 +124,19 @@ class Scheduling:
         last: dict[int, int] = {}
         after: list[tuple[int, int]] = []
         maybe: list[tuple[int, int]] = []
-        for k, (_, h) in enumerate(self.sends):
+        for n, (_, h) in enumerate(self.sends):
             before = {last[i] for i in hops.route[h] if i in last}
-            for b in before:
-                same = self.sends[b][1] == h and hops.remote[h] and len(before) == 1
-                (maybe if same else after).append((k, b))
+            for one in before:
+                same = self.sends[one][1] == h and hops.remote[h] and len(before) == 1
+                (maybe if same else after).append((n, one))
             for i in hops.route[h]:
-                last[i] = k
+                last[i] = n
         pair = np.array(after, dtype=np.int64).reshape(-1, 2)
         some = np.arange(len(pair))
         model.rows(len(pair), 0.0, np.inf, (some, self.start[pair[:, 0]], 1.0), (some, self.there[pair[:, 1]], -1.0))
         pair = np.array(maybe, dtype=np.int64).reshape(-1, 2)
         k, b, some = pair[:, 0], pair[:, 1], np.arange(len(pair))
-        joined = model.columns(len(pair), integer=True)
+        joined: Int64 = model.columns(len(pair), integer=True)
         self.joined = dict(zip(k.tolist(), joined.tolist(), strict=True))
         # joined: they start together and are there together; else one after the other
         model.rows(

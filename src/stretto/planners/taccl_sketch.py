@@ -19,7 +19,7 @@ accelerators of a site in order.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,19 @@ class Sketch:
     rotations: tuple[tuple[int, int], ...] = ()
     switch_pairs: int = 0
     chunks: int = 1
+
+    def reversed(self) -> Sketch:
+        """The sketch of the network with every link turned round: receivers send, senders receive."""
+        if self.connections is None:
+            return self
+        turned: dict[int, tuple[int, ...]] = {}
+        for sender, receivers in self.connections.items():
+            for r in receivers:
+                turned[r] = (*turned.get(r, ()), sender)
+        sender_of = self.sender_of
+        if sender_of is not None:
+            sender_of = {g: self.connections[s][0] for g, s in sender_of.items() if self.connections.get(s)}
+        return replace(self, connections=turned, sender_of=sender_of)
 
 
 def included() -> list[str]:
