@@ -129,7 +129,7 @@ class _Edges:
     def to(cls, trees: Trees, tree: Int64, chunks: Int64, targets: Ragged, nodes: int, deepest_first: bool) -> _Edges:
         """All edges between the root and the targets of ``chunks``, by depth, then chunk."""
         chunk, node = chunks[targets.owners], targets.values.astype(np.int64)
-        key, depth = chunk * nodes + node, _depths(trees)[tree[chunk], node]
+        key, depth = chunk * nodes + node, depths(trees)[tree[chunk], node]
         key = key[np.argsort(depth, kind="stable")]
         ends = np.cumsum(np.bincount(depth, minlength=1))
         levels: list[Int64] = []
@@ -153,7 +153,7 @@ class _Edges:
         return np.where(self.keys[found] == key, self.place[found], -1)
 
 
-def _depths(trees: Trees) -> Int64:
+def depths(trees: Trees) -> Int64:
     """int64[trees, nodes], the edges between each node and the root, found by doubling steps."""
     own = np.broadcast_to(np.arange(trees.toward.shape[1]), trees.toward.shape)
     ahead = np.where(trees.toward >= 0, trees.toward, own)
