@@ -24,21 +24,24 @@ from .ways import shortest_trees
 MOST_CHANNELS = 32
 """MAXCHANNELS of NCCL 2.20."""
 
-STEPS_A_RANK = 64
-"""Steps of a search for one ring, for each rank that it must visit."""
+STEPS_A_RANK, MOST_STARTS, MOST_STEPS = 8, 16, 8192
+"""Steps of a search from one rank, for each that it must visit; from how many ranks; steps in all."""
 
 SHARES = (1, 2)
 """A channel's bandwidth is that of some link, or a half of it."""
 
 Route = tuple[int, ...]
-Preference = Callable[[float, int, int], tuple[float, ...]]
+Preference = Callable[[float, int, int, bool], tuple[float, ...]]
 
 PREFERENCES: tuple[Preference, ...] = (
-    lambda left, onward, index: (-left, onward, index),
-    lambda left, onward, index: (onward, -left, index),
-    lambda left, onward, index: (index,),
+    lambda left, onward, after, leaves: (after,),
+    lambda left, onward, after, leaves: (-after,),
+    lambda left, onward, after, leaves: (leaves, -left, onward, after),
+    lambda left, onward, after, leaves: (leaves, onward, -left, after),
 )
-"""Which rank to try next: by bandwidth left on the way, ways onward from it, and number."""
+"""Which rank to try next: by bandwidth left on the way, ways onward from it, how far after in rank, and
+whether its server can be left from there, too early. By rank first: then all channels pass a
+switch in one order, and no two ranks behind it send to the same."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class _Search:
     def __init__(self, topology: Topology, ranks: Int64) -> None:
         self.topology = topology
         self.ranks = sorted(map(int, ranks))
+        self.position = {v: i for i, v in enumerate(self.ranks)}
         self.server = servers_of(topology, ranks)
         self.size = {s: list(self.server.values()).count(s) for s in self.server.values()}
         offsets, links = topology.out_links
@@ -112,7 +116,8 @@ class _Search:
     def _reach(self, a: int, width: float, left: list[float]) -> dict[int, Route]:
         """The ranks that ``a`` has a route to without a relay, every link with ``width`` left."""
         found: dict[int, Route] = {}
-        seen, edge = {a}, [(a, ())]
+        seen = {a}
+        edge: list[tuple[int, Route]] = [(a, ())]
         while edge:
             ahead: list[tuple[int, Route]] = []
             for v, route in edge:
@@ -144,7 +149,7 @@ class _Search:
         topology = self.topology
         room = np.floor(topology.bandwidth / width * (1 + 1e-9))
         groups = [{v} for v in self.ranks]
-        if 1 < len(self.size):
+        if len(self.size) > 1:
             nodes = range(topology.node_count)
             groups += [{v for v in nodes if topology.sites[v] == s} for s in self.size if s in topology.sites]
         most = MOST_CHANNELS
@@ -180,10 +185,14 @@ class _Search:
             number: of rings before it; each begins at another rank where it can.
         """
         reach = {a: self._reach(a, width, left) for a in self.ranks}
+        full = left.copy()
         starts = [a for a in self.ranks if a in self.entries] or self.ranks
         first = number % len(starts)
-        steps = STEPS_A_RANK * len(self.ranks)
-        for start in starts[first:] + starts[:first]:
+        steps_each = STEPS_A_RANK * len(self.ranks)
+        tried = max(1, min(MOST_STARTS, MOST_STEPS // steps_each))
+        for start in (starts[first:] + starts[:first])[:tried]:
+            steps = steps_each
+            left[:] = full
             unvisited = dict(self.size)
             visited: set[int] = set()
             frames: list[tuple[int, Route, Iterator[tuple[int, Route]]]] = []
@@ -191,7 +200,7 @@ class _Search:
             while step is not None or frames:
                 steps -= 1
                 if steps < 0:
-                    return None
+                    break
                 if step is None:
                     v, route, _ = frames.pop()
                     visited.discard(v)
@@ -228,8 +237,8 @@ class _Search:
         def key(option: tuple[int, Route]) -> tuple[float, ...]:
             b, route = option
             ways = sum(c not in visited for c in reach[b])
-            # a rank from which the server can be left is wanted for the end
-            return own > 1 and b in self.exits, *prefer(min(left[link] for link in route), ways, (b - v) % n)
+            after = (self.position[b] - self.position[v]) % n
+            return prefer(min(left[link] for link in route), ways, after, own > 1 and b in self.exits)
 
         options = [
             (b, route)
