@@ -23,7 +23,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("mtegcca", "nccl_ring", "nccl_tree", "shortest_path")
+BUILT_IN = ("mtegcca", "nccl", "nccl_ring", "nccl_tree", "shortest_path")
 
 
 @dataclass(frozen=True)

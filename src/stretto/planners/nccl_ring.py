@@ -13,30 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..collective import Ragged, Workload
-from ..errors import InputError
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .lowering import Int64, Trees, divide, lower
-from .rings import MOST_CHANNELS, Ring, Rings, find_rings
-
-STEP_BYTES = 4 * 2**20 // 8
-"""A step of a channel's buffer: NCCL_BUFFSIZE by default, in NCCL_STEPS (protocol Simple)."""
+from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Ring, Rings, channel_count, find_rings
 
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
 """Steps a slice, by kind: ALLGATHER_SLICESTEPS and the like."""
-
-MOST_TRANSFERS = 200_000
-"""Slices are larger than NCCL's where there would be more transfers."""
-
-
-def channel_count(text: str) -> int:
-    """The number of channels that ``auto`` (0) or digits stand for."""
-    count = 0 if text == "auto" else int(text) if text.isdigit() else -1
-    if not 0 <= count <= MOST_CHANNELS:
-        raise InputError(f"{text!r} is neither auto nor 1 to {MOST_CHANNELS} channels", "--option channels")
-    return count
-
 
 OPTIONS = (
     Option("channels", str, "auto", f"rings side by side; auto for as many as have links, or 1 to {MOST_CHANNELS}"),

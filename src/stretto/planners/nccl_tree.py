@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..collective import Collective, Ragged, Workload
+from ..collective import Collective, Workload
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
-from .lowering import Int64, Trees, divide, lower
-from .nccl_ring import MOST_TRANSFERS, STEP_BYTES, channel_count
-from .rings import MOST_CHANNELS, Rings, find_rings, servers_of
+from .lowering import Trees, divide, lower
+from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Rings, channel_count, find_rings, servers_of
 from .ways import shortest_trees
 
 HALVINGS = ((8, 128 * 2**10), (4, 64 * 2**10), (1, 32 * 2**10))
@@ -134,7 +134,7 @@ def _over_ranks(chains: Sequence[Sequence[int]], parents: Sequence[int], root: i
     if root is not None:
         heads[0] = root
     edges: list[tuple[int, int]] = []
-    depth = {}
+    depth: dict[int, int] = {}
     todo = [parents.index(-1)]
     for s in todo:
         head = heads[s]
@@ -143,7 +143,7 @@ def _over_ranks(chains: Sequence[Sequence[int]], parents: Sequence[int], root: i
         depth[head] = depth[heads[parents[s]]] + 1 if parents[s] >= 0 else 0
         at = chains[s].index(head)
         for chain in (chains[s][at:], chains[s][at::-1]):
-            for a, b in zip(chain, chain[1:]):
+            for a, b in pairwise(chain):
                 edges.append((a, b))
                 depth[b] = depth[a] + 1
         todo += [i for i, p in enumerate(parents) if p == s]

@@ -17,12 +17,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from ..topology import Topology
 from .lowering import Int64, Trees, depths
 from .ways import shortest_trees
 
 MOST_CHANNELS = 32
 """MAXCHANNELS of NCCL 2.20."""
+
+STEP_BYTES = 4 * 2**20 // 8
+"""A step of a channel's buffer: NCCL_BUFFSIZE by default, in NCCL_STEPS (protocol Simple)."""
+
+MOST_TRANSFERS = 200_000
+"""Slices are larger than NCCL's where there would be more transfers in a plan."""
 
 STEPS_A_RANK, MOST_STARTS, MOST_STEPS = 8, 16, 8192
 """Steps of a search from one rank, for each that it must visit; from how many ranks; steps in all."""
@@ -71,6 +78,14 @@ class Rings:
     rings: tuple[Ring, ...]
     bandwidth: float
     relayed: tuple[tuple[int, int], ...]
+
+
+def channel_count(text: str) -> int:
+    """The number of channels that an option's ``auto`` (0) or digits stand for."""
+    count = 0 if text == "auto" else int(text) if text.isdecimal() else -1
+    if not 0 <= count <= MOST_CHANNELS or text == "0":
+        raise InputError(f"{text!r} is neither auto nor 1 to {MOST_CHANNELS} channels", "--option channels")
+    return count
 
 
 def servers_of(topology: Topology, ranks: Int64) -> dict[int, str]:
