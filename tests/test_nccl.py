@@ -138,6 +138,12 @@ def test_channels_must_be_a_number_that_nccl_has(channels):
         plan("nccl-ring", ring(3), "allgather", 300, channels=channels)
 
 
+@pytest.mark.parametrize("name", ["nccl-ring", "nccl-tree", "nccl"])
+def test_slices_are_not_negative(name):
+    with pytest.raises(InputError, match="-1 slices"):
+        plan(name, ring(3), "allreduce", 300, slices=-1)
+
+
 @pytest.mark.parametrize("name", ["nccl-ring", "nccl-tree", "nccl", "shortest-path"])
 def test_fewer_bytes_than_channels_and_ranks_are_enough(name):
     assert verify(plan(name, ring(8), "allreduce", 3)).ok

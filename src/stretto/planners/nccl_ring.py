@@ -7,17 +7,18 @@ cut into slices (src/include/collectives.h), which follow each other as in a pip
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..collective import Ragged, Workload
+from ..collective import Collective, Ragged, Workload
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .lowering import Int64, Trees, divide, lower
-from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Ring, Rings, channel_count, find_rings
+from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Ring, Rings, channel_count, find_rings, slice_option
 
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
 """Steps a slice, by kind: ALLGATHER_SLICESTEPS and the like."""
@@ -56,33 +57,38 @@ def nccl_ring(
     Returns:
         A plan in ready-order, whose chunks are the slices.
     """
-    count = channel_count(channels)
-    laid = {c.ranks.tobytes(): find_rings(topology, c.ranks.astype(np.int64)) for c in workload.collectives}
+    wanted = channel_count(channels)
     collectives, keys, metas = [], [], []
     rings: list[Ring] = []
     for c in workload.collectives:
-        found = laid[c.ranks.tobytes()]
-        lanes = count or len(found.rings)
-        owners = len(c.ranks) if c.kind == "allreduce" else 1
-        sends = len(c.ranks) * (2 if c.kind == "allreduce" else 1) * owners * c.chunk_count
-        room = max(1, MOST_TRANSFERS // (sends * lanes))
-        step_bytes = int(c.chunk_bytes.max()) / (owners * lanes)
-        cuts = slices or min(room, -int(-step_bytes // (SLICE_STEPS[c.kind] * STEP_BYTES)))
-        fine, part = divide(c, owners * lanes * cuts)
-        if owners > 1:
-            root = c.ranks[part % owners]
-        else:
-            lists = fine.chunk_wanted if c.reduces else fine.chunk_holders
-            root = lists.values[lists.offsets[:-1]]
-        lane = part // owners % lanes
+        found = find_rings(topology, c.ranks.astype(np.int64))
+        lanes = wanted or len(found.rings)
+        fine, lane, root = _shares(c, lanes, slice_option(slices))
         keys.append(np.stack((len(rings) + lane % len(found.rings), root), axis=1))
         rings += found.rings
         collectives.append(fine)
-        metas.append(describe(topology, found, lanes, int(fine.chunk_bytes.max())))
+        metas.append(_meta(topology, found, lanes, int(fine.chunk_bytes.max())))
     trees, which = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
     up, down = (ring_trees(topology, rings, trees, inward) for inward in (True, False))
     meta = metas[0] if len(metas) == 1 else {"collectives": metas}
     return lower(topology, Workload(tuple(collectives)), which.ravel(), up, down, meta=meta)
+
+
+def _shares(c: Collective, lanes: int, slices: int) -> tuple[Collective, Int64, Int64]:
+    """The collective cut into slices, and for each its channel, and the node where its chain begins or ends.
+
+    What everyone wants summed is a part a rank, each of which ends, and begins again, at its rank.
+    """
+    everyone = c.kind == "allreduce"
+    owners = len(c.ranks) if everyone else 1
+    if not slices:
+        moves = c.chunk_count * owners * lanes * len(c.ranks) * (2 if everyone else 1)
+        share = int(c.chunk_bytes.max()) / (owners * lanes)
+        slices = min(max(1, MOST_TRANSFERS // moves), math.ceil(share / (SLICE_STEPS[c.kind] * STEP_BYTES)))
+    fine, part = divide(c, owners * lanes * slices)
+    ends = fine.chunk_wanted if c.reduces else fine.chunk_holders
+    root = c.ranks[part % owners] if everyone else ends.values[ends.offsets[:-1]]
+    return fine, part // owners % lanes, root.astype(np.int64)
 
 
 def ring_trees(topology: Topology, rings: Sequence[Ring], trees: Int64, inward: bool) -> Trees:
@@ -111,7 +117,7 @@ def ring_trees(topology: Topology, rings: Sequence[Ring], trees: Int64, inward: 
     return Trees(trees[:, 1], toward, hop, Ragged.of([route for r in rings for route in r.routes]))
 
 
-def describe(topology: Topology, found: Rings, lanes: int, slice_bytes: int) -> dict[str, Any]:
+def _meta(topology: Topology, found: Rings, lanes: int, slice_bytes: int) -> dict[str, Any]:
     """What a plan's meta says of its rings."""
     names = topology.names
     meta: dict[str, Any] = {

@@ -9,6 +9,7 @@ alone; here they also broadcast and reduce, from or to the root's server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +22,7 @@ from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .lowering import Trees, divide, lower
-from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Rings, channel_count, find_rings, servers_of
+from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Rings, channel_count, find_rings, servers_of, slice_option
 from .ways import shortest_trees
 
 HALVINGS = ((8, 128 * 2**10), (4, 64 * 2**10), (1, 32 * 2**10))
@@ -77,7 +78,7 @@ def nccl_tree(
         own = rank_trees(topology, c, found, channel_count(channels))
         biggest = int(c.chunk_bytes.max())
         room = max(1, MOST_TRANSFERS // (2 * len(c.ranks) * len(own) * c.chunk_count))
-        cuts = slices or min(room, slice_count(biggest / len(own), max(t.depth for t in own)))
+        cuts = slice_option(slices) or min(room, slice_count(biggest / len(own), max(t.depth for t in own)))
         fine, part = divide(c, len(own) * cuts)
         which.append(len(trees) + part % len(own))
         trees += own
@@ -156,7 +157,7 @@ def slice_count(share_bytes: float, depth: int) -> int:
     for level, least in HALVINGS:
         while share_bytes / size < level * depth and size > least:
             size //= 2
-    return max(1, -int(-share_bytes // size))
+    return max(1, math.ceil(share_bytes / size))
 
 
 def _routed(topology: Topology, trees: Sequence[RankTree], sizes: Sequence[int], inward: bool) -> Trees:

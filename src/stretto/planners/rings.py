@@ -88,6 +88,13 @@ def channel_count(text: str) -> int:
     return count
 
 
+def slice_option(slices: int) -> int:
+    """The option's number of slices, 0 for NCCL's own."""
+    if slices < 0:
+        raise InputError(f"{slices} slices: at least one is needed, or 0 for as NCCL does", "--option slices")
+    return slices
+
+
 def servers_of(topology: Topology, ranks: Int64) -> dict[int, str]:
     """The server of each rank's node: its site, or the node itself where it has none."""
     return {v: topology.sites[v] or f"node {v}" for v in map(int, ranks)}
