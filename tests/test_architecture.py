@@ -24,7 +24,7 @@ KNOWS = {
     "bounds": {"errors", "units", "topology", "collective", "kernels"},
     "solvers": {"errors"},
     "topologies": {"errors", "units", "topology"},
-    "planners": {"errors", "units", "topology", "collective", "plan", "bounds", "kernels", "solvers"},
+    "planners": {"errors", "units", "topology", "collective", "plan", "simulate", "bounds", "kernels", "solvers"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }
