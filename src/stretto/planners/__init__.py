@@ -62,6 +62,7 @@ class Entry:
         serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
         paper: where it comes from.
         exact: True if its answer is optimal by construction.
+        quick: options with which one that solves programs answers within seconds on a few ranks.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Entry:
     exact: bool = False
     refines: bool = False
     options: tuple[Option, ...] = ()
+    quick: Mapping[str, Any] | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
 
@@ -88,6 +90,7 @@ def register(
     exact: bool = False,
     refines: bool = False,
     options: Iterable[Option] = (),
+    quick: Mapping[str, Any] | None = None,
     serves: Callable[[Topology, Workload], str | None] | None = None,
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
     """Register the decorated function; its docstring's first line is the summary."""
@@ -105,6 +108,7 @@ def register(
             exact=exact,
             refines=refines,
             options=tuple(options),
+            quick=quick,
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
         return run

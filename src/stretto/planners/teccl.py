@@ -74,6 +74,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     topologies="any without planes",
     paper="Liu et al., SIGCOMM 2024",
     options=OPTIONS,
+    quick={"mode": "slow", "epochs": "from-heuristic"},
     serves=_unserved,
 )
 def teccl(
@@ -193,6 +194,12 @@ class Job:
             tried = len(self.attempts)
             self.progress(tried, tried + 1, f"{horizon} epochs: {found.status}")
 
+    def heuristic(self) -> Plan:
+        """A plan that is at hand: MTEGCCA's, or shortest paths where that does not serve."""
+        kinds = {c.kind for c in self.workload.collectives}
+        name = "mtegcca" if kinds <= {"allgather", "broadcast", "multicast"} else "shortest-path"
+        return run_planner(name, self.topology, self.workload, seed=self.seed)
+
     def search_horizon(self, meets: Callable[[float, int], bool]) -> int:
         """A number of epochs that should do, as the public code finds it.
 
@@ -259,7 +266,7 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
     if epochs.isdigit():
         horizon = int(epochs)
     elif epochs == "from-heuristic":
-        known = schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), grid)
+        known = schedule_of(job.heuristic(), grid)
         horizon = _end(known)
     else:
         horizon = job.search_horizon(meets)
@@ -306,7 +313,7 @@ def _too_few(job: Job, horizon: int, least: int, found: Solution | None) -> Infe
             f"no schedule of {horizon} epochs was found in time; raise --time-limit, or try "
             "--option mode=slow or --option epochs=from-heuristic"
         )
-    enough = _end(schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), job.epochs()))
+    enough = _end(schedule_of(job.heuristic(), job.epochs()))
     return Infeasible(
         f"{horizon} epochs of {job.seconds:.3g} s are too few: at least {max(least, horizon + 1)} are needed, "
         f"and {enough} do; raise --option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"

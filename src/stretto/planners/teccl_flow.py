@@ -187,10 +187,11 @@ class FlowModel:
 
 
 def _direct(net: Topology, hops: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Hops without the detours that come back to a node: what arrived there waits instead."""
+    """Hops without the detours that come back to a node that stores: what is there waits instead."""
     kept: list[tuple[int, int]] = []
     for i, k in hops:
-        home = [n for n, (j, _) in enumerate(kept) if net.src[j] == net.dst[i]]
+        stores = net.kind[net.dst[i]] != SWITCH
+        home = [n for n, (j, _) in enumerate(kept) if stores and net.src[j] == net.dst[i]]
         kept = kept[: home[0]] if home else [*kept, (i, k)]
     return tuple(kept)
 
