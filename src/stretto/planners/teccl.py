@@ -60,14 +60,6 @@ OPTIONS = (
 KINDS = ("allgather", "alltoall", "broadcast", "multicast", "scatter", "gather")
 
 
-def _unserved(topology: Topology, workload: Workload) -> str | None:
-    if topology.planes:
-        return "it plans over links, not optical planes"
-    if len(workload.collectives) > 1 and len({c.start_s for c in workload.collectives}) > 1:
-        return "its epochs begin together; the collectives start at different times"
-    return None
-
-
 @register(
     "teccl",
     collectives=KINDS,
@@ -75,7 +67,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     paper="Liu et al., SIGCOMM 2024",
     options=OPTIONS,
     quick={"mode": "slow", "epochs": "from-heuristic"},
-    serves=_unserved,
+    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
 )
 def teccl(
     topology: Topology,
@@ -155,7 +147,7 @@ class Job:
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = initial(self.topology, self.workload)
+        self.state = initial(self.topology, self.workload, self.seconds)
         lists = self.workload.chunk_wanted
         self.wanted = np.zeros_like(self.state.held)
         self.wanted[lists.owners, lists.values] = True
@@ -248,8 +240,9 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
     def attempt(
         k: int, goal: str, hint: list[Send], grid: Epochs = grid, between: Int64 = between
     ) -> tuple[Solution | None, list[Send]]:
+        state = initial(job.topology, job.workload, grid.seconds)
         model = CopyModel(
-            job.topology, job.workload, grid, k, job.state, job.wanted, between,
+            job.topology, job.workload, grid, k, state, job.wanted, between,
             objective=goal, switch_copies=job.switch_copy,
         )  # fmt: skip
         if not model.possible:
