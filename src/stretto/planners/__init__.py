@@ -23,7 +23,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("mtegcca", "nccl", "nccl_ring", "nccl_tree", "shortest_path", "taccl", "teccl")
+BUILT_IN = ("milp_allgather", "mtegcca", "nccl", "nccl_ring", "nccl_tree", "shortest_path", "taccl", "teccl")
 
 
 @dataclass(frozen=True)
