@@ -26,6 +26,19 @@ KNOWS = {
     "topologies": {"errors", "units", "topology"},
     "planners": {"errors", "units", "topology", "collective", "plan", "simulate", "bounds", "kernels", "solvers"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
+    "studies": {
+        "errors",
+        "units",
+        "topology",
+        "collective",
+        "plan",
+        "bounds",
+        "simulate",
+        "verify",
+        "topologies",
+        "planners",
+        "formats",
+    },  # fmt: skip
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }
 

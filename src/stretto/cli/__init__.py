@@ -382,6 +382,32 @@ def compare(
 
 
 @app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="mtegcca")],
+    full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="The folder for results and page.")] = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a paper's evaluation again: tables, JSON and a page of figures."""
+    from ..studies import find_study, run_study, write_study
+    from ..studies.page import COLUMNS, table_rows
+
+    chosen = find_study(name)
+    result = run_study(chosen, full=full, seed=seed, progress=show_progress)
+    files = write_study(result, chosen, output or f"study-{name}")
+
+    def print_it() -> None:
+        print_table(chosen.title, COLUMNS, table_rows(result["rows"]))
+        if result["skipped"]:
+            reasons = sorted({s["why"] for s in result["skipped"]})
+            print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")
+        print_line(f"written: {', '.join(files)}")
+
+    answer(as_json, result | {"files": files}, print_it)
+
+
+@app.command()
 def report(
     files: Annotated[list[str], typer.Argument(help="Plan files.")],
     output: Annotated[str, typer.Option("-o", "--output", help="The page to write.")],

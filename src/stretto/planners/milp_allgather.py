@@ -79,7 +79,7 @@ def milp_allgather(
     found = solve(
         exact.model, solver=solver, time_limit_s=600.0 if time_limit_s is None else time_limit_s, gap=0.0,
         start=exact.point(known) if known else None, seed=seed,
-        progress=None if progress is None else lambda bound, best: progress(0, 1, f"between {bound:g} and {best} slots"),
+        progress=None if progress is None else lambda low, high: progress(0, 1, f"{low:g} to {high} slots"),
     )  # fmt: skip
     if found.x is None:
         if found.status == "infeasible":

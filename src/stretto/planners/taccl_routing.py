@@ -140,13 +140,13 @@ class Routing:
             images.setdefault(int(self.orbit[q, h]), []).append((q, h))
         best: tuple[float, dict[int, list[int]]] = (np.inf, {})
         price = np.ones(len(hops.src))
-        for _ in range(8):
+        for patience in (0.1, 0.3, 1.0) * 3:  # how much of a link's work so far a chunk waits for
             trees: dict[int, list[int]] = {}
             load = np.zeros(len(width))
             longest = 0.0
             for q in self.chosen_chunks.tolist():
                 busy = np.array([max(load[i] for i in route) for route in hops.route])
-                taken, time = self._cheapest_tree(q, self.cost[q] * price + 2.0 * busy / max(len(sizes), 1))
+                taken, time = self._cheapest_tree(q, self.cost[q] * price + patience * busy)
                 trees[q], longest = taken, max(longest, time)
                 for orbit in {int(self.orbit[q, h]) for h in taken}:
                     for p, h in images[orbit]:

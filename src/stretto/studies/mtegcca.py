@@ -1,0 +1,98 @@
+"""The evaluation of MTEGCCA's paper, figures 3 to 9, on the same physics for every scheme.
+
+Liu, Wang, Ma, Li, Li, Journal on Communications 2026, section 3: AllGather on NDv2 with two
+chassis over sizes (3: time, 4: planning time, 5: bandwidth), on several topologies at 1 GB (6, 7,
+8), and MTEGCCA's planning time from 2 to 10 chassis (9). Beside the paper's schemes stand NCCL's
+ring and shortest paths. Schemes that solve programs begin, in the short form, from MTEGCCA's
+number of epochs and have a limit of some seconds; ``--full`` gives TE-CCL its own search and time.
+"""
+
+from __future__ import annotations
+
+from . import Cell, Figure, Study, published
+
+SIZES = tuple(int(s) for s in (1e3, 4e3, 16e3, 64e3, 256e3, 1e6, 4e6, 16e6, 64e6, 256e6, 1e9))
+SHORT = {1000, 64_000, 10**6, 10**9}
+SOLVE_S, FULL_S = 15.0, 7200.0
+TOPOLOGIES = ("dgx1", "dgx2:2", "ndv2:2", "ndv2:4", "amd:1", "amd:2")
+QUICK = {("fast", t) for t in ("dgx1", "amd:1", "ndv2:2")} | {
+    ("slow", t) for t in ("dgx1", "amd:1", "ndv2:2", "dgx2:2")
+}
+
+_SWEEP = ("3", "4", "5")
+_NETWORKS = ("6", "7", "8")
+
+
+def _teccl(mode: str, topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
+    """TE-CCL in one mode: short, from MTEGCCA's epochs; full, with its own search."""
+    # the public code's inputs lengthen the epochs of the smallest DGX2 sizes
+    small = topology.startswith("dgx2") and size <= (1000 if mode == "slow" else 4000)
+    options = {"mode": mode} | ({"epoch_multiplier": 2.0 if mode == "slow" else 4.0} if small else {})
+    name = f"teccl {mode}"
+    quick = options | {"epochs": "from-heuristic"}
+    cells = [
+        Cell(name, topology, size, "teccl", figures, options=options, time_limit_s=FULL_S,
+             why_full="TE-CCL's own search for a horizon, up to 2 h"),
+    ]  # fmt: skip
+    if not why_full:
+        cells.append(
+            Cell(f"{name}, from MTEGCCA", topology, size, "teccl", figures, options=quick, time_limit_s=SOLVE_S)
+        )
+    return cells
+
+
+def _others(topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
+    plain = [("mtegcca", "mtegcca"), ("nccl ring", "nccl-ring"), ("shortest path", "shortest-path")]
+    cells = [Cell(name, topology, size, planner, figures, why_full=why_full) for name, planner in plain]
+    return [*cells, Cell("taccl", topology, size, "taccl", figures, time_limit_s=SOLVE_S, why_full=why_full)]
+
+
+def _cells() -> list[Cell]:
+    cells: list[Cell] = []
+    for size in SIZES:
+        rest = "" if size in SHORT else "the short form has 4 of the 11 sizes"
+        figures = _SWEEP + (_NETWORKS if size == SIZES[-1] else ())
+        cells += _others("ndv2:2", size, figures, rest)
+        for mode, least in (("fast", 10**6), ("slow", 64_000), ("early-stop", 10**6)):
+            why = rest or ("hundreds of epochs" if size < least else "")
+            cells += _teccl(mode, "ndv2:2", size, figures, why)
+    for topology in TOPOLOGIES:
+        if topology == "ndv2:2":
+            continue
+        cells += _others(topology, SIZES[-1], _NETWORKS, "")
+        for mode in ("fast", "slow", "early-stop"):
+            alike = "fast" if mode == "early-stop" else mode
+            why = "" if (alike, topology) in QUICK else "minutes to hours of solving"
+            cells += _teccl(mode, topology, SIZES[-1], _NETWORKS, why)
+    chassis = [Cell("mtegcca", f"ndv2:{n}", SIZES[-1], "mtegcca", ("9",)) for n in range(2, 11) if n not in (2, 4)]
+    both = [
+        c for c in cells if c.scheme == "mtegcca" and c.topology in ("ndv2:2", "ndv2:4") and c.size_bytes == SIZES[-1]
+    ]
+    return [
+        *(Cell(**{**c.__dict__, "figures": (*c.figures, "9")}) if c in both else c for c in cells),
+        *chassis,
+    ]
+
+
+STUDY = Study(
+    name="mtegcca",
+    title="AllGather by MTEGCCA, TE-CCL, TACCL, NCCL's ring and shortest paths",
+    paper="Liu et al., Journal on Communications 2026, section 3, figures 3 to 9",
+    cells=_cells(),
+    figures=(
+        Figure("3", "Figure 3: completion on NDv2, 2 chassis", "size_bytes", "completion_s"),
+        Figure("4", "Figure 4: planning on NDv2, 2 chassis", "size_bytes", "planning_cpu_s"),
+        Figure("5", "Figure 5: algorithm bandwidth on NDv2, 2 chassis", "size_bytes", "algorithm_bandwidth"),
+        Figure("6", "Figure 6: completion of 1 GB", "topology", "completion_s"),
+        Figure("7", "Figure 7: planning for 1 GB", "topology", "planning_cpu_s"),
+        Figure("8", "Figure 8: algorithm bandwidth of 1 GB", "topology", "algorithm_bandwidth"),
+        Figure("9", "Figure 9: MTEGCCA's planning over chassis", "topology", "planning_cpu_s"),
+    ),
+    published=published("mtegcca"),
+    notes=(
+        "Published TE-CCL results for ndv2:2 are for 15 ranks: the public code makes GPU 0 a switch (ndv2:2:teccl).",
+        "Published DGX2 early-stop results move twice the data of fast and slow.",
+        "Published planning times are of another machine, with Gurobi; ours are HiGHS and CP-SAT, CPU seconds here.",
+        "A scheme's own time (reported) is epochs x epoch; what its schedule takes is what the simulator says.",
+    ),
+)

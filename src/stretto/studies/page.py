@@ -1,0 +1,133 @@
+"""A study as one page: a chart a figure (Plotly, embedded, works offline), the tables, what was skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ..units import format_time
+from . import Figure, Study
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
+td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left; }
+.scroll { overflow-x: auto; } .failed { opacity: .7; text-align: left; }
+"""
+
+
+TITLES = {
+    "size_bytes": "buffer, bytes",
+    "topology": "topology",
+    "completion_s": "simulated completion, s",
+    "planning_cpu_s": "planning, CPU seconds",
+    "algorithm_bandwidth": "algorithm bandwidth, bytes/s",
+}
+
+
+def study_page(result: Mapping[str, Any], study: Study) -> str:
+    """The whole page as HTML text."""
+    import plotly.io as pio
+
+    charts = []
+    for i, figure in enumerate(study.figures):
+        rows = [r for r in result["rows"] if figure.name in r["figures"]]
+        chart = _chart(figure, rows, result["published"])
+        charts.append(pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config={"displaylogo": False}))
+    skipped = "".join(
+        f"<li>{escape(s['scheme'])} on {escape(s['topology'])}, {s['size_bytes']:,} bytes: {escape(s['why'])}</li>"
+        for s in result["skipped"]
+    )
+    notes = "".join(f"<li>{escape(n)}</li>" for n in result["notes"])
+    sources = "".join(f"<li>{escape(k)}: {escape(v)}</li>" for k, v in result["published"].get("sources", {}).items())
+    return (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(study.title)}</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
+        f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
+        f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
+        f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>{''.join(charts)}"
+        f"<h2>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
+        f"<h2>Published values</h2><ul>{sources}</ul>"
+        f"<h2>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul></body></html>\n"
+    )
+
+
+def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> Any:
+    import plotly.graph_objects as go
+
+    chart = go.Figure()
+    for scheme in dict.fromkeys(r["scheme"] for r in rows):
+        own = [r for r in rows if r["scheme"] == scheme and figure.y in r and "failed" not in r]
+        _add(chart, figure, scheme, [r[figure.x] for r in own], [r[figure.y] for r in own])
+    # what was published: the schedule's own time, and planning on another machine
+    key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
+    shown = {(r["topology"], r["size_bytes"]) for r in rows}
+    for source in ("shipped", "paper"):
+        points: dict[str, list[tuple[Any, float]]] = {}
+        for p in published.get(source, ()):
+            place = p["topology"].removesuffix(":teccl"), p.get("size_bytes", 10**9)
+            if key in p and place in shown:
+                points.setdefault(p["scheme"], []).append((place[figure.x != "topology"], p[key]))
+        for scheme, pairs in points.items():
+            name = f"{scheme} (published{', as shipped' if source == 'shipped' else ''})"
+            _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot")
+    if figure.y == "completion_s":
+        bound = {r[figure.x]: r["bound_s"] for r in rows if r.get("bound_s")}
+        _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash")
+    grey = "rgba(128,128,128,.3)"
+    chart.update_layout(
+        title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y], hovermode="closest",
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color="#888", height=460,
+        xaxis={"type": "category" if figure.bars else "log", "gridcolor": grey},
+        yaxis={"type": "log", "gridcolor": grey, "exponentformat": "SI"},
+    )  # fmt: skip
+    return chart
+
+
+def _add(chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid") -> None:
+    import plotly.graph_objects as go
+
+    if not x:
+        return
+    if figure.bars and dash == "solid":
+        chart.add_trace(go.Bar(name=name, x=x, y=y))
+    else:
+        mode = "markers" if figure.bars else "lines+markers"
+        marker = {"symbol": "line-ew-open" if figure.bars else "circle", "size": 12 if figure.bars else 6}
+        chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line={"dash": dash}, marker=marker))
+
+
+COLUMNS = ("scheme", "topology", "bytes", "completion", "/ bound", "/ best", "reported", "planning (CPU)", "proven")
+
+
+def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """The table of a study's rows as text, see :data:`COLUMNS`."""
+    table: list[tuple[str, ...]] = []
+    for r in rows:
+        start = (r["scheme"], r["topology"], f"{r['size_bytes']:,}")
+        if "failed" in r:
+            table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), ""))
+            continue
+        proven = {True: "yes", False: "no", None: ""}[r["proven"]]
+        table.append(
+            (*start, format_time(r["completion_s"]), f"{r['completion_over_bound']:.3f}", f"{r['over_best']:.3f}",
+             format_time(r["reported_s"]), format_time(r["planning_cpu_s"]), proven)
+        )  # fmt: skip
+    return table
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    head = "".join(f"<th>{escape(c)}</th>" for c in COLUMNS)
+    body = []
+    for r, cells in zip(rows, table_rows(rows), strict=True):
+        if "failed" in r:
+            body.append(
+                "".join(f"<td>{escape(c)}</td>" for c in cells[:3])
+                + f"<td class='failed' colspan='6'>{escape(cells[3])}</td>"
+            )
+        else:
+            body.append("".join(f"<td>{escape(c)}</td>" for c in cells))
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{b}</tr>' for b in body)}</table>"

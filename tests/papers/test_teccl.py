@@ -1,0 +1,155 @@
+"""TE-CCL and the exact model against the optimal values that were established for them.
+
+The values (fewest epochs, with the smaller horizon infeasible) are for TE-CCL's own epochs and
+rounding; see docs/planners/teccl.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stretto.collective import Workload, make_collective
+from stretto.errors import Infeasible
+from stretto.planners import run_planner
+from stretto.planners.milp_allgather import Slots
+from stretto.planners.teccl_model import CopyModel, distances, epoch_seconds, in_epochs, initial
+from stretto.simulate import simulate
+from stretto.solvers import solve
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+CASES = [
+    # spec, shard bytes, chunks, mode, fewest epochs, epoch, alpha counted
+    ("dgx1", 62_500_000, 1, "fast", 3, 1.25e-3, True),
+    ("dgx1", 62_500_000, 2, "fast", 5, 0.625e-3, True),
+    ("dgx1", 62_500_000, 4, "fast", 10, 0.3125e-3, True),
+    ("dgx1", 25_000, 1, "fast", 7, 0.5e-6, True),
+    ("amd:1", 62_500_000, 1, "fast", 14, 312.5e-6, False),
+    ("ndv2:2", 62_500_000, 1, "slow", 10, 5e-3, True),
+    ("dgx2:2", 31_250_000, 1, "slow", 4, 2.5e-3, True),
+]
+
+
+def network(spec, alpha):
+    net = load_topology(spec)
+    return net if alpha else replace(net, latency_s=np.zeros_like(net.latency_s))
+
+
+@pytest.mark.parametrize(("spec", "shard", "chunks", "mode", "epochs", "epoch_s", "alpha"), CASES)
+def test_the_fewest_epochs_are_found_and_proven(spec, shard, chunks, mode, epochs, epoch_s, alpha):
+    net = network(spec, alpha)
+    workload = Workload((make_collective("allgather", net, shard_bytes=shard, chunks=chunks),))
+    plan = run_planner("teccl", net, workload, options={"mode": mode, "epochs": "from-heuristic"}, time_limit_s=120)
+    assert (plan.meta["epochs"], plan.meta["proven"]) == (epochs, True)
+    assert plan.meta["epoch_s"] == pytest.approx(epoch_s)
+    assert plan.meta["reported_s"] == pytest.approx(epochs * epoch_s)
+    assert verify(plan).ok
+
+
+@pytest.mark.parametrize(("spec", "shard", "chunks", "mode", "epochs", "epoch_s", "alpha"), CASES[:5])
+def test_one_epoch_less_is_infeasible_for_highs_alone(spec, shard, chunks, mode, epochs, epoch_s, alpha):
+    net = network(spec, alpha)
+    workload = Workload((make_collective("allgather", net, shard_bytes=shard, chunks=chunks),))
+    size = float(workload.chunk_bytes.max())
+    grid = in_epochs(net, size, epoch_seconds(net, size, mode))
+    state = initial(net, workload, grid.seconds)
+    wanted = np.ones_like(state.held) & ~state.held
+    for horizon, possible in ((epochs - 1, False), (epochs, True)):
+        model = CopyModel(net, workload, grid, horizon, state, wanted, distances(net, grid))
+        found = solve(model.model, first=True).status == "optimal" if model.possible else False
+        assert found is possible
+
+
+def test_its_own_search_for_a_horizon_ends_at_the_same_epochs():
+    net = load_topology("dgx1")
+    workload = Workload((make_collective("allgather", net, shard_bytes=62_500_000),))
+    plan = run_planner("teccl", net, workload)
+    assert plan.meta["epochs"] == 3
+    # 6 coarse epochs twice (3 x 2 hops), then the fewest fine ones
+    assert [a["epochs"] for a in plan.meta["attempts"]][:2] == [6, 6]
+
+
+def test_a_horizon_that_is_too_short_says_by_how_much():
+    net = load_topology("dgx1")
+    workload = Workload((make_collective("allgather", net, shard_bytes=62_500_000),))
+    with pytest.raises(Infeasible, match=r"2 epochs .* at least 3 are needed, and \d+ do"):
+        run_planner("teccl", net, workload, options={"epochs": "2"})
+
+
+def test_the_papers_objective_is_average_completion_and_not_makespan():
+    # one epoch more than the fewest: the sum of met demand is what it maximises
+    net = load_topology("dgx1")
+    workload = Workload((make_collective("allgather", net, shard_bytes=62_500_000),))
+    plan = run_planner("teccl", net, workload, options={"objective": "paper", "epochs": "5"})
+    assert 3 <= plan.meta["epochs"] <= 5
+    assert plan.meta["gap"] <= 1e-4
+
+
+def test_alpha_is_dropped_where_it_is_a_tenth_of_an_epoch_and_else_rounded_up():
+    net = load_topology("dgx1")
+    size = 25_000.0
+    slow, fast = in_epochs(net, size, 7.1e-6), in_epochs(net, size, 0.5e-6)
+    assert set((slow.delay - slow.window).tolist()) == {0}
+    assert set((fast.delay - fast.window).tolist()) == {2}  # 0.7 us of alpha in epochs of 0.5 us
+
+
+def test_epochs_are_no_shorter_than_a_200th_of_alpha():
+    net = load_topology("ndv2:4")
+    assert epoch_seconds(net, 31.25, "fast") == pytest.approx(0.7e-6 / 200)
+
+
+def test_a_switch_sends_on_in_the_epoch_in_which_a_chunk_is_there():
+    # 3 others' chunks through one link a rank: 3 epochs, not 4; the plan takes no less
+    net = load_topology("star:4?latency=0us")
+    workload = Workload((make_collective("allgather", net, shard_bytes=10**6),))
+    plan = run_planner("teccl", net, workload)
+    assert plan.meta["epochs"] == 3
+    assert simulate(plan).completion_s == pytest.approx(plan.meta["reported_s"])
+
+
+def test_without_switch_copies_every_receiver_costs_a_send():
+    net = load_topology("star:4?latency=0us")
+    workload = Workload((make_collective("broadcast", net, 10**6),))
+    one, many = (
+        run_planner("teccl", net, workload, options={"switch_copy": flag, "epochs": "6"}).meta["epochs"]
+        for flag in (True, False)
+    )
+    assert (one, many) == (1, 3)
+
+
+def test_alltoall_without_copies_reaches_the_bound_on_ndv2():
+    net = load_topology("ring:6")
+    workload = Workload((make_collective("alltoall", net, 6 * 10**6),))
+    plan = run_planner("teccl", net, workload)
+    assert plan.meta["proven"]
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.25 * plan.meta["reported_s"]
+
+
+def test_rounds_bring_everything_everywhere():
+    net = load_topology("torus:3x3")
+    workload = Workload((make_collective("allgather", net, 9 * 10**6),))
+    plan = run_planner("teccl", net, workload, options={"astar": True, "mode": "slow"})
+    assert verify(plan).ok
+    assert plan.meta["rounds"] >= 1
+
+
+@pytest.mark.parametrize(("shard", "chunks", "slots"), [(25_000, 1, 7), (62_500_000, 1, 5), (62_500_000, 2, 6)])
+@pytest.mark.parametrize("solver", ["cp-sat", "highs"])
+def test_equations_1_to_14_by_two_solvers(shard, chunks, slots, solver):
+    net = load_topology("dgx1")
+    workload = Workload((make_collective("allgather", net, shard_bytes=shard, chunks=chunks),))
+    plan = run_planner("milp-allgather", net, workload, options={"solver": solver})
+    assert (plan.meta["slots"], plan.meta["proven"]) == (slots, True)
+
+
+def test_no_mtegcca_plan_in_slots_has_fewer_slots_than_the_exact_model():
+    net = load_topology("torus:3x3")
+    workload = Workload((make_collective("allgather", net, 9 * 10**6),))
+    exact = run_planner("milp-allgather", net, workload).meta
+    plan = run_planner("mtegcca", net, workload, options={"time": "slots"})
+    slots = max(s.there for s in Slots.of(net, workload).sends(plan))
+    assert exact["slots"] <= slots

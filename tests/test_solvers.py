@@ -1,0 +1,77 @@
+"""The solver layer: one model, several solvers, one answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.errors import InputError
+from stretto.solvers import Model, solve
+
+
+def knapsack() -> Model:
+    """Most worth of 11, 20 and 5 within a weight of 7 for 3, 6 and 2: the first and the last twice."""
+    model = Model()
+    x = model.columns(3, 0, 2, [-11, -20, -5], integer=True)
+    model.rows(1, -np.inf, 7, (0, x, [3, 6, 2]))
+    return model
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_solvers_agree_on_the_optimum(solver):
+    found = solve(knapsack(), solver=solver)
+    assert (found.status, found.objective, found.gap) == ("optimal", -22.0, 0.0)
+    assert found.x.tolist() == [2, 0, 0]
+    assert (found.columns, found.rows) == (3, 1)
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_an_impossible_model_is_infeasible(solver):
+    model = knapsack()
+    model.rows(1, 8, np.inf, (0, np.arange(3), [3, 6, 2]))
+    found = solve(model, solver=solver)
+    assert (found.status, found.x, found.gap) == ("infeasible", None, None)
+
+
+def test_entries_on_one_place_add_up():
+    model = Model()
+    x = model.columns(1, 0, 10, -1)
+    model.rows(1, -np.inf, 6, (0, x, 1.0), (0, x, 2.0))
+    assert solve(model).x.tolist() == [2.0]
+
+
+def test_a_start_may_be_given_whether_feasible_or_not():
+    model = Model()
+    x = model.columns(4, integer=True)
+    model.rows(1, 2, 2, (0, x, 1.0))
+    for solver in ("highs", "cp-sat"):
+        for start in ([0, 1, 0, 1.0], [1, 1, 1, 1.0]):
+            assert solve(model, solver=solver, first=True, start=np.array(start)).x.round().sum() == 2
+
+
+def test_a_solver_that_gives_up_says_so():
+    rng = np.random.default_rng(1)
+    model = Model()
+    x = model.columns(60, cost=rng.integers(-99, -1, 60), integer=True)
+    for _ in range(30):
+        model.rows(1, -np.inf, 300, (0, x, rng.integers(1, 40, 60)))
+    assert solve(model, time_limit_s=0.0).status in ("unknown", "feasible")
+    assert solve(model, solver="cp-sat", effort=1e-6).status in ("unknown", "feasible")
+
+
+def test_what_cannot_be_solved_is_refused_by_name():
+    with pytest.raises(InputError, match="no solver"):
+        solve(knapsack(), solver="abacus")
+    model = Model()
+    model.columns(1, cost=0.5)
+    with pytest.raises(InputError, match="integer columns"):
+        solve(model, solver="cp-sat")
+
+
+def test_gurobi_is_named_where_it_is_missing():
+    pytest.importorskip("highspy")
+    try:
+        import gurobipy  # noqa: F401
+    except ImportError:
+        with pytest.raises(InputError, match="Gurobi is not installed"):
+            solve(knapsack(), solver="gurobi")
