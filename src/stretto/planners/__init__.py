@@ -24,7 +24,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("fixed", "mtegcca", "teccl")
+BUILT_IN = ("fixed", "mtegcca", "swot", "teccl")
 
 
 @dataclass(frozen=True)

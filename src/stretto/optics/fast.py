@@ -1,0 +1,102 @@
+"""The fast mode of SWOT: search, polish, and climb; never worse than one-shot and strawman.
+
+A sequence that reads the same backwards (AllReduce by halving and doubling) on planes that are
+free at first is solved by its first half: for such planes OPT(1..n) >= OPT(1..a) + OPT(a+1..n), a
+schedule run backwards is one, and the two halves meet in equal matchings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from .model import FREE, Float64, Instance, completion, one_shot, strawman
+from .polish import polished
+from .search import beam
+
+WIDTHS = (16, 64)
+"""Beams; wider is not always better, so all count."""
+
+MOST_POLISHED, LONG_POLISHED = 16, 3
+"""How many of the best schedules get their linear program; of long ones fewer."""
+
+LONG = 400
+"""Steps times planes from which an instance is long: one beam, no climbing."""
+
+MOST_CLIMBS = 250
+"""Linear programs that climbing may solve."""
+
+
+def fast(instance: Instance) -> Float64:
+    """A good schedule, in well under a second for up to some hundred steps times planes."""
+    half = mirrored_half(instance)
+    if half is not None:
+        share = fast(half)
+        return np.concatenate((share, share[::-1]))
+    long = instance.steps * instance.planes >= LONG
+    found = [share for width in (WIDTHS[-1:] if long else WIDTHS) for share in beam(instance, width)]
+    found = list(_distinct(sorted(found, key=lambda share: completion(instance, share))))
+    known = [strawman(instance), *(s for s in (one_shot(instance),) if s is not None)]
+    some = found[: LONG_POLISHED if long else MOST_POLISHED]
+    better = sorted((polished(instance, s) for s in (*some, *known)), key=lambda s: completion(instance, s))
+    return better[0] if long else _climbed(instance, better[:2])
+
+
+def mirrored_half(instance: Instance) -> Instance | None:
+    """The first half of an instance that its second half mirrors, None where it does not."""
+    n = instance.steps
+    same = np.array_equal(instance.matching, instance.matching[::-1])
+    if n < 2 or n % 2 or not same or (instance.initial != FREE).any():
+        return None
+    if not np.allclose(instance.volume, instance.volume[::-1], rtol=1e-12):
+        return None
+    return instance.part(0, n // 2)
+
+
+def _distinct(shares: Iterable[Float64]) -> Iterator[Float64]:
+    """Those in which other planes carry other steps than in all before, up to the order of planes."""
+    seen = set()
+    for share in shares:
+        key = tuple(sorted(column.tobytes() for column in (share > 0).T))
+        if key not in seen:
+            seen.add(key)
+            yield share
+
+
+def _climbed(instance: Instance, starts: list[Float64]) -> Float64:
+    """The best schedule that adding, dropping and exchanging single servings leads to."""
+    best = starts[0]
+    for share in starts:
+        left = MOST_CLIMBS // len(starts)
+        improved = True
+        while improved and left > 0:
+            improved = False
+            now = completion(instance, share)
+            for serves in _neighbours(share > 0):
+                left -= 1
+                even = serves * instance.bandwidth
+                other = polished(instance, even * (instance.volume / even.sum(1))[:, None])
+                if completion(instance, other) < now * (1 - 1e-9):
+                    share, improved = other, True
+                    break
+                if left <= 0:
+                    break
+        if completion(instance, share) < completion(instance, best):
+            best = share
+    return best
+
+
+def _neighbours(serves: np.ndarray) -> Iterator[np.ndarray]:
+    n, k = serves.shape
+    for i in range(n):
+        for p in range(k):
+            other = serves.copy()
+            other[i, p] = not serves[i, p]
+            if other[i].any():
+                yield other
+            for q in range(k):
+                if serves[i, p] and not serves[i, q]:
+                    other = serves.copy()
+                    other[i, p], other[i, q] = False, True
+                    yield other
