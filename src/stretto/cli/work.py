@@ -138,6 +138,7 @@ def summary(timeline: Timeline, limits: tuple[Bound, ...], verdict: Verdict | No
         | header(subject.topology, subject.workload)
         | {"transfers": subject.transfer_count}
         | times(timeline, limits)
+        | _schedule(meta.get("schedule"))
         | {
             "planning_s": meta.get("planning_s"),
             "planning_cpu_s": meta.get("planning_cpu_s"),
@@ -145,6 +146,16 @@ def summary(timeline: Timeline, limits: tuple[Bound, ...], verdict: Verdict | No
             "digest": subject.digest(),
         }
     )
+
+
+def _schedule(facts: Any) -> dict[str, Any]:
+    """What a refiner of steps says of its schedule: a bound that no other schedule of the same steps can beat."""
+    if not isinstance(facts, dict) or not facts.get("completion_s"):
+        return {}
+    return {
+        "steps_bound_s": facts["bound_s"],
+        "steps_gap": (facts["completion_s"] - facts["bound_s"]) / facts["completion_s"],
+    }
 
 
 def describe(net: Topology) -> dict[str, Any]:

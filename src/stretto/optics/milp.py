@@ -93,7 +93,8 @@ def _program(instance: Instance, known: float) -> tuple[Model, Int64]:
         rows = np.arange((n - 1) * k)
         model.rows(
             len(rows), 0.0, INFINITY,
-            (rows, turns[1:].ravel(), 1.0), (rows, holds[1:, :, c].ravel(), -1.0), (rows, holds[:-1, :, c].ravel(), 1.0),
+            (rows, turns[1:].ravel(), 1.0),
+            (rows, holds[1:, :, c].ravel(), -1.0), (rows, holds[:-1, :, c].ravel(), 1.0),
         )  # fmt: skip
         fixed = np.flatnonzero(instance.initial != FREE)
         held = (instance.initial[fixed] == kinds[c]).astype(np.float64)

@@ -22,7 +22,7 @@ from .model import FREE, Float64, Instance, completion
 
 def polished(instance: Instance, share: Float64) -> Float64:
     """The best schedule in which the same planes carry the same steps; never worse than ``share``."""
-    n, k = share.shape
+    n = instance.steps
     unit = float(max(instance.turn_s.max(), (instance.volume / instance.bandwidth.sum()).max()))
     step, plane = np.nonzero(share > 0)
     order = np.lexsort((step, plane))

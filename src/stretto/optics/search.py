@@ -119,7 +119,7 @@ def _branch(
             if u + s
         ]
     )
-    order, stay, turn, early = (c[None, :] for c in ways.T)
+    stay, turn = ways[None, :, 1], ways[None, :, 2]
     possible = (stay <= fits.sum(1)[:, None]) & (turn <= (~fits).sum(1)[:, None])
     state, way = np.nonzero(possible)
     o, u, s, y = ways[way].T

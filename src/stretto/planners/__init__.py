@@ -9,6 +9,7 @@ through the entry-point group ``stretto.planners``, whose entries name modules t
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ class Entry:
         serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
         paper: where it comes from.
         exact: True if its answer is optimal by construction.
+        alone: the planners that a refiner which is named alone is run after, to keep the best plan.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Entry:
     paper: str
     exact: bool = False
     refines: bool = False
+    alone: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
@@ -88,6 +91,7 @@ def register(
     paper: str,
     exact: bool = False,
     refines: bool = False,
+    alone: Iterable[str] = (),
     options: Iterable[Option] = (),
     serves: Callable[[Topology, Workload], str | None] | None = None,
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
@@ -105,6 +109,7 @@ def register(
             paper=paper,
             exact=exact,
             refines=refines,
+            alone=tuple(alone),
             options=tuple(options),
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
@@ -146,12 +151,18 @@ def run_planner(
 ) -> Plan:
     """Run ``planner[+refiner...]`` and stamp the plan with how it was made.
 
+    A refiner that says which planners it can be run after may stand alone: of those that serve the
+    request, the plan that ends first is kept.
+
     Args:
         options: by name; text is parsed as the option's type. Each goes to the stages of the spec
             that declare it.
     Raises:
         InputError: an unknown name or option. Unsupported: a stage does not serve this request.
     """
+    candidates = find(spec.partition("+")[0]).alone
+    if candidates:
+        return _best(candidates, spec, topology, workload, seed, time_limit_s, progress, options)
     stages = _stages(spec)
     given = _distribute(stages, dict(options or {}))
     for stage in stages:
@@ -180,6 +191,36 @@ def run_planner(
     }
     plan: Plan = replace(result, meta={**result.meta, **meta})
     return plan
+
+
+def _best(
+    candidates: tuple[str, ...],
+    spec: str,
+    topology: Topology,
+    workload: Workload,
+    seed: int,
+    time_limit_s: float | None,
+    progress: Progress | None,
+    options: Mapping[str, Any] | None,
+) -> Plan:
+    """The plan that ends first, of those that ``candidate+spec`` gives."""
+    plans, refusals = [], []
+    wall, cpu = time.perf_counter(), time.process_time()
+    for name in candidates:
+        try:
+            plans.append(
+                run_planner(
+                    f"{name}+{spec}", topology, workload,
+                    seed=seed, time_limit_s=time_limit_s, progress=progress, options=options,
+                )
+            )  # fmt: skip
+        except Unsupported as refusal:
+            refusals.append(str(refusal))
+    if not plans:
+        raise Unsupported(f"{spec} has no algorithm for this: {'; '.join(refusals)}")
+    best = min(plans, key=lambda plan: math.inf if plan.finish_s is None else float(plan.finish_s.max(initial=0.0)))
+    spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
+    return replace(best, meta={**best.meta, **spent})
 
 
 def _stages(spec: str) -> list[Entry]:

@@ -92,6 +92,7 @@ def scheduled(plan: Plan, share: Float64, meta: dict[str, Any]) -> Plan:
     if (plan.chunk[plan.depends.values] != plan.chunk[plan.depends.owners]).any():
         raise Unsupported("a transfer depends on another chunk's; its parts cannot be told apart")
     planes = plan.topology.planes
+    assert plan.group is not None
     _, step = np.unique(plan.group, return_inverse=True)
     low, ends = _places(plan, step, share)
     inside = ends - low[:, None]
@@ -150,13 +151,12 @@ def _timed(plan: Plan, step: Int64, plane: Int64, needs_s: Float64, latency_s: F
     """
     planes = plan.topology.planes
     k, steps = len(planes), int(step.max(initial=-1)) + 1
-    span = np.zeros(steps * k)
-    np.maximum.at(span, step * k + plane, needs_s)
-    span = span.reshape(steps, k)
+    span = np.zeros((steps, k))
+    np.maximum.at(span, (step, plane), needs_s)
     first_row = np.searchsorted(step, np.arange(steps))
     partners, _ = _steps(plan)
     holds = [_to_nodes(plan.topology, p) for p in planes]
-    dark = [(p.matching < 0).all() for p in planes]
+    dark = [bool((p.matching < 0).all()) for p in planes]
     window, free, now, turns = np.zeros((steps, k)), [0.0] * k, 0.0, []
     for i in range(steps):
         latest = now
