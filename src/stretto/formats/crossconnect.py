@@ -28,10 +28,10 @@ def switches(timeline: Timeline) -> list[dict[str, Any]]:
     plan = timeline.plan
     found = []
     for p, plane in enumerate(plan.topology.planes):
-        now = plane.matching
+        now: NDArray[np.int32] = plane.matching
         turns = []
         for number, i in enumerate(np.flatnonzero(plan.turns.plane == p).tolist()):
-            then = plan.turns.matching[i]
+            then: NDArray[np.int32] = np.asarray(plan.turns.matching[i], dtype=np.int32)
             takes = 0.0 if (now < 0).all() and not number else plane.reconfiguration_s
             start = float(timeline.turn_start_s[i])
             changed = now != then

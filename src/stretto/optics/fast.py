@@ -8,14 +8,16 @@ schedule run backwards is one, and the two halves meet in equal matchings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .model import FREE, Float64, Instance, completion, one_shot, strawman
 from .polish import polished
 from .search import beam
 
-WIDTHS = (16, 64)
+WIDTHS, LONG_WIDTHS = (16, 64), (32,)
 """Beams; wider is not always better, so all count."""
 
 MOST_POLISHED, LONG_POLISHED = 16, 3
@@ -35,12 +37,31 @@ def fast(instance: Instance) -> Float64:
         share = fast(half)
         return np.concatenate((share, share[::-1]))
     long = instance.steps * instance.planes >= LONG
-    found = [share for width in (WIDTHS[-1:] if long else WIDTHS) for share in beam(instance, width)]
+    found = [share for width in (LONG_WIDTHS if long else WIDTHS) for share in beam(instance, width)]
     found = list(_distinct(sorted(found, key=lambda share: completion(instance, share))))
-    known = [strawman(instance), *(s for s in (one_shot(instance),) if s is not None)]
+    known = [s for s in (strawman(instance), one_shot(instance), _in_pairs(instance)) if s is not None]
     some = found[: LONG_POLISHED if long else MOST_POLISHED]
     better = sorted((polished(instance, s) for s in (*some, *known)), key=lambda s: completion(instance, s))
     return better[0] if long else _climbed(instance, better[:2])
+
+
+def _in_pairs(instance: Instance) -> Float64 | None:
+    """The schedule for half as many planes of twice the bandwidth, which pairs of planes can follow.
+
+    So more planes are never worse. None where planes do not come in pairs.
+    """
+    first, second = instance.initial[::2], instance.initial[1::2]
+    if not instance.alike or instance.planes % 2 or (first != second).any():
+        return None
+    wider = replace(
+        instance,
+        bandwidth=2 * instance.bandwidth[::2],
+        latency_s=instance.latency_s[::2],
+        turn_s=instance.turn_s[::2],
+        initial=first,
+    )
+    share: Float64 = np.repeat(fast(wider) / 2, 2, axis=1)
+    return share
 
 
 def mirrored_half(instance: Instance) -> Instance | None:
@@ -87,7 +108,8 @@ def _climbed(instance: Instance, starts: list[Float64]) -> Float64:
     return best
 
 
-def _neighbours(serves: np.ndarray) -> Iterator[np.ndarray]:
+def _neighbours(serves: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """All ways to add, drop or exchange one serving."""
     n, k = serves.shape
     for i in range(n):
         for p in range(k):

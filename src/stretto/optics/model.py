@@ -110,25 +110,26 @@ def course(instance: Instance, share: Float64) -> Course:
         share: float64[steps, planes], the bytes that each plane carries in each step.
     """
     n, k = share.shape
+    bandwidth, latency, turn = instance.bandwidth.tolist(), instance.latency_s.tolist(), instance.turn_s.tolist()
+    holds, free = instance.initial.tolist(), [0.0] * k
     start, end = np.full((n, k), np.nan), np.full((n, k), np.nan)
-    step_end = np.zeros(n)
-    holds, free = instance.initial.copy(), np.zeros(k)
-    turns = []
-    now = 0.0
-    for i in range(n):
-        used = np.flatnonzero(share[i] > 0)
-        moving = used[(holds[used] != instance.matching[i])]
-        for p in moving.tolist():
-            if holds[p] != FREE:
-                free[p] += instance.turn_s[p]
-            turns.append((p, i, float(free[p] - (instance.turn_s[p] if holds[p] != FREE else 0.0))))
-        holds[used] = instance.matching[i]
-        start[i, used] = np.maximum(now, free[used])
-        end[i, used] = start[i, used] + share[i, used] / instance.bandwidth[used] + instance.latency_s[used]
-        free[used] = end[i, used]
-        now = max(now, float(end[i, used].max(initial=now)))
-        step_end[i] = now
-    return Course(start, end, step_end, turns)
+    step_end, turns, now = [], [], 0.0
+    for i, (row, matching) in enumerate(zip(share.tolist(), instance.matching.tolist(), strict=True)):
+        latest = now
+        for p, carried in enumerate(row):
+            if carried <= 0:
+                continue
+            if holds[p] != matching:
+                turns.append((p, i, free[p]))
+                free[p] += 0.0 if holds[p] == FREE else turn[p]
+                holds[p] = matching
+            begin = free[p] if free[p] > now else now
+            free[p] = begin + carried / bandwidth[p] + latency[p]
+            start[i, p], end[i, p] = begin, free[p]
+            latest = free[p] if free[p] > latest else latest
+        now = latest
+        step_end.append(now)
+    return Course(start, end, np.array(step_end), turns)
 
 
 def completion(instance: Instance, share: Float64) -> float:
