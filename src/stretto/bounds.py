@@ -259,7 +259,7 @@ def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
     """When the first bytes of a cut can begin to enter it, and the least latency with which the last do."""
     links = ~inside[topology.src] & inside[topology.dst]
     latencies = [*topology.latency_s[links].tolist(), *(p.latency_s for p in topology.planes)]
-    return min(c.start_s for c in workload.collectives) + min(latencies)
+    return float(min(c.start_s for c in workload.collectives) + min(latencies))
 
 
 def _refined(topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64) -> float:

@@ -7,8 +7,9 @@ schedule run backwards is one, and the two halves meet in equal matchings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from .model import FREE, Float64, Instance, completion, one_shot, strawman
 from .polish import polished
 from .search import beam
+
+Key = tuple[tuple[float, float, float, int, bytes], ...]
 
 WIDTHS, LONG_WIDTHS = (16, 64), (32,)
 """Beams; wider is not always better, so all count."""
@@ -26,7 +29,7 @@ MOST_POLISHED, LONG_POLISHED = 16, 3
 LONG = 400
 """Steps times planes from which an instance is long: one beam, no climbing."""
 
-MOST_CLIMBS = 250
+MOST_CLIMBS = 150
 """Linear programs that climbing may solve."""
 
 
@@ -38,11 +41,14 @@ def fast(instance: Instance) -> Float64:
         return np.concatenate((share, share[::-1]))
     long = instance.steps * instance.planes >= LONG
     found = [share for width in (LONG_WIDTHS if long else WIDTHS) for share in beam(instance, width)]
-    found = list(_distinct(sorted(found, key=lambda share: completion(instance, share))))
+    seen: set[Key] = set()
+    found = [s for s in sorted(found, key=lambda s: completion(instance, s)) if _is_new(instance, s > 0, seen)]
     known = [s for s in (strawman(instance), one_shot(instance), _in_pairs(instance)) if s is not None]
-    some = found[: LONG_POLISHED if long else MOST_POLISHED]
-    better = sorted((polished(instance, s) for s in (*some, *known)), key=lambda s: completion(instance, s))
-    return better[0] if long else _climbed(instance, better[:2])
+    by_time = partial(completion, instance)
+    if long:
+        return min((*known, *(polished(instance, s) for s in found[:LONG_POLISHED])), key=by_time)
+    better = sorted((polished(instance, s) for s in (*found[:MOST_POLISHED], *known)), key=by_time)
+    return _climbed(instance, better[:2], seen)
 
 
 def _in_pairs(instance: Instance) -> Float64 | None:
@@ -75,18 +81,17 @@ def mirrored_half(instance: Instance) -> Instance | None:
     return instance.part(0, n // 2)
 
 
-def _distinct(shares: Iterable[Float64]) -> Iterator[Float64]:
-    """Those in which other planes carry other steps than in all before, up to the order of planes."""
-    seen = set()
-    for share in shares:
-        key = tuple(sorted(column.tobytes() for column in (share > 0).T))
-        if key not in seen:
-            seen.add(key)
-            yield share
+def _is_new(instance: Instance, serves: NDArray[np.bool_], seen: set[Key]) -> bool:
+    """Whether other planes carry other steps than in all before, up to the order of planes that are alike."""
+    like = zip(instance.bandwidth, instance.latency_s, instance.turn_s, instance.initial, strict=True)
+    key = tuple(sorted((*plane, column.tobytes()) for plane, column in zip(like, serves.T, strict=True)))
+    new = key not in seen
+    seen.add(key)
+    return new
 
 
-def _climbed(instance: Instance, starts: list[Float64]) -> Float64:
-    """The best schedule that adding, dropping and exchanging single servings leads to."""
+def _climbed(instance: Instance, starts: list[Float64], seen: set[Key]) -> Float64:
+    """The best schedule that adding, dropping and exchanging single servings leads to, none tried twice."""
     best = starts[0]
     for share in starts:
         left = MOST_CLIMBS // len(starts)
@@ -95,6 +100,8 @@ def _climbed(instance: Instance, starts: list[Float64]) -> Float64:
             improved = False
             now = completion(instance, share)
             for serves in _neighbours(share > 0):
+                if not _is_new(instance, serves, seen):
+                    continue
                 left -= 1
                 even = serves * instance.bandwidth
                 other = polished(instance, even * (instance.volume / even.sum(1))[:, None])
