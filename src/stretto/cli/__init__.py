@@ -219,11 +219,17 @@ def verify(file: FileArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def simulate(file: FileArgument, as_json: JsonOption = False) -> None:
+def simulate(
+    file: FileArgument,
+    barriers: Annotated[
+        bool, typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, if the plan says so.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
     """Say how long a plan takes, and which links are busiest."""
     from ..units import format_size
 
-    timeline, limits = judged(read_verified(file, as_json))
+    timeline, limits = judged(read_verified(file, as_json), barriers)
     net = timeline.plan.topology
     order = sorted(range(net.link_count), key=lambda i: -timeline.link_use[i])
     links = [

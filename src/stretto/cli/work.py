@@ -91,11 +91,11 @@ def read_verified(file: str, as_json: bool) -> Plan:
     return subject
 
 
-def judged(subject: Plan) -> tuple[Timeline, tuple[Bound, ...]]:
+def judged(subject: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound, ...]]:
     from ..bounds import bounds
     from ..simulate import simulate as run
 
-    return run(subject), bounds(subject.topology, subject.workload)
+    return run(subject, barriers), bounds(subject.topology, subject.workload)
 
 
 def header(net: Topology, workload: Any) -> dict[str, Any]:
