@@ -30,7 +30,7 @@ KNOWS = {
     "optics": {"solvers"},
     "planners": {
         *("errors", "units", "topology", "collective", "plan", "algorithms"),
-        *("bounds", "kernels", "solvers", "optics"),
+        *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},

@@ -71,8 +71,7 @@ def where_served(test):
 
 def claimed(plan: Plan) -> float:
     """The completion that a timed plan promises: its last arrival."""
-    if plan.finish_s is None:
-        pytest.skip("it claims no times")
+    assert plan.finish_s is not None
     latency = np.array(
         [plan.topology.latency_s[r].sum() for r in map(plan.route.__getitem__, range(plan.transfer_count))]
     )
@@ -91,6 +90,7 @@ def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks,
     assert verdict.ok, verdict.finding
     completion = simulate(plan).completion_s
     assert completion >= bounds(net, workload)[0].seconds * (1 - 1e-12)
+    # a planner may cut the chunks that it is given finer
     smallest = float(plan.workload.chunk_bytes.min())
     assert completion >= bounds(net, workload, smallest)[0].seconds * (1 - 1e-12)
 
@@ -121,6 +121,8 @@ def test_the_simulator_reproduces_every_start_that_a_timed_plan_claims(name, kin
 def test_the_simulator_reproduces_the_claimed_completion(name, kind):
     net = random_network(7, switches=False, routers=False)
     plan = planned(name, net, work(kind, net, chunks=2))
+    if plan.finish_s is None:
+        return  # in ready-order nothing is claimed
     assert simulate(plan).completion_s == pytest.approx(claimed(plan), rel=1e-9)
 
 

@@ -25,7 +25,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("fixed", "mtegcca", "swot", "teccl")
+BUILT_IN = ("fixed", "mtegcca", "nccl", "nccl_ring", "nccl_tree", "shortest_path", "swot", "taccl", "teccl")
 
 
 @dataclass(frozen=True)

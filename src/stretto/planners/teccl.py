@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..topology import SWITCH, Topology
 from . import Option, Progress, register, run_planner
 from .asap import Send, plan_of_sends
 from .teccl_horizon import fewest_epochs, hops, schedule_of
-from .teccl_model import CopyModel, Epochs, State, distances, epoch_seconds, in_epochs, initial
+from .teccl_model import CopyModel, Epochs, Int64, distances, epoch_seconds, in_epochs, initial
 
 EARLY_GAP = 0.3
 """The gap at which ``mode=early-stop`` is content."""
@@ -192,6 +193,32 @@ class Job:
             tried = len(self.attempts)
             self.progress(tried, tried + 1, f"{horizon} epochs: {found.status}")
 
+    def search_horizon(self, meets: Callable[[float, int], bool]) -> int:
+        """A number of epochs that should do, as the public code finds it.
+
+        The horizon is 3 x the most hops between two nodes, and what is searched, by bisection in at
+        most 11 solves, is the total time in which so many epochs do; then that time is counted in
+        epochs of the length asked for.
+
+        Args:
+            meets: ``(epoch seconds, horizon) -> bool``, solves.
+        """
+        coarse = 3 * hops(self.topology)
+        low, high, met = 0.0, coarse * self.seconds, False
+        for _ in range(11):
+            middle = (low + high) / 2 if met else high
+            if meets(middle / coarse, coarse):
+                met, high = True, middle
+            elif met:
+                low = middle
+            else:
+                low, high = high, high * 2
+            if self.left_s <= 0 or (met and high - low < 0.05 * high):
+                break
+        if not met:
+            raise Infeasible("no horizon was found; raise --time-limit, or try --option epochs=from-heuristic")
+        return math.ceil(high / self.seconds - 1e-9)
+
     def plan(self, sends: list[Send], **meta: Any) -> Plan:
         """The schedule as a plan, with what TE-CCL would report."""
         lands = self.topology.kind[self.topology.dst] != SWITCH
@@ -210,16 +237,10 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
     grid = job.epochs()
     between = distances(job.topology, grid)
     least = fewest_epochs(job.topology, grid, between, job.state, job.wanted)
-    known: list[Send] = []
-    if epochs.isdigit():
-        horizon = int(epochs)
-    elif epochs == "from-heuristic":
-        known = schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), grid)
-        horizon = _end(known)
-    else:
-        horizon = search_horizon(job)
 
-    def attempt(k: int, goal: str, hint: list[Send]) -> tuple[Solution | None, list[Send]]:
+    def attempt(
+        k: int, goal: str, hint: list[Send], grid: Epochs = grid, between: Int64 = between
+    ) -> tuple[Solution | None, list[Send]]:
         model = CopyModel(
             job.topology, job.workload, grid, k, job.state, job.wanted, between,
             objective=goal, switch_copies=job.switch_copy,
@@ -229,6 +250,19 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
         start = model.start_from(hint) if hint else None
         found = job.solve(model.model, k, first=goal == "feasible", start=start)
         return found, model.sends(found.x) if found.x is not None else []
+
+    def meets(seconds: float, k: int) -> bool:
+        coarse = job.epochs(seconds)
+        return bool(attempt(k, "feasible", [], coarse, distances(job.topology, coarse))[1])
+
+    known: list[Send] = []
+    if epochs.isdigit():
+        horizon = int(epochs)
+    elif epochs == "from-heuristic":
+        known = schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), grid)
+        horizon = _end(known)
+    else:
+        horizon = job.search_horizon(meets)
 
     if objective == "paper":
         found, sends = attempt(max(horizon, 1), "paper", known)
@@ -277,37 +311,6 @@ def _too_few(job: Job, horizon: int, least: int, found: Solution | None) -> Infe
         f"{horizon} epochs of {job.seconds:.3g} s are too few: at least {max(least, horizon + 1)} are needed, "
         f"and {enough} do; raise --option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"
     )
-
-
-def search_horizon(job: Job) -> int:
-    """A number of epochs that should do, as the public code finds it.
-
-    The horizon is 3 x the most hops between two nodes; what is searched is the total time, by
-    bisection: is there any schedule in so many epochs of ``time / horizon`` each? At most 11
-    solves, then the time is counted in epochs of the length that was asked for.
-    """
-    coarse = 3 * hops(job.topology)
-    low, high = 0.0, coarse * job.seconds
-    met = False
-    for _ in range(11):
-        middle = (low + high) / 2 if met else high
-        grid = job.epochs(middle / coarse)
-        between = distances(job.topology, grid)
-        model = CopyModel(
-            job.topology, job.workload, grid, coarse, job.state, job.wanted, between, switch_copies=job.switch_copy
-        )
-        found = job.solve(model.model, coarse, first=True) if model.possible else None
-        if found is not None and found.x is not None:
-            met, high = True, middle
-        elif met:
-            low = middle
-        else:
-            low, high = high, high * 2
-        if job.left_s <= 0 or (met and high - low < 0.05 * high):
-            break
-    if not met:
-        raise Infeasible("no horizon was found; raise --time-limit, or try --option epochs=from-heuristic")
-    return math.ceil(high / job.seconds - 1e-9)
 
 
 def _in_rounds(job: Job) -> Plan:

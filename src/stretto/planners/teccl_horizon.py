@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,17 +28,14 @@ def hops(topology: Topology) -> int:
 
 
 def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: State, wanted: NDArray[np.bool_]) -> int:
-    """A number of epochs below which there is no schedule.
+    """A number of epochs below which there is no schedule of whole chunks.
 
     By the fastest paths, and by what the links into each node, and into each site, can carry.
     """
     earliest = np.stack([between[held].min(axis=0) for held in state.held])
     least = int(earliest[wanted].max(initial=0))
     first = earliest.min(axis=0)
-    sites = {s for s in topology.sites if s}
-    groups = [np.arange(topology.node_count) == v for v in range(topology.node_count)]
-    groups += [np.array([s == site for s in topology.sites]) for site in sorted(sites)] if len(sites) > 1 else []
-    for inside in groups:
+    for inside in _groups(topology):
         asked = int((wanted[:, inside].any(axis=1) & ~state.held[:, inside].any(axis=1)).sum())
         into = np.flatnonzero(inside[topology.dst] & ~inside[topology.src])
         while asked:
@@ -45,6 +44,29 @@ def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: Sta
                 break
             least += 1
     return least
+
+
+def fewest_epochs_of_flow(
+    topology: Topology, epochs: Epochs, between: Int64, sources: Int64, demand: NDArray[np.float64]
+) -> int:
+    """The same for fractions that are not copied: float64[sources, nodes] chunks are wanted."""
+    least = int(between[sources][demand > 0].max(initial=0))
+    for inside in _groups(topology):
+        asked = float(demand[~inside[sources]][:, inside].sum())
+        into = inside[topology.dst] & ~inside[topology.src]
+        width = float(epochs.per_epoch[into].sum())
+        if asked > 0 and width > 0:
+            least = max(least, math.ceil(asked / width - 1e-6 + int(epochs.delay[into].min()) - 1))
+    return least
+
+
+def _groups(topology: Topology) -> list[NDArray[np.bool_]]:
+    """bool[nodes] each: every node, and every site where there are several."""
+    sites = sorted({s for s in topology.sites if s})
+    groups: list[NDArray[np.bool_]] = [np.arange(topology.node_count) == v for v in range(topology.node_count)]
+    if len(sites) > 1:
+        groups += [np.array([s == site for s in topology.sites]) for site in sites]
+    return groups
 
 
 def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:

@@ -332,6 +332,8 @@ class CopyModel:
             if 0 <= offset < self.sent_count[q, i]:
                 x[self.flow[self.base[q, i] + offset]] = 1.0
                 have[q, int(self.topology.dst[i])] = int(s.there)
-        for c, q, v, k in zip(self.buffer, self.buffer_chunk, self.buffer_node, self.buffer_epoch, strict=True):
-            x[c] = float(have.get((int(q), int(v)), NEVER) <= k)
+        for c, chunk, node, until in zip(
+            self.buffer, self.buffer_chunk, self.buffer_node, self.buffer_epoch, strict=True
+        ):
+            x[c] = float(have.get((int(chunk), int(node)), NEVER) <= until)
         return x

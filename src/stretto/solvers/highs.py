@@ -26,7 +26,8 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         lp.integrality_ = [kinds[i] for i in model.integer.tolist()]
     h = highspy.Highs()
     options: dict[str, Any] = {
-        "output_flag": False, "threads": limits.threads, "mip_rel_gap": limits.gap, "random_seed": limits.seed, "mip_abs_gap": 1e-6,
+        "output_flag": False, "threads": limits.threads, "random_seed": limits.seed,
+        "mip_rel_gap": limits.gap, "mip_abs_gap": 1e-6,
     }  # fmt: skip
     if limits.threads == 1:
         options["parallel"] = "off"
