@@ -39,7 +39,6 @@ NETWORKS = [
     "fattree:2",
     "sites:2,3",
     "star:4",
-    "fullmesh:8",
     "optical:8,2",
 ]
 
