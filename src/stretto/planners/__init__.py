@@ -65,6 +65,7 @@ class Entry:
         paper: where it comes from.
         exact: True if its answer is optimal by construction.
         alone: the planners that a refiner which is named alone is run after, to keep the best plan.
+        quick: options with which one that solves programs answers within seconds on a few ranks.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Entry:
     refines: bool = False
     alone: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    quick: Mapping[str, Any] | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
 
@@ -93,6 +95,7 @@ def register(
     refines: bool = False,
     alone: Iterable[str] = (),
     options: Iterable[Option] = (),
+    quick: Mapping[str, Any] | None = None,
     serves: Callable[[Topology, Workload], str | None] | None = None,
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
     """Register the decorated function; its docstring's first line is the summary."""
@@ -111,6 +114,7 @@ def register(
             refines=refines,
             alone=tuple(alone),
             options=tuple(options),
+            quick=quick,
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
         return run
