@@ -2,6 +2,7 @@
 
     python benchmarks/swot.py            # the headlines, the prototypes' values, figures 8, 10 and 11
     python benchmarks/swot.py --full     # and the 104 points of figure 7, one by one
+    python benchmarks/swot.py --prove    # certificates, up to 30 s each, and nothing else
 
 Prints tables and writes benchmarks/out/swot.json. Times are those of schedules (the tests hold
 plans, verifier and simulator to them); planning is CPU seconds in this process. Volumes are true
@@ -20,6 +21,7 @@ import numpy as np
 from stretto.optics.bound import lower_bound
 from stretto.optics.fast import fast
 from stretto.optics.model import Instance, completion, ideal, make_instance, one_shot, strawman
+from stretto.optics.optimal import optimal, proved
 
 MB, NODE = 1e6, 100e9
 SIZES_MB = [0.125 * 2**i for i in range(13)]
@@ -162,10 +164,36 @@ def break_even(algorithm: str, ranks: int, planes: int) -> float:
     return high
 
 
+def random_instance(seed: int) -> Instance:
+    """4 to 7 steps of 0.1 to 40 MB over 2 to 4 matchings, 2 to 4 planes, every other one free at first."""
+    rng = np.random.default_rng(seed)
+    n, k, kinds = int(rng.integers(4, 8)), int(rng.integers(2, 5)), int(rng.integers(2, 5))
+    volume, matching = 10 ** rng.uniform(5, 7.6, n), rng.integers(0, kinds, n)
+    return make_instance(volume, matching, [NODE / k] * k, 20e-6, 200e-6, -1 if seed % 2 else 0)
+
+
+def certificates() -> None:
+    """Which schedules are proved optimal, and at what cost."""
+    settings = [s for s in PROTOTYPES_MS if instance(*s, 32).steps <= 20]
+    named = [(f"{name} {n}/{k}, 32 MB", instance(name, n, k, 32)) for name, n, k in settings]
+    print("| instance | fast, ms | exact, ms | bound, ms | proved | CPU s |\n" + "|---" * 6 + "|")
+    for name, made in named + [(f"random {seed}", random_instance(seed)) for seed in range(40)]:
+        quick = fast(made)
+        started = time.process_time()
+        answer = optimal(made, quick)
+        times = [1e3 * t for t in (completion(made, quick), completion(made, answer.share), answer.bound_s)]
+        spent, sure = time.process_time() - started, "yes" if proved(made, answer) else "no"
+        print(f"| {name} | {' | '.join(f'{t:.5f}' for t in times)} | {sure} | {spent:.2f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help="print every point of figure 7")
-    full = parser.parse_args().full
+    parser.add_argument("--prove", action="store_true", help="print certificates only")
+    asked = parser.parse_args()
+    full = asked.full
+    if asked.prove:
+        return certificates()
     rows = headlines(full) + prototypes() + sweeps()
     print("\n## Below these sizes turning does not pay\n")
     for setting in (("halving", 256, 8), ("rabenseifner", 16, 4), ("pairwise", 9, 8)):
