@@ -17,14 +17,21 @@ KNOWS = {
     "topology": {"errors"},
     "collective": {"errors", "topology"},
     "plan": {"errors", "topology", "collective"},
+    "algorithms": {"collective", "plan"},
     "timeline": {"plan", "collective"},
     "kernels": {"errors"},
-    "verify": {"errors", "units", "topology", "collective", "plan", "kernels"},
-    "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels"},
+    "verify_planes": {"units", "plan"},
+    "verify": {"errors", "units", "topology", "collective", "plan", "kernels", "verify_planes"},
+    "simulate_planes": {"collective", "plan"},
+    "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels", "simulate_planes"},
     "bounds": {"errors", "units", "topology", "collective", "kernels"},
     "solvers": {"errors"},
     "topologies": {"errors", "units", "topology"},
-    "planners": {"errors", "units", "topology", "collective", "plan", "simulate", "bounds", "kernels", "solvers"},
+    "optics": {"solvers"},
+    "planners": {
+        *("errors", "units", "topology", "collective", "plan", "algorithms"),
+        *("simulate", "bounds", "kernels", "solvers", "optics"),
+    },
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
     "studies": {
         "errors",
@@ -38,7 +45,7 @@ KNOWS = {
         "topologies",
         "planners",
         "formats",
-    },  # fmt: skip
+    },
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }
 

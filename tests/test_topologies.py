@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stretto.collective import find_unreachable, make_collective
-from stretto.errors import InputError, StrettoError, Unsupported
+from stretto.errors import StrettoError
 from stretto.topologies import catalogue, load_topology
 from stretto.topologies.zoo import SIX
 from stretto.topology import ACCELERATOR, Topology
@@ -182,7 +182,6 @@ def test_a_sparse_site_is_connected_and_the_same_for_a_seed(share):
         ("zoo:", "zoo:NAME"),
         ("ndv2:4:mscl", "write it as"),
         ("dgx2:2:teccl", "no teccl variant"),
-        ("optical:4,2", "comes with the SWOT planner"),
         ("ring::8", "write it as"),
         ("ring:8?latency", "once, as latency=VALUE"),
         ("ring:8?latency=1us&latency=2us", "once, as latency=VALUE"),
@@ -256,10 +255,3 @@ def test_the_catalogue_costs_no_heavy_import():
     code = "import sys, stretto.topologies as t; t.catalogue(); print(*{'topohub', 'defusedxml', 'numba'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_what_is_to_come_is_not_called_wrong():
-    with pytest.raises(Unsupported):
-        load_topology("optical:4,2")
-    with pytest.raises(InputError):
-        load_topology("opticl:4,2")

@@ -9,7 +9,7 @@ import pytest
 
 from networks import ring, star
 from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import InputError, Unsupported
+from stretto.errors import InputError
 from stretto.plan import COPY, REDUCE, Plan, make_plan
 from stretto.topology import ACCELERATOR, ROUTER, Topology, make_topology
 from stretto.verify import verify
@@ -271,9 +271,3 @@ def test_a_dependency_on_a_later_transfer_cannot_be_built():
     net = ring(3)
     with pytest.raises(InputError, match="not before it"):
         plan_of(net, work_of(net, "broadcast"), [(0, COPY, (0, 1), [1]), (0, COPY, (0, 2), [])])
-
-
-def test_planes_are_refused_rather_than_passed():
-    plan = replace(timed([0.0, 2e-6], [1e-6, 3e-6]), plane=np.array([0, -1], dtype=np.int32))
-    with pytest.raises(Unsupported, match="optical"):
-        verify(plan)

@@ -174,7 +174,10 @@ def _cuts(topology: Topology, workload: Workload, near: Float64, far: Float64) -
     for row in map(int, ranked[:MOST_REFINED]):
         if simple[row] + reach < best:
             break
-        seconds = _refined(topology, workload, inside[row], float(width[row]), near, far)
+        if topology.planes:
+            seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
+        else:
+            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far)
         found.append((seconds, row))
         best = max(best, seconds)
     return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
@@ -250,6 +253,13 @@ def _width_into(topology: Topology, inside: Bool) -> Float64:
         ports = inside[:, plane.nodes]
         width = width + np.minimum(ports.sum(axis=1), (~ports).sum(axis=1)) * plane.bandwidth
     return width
+
+
+def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
+    """When the first bytes of a cut can begin to enter it, and the least latency with which the last do."""
+    links = ~inside[topology.src] & inside[topology.dst]
+    latencies = [*topology.latency_s[links].tolist(), *(p.latency_s for p in topology.planes)]
+    return float(min(c.start_s for c in workload.collectives) + min(latencies))
 
 
 def _refined(topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64) -> float:

@@ -340,6 +340,39 @@ def cut(collective: Collective, chunks: int) -> Collective:
     return replace(collective, chunk_piece=piece, chunk_offset=offsets.ravel(), chunk_bytes=sizes.ravel())
 
 
+def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload, Int64]:
+    """Cut some chunks at further places.
+
+    Args:
+        chunk, at: int64[cuts], a chunk of the workload and a place inside it, bytes from its beginning;
+            a place may be named several times.
+    Returns:
+        The workload with the finer chunks, and int64[chunks + 1], the first new chunk of each old one.
+    """
+    count = workload.chunk_count
+    owner, begin = np.concatenate((np.arange(count), chunk)), np.concatenate((np.zeros(count, dtype=np.int64), at))
+    order = np.lexsort((begin, owner))
+    owner, begin = owner[order], begin[order]
+    new = np.concatenate(([True], (np.diff(owner) != 0) | (np.diff(begin) != 0)))
+    owner, begin = owner[new], begin[new]
+    last = np.concatenate((owner[1:] != owner[:-1], [True]))
+    end = np.where(last, workload.chunk_bytes[owner], np.concatenate((begin[1:], [0])))
+    first = np.searchsorted(owner, np.arange(count + 1))
+    parts = []
+    for c, low, high in zip(workload.collectives, workload.chunk_base[:-1], workload.chunk_base[1:], strict=True):
+        rows = slice(first[low], first[high])
+        old = owner[rows] - low
+        parts.append(
+            replace(
+                c,
+                chunk_piece=c.chunk_piece[old],
+                chunk_offset=c.chunk_offset[old] + begin[rows],
+                chunk_bytes=end[rows] - begin[rows],
+            )
+        )
+    return Workload(tuple(parts)), first.astype(np.int64)
+
+
 def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, int] | None:
     """The first (holder, wanting) pair of nodes with no path between them, None if all are joined.
 
@@ -367,13 +400,13 @@ def _reachable(topology: Topology, node: int, backward: bool = False) -> NDArray
     ends = topology.src if backward else topology.dst
     reached = np.zeros(topology.node_count, dtype=np.bool_)
     reached[node] = True
-    stack = [node]
+    stack, planes = [node], list(topology.planes)
     while stack:
         v = stack.pop()
         near = [int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]]
-        for plane in topology.planes:
-            if v in plane.nodes:
-                near += map(int, plane.nodes)
+        for plane in [p for p in planes if v in p.nodes]:
+            near += map(int, plane.nodes)
+            planes.remove(plane)
         fresh = {w for w in near if not reached[w]}
         reached[list(fresh)] = True
         stack += fresh

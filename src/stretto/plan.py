@@ -13,6 +13,7 @@ what the transfers among ``depends`` that wrote this chunk there have brought (c
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,44 @@ Float64 = NDArray[np.float64]
 
 COPY, REDUCE = 0, 1
 SHARING = ("timed", "ready-order", "rates", "weights")
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """When optical planes change their matching, in the order in which each plane does.
+
+    A turn begins when all that its plane carried before has arrived, and takes the plane's
+    ``reconfiguration_s``; the first turn of a plane that joined nothing takes no time.
+
+    Attributes:
+        plane: int32[turns].
+        before: int32[turns], the transfer before which it comes: the plane's transfers from that row
+            on use the new matching, those before it the old one.
+        start_s: float64[turns], in a timed plan, when it begins.
+        matching: ragged, the port that each port of the plane then sends to, -1 for none.
+    """
+
+    plane: Int32
+    before: Int32
+    start_s: Float64
+    matching: Ragged
+
+    @property
+    def count(self) -> int:
+        return len(self.plane)
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, float, Any]]) -> Turns:
+        """From rows (plane, before, start_s, matching)."""
+        return cls(
+            np.array([r[0] for r in rows], dtype=np.int32),
+            np.array([r[1] for r in rows], dtype=np.int32),
+            np.array([r[2] for r in rows], dtype=np.float64),
+            Ragged.of([r[3] for r in rows]),
+        )
+
+
+NO_TURNS = Turns.of([])
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +87,10 @@ class Plan:
             (the bytes have arrived a route's latency later).
         rate: float64[transfers], bytes/s, of a plan that shares by rates.
         weight: float64[transfers], of a plan that shares by weights.
-        group: int32[transfers], the flow group.
+        group: int32[transfers], the flow group, or the step of an algorithm.
         plane: int32[transfers], the optical plane, -1 for a transfer over links.
+        turns: when planes change their matching.
+        barriers: whether a group begins only when all groups before it have arrived everywhere.
         meta: what made the plan: planner, options, seed, planning_s, planning_cpu_s.
     """
 
@@ -68,6 +109,8 @@ class Plan:
     weight: Float64 | None = None
     group: Int32 | None = None
     plane: Int32 | None = None
+    turns: Turns = NO_TURNS
+    barriers: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -105,6 +148,9 @@ class Plan:
             h.update(name.encode() if column is not None else b"-")
             if column is not None:
                 arrays.append(column)
+        if self.turns.count or self.barriers:
+            h.update(b"barriers" if self.barriers else b"turns")
+            arrays += [self.turns.plane, self.turns.before, self.turns.start_s, *self.turns.matching]
         for a in arrays:
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
@@ -130,6 +176,8 @@ def make_plan(
     dst: Ragged,
     route: Ragged,
     depends: Ragged,
+    turns: Turns = NO_TURNS,
+    barriers: bool = False,
     meta: dict[str, Any] | None = None,
     where: str | None = None,
     **timing: Any,
@@ -191,4 +239,30 @@ def make_plan(
     if len(late):
         owner, on = int(ragged["depends"].owners[late[0]]), int(ragged["depends"].values[late[0]])
         raise InputError(f"transfer {owner} depends on transfer {on}, which is not before it", where)
-    return Plan(topology, workload, sharing, **columns, **ragged, meta=dict(meta or {}))
+    routed = np.flatnonzero(~over_links & (ragged["route"].lengths > 0))
+    if len(routed):
+        raise InputError(f"transfer {routed[0]} is on a plane and has a route; it can have only one", where)
+    _check_turns(turns, topology, n, where)
+    if barriers and ("group" not in columns or (np.diff(columns["group"]) < 0).any()):
+        raise InputError("a plan with barriers needs the column 'group', in ascending order", where)
+    return Plan(
+        topology, workload, sharing, **columns, **ragged, turns=turns, barriers=barriers, meta=dict(meta or {})
+    )  # fmt: skip
+
+
+def _check_turns(turns: Turns, topology: Topology, transfers: int, where: str | None) -> None:
+    last: dict[int, int] = {}
+    for i in range(turns.count):
+        plane, before = int(turns.plane[i]), int(turns.before[i])
+        place = f"{where}, turn {i}" if where else f"turn {i}"
+        if not 0 <= plane < len(topology.planes):
+            raise InputError(f"there is no plane {plane}", place)
+        ports = len(topology.planes[plane].nodes)
+        matching = turns.matching[i]
+        if len(matching) != ports or (len(matching) and not -1 <= matching.min() <= matching.max() < ports):
+            raise InputError(f"'matching' needs a port from 0 to {ports - 1}, or -1, for each of {ports} ports", place)
+        if not last.get(plane, 0) <= before <= transfers:
+            raise InputError(f"it comes before transfer {before}, out of order for its plane", place)
+        if not np.isfinite(turns.start_s[i]):
+            raise InputError(f"it begins at {turns.start_s[i]}, which is not finite", place)
+        last[plane] = before

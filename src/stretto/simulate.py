@@ -6,64 +6,87 @@ claims counts when this reproduces it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from . import kernels
+from .collective import Ragged
 from .errors import Unsupported
 from .plan import Plan
+from .simulate_planes import circuit_links, events
 from .timeline import Float64, Timeline
 
 SIMULATED = ("timed", "ready-order")
 """The ways of sharing links that the simulator knows so far."""
 
 
-def simulate(plan: Plan) -> Timeline:
+def simulate(plan: Plan, barriers: bool = True) -> Timeline:
     """Run a plan.
 
     ``timed``: a transfer starts at its ``start_s``, or when it is ready and its links have room
     if that is later, and takes the time that the plan gives it. ``ready-order``: links serve
     transfers in the order in which they become ready (then by index), one at a time, at the speed
-    of the slowest link of the route.
+    of the slowest link of the route. An optical plane turns when all that it carried has arrived
+    (in a timed plan not before the turn's ``start_s``).
 
+    Args:
+        barriers: False relaxes a plan with barriers: nothing waits for its step or for its
+            ``start_s``, but only for its own dependencies, its links and its plane.
     Raises:
-        Unsupported: the plan shares links in a way, or uses optical planes, not simulated yet.
+        Unsupported: the plan shares links in a way that is not simulated yet.
     """
     if plan.sharing not in SIMULATED:
         raise Unsupported(f"plans that share by {plan.sharing!r} are not simulated yet; {', '.join(SIMULATED)} are")
-    if plan.plane is not None and (plan.plane >= 0).any():
-        raise Unsupported("transfers on optical planes are not simulated yet")
-    topology, workload = plan.topology, plan.workload
-    seconds, rate = _durations(plan)
+    topology, workload, n = plan.topology, plan.workload, plan.transfer_count
+    relaxed = plan.barriers and not barriers
+    timed = plan.sharing == "timed" and not relaxed
+    route, links = circuit_links(plan)
+    seconds, rate = _durations(plan, route, links.bandwidth, timed)
     asked = workload.chunk_start_s[plan.chunk]
-    if plan.sharing == "timed" and plan.start_s is not None:
+    if timed and plan.start_s is not None:
         asked = np.maximum(asked, plan.start_s)
-    kernel = kernels.load("engine", 4.0 * plan.transfer_count)
+    extra = events(plan, plan.barriers and barriers, timed)
+    more = len(extra.asked)
+    kernel = kernels.load("engine", 4.0 * (n + more))
     start, arrival, hop, done = kernel.run(
-        plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
-        plan.depends.offsets, plan.depends.values,
-        plan.chunk, asked, seconds, rate, plan.sharing == "ready-order",
-        topology.src, topology.dst, topology.latency_s, topology.bandwidth, topology.kind, topology.node_count,
+        _padded(plan.src, more, topology.node_count), _padded(plan.dst.offsets, more), plan.dst.values,
+        _padded(route.offsets, more), route.values, extra.depends.offsets, extra.depends.values,
+        _padded(plan.chunk, more, -1), np.concatenate((asked, extra.asked)), np.concatenate((seconds, extra.seconds)),
+        _padded(rate, more, 0.0), not timed,
+        links.src, links.dst, links.latency_s, links.bandwidth,
+        _padded(topology.kind, 1), topology.node_count + 1,
     )  # fmt: skip
-    assert done == plan.transfer_count, "a plan's dependencies are acyclic by construction"
+    assert done == n + more, "a plan's dependencies are acyclic by construction"
     return Timeline(
         plan=plan,
-        start_s=start,
-        finish_s=start + seconds,
+        start_s=start[:n],
+        finish_s=start[:n] + seconds,
         arrival_s=arrival,
-        hop_offset_s=hop,
+        hop_offset_s=hop[route.values < topology.link_count],
         completions_s=_completions(plan, arrival),
+        turn_start_s=start[n : n + plan.turns.count],
     )
 
 
-def _durations(plan: Plan) -> tuple[Float64, Float64]:
+def _padded(column: NDArray[Any], more: int, value: Any = None) -> NDArray[Any]:
+    """A column with ``more`` rows of ``value`` (or of its last) after its own."""
+    return np.concatenate((column, np.full(more, column[-1] if value is None else value, dtype=column.dtype)))
+
+
+def _durations(plan: Plan, route: Ragged, bandwidth: Float64, timed: bool) -> tuple[Float64, Float64]:
     """float64[transfers] twice: seconds on a link, and bytes/s meanwhile."""
     size = plan.size_bytes.astype(np.float64)
-    if plan.sharing == "timed" and plan.start_s is not None and plan.finish_s is not None:
+    widths = bandwidth[route.values]
+    slowest = np.minimum.reduceat(widths, route.offsets[:-1]) if len(widths) else widths
+    if timed and plan.start_s is not None and plan.finish_s is not None:
         seconds = plan.finish_s - plan.start_s
         with np.errstate(divide="ignore"):
-            return seconds, size / seconds
-    widths = plan.topology.bandwidth[plan.route.values]
-    slowest = np.minimum.reduceat(widths, plan.route.offsets[:-1]) if len(widths) else widths
+            rate = size / seconds
+        # what only the rounding of the two times makes too fast has the speed of the link
+        full = slowest * (seconds + 4 * np.spacing(plan.finish_s)) >= size
+        return seconds, np.where(full, np.minimum(rate, slowest), rate)
     return size / slowest, slowest
 
 

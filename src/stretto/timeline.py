@@ -25,6 +25,7 @@ class Timeline:
             of a route carries the bytes.
         completions_s: float64[collectives], time from a collective's start until its last rank
             has all that it needs.
+        turn_start_s: float64[turns], when each turn of an optical plane began.
     """
 
     plan: Plan
@@ -33,6 +34,7 @@ class Timeline:
     arrival_s: Float64
     hop_offset_s: Float64
     completions_s: Float64
+    turn_start_s: Float64
 
     @property
     def completion_s(self) -> float:

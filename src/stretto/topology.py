@@ -40,7 +40,8 @@ class Plane:
         bandwidth: bytes/s of a circuit.
         latency_s: latency of a circuit, seconds.
         reconfiguration_s: time in which the plane changes its matching and carries nothing.
-        matching: int32[ports], the port that each port sends to at first, -1 for none.
+        matching: int32[ports], the port that each port sends to at first, -1 for none. A plane that
+            joins nothing at first is free to take its first matching before time zero.
     """
 
     nodes: IntArray

@@ -21,15 +21,16 @@ from numpy.typing import NDArray
 
 from . import kernels
 from .collective import PROMISES, Collective
-from .errors import Unsupported
 from .plan import Plan
 from .units import format_bandwidth, format_time
+from .verify_planes import Wrong, as_links, broken_barrier, delays, wrong_circuit, wrong_turn
 
 CODES = (
     "none", "source", "no-receiver", "route", "route-loop", "no-transit", "no-replication",
     "receiver", "route-misses-receiver", "receiver-twice", "route-loose-end", "not-held",
     "missing-dependency", "reduce-of-copy", "unordered-writes", "duration", "before-start",
-    "before-dependency", "speed", "capacity", "incomplete", "promise", "cover",
+    "before-dependency", "speed", "capacity", "incomplete", "promise", "cover", "matching", "no-circuit", "turn",
+    "barrier",
 )  # fmt: skip
 """What can be wrong. The first ones are the codes of :mod:`stretto.kernels.referee`."""
 
@@ -72,13 +73,8 @@ def verify(plan: Plan) -> Verdict:
 
     A ``ready-order`` plan has no times to check: it is correct in every timing that respects its
     dependencies.
-
-    Raises:
-        Unsupported: the plan uses optical planes, which are not verified yet.
     """
-    if plan.plane is not None and (plan.plane >= 0).any():
-        raise Unsupported("transfers on optical planes are not verified yet")
-    for check in (_promises, _routes, _speeds, _flow, _times):
+    for check in (_promises, _routes, _matchings, _speeds, _flow, _times):
         finding = check(plan)
         if finding is not None:
             return Verdict(finding)
@@ -133,6 +129,7 @@ def _routes(plan: Plan) -> Finding | None:
     kernel = kernels.load("referee", 4.0 * plan.transfer_count)
     code, k, a, b = kernel.routes(
         plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
+        np.full(plan.transfer_count, -1, np.int32) if plan.plane is None else plan.plane,
         t.src, t.dst, t.kind, t.transit, t.replicates,
     )  # fmt: skip
     if code == 0:
@@ -157,6 +154,20 @@ def _routes(plan: Plan) -> Finding | None:
     return _about(plan, name, int(k), words, node=node, link=int(link) if link >= 0 else None)
 
 
+def _matchings(plan: Plan) -> Finding | None:
+    """Does every transfer on a plane use a circuit that the plane has set up?"""
+    return _on_planes(plan, wrong_circuit(plan)) if plan.topology.planes else None
+
+
+def _on_planes(plan: Plan, wrong: Wrong | None) -> Finding | None:
+    if wrong is None:
+        return None
+    code, words, where = wrong
+    if "transfer" in where:
+        return _about(plan, code, where.pop("transfer"), words, **where)
+    return Finding(code, words, **where)
+
+
 def _about(plan: Plan, code: str, k: int, words: str, **where: Any) -> Finding:
     return Finding(code, f"{plan.describe(k)} {words}", transfer=k, chunk=int(plan.chunk[k]), **where)
 
@@ -171,19 +182,31 @@ def _speeds(plan: Plan) -> Finding | None:
             seconds = plan.size_bytes / plan.rate
     if seconds is None:
         return None
+    # the rounding of two moments may make a short transfer seem too fast
+    rounding = 0.0 if plan.finish_s is None else 4 * np.spacing(plan.finish_s)
     with np.errstate(divide="ignore", invalid="ignore"):
-        speed = np.where(seconds > 0, plan.size_bytes / seconds, np.inf)
+        speed = np.where(seconds > 0, plan.size_bytes / (seconds + rounding), np.inf)
     owners = plan.route.owners
     width = plan.topology.bandwidth[plan.route.values]
     bad = np.flatnonzero(speed[owners] > width * (1 + TOLERANCE))
     if not len(bad):
-        return None
+        rows, ports, widths = as_links(plan)
+        bad = np.flatnonzero(speed[rows] > widths[ports] * (1 + TOLERANCE))
+        if not len(bad):
+            return None
+        k = int(rows[bad[0]])
+        words = f"takes {format_time(float(seconds[k]))}, faster than a port of plane {_plane(plan, k)} allows"
+        return _about(plan, "speed", k, words)
     k, link = int(owners[bad[0]]), int(plan.route.values[bad[0]])
     words = (
         f"takes {format_time(float(seconds[k]))}, which is faster than link {plan.topology.link_name(link)} "
         f"of {format_bandwidth(float(width[bad[0]]))} allows"
     )
     return _about(plan, "speed", k, words, link=link)
+
+
+def _plane(plan: Plan, k: int) -> int:
+    return -1 if plan.plane is None else int(plan.plane[k])
 
 
 def _flow(plan: Plan) -> Finding | None:
@@ -279,14 +302,20 @@ def _times(plan: Plan) -> Finding | None:
         return None
     t = plan.topology
     hop = np.zeros(len(plan.route.values))
+    delay = delays(plan)
     kernel = kernels.load("referee", 4.0 * plan.transfer_count)
     code, k, other, _ = kernel.times(
         plan.chunk, plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
         plan.depends.offsets, plan.depends.values, plan.start_s, plan.finish_s,
-        plan.workload.chunk_start_s[plan.chunk], t.kind, t.src, t.dst, t.latency_s, hop,
+        plan.workload.chunk_start_s[plan.chunk], t.kind, t.src, t.dst, t.latency_s, delay, hop,
     )  # fmt: skip
     if not code:
-        return _crowded_link(plan, plan.start_s, plan.finish_s, hop)
+        arrival_s = plan.finish_s + delay
+        np.maximum.at(
+            arrival_s, plan.route.owners, (plan.finish_s[plan.route.owners] + hop) + t.latency_s[plan.route.values]
+        )
+        wrong = wrong_turn(plan, plan.start_s, plan.finish_s) or broken_barrier(plan, plan.start_s, arrival_s)
+        return _on_planes(plan, wrong) or _crowded_link(plan, plan.start_s, plan.finish_s, hop)
     k = int(k)
     when = float(plan.start_s[k])
     words = {
@@ -300,9 +329,14 @@ def _times(plan: Plan) -> Finding | None:
 
 def _crowded_link(plan: Plan, start_s: NDArray[Any], finish_s: NDArray[Any], hop: NDArray[Any]) -> Finding | None:
     """The first moment at which a link carries more than its bandwidth: a sweep over each link."""
-    owners, links = plan.route.owners, plan.route.values
-    begin, end = start_s[owners] + hop, finish_s[owners] + hop
-    speed = plan.size_bytes[owners] / (finish_s - start_s)[owners]
+    rows, ports, widths = as_links(plan)
+    owners = np.concatenate((plan.route.owners, rows))
+    links = np.concatenate((plan.route.values, plan.topology.link_count + ports))
+    width = np.concatenate((plan.topology.bandwidth, widths))
+    later = np.concatenate((hop, np.zeros(len(rows))))
+    begin, end = start_s[owners] + later, finish_s[owners] + later
+    # nothing is faster than its link here, but for the rounding of its two moments
+    speed = np.minimum(plan.size_bytes[owners] / (finish_s - start_s)[owners], width[links])
     # what ends as another begins does not overlap it, up to rounding
     end = np.maximum(end - TOLERANCE * np.abs(end), begin)
     n = len(owners)
@@ -310,7 +344,7 @@ def _crowded_link(plan: Plan, start_s: NDArray[Any], finish_s: NDArray[Any], hop
     change = np.concatenate((speed, -speed))
     order = np.lexsort((change, time2, link2))
     load = np.cumsum(change[order])
-    over = load > plan.topology.bandwidth[link2[order]] * (1 + 10 * TOLERANCE)
+    over = load > width[link2[order]] * (1 + 10 * TOLERANCE)
     if not over.any():
         return None
     hit = np.flatnonzero(over)
@@ -318,8 +352,9 @@ def _crowded_link(plan: Plan, start_s: NDArray[Any], finish_s: NDArray[Any], hop
     row = int(order[worst])
     link, k = int(link2[row]), int(owners[row % n])
     when = float(time2[row])
+    over_link = link < plan.topology.link_count
+    name = f"link {plan.topology.link_name(link)}" if over_link else f"its port of plane {_plane(plan, k)}"
     words = (
-        f"shares link {plan.topology.link_name(link)} of {format_bandwidth(float(plan.topology.bandwidth[link]))} "
-        f"with more than it can carry at {format_time(when)}"
+        f"shares {name} of {format_bandwidth(float(width[link]))} with more than it can carry at {format_time(when)}"
     )
-    return _about(plan, "capacity", k, words, link=link, time_s=when)
+    return _about(plan, "capacity", k, words, link=link if over_link else None, time_s=when)

@@ -66,7 +66,13 @@ TopologyOption = Annotated[
     str, typer.Option("-t", "--topology", help="A spec such as ndv2:4, or a file.", autocompletion=_complete_topology)
 ]
 PlannerOption = Annotated[
-    str, typer.Option("-p", "--planner", help="PLANNER[+REFINER...]", autocompletion=_complete_planner)
+    str,
+    typer.Option(
+        "-p",
+        "--planner",
+        help="A planner, and refiners of its plan: PLANNER[+REFINER...]",
+        autocompletion=_complete_planner,
+    ),
 ]
 SizeOption = Annotated[str | None, typer.Option("--size", help="The full buffer, as nccl-tests count it.")]
 ShardOption = Annotated[str | None, typer.Option("--shard", help="One rank's share of the buffer.")]
@@ -213,11 +219,17 @@ def verify(file: FileArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def simulate(file: FileArgument, as_json: JsonOption = False) -> None:
+def simulate(
+    file: FileArgument,
+    barriers: Annotated[
+        bool, typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, if the plan says so.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
     """Say how long a plan takes, and which links are busiest."""
     from ..units import format_size
 
-    timeline, limits = judged(read_verified(file, as_json))
+    timeline, limits = judged(read_verified(file, as_json), barriers)
     net = timeline.plan.topology
     order = sorted(range(net.link_count), key=lambda i: -timeline.link_use[i])
     links = [

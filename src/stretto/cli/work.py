@@ -95,11 +95,11 @@ def read_verified(file: str, as_json: bool) -> Plan:
     return subject
 
 
-def judged(subject: Plan) -> tuple[Timeline, tuple[Bound, ...]]:
+def judged(subject: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound, ...]]:
     from ..bounds import bounds
     from ..simulate import simulate as run
 
-    return run(subject), bounds(subject.topology, subject.workload)
+    return run(subject, barriers), bounds(subject.topology, subject.workload)
 
 
 def header(net: Topology, workload: Any) -> dict[str, Any]:
@@ -142,6 +142,7 @@ def summary(timeline: Timeline, limits: tuple[Bound, ...], verdict: Verdict | No
         | header(subject.topology, subject.workload)
         | {"transfers": subject.transfer_count}
         | times(timeline, limits)
+        | _schedule(meta.get("schedule"))
         | {
             "planning_s": meta.get("planning_s"),
             "planning_cpu_s": meta.get("planning_cpu_s"),
@@ -150,6 +151,16 @@ def summary(timeline: Timeline, limits: tuple[Bound, ...], verdict: Verdict | No
         }
         | {key: meta[key] for key in SAID if key in meta}
     )
+
+
+def _schedule(facts: Any) -> dict[str, Any]:
+    """What a refiner of steps says of its schedule: a bound that no other schedule of the same steps can beat."""
+    if not isinstance(facts, dict) or not facts.get("completion_s"):
+        return {}
+    return {
+        "steps_bound_s": facts["bound_s"],
+        "steps_gap": (facts["completion_s"] - facts["bound_s"]) / facts["completion_s"],
+    }
 
 
 def describe(net: Topology) -> dict[str, Any]:

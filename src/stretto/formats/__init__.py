@@ -25,13 +25,15 @@ class Exporter:
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import native, table, trace
+    from . import crossconnect, native, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path)),
         Exporter("json", "the plan for people, as stretto reads it", lambda t, path: native.write_json(t.plan, path)),
         Exporter("trace", "Chrome trace events, for Perfetto", trace.write, ("perfetto", "chrome")),
         Exporter("csv", "a row a transfer, with simulated times", table.write),
+        Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
+        Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
     )
     return {name: e for e in known for name in (e.name, *e.aliases)}
 

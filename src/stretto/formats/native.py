@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..collective import Collective, Ragged, Workload, make_collective
 from ..errors import InputError, StrettoError
-from ..plan import TIMING_COLUMNS, Plan, make_plan
+from ..plan import TIMING_COLUMNS, Plan, Turns, make_plan
 from ..topologies.files import topology_from_json
 from ..topology import Topology
 from . import written_whole
@@ -53,10 +53,19 @@ def read_plan(path: str) -> Plan:
 
 
 def _header(plan: Plan) -> dict[str, Any]:
+    extra: dict[str, Any] = {"barriers": True} if plan.barriers else {}
+    if plan.turns.count:
+        extra["turns"] = [
+            {"plane": plane, "before": before, "start_s": start_s, "matching": plan.turns.matching[i].tolist()}
+            for i, (plane, before, start_s) in enumerate(
+                zip(plan.turns.plane.tolist(), plan.turns.before.tolist(), plan.turns.start_s.tolist(), strict=True)
+            )
+        ]
     return {
         "format": FORMAT,
         "version": VERSION,
         "sharing": plan.sharing,
+        **extra,
         "meta": plan.meta,
         "workload": [_collective_to_json(c, plan.topology) for c in plan.workload.collectives],
         "topology": plan.topology.to_json(),
@@ -164,10 +173,27 @@ def _parse_header(header: Any, path: str) -> tuple[Topology, Workload]:
         raise InputError(f"the workload is wrong: {type(error).__name__}: {error}", path) from None
 
 
+def _turns(rows: Any, path: str) -> Turns:
+    try:
+        return Turns.of(
+            [
+                (*_numbers([r["plane"], r["before"]]), *map(float, _numbers([r["start_s"]], (int, float))),
+                 np.asarray(_numbers(r["matching"]), dtype=np.int32))
+                for r in rows
+            ]
+        )  # fmt: skip
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the turns are wrong: {type(error).__name__}: {error}", path) from None
+
+
 def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, path: str) -> Plan:
     topology, workload = _parse_header(header, path)
+    turns, barriers = _turns(header.get("turns", []), path), header.get("barriers", False)
+    if not isinstance(barriers, bool):
+        raise InputError("'barriers' must be true or false", path)
     plan = make_plan(
-        topology, workload, header.get("sharing", ""), meta=header["meta"], where=path, **columns
+        topology, workload, header.get("sharing", ""), meta=header["meta"], where=path,
+        turns=turns, barriers=barriers, **columns,
     )  # fmt: skip
     if sizes is not None:
         bad = np.flatnonzero(sizes != plan.size_bytes)

@@ -44,6 +44,7 @@ def run(
     """Run every transfer when its dependencies and its links let it.
 
     Args:
+        src: a transfer that goes nowhere (an event) has a node of its own, the last one.
         asked: float64[transfers], no transfer starts before.
         seconds: float64[transfers], how long each occupies a link.
         rate: float64[transfers], bytes/s while it does.
@@ -141,7 +142,7 @@ def run(
                 uses += 1
         start[k] = t
         done += 1
-        everywhere = 0.0
+        everywhere = t + seconds[k]
         for i in range(dst_offsets[k], dst_offsets[k + 1]):
             arrival[i] = t + delay[i] + seconds[k]
             everywhere = max(everywhere, arrival[i])

@@ -10,9 +10,12 @@ TOLERANCE = 1e-9
 
 
 def routes(
-    src, dst_offsets, dst_nodes, route_offsets, route_links, link_src, link_dst, kind, transit, replicates,
+    src, dst_offsets, dst_nodes, route_offsets, route_links, plane, link_src, link_dst, kind, transit, replicates,
 ):  # fmt: skip
-    """Is every route a path, or a tree that branches where it may, from src to exactly the dsts?"""
+    """Is every route a path, or a tree that branches where it may, from src to exactly the dsts?
+
+    Transfers on a plane have no route.
+    """
     nodes = len(kind)
     entered = np.full(nodes, -1, dtype=np.int64)
     leaves = np.full(nodes, -1, dtype=np.int64)
@@ -23,6 +26,8 @@ def routes(
             return 1, k, src[k], -1
         if dst_offsets[k] == dst_offsets[k + 1]:
             return 2, k, -1, -1
+        if plane[k] >= 0:
+            continue
         entered[src[k]] = k
         for i in range(route_offsets[k], route_offsets[k + 1]):
             a, b = link_src[route_links[i]], link_dst[route_links[i]]
@@ -151,12 +156,13 @@ def flow(
 
 def times(
     chunk, src, dst_offsets, dst_nodes, route_offsets, route_links, dep_offsets, dep_values,
-    start, finish, earliest, kind, link_src, link_dst, latency, hop,
+    start, finish, earliest, kind, link_src, link_dst, latency, circuit_latency, hop,
 ):  # fmt: skip
     """Does every transfer of a timed plan start no earlier than it may?
 
     Args:
         earliest: float64[transfers], the start of its collective.
+        circuit_latency: float64[transfers], the latency of a transfer without a route.
         hop: float64[hops], filled with the delay of each link of a route.
     """
     arrives = np.zeros(len(dst_nodes))
@@ -169,6 +175,8 @@ def times(
             delay[link_dst[link]] = hop[i] + latency[link]
         for i in range(dst_offsets[k], dst_offsets[k + 1]):
             arrives[i] = delay[dst_nodes[i]]
+            if route_offsets[k] == route_offsets[k + 1]:
+                arrives[i] = circuit_latency[k]
         if not finish[k] > start[k]:
             return 15, k, -1, -1
         if start[k] < earliest[k] - TOLERANCE * abs(earliest[k]):

@@ -1,17 +1,19 @@
 """The registry of planners and refiners, and how a spec such as ``ring+rate-alloc`` is run.
 
-A planner is ``f(topology, workload, *, seed, time_limit_s, progress, **options) -> Plan``, a
-refiner the same from a plan. Each lives in one file of this package, decorated with
-:func:`register`; other distributions add theirs through the entry-point group
-``stretto.planners``, whose entries name modules that register on import.
+A planner is ``f(topology, workload, *, seed, time_limit_s, progress, **options) -> Plan``, decorated
+with :func:`register`; a refiner is ``f(plan, *, seed, time_limit_s, progress, **options) -> Plan``,
+decorated with :func:`refiner`. Each lives in one file of this package; other distributions add theirs
+through the entry-point group ``stretto.planners``, whose entries name modules that register on import.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -23,7 +25,18 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("milp_allgather", "mtegcca", "nccl", "nccl_ring", "nccl_tree", "shortest_path", "taccl", "teccl")
+BUILT_IN = (
+    "fixed",
+    "milp_allgather",
+    "mtegcca",
+    "nccl",
+    "nccl_ring",
+    "nccl_tree",
+    "shortest_path",
+    "swot",
+    "taccl",
+    "teccl",
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,7 @@ class Entry:
         serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
         paper: where it comes from.
         exact: True if its answer is optimal by construction.
+        alone: the planners that a refiner which is named alone is run after, to keep the best plan.
         quick: options with which one that solves programs answers within seconds on a few ranks.
     """
 
@@ -73,6 +87,7 @@ class Entry:
     paper: str
     exact: bool = False
     refines: bool = False
+    alone: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     quick: Mapping[str, Any] | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
@@ -89,6 +104,7 @@ def register(
     paper: str,
     exact: bool = False,
     refines: bool = False,
+    alone: Iterable[str] = (),
     options: Iterable[Option] = (),
     quick: Mapping[str, Any] | None = None,
     serves: Callable[[Topology, Workload], str | None] | None = None,
@@ -107,6 +123,7 @@ def register(
             paper=paper,
             exact=exact,
             refines=refines,
+            alone=tuple(alone),
             options=tuple(options),
             quick=quick,
         )
@@ -114,6 +131,10 @@ def register(
         return run
 
     return decorate
+
+
+refiner = partial(register, refines=True)
+"""Register the decorated ``f(plan, *, seed, time_limit_s, progress, **options) -> Plan`` as a refiner."""
 
 
 def registered() -> dict[str, Entry]:
@@ -145,15 +166,19 @@ def run_planner(
 ) -> Plan:
     """Run ``planner[+refiner...]`` and stamp the plan with how it was made.
 
+    A refiner that says which planners it can be run after may stand alone: of those that serve the
+    request, the plan that ends first is kept.
+
     Args:
         options: by name; text is parsed as the option's type. Each goes to the stages of the spec
             that declare it.
     Raises:
         InputError: an unknown name or option. Unsupported: a stage does not serve this request.
     """
-    stages = [find(name) for name in spec.split("+")]
-    if stages[0].refines or any(not s.refines for s in stages[1:]):
-        raise InputError(f"{spec!r} must be a planner followed by refiners", "-p")
+    candidates = find(spec.partition("+")[0]).alone
+    if candidates:
+        return _best(candidates, spec, topology, workload, seed, time_limit_s, progress, options)
+    stages = _stages(spec)
     given = _distribute(stages, dict(options or {}))
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
@@ -181,6 +206,49 @@ def run_planner(
     }
     plan: Plan = replace(result, meta={**result.meta, **meta})
     return plan
+
+
+def _best(
+    candidates: tuple[str, ...],
+    spec: str,
+    topology: Topology,
+    workload: Workload,
+    seed: int,
+    time_limit_s: float | None,
+    progress: Progress | None,
+    options: Mapping[str, Any] | None,
+) -> Plan:
+    """The plan that ends first, of those that ``candidate+spec`` gives."""
+    plans, refusals = [], []
+    wall, cpu = time.perf_counter(), time.process_time()
+    for name in candidates:
+        try:
+            plans.append(
+                run_planner(
+                    f"{name}+{spec}", topology, workload,
+                    seed=seed, time_limit_s=time_limit_s, progress=progress, options=options,
+                )
+            )  # fmt: skip
+        except Unsupported as refusal:
+            refusals.append(str(refusal))
+    if not plans:
+        raise Unsupported(f"{spec} has no algorithm for this: {'; '.join(refusals)}")
+    best = min(plans, key=lambda plan: math.inf if plan.finish_s is None else float(plan.finish_s.max(initial=0.0)))
+    spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
+    return replace(best, meta={**best.meta, **spent})
+
+
+def _stages(spec: str) -> list[Entry]:
+    """The planner and the refiners of a spec; InputError says which part is the wrong one."""
+    stages = [find(name) for name in spec.split("+")]
+    if stages[0].refines:
+        planners = ", ".join(e.name for e in registered().values() if not e.refines)
+        name = stages[0].name
+        raise InputError(f"{name} refines a plan; name a planner before it, PLANNER+{name}: {planners}", "-p")
+    for stage in stages[1:]:
+        if not stage.refines:
+            raise InputError(f"{stage.name} is a planner; only refiners come after a +", "-p")
+    return stages
 
 
 def _distribute(stages: list[Entry], options: dict[str, Any]) -> list[dict[str, Any]]:

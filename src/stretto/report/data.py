@@ -18,6 +18,7 @@ from ..timeline import Timeline
 from ..topology import KINDS
 from .critical import critical_path
 from .layout import positions
+from .planes import chain_over_planes, plane_rows
 
 BINS = 240
 MOST_BARS = 20_000
@@ -33,6 +34,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
     shown = _shown_links(timeline)
     at = positions(net)
     first = plan.workload.collectives[0]
+    on_planes = plan.plane is not None and bool((plan.plane >= 0).any())
     return {
         "planner": plan.meta.get("planner", "unknown"),
         "topology": net.name,
@@ -68,7 +70,8 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         },
         "binCount": BINS,
         "delivered": _delivered(timeline),
-        "path": critical_path(timeline),
+        "path": chain_over_planes(timeline) if on_planes else critical_path(timeline),
+        "planes": plane_rows(timeline),
         "bars": _bars(timeline, shown),
     }
 

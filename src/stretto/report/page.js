@@ -215,6 +215,35 @@
   }
 
   // --- words and tables -------------------------------------------------------------------------
+  // --- the planes -------------------------------------------------------------------------------
+  const letters = (n) => n < 26 ? String.fromCharCode(65 + n) : letters(Math.floor(n / 26) - 1) + String.fromCharCode(65 + n % 26);
+  function drawPlanes() {
+    const p = plan();
+    if (!p.planes.length) return;
+    const [g, w] = canvas("planes"), X = (t) => LABEL + (w - LABEL - 8) * t / (p.completion || 1);
+    g.font = "11px system-ui,sans-serif"; g.textBaseline = "middle";
+    p.planes.forEach((row, i) => {
+      const y = 4 + i * (ROW + 6);
+      g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(row.name, 0, y + ROW / 2);
+      for (const [begin, end, matching] of row.parts) {
+        const x = X(begin), width = Math.max(X(end) - x, 1);
+        g.fillStyle = matching < 0 ? colours.idle : hue(matching); g.fillRect(x, y, width, ROW);
+        if (matching < 0) { g.save(); g.beginPath(); g.rect(x, y, width, ROW); g.clip(); g.strokeStyle = colours.card; g.beginPath();
+          for (let a = x - ROW; a < x + width; a += 6) { g.moveTo(a, y + ROW); g.lineTo(a + ROW, y); } g.stroke(); g.restore(); }
+        else if (width > 14) { g.fillStyle = "#fff"; g.textAlign = "center"; g.fillText(letters(matching), x + width / 2, y + ROW / 2); }
+      }
+    });
+    g.fillStyle = colours.soft; g.textBaseline = "top"; const y = 8 + p.planes.length * (ROW + 6);
+    for (let i = 0; i <= 4; i++) { g.textAlign = i === 4 ? "right" : i ? "center" : "left"; g.fillText(time(p.completion * i / 4), X(p.completion * i / 4), y); }
+    if (!state.whole) { g.strokeStyle = colours.ink; g.beginPath(); g.moveTo(X(state.t * p.completion), 0); g.lineTo(X(state.t * p.completion), y); g.stroke(); }
+  }
+  function hoverPlanes(event) {
+    const p = plan(), box = $("planes").getBoundingClientRect(), row = p.planes[Math.floor((event.clientY - box.top - 4) / (ROW + 6))];
+    const t = (event.clientX - box.left - LABEL) / (box.width - LABEL - 8) * p.completion;
+    const part = row && row.parts.find(([begin, end]) => begin <= t && t <= end);
+    tip(part ? event : null, part && `${row.name}: ${part[3]}\n${part[2] < 0 ? "" : `matching ${letters(part[2])}\n`}${time(part[0])} to ${time(part[1])}`);
+  }
+
   function tip(event, text) {
     const e = $("tip");
     if (!event) { e.style.opacity = 0; return; }
@@ -250,6 +279,8 @@
     const head = element("tr"); for (const t of ["on the chain", "time", "share"]) head.append(element("th", t)); table.append(head);
     for (const row of w.links.slice(0, 6)) { const tr = element("tr"); tr.append(element("td", row.link), element("td", time(row.seconds)), element("td", percent(row.seconds / whole))); table.append(tr); }
     $("notes-card").hidden = !p.notes.length; $("notes").replaceChildren(...p.notes.map((n) => element("li", n)));
+    $("planes-card").hidden = !p.planes.length; $("planes").style.height = `${30 + p.planes.length * (ROW + 6)}px`;
+    $("rows-card").hidden = p.planes.length > 0 && !p.links.count;
     $("pick").value = state.plan; compareTable();
     $("scroller").scrollTop = 0; draw();
   }
@@ -276,7 +307,7 @@
 
   // --- what moves -------------------------------------------------------------------------------
   const plan = () => open(page.plans[state.plan]);
-  function draw() { $("now").textContent = state.whole ? `all ${time(plan().completion)}` : time(state.t * plan().completion); drawMap(); drawCurve(); drawRows(); }
+  function draw() { $("now").textContent = state.whole ? `all ${time(plan().completion)}` : time(state.t * plan().completion); drawMap(); drawCurve(); drawPlanes(); drawRows(); }
   let asked = false;
   const redraw = () => { if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; draw(); }); } };
   function setTime(t) { state.t = Math.max(0, Math.min(1, t)); state.whole = false; $("whole").checked = false; $("time").value = Math.round(1000 * state.t); redraw(); }
@@ -300,7 +331,8 @@
   $("play").onclick = () => play(!state.playing);
   $("scheme").onclick = () => scheme(document.documentElement.dataset.scheme === "dark" ? "light" : "dark");
   $("map").onmousemove = hoverMap; $("rows").onmousemove = hoverRows;
-  for (const id of ["map", "rows"]) $(id).onmouseleave = () => { tip(null); if (state.hover >= 0) { state.hover = -1; redraw(); } };
+  $("planes").onmousemove = hoverPlanes;
+  for (const id of ["map", "rows", "planes"]) $(id).onmouseleave = () => { tip(null); if (state.hover >= 0) { state.hover = -1; redraw(); } };
   $("rows").onclick = (event) => { const p = plan(), box = $("rows").getBoundingClientRect(), [from, to] = span(p), x = event.clientX - box.left;
     if (x > LABEL) setTime((from + (x - LABEL) / (box.width - LABEL - 8) * (to - from)) / p.completion); };
   $("scroller").onscroll = () => { tip(null); redraw(); };

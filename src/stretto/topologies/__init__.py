@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InputError, Unsupported
+from ..errors import InputError
 from ..topology import Topology, printable
 from ..units import parse_bandwidth, parse_time
 
@@ -67,9 +67,9 @@ def whole(text: str, where: str, least: int = 0) -> int:
 
 def catalogue() -> tuple[Family, ...]:
     """All families, in the order in which they are listed."""
-    from . import regular, servers, sites, zoo
+    from . import optical, regular, servers, sites, zoo
 
-    return (*servers.FAMILIES, *regular.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
+    return (*servers.FAMILIES, *regular.FAMILIES, *optical.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
 
 
 def load_topology(spec: str) -> Topology:
@@ -80,7 +80,6 @@ def load_topology(spec: str) -> Topology:
             file, also with ``?options``.
     Raises:
         InputError: no such family or file, or something in it is wrong; names it and the remedy.
-        Unsupported: a family that is to come.
     """
     if spec != printable(spec):
         raise InputError("a spec or path must be one line of printable text", ascii(spec))
@@ -92,8 +91,6 @@ def load_topology(spec: str) -> Topology:
             from . import files
 
             return files.read_topology(body, _settings(files.SETTINGS, query, spec))
-        if name == "optical":
-            raise Unsupported(f"{spec}: optical:N,K comes with the SWOT planner; a file may have 'planes'")
         near = difflib.get_close_matches(name, [*families], n=1)
         hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)

@@ -1,0 +1,105 @@
+"""Cross-connect lists: for each optical circuit switch what to join and when, for those who run it.
+
+JSON holds for each switch its turns, in order, each with the circuits that are made, broken and
+kept (ports that stay are left alone), and how long the turn could be late before anything waits
+for it. CSV has a row a circuit that is made or broken. A circuit is one direction: from the port
+of the node that sends to that of the node that receives.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..timeline import Timeline
+from . import written_whole
+
+FORMAT, VERSION = "stretto-cross-connects", 1
+HEADER = ("switch", "turn", "start_s", "end_s", "slack_s", "action", "in_port", "out_port", "from", "to")
+
+
+def switches(timeline: Timeline) -> list[dict[str, Any]]:
+    """For each plane of a simulated plan what it must do, in order."""
+    plan = timeline.plan
+    found = []
+    for p, plane in enumerate(plan.topology.planes):
+        now: NDArray[np.int32] = plane.matching
+        turns = []
+        for number, i in enumerate(np.flatnonzero(plan.turns.plane == p).tolist()):
+            then: NDArray[np.int32] = np.asarray(plan.turns.matching[i], dtype=np.int32)
+            takes = 0.0 if (now < 0).all() and not number else plane.reconfiguration_s
+            start = float(timeline.turn_start_s[i])
+            changed = now != then
+            turns.append(
+                {
+                    "start_s": start,
+                    "end_s": start + takes,
+                    "slack_s": _slack(timeline, p, i, start + takes),
+                    "break": _circuits(now, changed & (now >= 0)),
+                    "make": _circuits(then, changed & (then >= 0)),
+                    "keep": _circuits(then, ~changed & (then >= 0)),
+                }
+            )
+            now = then
+        found.append(
+            {
+                "switch": p,
+                "ports": [plan.topology.names[v] for v in plane.nodes],
+                "reconfiguration_s": plane.reconfiguration_s,
+                "initial": _circuits(plane.matching, plane.matching >= 0),
+                "turns": turns,
+            }
+        )
+    return found
+
+
+def _circuits(matching: NDArray[np.int32], which: NDArray[np.bool_]) -> list[list[int]]:
+    return [[int(a), int(matching[a])] for a in np.flatnonzero(which)]
+
+
+def _slack(timeline: Timeline, plane: int, turn: int, ends_s: float) -> float | None:
+    """How much later a turn could end before the first transfer that needs it, None if none does."""
+    plan = timeline.plan
+    assert plan.plane is not None
+    after = plan.plane == plane
+    after[: plan.turns.before[turn]] = False
+    return max(0.0, float(timeline.start_s[after].min()) - ends_s) if after.any() else None
+
+
+def write_json(timeline: Timeline, path: str) -> None:
+    """Write the cross-connects of every switch."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "topology": timeline.plan.topology.name,
+        "completion_s": timeline.completion_s,
+        "switches": _needed(timeline, path),
+    }
+    with written_whole(path) as file:
+        json.dump(document, file)
+        file.write("\n")
+
+
+def write_csv(timeline: Timeline, path: str) -> None:
+    """Write a row a circuit that is made or broken, by switch and time."""
+    with written_whole(path) as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(HEADER)
+        for switch in _needed(timeline, path):
+            names = switch["ports"]
+            for number, turn in enumerate(switch["turns"]):
+                for action in ("break", "make"):
+                    for a, b in turn[action]:
+                        when = (repr(turn["start_s"]), repr(turn["end_s"]), turn["slack_s"])
+                        rows.writerow((switch["switch"], number, *when, action, a, b, names[a], names[b]))
+
+
+def _needed(timeline: Timeline, path: str) -> list[dict[str, Any]]:
+    if not timeline.plan.topology.planes:
+        raise InputError("the plan has no optical planes, so there is nothing to cross-connect", path)
+    return switches(timeline)

@@ -1,0 +1,74 @@
+"""What the page draws of optical planes: what each carries when, and when it turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..timeline import Timeline
+
+
+def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
+    """For each plane its transmissions and turns: ``[begin, end, matching, words]``, matching -1 for a turn.
+
+    A transmission is all that the plane carries of one group, its latency included. Matchings are
+    numbered in the order in which the plan first uses them.
+    """
+    plan = timeline.plan
+    rows: list[dict[str, Any]] = []
+    numbers: dict[bytes, int] = {}
+    for p, plane in enumerate(plan.topology.planes):
+        carried = np.flatnonzero(plan.plane == p) if plan.plane is not None else np.zeros(0, dtype=np.int64)
+        group = plan.group[carried] if plan.group is not None else carried
+        own = np.flatnonzero(plan.turns.plane == p)
+        matchings = [plane.matching, *(plan.turns.matching[i] for i in own)]
+        parts: list[list[Any]] = []
+        for g in np.unique(group):
+            some = carried[group == g]
+            now = matchings[int(np.searchsorted(plan.turns.before[own], some[0], side="right"))]
+            number = numbers.setdefault(now.tobytes(), len(numbers))
+            total = int(plan.size_bytes[some].sum())
+            begin = float(timeline.start_s[some].min())
+            end = float(timeline.finish_s[some].max()) + plane.latency_s
+            parts.append(
+                [begin, end, number, f"step {g}, {total} bytes over {len(np.unique(plan.src[some]))} circuits"]
+            )
+        for i, before in zip(own, matchings, strict=False):
+            if (before >= 0).any() or i != own[0]:
+                begin = float(timeline.turn_start_s[i])
+                parts.append([begin, begin + plane.reconfiguration_s, -1, "turns"])
+        rows.append({"name": f"plane {p}", "parts": sorted(parts)})
+    return rows
+
+
+def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
+    """Where the time went in a plan on planes: step by step, along the plane that ends last.
+
+    In the form of :func:`stretto.report.critical.critical_path`; idle is what that plane waited, which is for
+    turns.
+    """
+    plan = timeline.plan
+    assert plan.plane is not None
+    latency_s = np.array([p.latency_s for p in plan.topology.planes])[plan.plane]
+    ends = timeline.finish_s + latency_s
+    spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
+    on_plane: dict[int, float] = {}
+    until = timeline.completion_s
+    while until > 0:
+        before = np.flatnonzero(ends <= until * (1 + 1e-9))
+        if not len(before):
+            break
+        k = int(before[np.argmax(ends[before])])
+        group = -1 if plan.group is None else plan.group[k]
+        same = (plan.plane == plan.plane[k]) & ((plan.group == group) if plan.group is not None else ends == ends[k])
+        begin = float(timeline.start_s[same].min())
+        spent["idle"] += max(until - float(ends[k]), 0.0)
+        spent["latency"] += float(latency_s[k])
+        busy = float(timeline.finish_s[k]) - begin
+        spent["busy"] += busy
+        on_plane[int(plan.plane[k])] = on_plane.get(int(plan.plane[k]), 0.0) + busy
+        until = begin
+    spent["idle"] += until
+    ranked = sorted(on_plane.items(), key=lambda item: -item[1])
+    return {**spent, "links": [{"link": f"plane {p}", "seconds": s} for p, s in ranked[:12]], "complete": True}

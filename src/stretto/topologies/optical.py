@@ -1,0 +1,99 @@
+"""Nodes joined by optical circuit switches: every plane has a port of every node.
+
+A node's bandwidth is divided among the planes, as port splitting does it (SWOT, section 2.1.1). A
+plane that joins nothing at first is free to take its first matching before time zero.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..topology import ACCELERATOR, IntArray, Plane, Topology, make_topology
+from ..units import parse_time
+from . import Family, Setting, bandwidth, numbers
+
+MOST_PORTS = 1_000_000
+
+
+def _times(text: str, where: str) -> list[float]:
+    return [parse_time(part, where) for part in text.split(",")]
+
+
+def _shares(text: str, where: str) -> list[float]:
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = []
+    if not shares or not all(math.isfinite(s) and s > 0 for s in shares):
+        raise InputError(f"{text!r} is no list of positive numbers such as 2,1,1", where)
+    return shares
+
+
+def _matchings(text: str, where: str) -> list[str]:
+    parts = text.split(",")
+    for part in parts:
+        if not re.fullmatch(r"free|(shift|xor)[1-9]\d{0,6}", part):
+            raise InputError(f"{part!r} is none of free, shiftD (i to i+D) and xorD (i to i^D)", where)
+    return parts
+
+
+def _matching(name: str, n: int, spec: str) -> IntArray:
+    """int32[ports], the port that each port sends to."""
+    ports = np.arange(n)
+    if name == "free":
+        return np.full(n, -1, dtype=np.int32)
+    kind, distance = name.rstrip("0123456789"), int(name.lstrip("shiftxor"))
+    to = (ports + distance) % n if kind == "shift" else ports ^ distance
+    if to.max() >= n or (to == ports).any():
+        raise InputError(f"{name} does not join {n} ports to others", f"{spec}, option initial")
+    return to.astype(np.int32)
+
+
+def _each(values: list[Any], k: int, name: str, spec: str) -> list[Any]:
+    """One value a plane, from one for all or one for each."""
+    if len(values) not in (1, k):
+        raise InputError(f"give one value, or one for each of the {k} planes", f"{spec}, option {name}")
+    return values * (k // len(values))
+
+
+def _optical(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
+    parts = numbers(arguments, spec, "optical:N,K", 1, most=2)
+    if len(parts) != 2 or parts[0] < 2:
+        raise InputError("write it as optical:N,K: at least two nodes, and the planes", spec)
+    n, k = parts
+    if n * k > MOST_PORTS:
+        raise InputError(f"{n * k} ports are more than the {MOST_PORTS} that are built", spec)
+    shares = np.array(_each(settings["shares"], k, "shares", spec))
+    planes = [
+        Plane(np.arange(n, dtype=np.int32), float(width), latency, turn, _matching(initial, n, spec))
+        for width, latency, turn, initial in zip(
+            settings["bandwidth"] * shares / shares.sum(),
+            *(_each(settings[name], k, name, spec) for name in ("latency", "reconfiguration", "initial")),
+            strict=True,
+        )
+    ]
+    circle = [(math.sin(2 * math.pi * i / n), math.cos(2 * math.pi * i / n)) for i in range(n)]
+    return make_topology(spec, [ACCELERATOR] * n, [], xy=circle, planes=planes, where=spec)
+
+
+FAMILIES = (
+    Family(
+        "optical",
+        "optical:N,K",
+        "N nodes joined by K optical circuit switches (planes)",
+        "optical:8,2",
+        _optical,
+        (
+            Setting("bandwidth", bandwidth, 100e9, "of a node, over all planes"),
+            Setting("shares", _shares, [1.0], "how planes divide it, e.g. 2,1,1"),
+            Setting("latency", _times, [20e-6], "of a circuit; one for all planes, or one each"),
+            Setting("reconfiguration", _times, [200e-6], "in which a plane turns; one, or one each"),
+            Setting("initial", _matchings, ["free"], "matching at first: free, shiftD or xorD; one, or one each"),
+        ),
+    ),
+)

@@ -1,0 +1,214 @@
+"""SWOT: its worked example, the values recovered for its setting, and what can be proved of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.collective import Workload, make_collective
+from stretto.errors import Unsupported
+from stretto.optics.bound import lower_bound
+from stretto.optics.exact import exact
+from stretto.optics.fast import fast, mirrored_half
+from stretto.optics.milp import named_planes
+from stretto.optics.model import FREE, Instance, completion, course, ideal, make_instance, one_shot, strawman
+from stretto.optics.optimal import optimal, proved
+from stretto.optics.polish import polished
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+MB, US = 1e6, 1e-6
+
+# section 3.1: 8 nodes, 2 planes of 400 Gbps, steps that need A B C C B A, both planes at A
+EXAMPLE = make_instance(np.array([20, 10, 5, 5, 10, 20]) * MB, [0, 1, 2, 2, 1, 0], [50e9] * 2, 0.0, 200 * US, 0)
+
+
+def scattered(ranks: int, planes: int, size_mb: float) -> Instance:
+    """ReduceScatter by halving in the paper's setting: 800 Gbps a node, T_lat 20 us, T_recfg 200 us."""
+    steps = ranks.bit_length() - 1
+    volume = [size_mb * MB / 2 ** (i + 1) for i in range(steps)]
+    return make_instance(volume, range(steps), [100e9 / planes] * planes, 20 * US, 200 * US)
+
+
+def reduced(ranks: int, planes: int, size_mb: float) -> Instance:
+    """AllReduce by halving and doubling: that, and its mirror."""
+    half = scattered(ranks, planes, size_mb)
+    there_and_back = [np.concatenate((x, x[::-1])) for x in (half.volume, half.matching)]
+    return make_instance(*there_and_back, half.bandwidth, 20 * US, 200 * US)
+
+
+def exchanged(ranks: int, planes: int, size_mb: float) -> Instance:
+    """Pairwise AllToAll."""
+    volume = [size_mb * MB / (ranks - 1)] * (ranks - 1)
+    return make_instance(volume, range(ranks - 1), [100e9 / planes] * planes, 20 * US, 200 * US)
+
+
+def some_instance(seed: int, steps: tuple[int, int] = (4, 7)) -> Instance:
+    rng = np.random.default_rng(seed)
+    n, k, kinds = int(rng.integers(steps[0], steps[1] + 1)), int(rng.integers(2, 5)), int(rng.integers(2, 5))
+    volume = 10 ** rng.uniform(5, 7.6, n)
+    first = FREE if seed % 2 else 0
+    return make_instance(volume, rng.integers(0, kinds, n), [100e9 / k] * k, 20 * US, 200 * US, first)
+
+
+# --- section 3.1 --------------------------------------------------------------------------------
+
+
+def test_section_3_1_the_strawman_takes_1500_us_and_reconfigures_for_53_3_percent():
+    assert completion(EXAMPLE, strawman(EXAMPLE)) == pytest.approx(1500 * US)
+    assert 1 - ideal(EXAMPLE) / completion(EXAMPLE, strawman(EXAMPLE)) == pytest.approx(0.533, abs=5e-4)
+
+
+def test_section_3_1_swot_takes_1200_us_and_no_serving_sets_do_better():
+    assert completion(EXAMPLE, fast(EXAMPLE)) == pytest.approx(1200 * US)
+    sets = ([1, 0], [0, 1], [1, 1])
+    best = np.inf
+    for serves in product(sets, repeat=6):
+        even = np.array(serves, dtype=float)
+        share = even / even.sum(1, keepdims=True) * EXAMPLE.volume[:, None]
+        # a plane that starts every step late is worth no linear program
+        best = min(best, completion(EXAMPLE, polished(EXAMPLE, share)))
+    assert best == pytest.approx(1200 * US)
+
+
+def test_section_3_1_is_certified_by_both_programs():
+    answer = optimal(EXAMPLE)
+    assert proved(EXAMPLE, answer)
+    assert named_planes(EXAMPLE, strawman(EXAMPLE)).bound_s == pytest.approx(1200 * US, rel=1e-5)
+
+
+@pytest.mark.parametrize(("refiner", "took_us"), [("strawman-icr", 1500), ("swot", 1200), ("ideal", 700)])
+def test_section_3_1_as_a_plan(refiner, took_us):
+    net = load_topology("optical:8,2?initial=xor1&latency=0us")
+    plan = run_planner(f"rabenseifner+{refiner}", net, Workload((make_collective("allreduce", net, 40_000_000),)))
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(took_us * US, rel=1e-9)
+
+
+def test_figure_5b_planes_bypass_the_matchings_that_the_other_holds():
+    net = load_topology("optical:8,2?initial=xor1&latency=0us")
+    plan = run_planner("rabenseifner+swot", net, Workload((make_collective("allreduce", net, 40_000_000),)))
+    partners = [[int(plan.turns.matching[i][0]) for i in np.flatnonzero(plan.turns.plane == p)] for p in range(2)]
+    assert sorted(partners) == [[2, 1], [4, 1]]  # A B A and A C A
+    assert sorted(np.round(plan.turns.start_s / US).astype(int).tolist()) == [100, 300, 700, 900]
+
+
+# --- the paper's setting ------------------------------------------------------------------------
+
+REACHED = [
+    (scattered(256, 8, 32), 0.885625), (reduced(256, 8, 32), 1.77125), (reduced(256, 4, 32), 1.8700),
+    (reduced(256, 2, 32), 2.3450), (reduced(64, 4, 32), 1.6400), (reduced(512, 4, 32), 1.9850),
+    (reduced(1024, 4, 32), 2.0825), (exchanged(5, 4, 32), 0.7400), (exchanged(10, 4, 32), 1.1452),
+    (exchanged(9, 8, 32), 1.0684), (exchanged(14, 4, 32), 1.3308), (scattered(256, 8, 2), 0.27396),
+    (scattered(256, 8, 8), 0.4315), (scattered(256, 8, 16), 0.60917), (scattered(256, 8, 128), 2.171),
+    (scattered(256, 8, 512), 6.337),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("instance", "reached_ms"), REACHED)
+def test_the_fast_search_reaches_what_the_prototypes_did(instance, reached_ms):
+    assert completion(instance, fast(instance)) * 1e3 <= reached_ms * (1 + 1e-5)
+
+
+def test_255_steps_are_searched_as_well():
+    instance = exchanged(256, 8, 512)
+    assert completion(instance, fast(instance)) * 1e3 <= 24.13
+    assert lower_bound(instance) * 1e3 >= 22.3
+
+
+def test_the_reduction_against_one_shot_is_at_most_1_less_1_over_k():
+    # so the paper's 89.7 % for Bruck on 8 planes cannot be: 8 steps of m bytes, volumes=paper
+    bruck = make_instance([512 * MB] * 8, range(8), [12.5e9] * 8, 20 * US, 200 * US)
+    held = one_shot(bruck)
+    assert held is not None
+    assert 1 - lower_bound(bruck) / completion(bruck, held) < 1 - 1 / 8 < 0.897
+
+
+@given(st.integers(0, 10_000))
+def test_one_plane_a_matching_bounds_the_reduction_against_one_shot(seed):
+    instance = some_instance(seed)
+    if len(set(instance.matching.tolist())) == instance.planes and instance.initial[0] == FREE:
+        held = one_shot(instance)
+        assert held is not None
+        assert 1 - completion(instance, fast(instance)) / completion(instance, held) <= 1 - 1 / instance.planes + 1e-9
+
+
+# --- properties ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 10_000))
+def test_short_instances_are_proved_optimal_and_the_fast_search_is_near(seed):
+    instance = some_instance(seed)
+    share = fast(instance)
+    answer = optimal(instance, share)
+    assert proved(instance, answer)
+    assert completion(instance, share) <= 1.02 * completion(instance, answer.share)
+
+
+@given(st.integers(0, 10_000))
+def test_swot_is_never_worse_than_one_shot_and_strawman_nor_better_than_its_bound(seed):
+    instance = some_instance(seed)
+    took = completion(instance, fast(instance))
+    for other in (strawman(instance), one_shot(instance)):
+        assert other is None or took <= completion(instance, other) * (1 + 1e-9)
+    assert ideal(instance) * (1 - 1e-9) <= lower_bound(instance) <= took * (1 + 1e-9)
+
+
+@given(st.integers(0, 10_000))
+def test_a_schedule_carries_every_step_whole_and_no_plane_does_two_things_at_once(seed):
+    instance = some_instance(seed)
+    share = fast(instance)
+    np.testing.assert_allclose(share.sum(1), instance.volume, rtol=1e-9)
+    times = course(instance, share)
+    barrier = np.concatenate(([0.0], times.step_end_s[:-1]))
+    for p in range(instance.planes):
+        used = np.flatnonzero(share[:, p] > 0)
+        assert (times.start_s[used, p] >= barrier[used] - 1e-12).all()
+        for i, j in pairwise(used):
+            turn = instance.turn_s[p] * (instance.matching[i] != instance.matching[j])
+            assert times.start_s[j, p] >= times.end_s[i, p] + turn - 1e-12
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 1000))
+def test_the_two_programs_agree(seed):
+    instance = some_instance(seed, steps=(3, 4))
+    known = strawman(instance)
+    counted, named = optimal(instance, known), named_planes(instance, known)
+    assert completion(instance, counted.share) == pytest.approx(completion(instance, named.share), rel=1e-5)
+
+
+def test_half_of_a_sequence_that_mirrors_itself_is_enough():
+    whole, half = reduced(16, 4, 8), scattered(16, 4, 8)
+    assert mirrored_half(whole) is not None
+    found = exact(half, fast(half))
+    assert proved(half, found)
+    # time reversal, and OPT(1..n) >= OPT(1..a) + OPT(a+1..n): without the theorem the same comes out
+    told = make_instance(whole.volume, whole.matching, whole.bandwidth, whole.latency_s, whole.turn_s)
+    assert completion(told, fast(told)) == pytest.approx(2 * completion(half, found.share), rel=1e-9)
+
+
+@pytest.mark.parametrize("size_mb", [1, 32])
+def test_more_planes_of_the_same_bandwidth_are_no_worse(size_mb):
+    took = [completion(i, fast(i)) for i in (reduced(64, k, size_mb) for k in (2, 4, 8))]
+    assert took[0] * (1 + 1e-9) >= took[1] >= took[2] * (1 - 1e-9)
+
+
+def test_planes_that_differ_are_scheduled_and_proved():
+    instance = make_instance([8 * MB, 4 * MB, 4 * MB], [0, 1, 0], [60e9, 40e9], [0, 10 * US], [50 * US, 200 * US])
+    answer = optimal(instance)
+    assert proved(instance, answer)
+    assert completion(instance, answer.share) <= completion(instance, strawman(instance))
+
+
+def test_one_shot_refuses_more_matchings_than_planes_by_their_number():
+    net = load_topology("optical:8,2")
+    with pytest.raises(Unsupported, match="a plane for each of the 3 matchings, and there are 2"):
+        run_planner("rabenseifner+one-shot", net, Workload((make_collective("allreduce", net, 1000),)))
