@@ -1,0 +1,380 @@
+"""SCALE-CCL's event loop with rules of our own: links choose when they fall idle.
+
+Reception and transmission events as in section 4.1 of the paper. A chunk goes to a region (a part
+of the network whose accelerators reach each other without routers) once: a *token* for each region
+that lacks it moves from node to node towards it, and whatever it leads the chunk to is Load-Aware
+Neighbour Forwarding (section 4.2). Inside a region, accelerators take what they lack from any
+neighbour; a slow link leaves a chunk to a faster neighbour that will have it in time, which is
+what Subchunk Scheduling (section 4.3) is for, and else takes the chunk with the fewest copies.
+
+A *pipe* is a link, or several through nodes that only pass bytes on. What a node knows of a chunk
+is one number, see the constants.
+"""
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+ROUTER = 1
+SLACK = 1 + 1e-12
+# in ``came``: a transfer's number, or
+LACKS_WANTED, LACKS, QUEUED_WANTED, QUEUED, HELD = -1, -2, -3, -4, -9
+# events: a chunk is at its receiver, a pipe is free, a pipe may try again, a chunk is there at first
+ARRIVED, FREE, RETRY, BEGUN = 0, 1, 2, 3
+
+
+def _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at):
+    """When all links of the pipe are free in their turn."""
+    until = 0.0
+    for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
+        until = max(until, free_at[hop_links[i]] - hop_late[i])
+    return until
+
+
+def _ready_at(key, u, d, begun, came, kind, out_pipe, out_start, out_seconds, latency):
+    """When u can send what ``came[key]`` brought: a router as bytes come, an accelerator afterwards."""
+    p = came[key]
+    if p == HELD:
+        return begun
+    first = out_start[p] + latency[out_pipe[p]]
+    if kind[u] == ROUTER:
+        return max(first, first + out_seconds[p] - d)
+    return first + out_seconds[p]
+
+
+def _otherwise_at(
+    pipe, b, size, t, begun, nodes, pipe_src, pipe_dst, per_byte, latency, in_offsets, in_pipes,
+    hop_offsets, hop_links, hop_late, free_at, came, kind, out_pipe, out_start, out_seconds,
+):  # fmt: skip
+    """When another neighbour that has the chunk, or is getting it, could have brought it here."""
+    v = pipe_dst[pipe]
+    best = np.inf
+    for e in range(in_offsets[v], in_offsets[v + 1]):
+        other = in_pipes[e]
+        s = pipe_src[other]
+        key = b * nodes + s
+        if other == pipe or (came[key] < 0 and came[key] != HELD):
+            continue
+        d = size * per_byte[other]
+        at = _ready_at(key, s, d, begun, came, kind, out_pipe, out_start, out_seconds, latency)
+        at = max(max(t, at), _blocked_until(other, hop_offsets, hop_links, hop_late, free_at))
+        best = min(best, at + d + latency[other])
+    return best
+
+
+def _next_pipe(
+    u, b, goal, size, t, weigh_queue, nodes, pipe_dst, per_byte, latency, out_offsets, out_pipes,
+    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, look,
+):  # fmt: skip
+    """f(link, buffer, progress): the pipe to the neighbour by which a chunk is soonest at its goal.
+
+    Each neighbour nearer to the goal costs the wait for the link and what is queued there, the
+    transmission, and the rest of the way; the wait and queue there too, if ``look``. A neighbour
+    that has the chunk, or gets it already, costs only what comes after.
+
+    Returns:
+        The pipe, and the one that it expects to be taken from there (-1 for none).
+    """
+    best, chosen, expected = np.inf, -1, -1
+    for e in range(out_offsets[u], out_offsets[u + 1]):
+        pipe = out_pipes[e]
+        v = pipe_dst[pipe]
+        if not distance[goal, v] < distance[goal, u]:
+            continue
+        cost = 0.0
+        state = came[b * nodes + v]
+        if state == LACKS or state == LACKS_WANTED:
+            wait = max(0.0, _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at) - t)
+            cost = wait + weigh_queue * backlog[pipe] + size * per_byte[pipe] + latency[pipe]
+        rest, after = distance[goal, v], -1
+        if look and rest > 0.0:
+            rest = np.inf
+            for g in range(out_offsets[v], out_offsets[v + 1]):
+                onward = out_pipes[g]
+                w = pipe_dst[onward]
+                if distance[goal, w] < distance[goal, v]:
+                    wait = max(0.0, _blocked_until(onward, hop_offsets, hop_links, hop_late, free_at) - t)
+                    way = wait + weigh_queue * backlog[onward] + size * per_byte[onward] + latency[onward]
+                    if way + distance[goal, w] < rest:
+                        rest, after = way + distance[goal, w], onward
+        if cost + rest < best:
+            best, chosen, expected = cost + rest, pipe, after
+    return chosen, expected
+
+
+def forward(
+    pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, slow,
+    out_offsets, out_pipes, in_offsets, in_pipes, user_offsets, user_pipes,
+    kind, region, chunk_bytes, chunk_start, whole_region, hold_offsets, hold_nodes, came,
+    token_offsets, token_goal, token_node, goal_offset, distance, beside,
+    patience, weigh_queue, most_looked,
+):  # fmt: skip
+    """Send every chunk to every node that wants it.
+
+    Args:
+        pipe_src, pipe_dst: int64[pipes]; hop_*: CSR of the links of each, and how much later than
+            its beginning each carries the bytes; latency, per_byte: float64[pipes], seconds.
+        slow: bool[pipes], whether a faster pipe leads to the same node.
+        user_*: CSR, the pipes that use each link.
+        region: int64[nodes], of each accelerator, -1 for routers.
+        whole_region: bool[chunks], its goals are regions and not single nodes.
+        came: int32[chunks * nodes], what each node knows of each chunk at first; filled.
+        token_*: CSR, for each chunk the goals to reach and the holder nearest to each.
+        goal_offset: the goal of single node v is v + this; of a region the region's number.
+        distance: float64[goals, nodes], seconds to each goal.
+        beside: bool[goals, nodes], whether a pipe leads into the goal.
+        patience: a slow pipe is left idle where others bring the chunk at most this many of its own
+            transmission times later.
+        weigh_queue: how much queued seconds count in f.
+        most_looked: among how many chunks a slow pipe chooses.
+    Returns:
+        (pipe, chunk, parent, start, seconds): a row a transfer, in the order of their start.
+        missing: how many wanted deliveries did not happen.
+        finish: when the last wanted one did.
+    """
+    nodes, chunks, pipes = len(kind), len(chunk_bytes), len(pipe_src)
+    regions = max(1, region.max() + 1)
+    room = 16
+    for key in range(len(came)):
+        if came[key] == LACKS_WANTED:
+            room += 1
+    missing = room - 16
+    out_pipe, out_chunk = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+    out_parent = np.empty(room, dtype=np.int64)
+    out_start, out_seconds = np.empty(room), np.empty(room)
+    count = 0
+    finish = 0.0
+
+    free_at = np.zeros(len(user_offsets) - 1)
+    backlog = np.zeros(pipes)
+    holds = np.empty((nodes, chunks), dtype=np.int32)
+    hold_count = np.zeros(nodes, dtype=np.int64)
+    cursor = np.zeros(pipes, dtype=np.int64)
+    copies = np.zeros((chunks, regions), dtype=np.int32)
+    retry_at = np.full(pipes, -1.0)
+    # tokens: where each is, -1 when done; what it expects to take next; the queue of each pipe
+    token_at = token_node.copy()
+    token_hop = np.full(len(token_goal), -1, dtype=np.int64)
+    queue_head = np.full(pipes, -1, dtype=np.int64)
+    queue_tail = np.full(pipes, -1, dtype=np.int64)
+    queue_chunk, queue_next = [0], [0]
+    queue_chunk.clear()
+    queue_next.clear()
+
+    stamp = np.full(pipes, -1, dtype=np.int64)
+    woken_fast, woken_slow, moved = [0], [0], [0]
+    heap = [(0.0, 0, 0)]
+    heap.clear()
+    for b in range(chunks):
+        for i in range(hold_offsets[b], hold_offsets[b + 1]):
+            heappush(heap, (chunk_start[b], BEGUN, i))
+            if region[hold_nodes[i]] >= 0:
+                copies[b, region[hold_nodes[i]]] += 1
+    holder_chunk = np.repeat(np.arange(chunks), np.diff(hold_offsets))
+    step = 0
+    forced = False
+
+    while missing > 0:
+        if len(heap) == 0:
+            # whoever waited for a neighbour that then did otherwise no longer does
+            if forced:
+                break
+            forced = True
+            for pipe in range(pipes):
+                heappush(heap, (finish, RETRY, pipe))
+        step += 1
+        t = heap[0][0]
+        woken_fast.clear()
+        woken_slow.clear()
+        while len(heap) > 0 and heap[0][0] <= t * SLACK:
+            at, what, which = heappop(heap)
+            t = max(t, at)
+            if what == RETRY:
+                if stamp[which] != step:
+                    stamp[which] = step
+                    (woken_slow if slow[which] else woken_fast).append(which)
+                continue
+            if what == FREE:
+                for i in range(hop_offsets[which], hop_offsets[which + 1]):
+                    for e in range(user_offsets[hop_links[i]], user_offsets[hop_links[i] + 1]):
+                        pipe = user_pipes[e]
+                        if stamp[pipe] != step:
+                            stamp[pipe] = step
+                            (woken_slow if slow[pipe] else woken_fast).append(pipe)
+                continue
+            if what == ARRIVED:
+                b, u = out_chunk[which], pipe_dst[out_pipe[which]]
+            else:
+                b, u = holder_chunk[which], hold_nodes[which]
+            size = chunk_bytes[b]
+            holds[u, hold_count[u]] = b
+            hold_count[u] += 1
+            # tokens here move on, and again where the next node has the chunk already
+            moved.clear()
+            moved.append(u)
+            while len(moved) > 0:
+                at_node = moved.pop()
+                for k in range(token_offsets[b], token_offsets[b + 1]):
+                    if token_at[k] != at_node:
+                        continue
+                    goal = token_goal[k]
+                    if token_hop[k] >= 0:
+                        backlog[token_hop[k]] -= size * per_byte[token_hop[k]]
+                        token_hop[k] = -1
+                    if beside[goal, at_node]:
+                        token_at[k] = -1
+                        continue
+                    pipe, expected = _next_pipe(
+                        at_node, b, goal, size, t, weigh_queue, nodes, pipe_dst, per_byte, latency,
+                        out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
+                        distance, came, True,
+                    )  # fmt: skip
+                    if pipe < 0:
+                        token_at[k] = -1
+                        continue
+                    v = pipe_dst[pipe]
+                    token_at[k] = v
+                    token_hop[k] = expected
+                    if expected >= 0:
+                        backlog[expected] += size * per_byte[expected]
+                    state = came[b * nodes + v]
+                    if state == LACKS or state == LACKS_WANTED:
+                        came[b * nodes + v] = QUEUED if state == LACKS else QUEUED_WANTED
+                        backlog[pipe] += size * per_byte[pipe]
+                        queue_chunk.append(b)
+                        queue_next.append(-1)
+                        entry = len(queue_chunk) - 1
+                        if queue_head[pipe] < 0:
+                            queue_head[pipe] = entry
+                        else:
+                            queue_next[queue_tail[pipe]] = entry
+                        queue_tail[pipe] = entry
+                        if stamp[pipe] != step:
+                            stamp[pipe] = step
+                            (woken_slow if slow[pipe] else woken_fast).append(pipe)
+                    elif state == HELD or (
+                        state >= 0 and _ready_at(
+                            b * nodes + v, v, np.inf, chunk_start[b], came, kind,
+                            out_pipe, out_start, out_seconds, latency,
+                        ) <= t * SLACK
+                    ):  # fmt: skip
+                        moved.append(v)
+            for e in range(out_offsets[u], out_offsets[u + 1]):
+                pipe = out_pipes[e]
+                if stamp[pipe] != step:
+                    stamp[pipe] = step
+                    (woken_slow if slow[pipe] else woken_fast).append(pipe)
+
+        fast_count = len(woken_fast)
+        for turn in range(fast_count + len(woken_slow)):
+            pipe = woken_fast[turn] if turn < fast_count else woken_slow[turn - fast_count]
+            u, v = pipe_src[pipe], pipe_dst[pipe]
+            until = _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at)
+            if until > t * SLACK:
+                if hop_offsets[pipe + 1] - hop_offsets[pipe] > 1 and retry_at[pipe] != until:
+                    retry_at[pipe] = until
+                    heappush(heap, (until, RETRY, pipe))
+                continue
+            chosen = -1
+            later = np.inf
+            # what is queued here to be carried on comes first
+            while queue_head[pipe] >= 0:
+                b = queue_chunk[queue_head[pipe]]
+                d = chunk_bytes[b] * per_byte[pipe]
+                if came[b * nodes + v] == QUEUED or came[b * nodes + v] == QUEUED_WANTED:
+                    ready = _ready_at(
+                        b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
+                    )
+                    if ready > t * SLACK:
+                        later = min(later, ready)
+                        break
+                    chosen = b
+                queue_head[pipe] = queue_next[queue_head[pipe]]
+                backlog[pipe] -= d
+                if chosen >= 0:
+                    break
+            if chosen < 0 and region[v] >= 0:
+                i = cursor[pipe]
+                while i < hold_count[u]:
+                    state = came[holds[u, i] * nodes + v]
+                    if state == LACKS_WANTED or state == QUEUED_WANTED:
+                        break
+                    i += 1
+                cursor[pipe] = i
+                looked = 0
+                fewest, latest = 0, 0.0
+                while i < hold_count[u] and looked < most_looked:
+                    b = holds[u, i]
+                    i += 1
+                    state = came[b * nodes + v]
+                    if state != LACKS_WANTED and state != QUEUED_WANTED:
+                        continue
+                    looked += 1
+                    size = chunk_bytes[b]
+                    d = size * per_byte[pipe]
+                    ready = _ready_at(
+                        b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
+                    )
+                    if ready > t * SLACK:
+                        later = min(later, ready)
+                        continue
+                    if not slow[pipe]:
+                        chosen = b
+                        break
+                    otherwise = np.inf
+                    if copies[b, region[v]] > 0:
+                        otherwise = _otherwise_at(
+                            pipe, b, size, t, chunk_start[b], nodes, pipe_src, pipe_dst, per_byte, latency,
+                            in_offsets, in_pipes, hop_offsets, hop_links, hop_late, free_at,
+                            came, kind, out_pipe, out_start, out_seconds,
+                        )  # fmt: skip
+                    if otherwise <= (t + d + latency[pipe] + patience * d) * SLACK and not forced:
+                        continue
+                    rare = copies[b, region[v]]
+                    if chosen < 0 or rare < fewest or (rare == fewest and otherwise > latest):
+                        chosen, fewest, latest = b, rare, otherwise
+                    if rare == 0:
+                        break
+            if chosen < 0:
+                if later < np.inf and retry_at[pipe] != later:
+                    retry_at[pipe] = later
+                    heappush(heap, (later, RETRY, pipe))
+                continue
+
+            b = chosen
+            d = chunk_bytes[b] * per_byte[pipe]
+            key = b * nodes + v
+            start = max(t, until, _ready_at(
+                b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
+            ))  # fmt: skip
+            if count == len(out_pipe):
+                out_pipe, out_chunk = np.append(out_pipe, out_pipe), np.append(out_chunk, out_chunk)
+                out_parent = np.append(out_parent, out_parent)
+                out_start, out_seconds = np.append(out_start, out_start), np.append(out_seconds, out_seconds)
+            out_pipe[count], out_chunk[count], out_parent[count] = pipe, b, max(came[b * nodes + u], -1)
+            out_start[count], out_seconds[count] = start, d
+            first, last = start + latency[pipe], start + latency[pipe] + d
+            if came[key] == LACKS_WANTED or came[key] == QUEUED_WANTED:
+                missing -= 1
+                finish = max(finish, last)
+            came[key] = count
+            if region[v] >= 0:
+                copies[b, region[v]] += 1
+            for k in range(token_offsets[b], token_offsets[b + 1]):
+                goal = token_goal[k]
+                if token_at[k] >= 0 and goal == (region[v] if whole_region[b] else v + goal_offset):
+                    token_at[k] = -1
+                    if token_hop[k] >= 0:
+                        backlog[token_hop[k]] -= chunk_bytes[b] * per_byte[token_hop[k]]
+            for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
+                free_at[hop_links[i]] = start + hop_late[i] + d
+            heappush(heap, (start + d, FREE, pipe))
+            heappush(heap, (first if kind[v] == ROUTER else last, ARRIVED, count))
+            count += 1
+            forced = False
+
+    return (
+        (out_pipe[:count], out_chunk[:count], out_parent[:count], out_start[:count], out_seconds[:count]),
+        missing,
+        finish,
+    )

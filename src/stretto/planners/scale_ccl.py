@@ -1,0 +1,160 @@
+"""SCALE-CCL: collectives across datacenters by an event-driven synthesizer.
+
+Xiong, Zhang, Medagliani, Ferrero, Liu, Lian, Di Cicco, Musumeci, Zhao, Ibrahimi, Tornatore,
+"SCALE-CCL: A Scalable Collective Communication Library for Wide-Area Distributed Training",
+INET4AI 2025, section 4. Time runs from event to event (a transmission starts or is complete, a
+reception starts or is complete); at each, chunks are given to neighbours (Load-Aware Neighbour
+Forwarding) and every idle link takes one (Subchunk Scheduling). No route is computed: routes are
+what happened.
+
+``rules=paper`` is the published algorithm (:mod:`stretto.kernels.subchunks`), ``rules=eager`` our
+own within the same loop (:mod:`stretto.kernels.forwarding`).
+"""
+
+from __future__ import annotations
+
+from time import monotonic as clock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Ragged, Workload
+from ..errors import Infeasible
+from ..plan import Plan, make_plan
+from ..topology import Topology
+from . import Option, Progress, register
+from .scale_network import Goals, Network, build_network, set_goals
+
+PATIENCES = (0.5, 0.0)
+"""What is tried for how long a slow link leaves a chunk to others; the first of the best is kept."""
+
+ONE_TRY_WORK = 5_000_000
+"""With more steps than this, only the first is tried."""
+
+MOST_LOOKED = 16
+"""Among how many chunks a slow link chooses."""
+
+Sent = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+"""Pipe, chunk, parent (the transfer that brought the chunk, -1 if it was held), start, seconds of each transfer."""
+
+OPTIONS = (
+    Option("rules", str, "eager", "our own choices, or the paper's", ("eager", "paper")),
+    Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
+    Option("queue", float, 1.0, "how much a second queued for a link counts in f(link, buffer, progress)"),
+)
+
+
+@register(
+    "scale-ccl",
+    collectives=("allgather", "broadcast", "multicast", "scatter", "gather", "alltoall"),
+    topologies="any without planes",
+    paper="Xiong et al., INET4AI 2025, section 4",
+    options=OPTIONS,
+    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+)
+def scale_ccl(
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+    rules: str = "eager",
+    patience: float = -1.0,
+    queue: float = 1.0,
+) -> Plan:
+    """Chunks move from neighbour to neighbour, event by event, and routes emerge.
+
+    Args:
+        seed: taken for uniformity; nothing is random.
+        time_limit_s: no new try is begun after it.
+    Returns:
+        A timed plan.
+    Raises:
+        Infeasible: some rank has no path from the source.
+    """
+    work = float(workload.chunk_count) * topology.link_count
+    network = build_network(topology, float(workload.chunk_bytes.mean()), False, work)
+    goals = set_goals(topology, network, workload, work)
+    tries = (patience,) if patience >= 0 else PATIENCES[: 1 if work > ONE_TRY_WORK else None]
+    started = clock()
+    best: tuple[float, Sent, float] | None = None
+    for number, one in enumerate(tries):
+        if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
+            break
+        if progress is not None:
+            progress(number, len(tries), f"patience {one}")
+        sent, finish = _forward(topology, workload, network, goals, one, queue, work)
+        if best is None or finish < best[0]:
+            best = finish, sent, one
+    assert best is not None
+    return sent_to_plan(topology, workload, network, best[1], {"patience": best[2]})
+
+
+def _forward(
+    topology: Topology, workload: Workload, network: Network, goals: Goals, patience: float, queue: float, work: float
+) -> tuple[Sent, float]:
+    holders = workload.chunk_holders
+    came = goals.came.copy()
+    sent, missing, finish = kernels.load("forwarding", work).forward(
+        network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
+        network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
+        topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
+        goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
+        patience, queue, MOST_LOOKED,
+    )  # fmt: skip
+    if missing:
+        chunk, node = np.argwhere(came.reshape(workload.chunk_count, -1) % 2 == 1)[0]
+        raise Infeasible(f"{topology.names[int(node)]} cannot be reached from where chunk {chunk} is")
+    return sent, finish
+
+
+def sent_to_plan(topology: Topology, workload: Workload, network: Network, sent: Sent, meta: dict[str, Any]) -> Plan:
+    """What an event loop sent as a timed plan, without what led nowhere."""
+    pipe, chunk, parent, start_s, seconds = sent
+    kept = _useful(workload, chunk, network.dst[pipe], parent)
+    number = np.cumsum(kept) - 1
+    pipe, chunk, start_s, seconds = pipe[kept], chunk[kept], start_s[kept], seconds[kept]
+    parent = parent[kept]
+    has_parent = parent >= 0
+    return make_plan(
+        topology,
+        workload,
+        "timed",
+        chunk=chunk,
+        src=network.src[pipe],
+        dst=Ragged.single(network.dst[pipe].astype(np.int32)),
+        route=network.hops.take(pipe),
+        depends=Ragged(
+            np.concatenate(([0], np.cumsum(has_parent))).astype(np.int64),
+            number[parent[has_parent]].astype(np.int32),
+        ),
+        start_s=start_s,
+        finish_s=start_s + seconds,
+        meta=meta,
+    )
+
+
+def _useful(
+    workload: Workload, chunk: NDArray[np.int64], dst: NDArray[np.int64], parent: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """bool[transfers]: those that bring a chunk to who wants it, and those before them."""
+    nodes = int(max(dst.max(initial=0), workload.chunk_wanted.values.max())) + 1
+    wanted = np.zeros((workload.chunk_count, nodes), dtype=np.bool_)
+    lists = workload.chunk_wanted
+    wanted[lists.owners, lists.values] = True
+    useful = wanted[chunk, dst]
+    fresh = useful
+    while True:
+        before = parent[fresh]
+        before = np.unique(before[before >= 0])
+        before = before[~useful[before]]
+        if not len(before):
+            return useful
+        useful = useful.copy()
+        useful[before] = True
+        fresh = np.zeros_like(useful)
+        fresh[before] = True
