@@ -42,21 +42,44 @@ def _ready_at(key, u, d, begun, came, kind, out_pipe, out_start, out_seconds, la
     return first + out_seconds[p]
 
 
+def _expect(b, v, at, size, nodes, pipe_dst, per_byte, latency, slow, out_offsets, out_pipes, region, hoped, front):
+    """A chunk will be at v: note when the rest of the region could have it from there, by fast pipes."""
+    hoped[b * nodes + v] = at
+    front.clear()
+    front.append(v)
+    while len(front) > 0:
+        u = front.pop()
+        for e in range(out_offsets[u], out_offsets[u + 1]):
+            pipe = out_pipes[e]
+            w = pipe_dst[pipe]
+            if slow[pipe] or region[w] != region[v]:
+                continue
+            then = hoped[b * nodes + u] + size * per_byte[pipe] + latency[pipe]
+            if then < hoped[b * nodes + w]:
+                hoped[b * nodes + w] = then
+                front.append(w)
+
+
 def _otherwise_at(
     pipe, b, size, t, begun, nodes, pipe_src, pipe_dst, per_byte, latency, in_offsets, in_pipes,
-    hop_offsets, hop_links, hop_late, free_at, came, kind, out_pipe, out_start, out_seconds,
+    hop_offsets, hop_links, hop_late, free_at, came, kind, out_pipe, out_start, out_seconds, hoped,
 ):  # fmt: skip
-    """When another neighbour that has the chunk, or is getting it, could have brought it here."""
+    """When another neighbour that has the chunk, is getting it or may hope to, could have brought it here."""
     v = pipe_dst[pipe]
     best = np.inf
     for e in range(in_offsets[v], in_offsets[v + 1]):
         other = in_pipes[e]
         s = pipe_src[other]
         key = b * nodes + s
-        if other == pipe or (came[key] < 0 and came[key] != HELD):
+        if other == pipe:
             continue
         d = size * per_byte[other]
-        at = _ready_at(key, s, d, begun, came, kind, out_pipe, out_start, out_seconds, latency)
+        if came[key] >= 0 or came[key] == HELD:
+            at = _ready_at(key, s, d, begun, came, kind, out_pipe, out_start, out_seconds, latency)
+        elif len(hoped) > 0 and hoped[key] < np.inf:
+            at = hoped[key]
+        else:
+            continue
         at = max(max(t, at), _blocked_until(other, hop_offsets, hop_links, hop_late, free_at))
         best = min(best, at + d + latency[other])
     return best
@@ -107,7 +130,7 @@ def forward(
     out_offsets, out_pipes, in_offsets, in_pipes, user_offsets, user_pipes,
     kind, region, chunk_bytes, chunk_start, whole_region, hold_offsets, hold_nodes, came,
     token_offsets, token_goal, token_node, goal_offset, distance, beside,
-    patience, weigh_queue, most_looked,
+    patience, weigh_queue, most_looked, turn_of, pipe_at_turn,
 ):  # fmt: skip
     """Send every chunk to every node that wants it.
 
@@ -127,6 +150,7 @@ def forward(
             transmission times later.
         weigh_queue: how much queued seconds count in f.
         most_looked: among how many chunks a slow pipe chooses.
+        turn_of, pipe_at_turn: int64[pipes], in which order slow pipes choose, both ways.
     Returns:
         (pipe, chunk, parent, start, seconds): a row a transfer, in the order of their start.
         missing: how many wanted deliveries did not happen.
@@ -152,6 +176,9 @@ def forward(
     cursor = np.zeros(pipes, dtype=np.int64)
     copies = np.zeros((chunks, regions), dtype=np.int32)
     retry_at = np.full(pipes, -1.0)
+    # when each node may hope to have each chunk, where some pipes are slow and everyone passes chunks on
+    hoped = np.full(len(came) if slow.any() and whole_region.any() else 0, np.inf)
+    front = [0]
     # tokens: where each is, -1 when done; what it expects to take next; the queue of each pipe
     token_at = token_node.copy()
     token_hop = np.full(len(token_goal), -1, dtype=np.int64)
@@ -168,8 +195,13 @@ def forward(
     for b in range(chunks):
         for i in range(hold_offsets[b], hold_offsets[b + 1]):
             heappush(heap, (chunk_start[b], BEGUN, i))
-            if region[hold_nodes[i]] >= 0:
-                copies[b, region[hold_nodes[i]]] += 1
+            v = hold_nodes[i]
+            copies[b, region[v]] += 1
+            if len(hoped) > 0 and whole_region[b]:
+                _expect(
+                    b, v, chunk_start[b], chunk_bytes[b], nodes, pipe_dst, per_byte, latency, slow,
+                    out_offsets, out_pipes, region, hoped, front,
+                )  # fmt: skip
     holder_chunk = np.repeat(np.arange(chunks), np.diff(hold_offsets))
     step = 0
     forced = False
@@ -192,7 +224,10 @@ def forward(
             if what == RETRY:
                 if stamp[which] != step:
                     stamp[which] = step
-                    (woken_slow if slow[which] else woken_fast).append(which)
+                    if slow[which]:
+                        heappush(woken_slow, turn_of[which])
+                    else:
+                        woken_fast.append(which)
                 continue
             if what == FREE:
                 for i in range(hop_offsets[which], hop_offsets[which + 1]):
@@ -200,7 +235,10 @@ def forward(
                         pipe = user_pipes[e]
                         if stamp[pipe] != step:
                             stamp[pipe] = step
-                            (woken_slow if slow[pipe] else woken_fast).append(pipe)
+                            if slow[pipe]:
+                                heappush(woken_slow, turn_of[pipe])
+                            else:
+                                woken_fast.append(pipe)
                 continue
             if what == ARRIVED:
                 b, u = out_chunk[which], pipe_dst[out_pipe[which]]
@@ -251,7 +289,10 @@ def forward(
                         queue_tail[pipe] = entry
                         if stamp[pipe] != step:
                             stamp[pipe] = step
-                            (woken_slow if slow[pipe] else woken_fast).append(pipe)
+                            if slow[pipe]:
+                                heappush(woken_slow, turn_of[pipe])
+                            else:
+                                woken_fast.append(pipe)
                     elif state == HELD or (
                         state >= 0 and _ready_at(
                             b * nodes + v, v, np.inf, chunk_start[b], came, kind,
@@ -263,11 +304,14 @@ def forward(
                 pipe = out_pipes[e]
                 if stamp[pipe] != step:
                     stamp[pipe] = step
-                    (woken_slow if slow[pipe] else woken_fast).append(pipe)
+                    if slow[pipe]:
+                        heappush(woken_slow, turn_of[pipe])
+                    else:
+                        woken_fast.append(pipe)
 
         fast_count = len(woken_fast)
         for turn in range(fast_count + len(woken_slow)):
-            pipe = woken_fast[turn] if turn < fast_count else woken_slow[turn - fast_count]
+            pipe = woken_fast[turn] if turn < fast_count else pipe_at_turn[heappop(woken_slow)]
             u, v = pipe_src[pipe], pipe_dst[pipe]
             until = _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at)
             if until > t * SLACK:
@@ -326,7 +370,7 @@ def forward(
                         otherwise = _otherwise_at(
                             pipe, b, size, t, chunk_start[b], nodes, pipe_src, pipe_dst, per_byte, latency,
                             in_offsets, in_pipes, hop_offsets, hop_links, hop_late, free_at,
-                            came, kind, out_pipe, out_start, out_seconds,
+                            came, kind, out_pipe, out_start, out_seconds, hoped,
                         )  # fmt: skip
                     if otherwise <= (t + d + latency[pipe] + patience * d) * SLACK and not forced:
                         continue
@@ -360,6 +404,11 @@ def forward(
             came[key] = count
             if region[v] >= 0:
                 copies[b, region[v]] += 1
+                if len(hoped) > 0 and whole_region[b] and last < hoped[key]:
+                    _expect(
+                        b, v, last, chunk_bytes[b], nodes, pipe_dst, per_byte, latency, slow,
+                        out_offsets, out_pipes, region, hoped, front,
+                    )  # fmt: skip
             for k in range(token_offsets[b], token_offsets[b + 1]):
                 goal = token_goal[k]
                 if token_at[k] >= 0 and goal == (region[v] if whole_region[b] else v + goal_offset):

@@ -98,13 +98,16 @@ def _forward(
 ) -> tuple[Sent, float]:
     holders = workload.chunk_holders
     came = goals.came.copy()
+    # who can pass most on chooses first, so that what it gets is near to all others
+    reach = np.diff(network.out[0])[network.dst]
+    turns = np.argsort(-reach, kind="stable")
     sent, missing, finish = kernels.load("forwarding", work).forward(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
         topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
         goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
-        patience, queue, MOST_LOOKED,
+        patience, queue, MOST_LOOKED, np.argsort(turns), turns,
     )  # fmt: skip
     if missing:
         chunk, node = np.argwhere(came.reshape(workload.chunk_count, -1) % 2 == 1)[0]

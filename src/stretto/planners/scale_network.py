@@ -175,8 +175,6 @@ def set_goals(topology: Topology, network: Network, workload: Workload, work: fl
     alone = np.argwhere((came == LACKS_WANTED) & ~whole_region[:, None])
     owner = np.concatenate((regional[:, 0], alone[:, 0]))
     goal = np.concatenate((regional[:, 1], alone[:, 1] + regions))
-    order = np.argsort(owner, kind="stable")
-    owner, goal = owner[order], goal[order]
     places = Ragged.of([np.flatnonzero(network.region == r) for r in range(regions)])
     if len(alone):
         places = Ragged(
@@ -188,6 +186,10 @@ def set_goals(topology: Topology, network: Network, workload: Workload, work: fl
     distance = kernels.load("paths", work).to_goals(
         *network.into, network.src, network.cost_s, places.offsets, places.values.astype(np.int64)
     )
+    near, far = _nearest(holders, owner, goal, distance)
+    # near goals first: the way to a far one may be that of a near one
+    order = np.lexsort((goal, far, owner))
+    owner, goal, near = owner[order], goal[order], near[order]
     at_goal = np.zeros(distance.shape, dtype=np.bool_)
     at_goal[places.owners, places.values] = True
     beside = np.zeros(distance.shape, dtype=np.bool_)
@@ -198,17 +200,16 @@ def set_goals(topology: Topology, network: Network, workload: Workload, work: fl
         whole_region=whole_region,
         offsets=np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=chunks)))).astype(np.int64),
         goal=goal.astype(np.int64),
-        near=_nearest(holders, owner, goal, distance),
+        near=near,
         distance=distance,
         beside=beside,
         single=regions,
     )
 
 
-def _nearest(holders: Ragged, owner: Int64, goal: Int64, distance: Float64) -> Int64:
-    """int64[goals of chunks]: the holder of each chunk that is nearest to the goal."""
+def _nearest(holders: Ragged, owner: Int64, goal: Int64, distance: Float64) -> tuple[Int64, Float64]:
+    """int64, float64[goals of chunks]: the holder of each chunk that is nearest to the goal, and how far it is."""
     lists = holders.take(owner)
     far = distance[np.repeat(goal, lists.lengths), lists.values]
-    order = np.lexsort((far, lists.owners))
-    near: Int64 = lists.values[order][lists.offsets[:-1]].astype(np.int64)
-    return near
+    first = np.lexsort((far, lists.owners))[lists.offsets[:-1]]
+    return lists.values[first].astype(np.int64), far[first]
