@@ -366,13 +366,16 @@ def forward(
                         chosen = b
                         break
                     otherwise = np.inf
+                    soon = (t + d + latency[pipe] + patience * d) * SLACK
+                    if len(hoped) > 0 and t < hoped[b * nodes + v] <= soon and not forced:
+                        continue
                     if copies[b, region[v]] > 0:
                         otherwise = _otherwise_at(
                             pipe, b, size, t, chunk_start[b], nodes, pipe_src, pipe_dst, per_byte, latency,
                             in_offsets, in_pipes, hop_offsets, hop_links, hop_late, free_at,
                             came, kind, out_pipe, out_start, out_seconds, hoped,
                         )  # fmt: skip
-                    if otherwise <= (t + d + latency[pipe] + patience * d) * SLACK and not forced:
+                    if otherwise <= soon and not forced:
                         continue
                     rare = copies[b, region[v]]
                     if chosen < 0 or rare < fewest or (rare == fewest and otherwise > latest):
