@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..collective import Ragged, Workload
-from ..errors import Infeasible
+from ..errors import Infeasible, Unsupported
 from ..plan import Plan, make_plan
 from ..topology import Topology
 from . import Option, Progress, register
-from .scale_network import Goals, Network, build_network, set_goals
+from .scale_network import HELD, Goals, Network, build_network, set_goals
 
 PATIENCES = (0.5, 0.0)
 """What is tried for how long a slow link leaves a chunk to others; the first of the best is kept."""
@@ -42,7 +42,8 @@ Sent = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np
 OPTIONS = (
     Option("rules", str, "eager", "our own choices, or the paper's", ("eager", "paper")),
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
-    Option("queue", float, 1.0, "how much a second queued for a link counts in f(link, buffer, progress)"),
+    Option("queue", float, 1.0, "how much a second in the buffer counts in f(link, buffer, progress)"),
+    Option("progress_weight", float, 1.0, "how much progress counts there, with rules=paper"),
 )
 
 
@@ -64,6 +65,7 @@ def scale_ccl(
     rules: str = "eager",
     patience: float = -1.0,
     queue: float = 1.0,
+    progress_weight: float = 1.0,
 ) -> Plan:
     """Chunks move from neighbour to neighbour, event by event, and routes emerge.
 
@@ -78,6 +80,9 @@ def scale_ccl(
     work = float(workload.chunk_count) * topology.link_count
     network = build_network(topology, float(workload.chunk_bytes.mean()), False, work)
     goals = set_goals(topology, network, workload, work)
+    if rules == "paper":
+        sent = _as_published(topology, workload, network, goals, queue, progress_weight, work)
+        return sent_to_plan(topology, workload, network, sent, {})
     tries = (patience,) if patience >= 0 else PATIENCES[: 1 if work > ONE_TRY_WORK else None]
     started = clock()
     best: tuple[float, Sent, float] | None = None
@@ -110,9 +115,41 @@ def _forward(
         patience, queue, MOST_LOOKED, np.argsort(turns), turns,
     )  # fmt: skip
     if missing:
-        chunk, node = np.argwhere(came.reshape(workload.chunk_count, -1) % 2 == 1)[0]
-        raise Infeasible(f"{topology.names[int(node)]} cannot be reached from where chunk {chunk} is")
+        raise _unreached(topology, workload, came)
     return sent, finish
+
+
+def _as_published(
+    topology: Topology, workload: Workload, network: Network, goals: Goals, queue: float, progress: float, work: float
+) -> Sent:
+    """The transfers of algorithm 1; for collectives in which everyone gets everything."""
+    for c in workload.collectives:
+        if c.kind not in ("allgather", "broadcast"):
+            raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
+    holders = workload.chunk_holders
+    came = goals.came.copy()
+    piece = np.concatenate([c.chunk_piece + 0 for c in workload.collectives])
+    offset = np.repeat(np.cumsum([0, *(len(c.piece_bytes) for c in workload.collectives[:-1])]),
+                       [c.chunk_count for c in workload.collectives])  # fmt: skip
+    sent, missing, _ = kernels.load("subchunks", work).synthesize(
+        network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
+        network.latency_s, network.per_byte, *network.out, *network.into, *network.users,
+        topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        piece.astype(np.int64) + offset, holders.offsets, holders.values.astype(np.int64), came, queue, progress,
+    )  # fmt: skip
+    if missing:
+        raise _unreached(topology, workload, came)
+    result: Sent = sent
+    return result
+
+
+def _unreached(topology: Topology, workload: Workload, came: NDArray[np.int32]) -> Infeasible:
+    wanted = workload.chunk_wanted
+    lacking = came.reshape(workload.chunk_count, -1)[wanted.owners, wanted.values] < 0
+    lacking &= came.reshape(workload.chunk_count, -1)[wanted.owners, wanted.values] != HELD
+    k = int(np.flatnonzero(lacking)[0])
+    node = topology.names[int(wanted.values[k])]
+    return Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
 
 
 def sent_to_plan(topology: Topology, workload: Workload, network: Network, sent: Sent, meta: dict[str, Any]) -> Plan:
