@@ -14,17 +14,17 @@ own within the same loop (:mod:`stretto.kernels.forwarding`).
 from __future__ import annotations
 
 from time import monotonic as clock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..collective import Ragged, Workload
+from ..collective import KINDS, Workload
 from ..errors import Infeasible, Unsupported
-from ..plan import Plan, make_plan
+from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
+from .inversion import Transfers, plan_in_phases
 from .scale_network import HELD, Goals, Network, build_network, set_goals
 
 PATIENCES = (0.5, 0.0)
@@ -49,7 +49,7 @@ OPTIONS = (
 
 @register(
     "scale-ccl",
-    collectives=("allgather", "broadcast", "multicast", "scatter", "gather", "alltoall"),
+    collectives=(*KINDS, "multicast"),
     topologies="any without planes",
     paper="Xiong et al., INET4AI 2025, section 4",
     options=OPTIONS,
@@ -77,25 +77,34 @@ def scale_ccl(
     Raises:
         Infeasible: some rank has no path from the source.
     """
-    work = float(workload.chunk_count) * topology.link_count
-    network = build_network(topology, float(workload.chunk_bytes.mean()), False, work)
-    goals = set_goals(topology, network, workload, work)
-    if rules == "paper":
-        sent = _as_published(topology, workload, network, goals, queue, progress_weight, work)
-        return sent_to_plan(topology, workload, network, sent, {})
-    tries = (patience,) if patience >= 0 else PATIENCES[: 1 if work > ONE_TRY_WORK else None]
     started = clock()
-    best: tuple[float, Sent, float] | None = None
-    for number, one in enumerate(tries):
-        if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
-            break
-        if progress is not None:
-            progress(number, len(tries), f"patience {one}")
-        sent, finish = _forward(topology, workload, network, goals, one, queue, work)
-        if best is None or finish < best[0]:
-            best = finish, sent, one
-    assert best is not None
-    return sent_to_plan(topology, workload, network, best[1], {"patience": best[2]})
+    chosen: list[float] = []
+
+    def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
+        work = float(part.chunk_count) * net.link_count
+        network = build_network(net, float(part.chunk_bytes.mean()), through_routers, work)
+        goals = set_goals(net, network, part, work)
+        if rules == "paper":
+            return _kept(part, network, _as_published(net, part, network, goals, queue, progress_weight, work))
+        tries = (patience,) if patience >= 0 else PATIENCES[: 1 if work > ONE_TRY_WORK else None]
+        best: tuple[float, Sent, float] | None = None
+        for number, one in enumerate(tries):
+            if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
+                break
+            if progress is not None:
+                progress(number, len(tries), f"patience {one}")
+            sent, finish = _forward(net, part, network, goals, one, queue, work)
+            if best is None or finish < best[0]:
+                best = finish, sent, one
+        assert best is not None
+        chosen.append(best[2])
+        return _kept(part, network, best[1])
+
+    if rules == "paper":
+        for c in workload.collectives:
+            if c.kind not in ("allgather", "broadcast"):
+                raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
+    return plan_in_phases(topology, workload, spread, {"patience": chosen})
 
 
 def _forward(
@@ -123,9 +132,6 @@ def _as_published(
     topology: Topology, workload: Workload, network: Network, goals: Goals, queue: float, progress: float, work: float
 ) -> Sent:
     """The transfers of algorithm 1; for collectives in which everyone gets everything."""
-    for c in workload.collectives:
-        if c.kind not in ("allgather", "broadcast"):
-            raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
     holders = workload.chunk_holders
     came = goals.came.copy()
     piece = np.concatenate([c.chunk_piece + 0 for c in workload.collectives])
@@ -152,29 +158,21 @@ def _unreached(topology: Topology, workload: Workload, came: NDArray[np.int32]) 
     return Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
 
 
-def sent_to_plan(topology: Topology, workload: Workload, network: Network, sent: Sent, meta: dict[str, Any]) -> Plan:
-    """What an event loop sent as a timed plan, without what led nowhere."""
+def _kept(workload: Workload, network: Network, sent: Sent) -> Transfers:
+    """What an event loop sent, without what led nowhere."""
     pipe, chunk, parent, start_s, seconds = sent
     kept = _useful(workload, chunk, network.dst[pipe], parent)
     number = np.cumsum(kept) - 1
-    pipe, chunk, start_s, seconds = pipe[kept], chunk[kept], start_s[kept], seconds[kept]
-    parent = parent[kept]
-    has_parent = parent >= 0
-    return make_plan(
-        topology,
-        workload,
-        "timed",
-        chunk=chunk,
+    pipe, parent = pipe[kept], parent[kept]
+    return Transfers(
+        chunk=chunk[kept],
         src=network.src[pipe],
-        dst=Ragged.single(network.dst[pipe].astype(np.int32)),
+        dst=network.dst[pipe],
         route=network.hops.take(pipe),
-        depends=Ragged(
-            np.concatenate(([0], np.cumsum(has_parent))).astype(np.int64),
-            number[parent[has_parent]].astype(np.int32),
-        ),
-        start_s=start_s,
-        finish_s=start_s + seconds,
-        meta=meta,
+        parent=np.where(parent >= 0, number[parent], -1),
+        start_s=start_s[kept],
+        seconds=seconds[kept],
+        arrival_s=start_s[kept] + network.latency_s[pipe] + seconds[kept],
     )
 
 

@@ -88,7 +88,12 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     if (passed[topology.src] | passed[topology.dst]).any():
         offsets, links = topology.out_links
         src, dst, hop_offsets, hop_links = kernels.load("pipes", work).find_pipes(
-            offsets, links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64), link_s, passed
+            offsets,
+            links.astype(np.int64),
+            topology.src.astype(np.int64),
+            topology.dst.astype(np.int64),
+            link_s,
+            passed,
         )
     else:
         src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
@@ -175,7 +180,7 @@ def set_goals(topology: Topology, network: Network, workload: Workload, work: fl
     alone = np.argwhere((came == LACKS_WANTED) & ~whole_region[:, None])
     owner = np.concatenate((regional[:, 0], alone[:, 0]))
     goal = np.concatenate((regional[:, 1], alone[:, 1] + regions))
-    places = Ragged.of([np.flatnonzero(network.region == r) for r in range(regions)])
+    places = Ragged.of([np.flatnonzero(network.region == r).astype(np.int32) for r in range(regions)])
     if len(alone):
         places = Ragged(
             np.concatenate((places.offsets, places.offsets[-1] + 1 + np.arange(nodes))),
