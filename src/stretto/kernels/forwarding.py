@@ -87,13 +87,13 @@ def _otherwise_at(
 
 def _next_pipe(
     u, b, goal, size, t, weigh_queue, nodes, pipe_dst, per_byte, latency, out_offsets, out_pipes,
-    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, look,
+    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, detours,
 ):  # fmt: skip
     """f(link, buffer, progress): the pipe to the neighbour by which a chunk is soonest at its goal.
 
-    Each neighbour nearer to the goal costs the wait for the link and what is queued there, the
-    transmission, and the rest of the way; the wait and queue there too, if ``look``. A neighbour
-    that has the chunk, or gets it already, costs only what comes after.
+    Each neighbour nearer to the goal (or as near, with ``detours``) costs the wait for the link and
+    what is queued there, the transmission, and the rest of the way with the wait and queue there. A
+    neighbour that has the chunk, or gets it already, costs only what comes after.
 
     Returns:
         The pipe, and the one that it expects to be taken from there (-1 for none).
@@ -102,20 +102,23 @@ def _next_pipe(
     for e in range(out_offsets[u], out_offsets[u + 1]):
         pipe = out_pipes[e]
         v = pipe_dst[pipe]
-        if not distance[goal, v] < distance[goal, u]:
+        state = came[b * nodes + v]
+        nearer = distance[goal, v] < distance[goal, u]
+        # a neighbour as near that lacks the chunk may have a shorter queue
+        aside = detours and distance[goal, v] == distance[goal, u] and (state == LACKS or state == LACKS_WANTED)
+        if not nearer and not aside:
             continue
         cost = 0.0
-        state = came[b * nodes + v]
         if state == LACKS or state == LACKS_WANTED:
             wait = max(0.0, _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at) - t)
             cost = wait + weigh_queue * backlog[pipe] + size * per_byte[pipe] + latency[pipe]
         rest, after = distance[goal, v], -1
-        if look and rest > 0.0:
+        if rest > 0.0:
             rest = np.inf
             for g in range(out_offsets[v], out_offsets[v + 1]):
                 onward = out_pipes[g]
                 w = pipe_dst[onward]
-                if distance[goal, w] < distance[goal, v]:
+                if distance[goal, w] < distance[goal, v] and w != u:
                     wait = max(0.0, _blocked_until(onward, hop_offsets, hop_links, hop_late, free_at) - t)
                     way = wait + weigh_queue * backlog[onward] + size * per_byte[onward] + latency[onward]
                     if way + distance[goal, w] < rest:
@@ -130,7 +133,7 @@ def forward(
     out_offsets, out_pipes, in_offsets, in_pipes, user_offsets, user_pipes,
     kind, region, chunk_bytes, chunk_start, whole_region, hold_offsets, hold_nodes, came,
     token_offsets, token_goal, token_node, goal_offset, distance, beside,
-    patience, weigh_queue, most_looked, turn_of, pipe_at_turn,
+    patience, weigh_queue, detours, most_looked, turn_of, pipe_at_turn,
 ):  # fmt: skip
     """Send every chunk to every node that wants it.
 
@@ -149,6 +152,7 @@ def forward(
         patience: a slow pipe is left idle where others bring the chunk at most this many of its own
             transmission times later.
         weigh_queue: how much queued seconds count in f.
+        detours: chunks may move to a neighbour that is no nearer to the goal.
         most_looked: among how many chunks a slow pipe chooses.
         turn_of, pipe_at_turn: int64[pipes], in which order slow pipes choose, both ways.
     Returns:
@@ -265,7 +269,7 @@ def forward(
                     pipe, expected = _next_pipe(
                         at_node, b, goal, size, t, weigh_queue, nodes, pipe_dst, per_byte, latency,
                         out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
-                        distance, came, True,
+                        distance, came, detours,
                     )  # fmt: skip
                     if pipe < 0:
                         token_at[k] = -1

@@ -119,6 +119,8 @@ def _subchunk(
     entries.clear()
     for e in range(in_offsets[d], in_offsets[d + 1]):
         s = pipe_src[in_pipes[e]]
+        if pipe_of[s, d] != in_pipes[e]:
+            continue
         for w in among:
             other = pipe_of[s, w]
             if other < 0 or queue_head[other] < 0:
@@ -181,6 +183,7 @@ def synthesize(
         As it does.
     """
     nodes, chunks, pipes = len(kind), len(chunk_bytes), len(pipe_src)
+    # of several pipes between two nodes only the first is used
     pipe_of = np.full((nodes, nodes), -1, dtype=np.int64)
     for pipe in range(pipes - 1, -1, -1):
         pipe_of[pipe_src[pipe], pipe_dst[pipe]] = pipe
@@ -255,7 +258,7 @@ def synthesize(
                 pipe = out_pipes[e]
                 v = pipe_dst[pipe]
                 state = came[b * nodes + v]
-                if state != LACKS and state != LACKS_WANTED:
+                if pipe_of[u, v] != pipe or (state != LACKS and state != LACKS_WANTED):
                     continue
                 if kind[v] != ROUTER:
                     if here_new[i]:

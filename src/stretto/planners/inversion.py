@@ -48,7 +48,7 @@ Spread = Callable[[Topology, Workload, bool], Transfers]
 """Brings chunks from their holders to all who want them; the flag says whether pipes pass through routers."""
 
 
-def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, meta: dict[str, Any]) -> Plan:
+def plan_in_phases(topology: Topology, workload: Workload, spread: Spread) -> Plan:
     """A timed plan: copies, then sums, then copies of sums, as far as the workload has them."""
     reduces = workload.chunk_reduces
     everyone = np.arange(workload.chunk_count)
@@ -68,7 +68,7 @@ def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, meta:
         if (workload.chunk_wanted.lengths[summed] > 1).any():
             onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
             phases.append(_after_sums(_copies(spread(topology, onwards, False), summed), sums, roots, summed))
-    return _joined(topology, workload, phases, meta)
+    return _joined(topology, workload, phases)
 
 
 def _roots(workload: Workload, chunks: Int64) -> Int64:
@@ -181,7 +181,7 @@ def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phas
     return sent, Ragged.of(lists), op
 
 
-def _joined(topology: Topology, workload: Workload, phases: list[Phase], meta: dict[str, Any]) -> Plan:
+def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan:
     sizes = [len(p[0].chunk) for p in phases]
     bases = np.cumsum([0, *sizes])
     return make_plan(
@@ -196,7 +196,6 @@ def _joined(topology: Topology, workload: Workload, phases: list[Phase], meta: d
         depends=_stacked([p[1] for p in phases], bases),
         start_s=np.concatenate([p[0].start_s for p in phases]),
         finish_s=np.concatenate([p[0].start_s + p[0].seconds for p in phases]),
-        meta=meta,
     )
 
 

@@ -27,8 +27,8 @@ from . import Option, Progress, register
 from .inversion import Transfers, plan_in_phases
 from .scale_network import HELD, Goals, Network, build_network, set_goals
 
-PATIENCES = (0.5, 0.0)
-"""What is tried for how long a slow link leaves a chunk to others; the first of the best is kept."""
+TRIES = ((0.5, False), (0.5, True), (0.0, False))
+"""Patience (how long a slow link leaves a chunk to others) and detours, in turn; the first of the best is kept."""
 
 ONE_TRY_WORK = 5_000_000
 """With more steps than this, only the first is tried."""
@@ -78,7 +78,6 @@ def scale_ccl(
         Infeasible: some rank has no path from the source.
     """
     started = clock()
-    chosen: list[float] = []
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
@@ -86,29 +85,39 @@ def scale_ccl(
         goals = set_goals(net, network, part, work)
         if rules == "paper":
             return _kept(part, network, _as_published(net, part, network, goals, queue, progress_weight, work))
-        tries = (patience,) if patience >= 0 else PATIENCES[: 1 if work > ONE_TRY_WORK else None]
-        best: tuple[float, Sent, float] | None = None
-        for number, one in enumerate(tries):
+        # detours help chunks that go to single nodes, and often hinder those that go everywhere
+        tries = sorted(TRIES, key=lambda one: one[1] == bool(goals.whole_region.all()))
+        if patience >= 0 or work > ONE_TRY_WORK:
+            tries = tries[:1]
+        best: tuple[float, Sent] | None = None
+        for number, (waits, detours) in enumerate(tries):
             if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
                 break
             if progress is not None:
-                progress(number, len(tries), f"patience {one}")
-            sent, finish = _forward(net, part, network, goals, one, queue, work)
+                progress(number, len(tries), f"patience {waits}")
+            waits = patience if patience >= 0 else waits
+            sent, finish = _forward(net, part, network, goals, waits, detours, queue, work)
             if best is None or finish < best[0]:
-                best = finish, sent, one
+                best = finish, sent
         assert best is not None
-        chosen.append(best[2])
         return _kept(part, network, best[1])
 
     if rules == "paper":
         for c in workload.collectives:
             if c.kind not in ("allgather", "broadcast"):
                 raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
-    return plan_in_phases(topology, workload, spread, {"patience": chosen})
+    return plan_in_phases(topology, workload, spread)
 
 
 def _forward(
-    topology: Topology, workload: Workload, network: Network, goals: Goals, patience: float, queue: float, work: float
+    topology: Topology,
+    workload: Workload,
+    network: Network,
+    goals: Goals,
+    patience: float,
+    detours: bool,
+    queue: float,
+    work: float,
 ) -> tuple[Sent, float]:
     holders = workload.chunk_holders
     came = goals.came.copy()
@@ -121,7 +130,7 @@ def _forward(
         topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
         goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
-        patience, queue, MOST_LOOKED, np.argsort(turns), turns,
+        patience, queue, detours, MOST_LOOKED, np.argsort(turns), turns,
     )  # fmt: skip
     if missing:
         raise _unreached(topology, workload, came)
