@@ -23,8 +23,10 @@ KNOWS = {
     "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels"},
     "bounds": {"errors", "units", "topology", "collective", "kernels"},
     "topologies": {"errors", "units", "topology"},
+    "telemetry": {"errors", "topology"},
     "planners": {"errors", "units", "topology", "collective", "plan", "bounds", "kernels", "solvers"},
-    "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
+    "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
+    "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }
 

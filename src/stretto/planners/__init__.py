@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..collective import Workload, find_unreachable
+from ..collective import REMAINDER, Workload, find_unreachable
 from ..errors import InputError, Unsupported
 from ..plan import Plan
 from ..topology import Topology
@@ -153,7 +153,8 @@ def run_planner(
     given = _distribute(stages, dict(options or {}))
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
-            if kind not in stage.collectives:
+            # what is left of a collective is a multicast of each chunk
+            if ("multicast" if kind == REMAINDER else kind) not in stage.collectives:
                 raise Unsupported(f"{stage.name} does not serve {kind}; it serves {', '.join(stage.collectives)}")
         reason = stage.serves(topology, workload)
         if reason is not None:
