@@ -19,6 +19,8 @@ ROUTER = 1
 SLACK = 1 + 1e-12
 # in ``came``: a transfer's number, or
 LACKS_WANTED, LACKS, QUEUED_WANTED, QUEUED, HELD = -1, -2, -3, -4, -9
+# of how many pipes ahead a token's way counts as load
+MOST_EXPECTED = 4
 # events: a chunk is at its receiver, a pipe is free, a pipe may try again, a chunk is there at first
 ARRIVED, FREE, RETRY, BEGUN = 0, 1, 2, 3
 
@@ -85,47 +87,55 @@ def _otherwise_at(
     return best
 
 
-def _next_pipe(
-    u, b, goal, size, t, weigh_queue, nodes, pipe_dst, per_byte, latency, out_offsets, out_pipes,
-    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, detours,
+def _find_way(
+    u, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency, out_offsets, out_pipes,
+    hop_offsets, hop_links, hop_late, free_at, backlog, distance, beside, came, kind, detours,
+    label, via, touched, front, way,
 ):  # fmt: skip
-    """f(link, buffer, progress): the pipe to the neighbour by which a chunk is soonest at its goal.
+    """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest beside its goal.
 
-    Each neighbour nearer to the goal (or as near, with ``detours``) costs the wait for the link and
-    what is queued there, the transmission, and the rest of the way with the wait and queue there. A
-    neighbour that has the chunk, or gets it already, costs only what comes after.
-
-    Returns:
-        The pipe, and the one that it expects to be taken from there (-1 for none).
+    Only the first is taken; what follows is expected, and weighed again at the next node. Every step
+    leads nearer to the goal (the first may lead as near, with ``detours``). A pipe takes the chunk
+    once it is free and has sent what is queued for it; a neighbour that has the chunk or gets it
+    already costs nothing.
     """
-    best, chosen, expected = np.inf, -1, -1
-    for e in range(out_offsets[u], out_offsets[u + 1]):
-        pipe = out_pipes[e]
-        v = pipe_dst[pipe]
-        state = came[b * nodes + v]
-        nearer = distance[goal, v] < distance[goal, u]
-        # a neighbour as near that lacks the chunk may have a shorter queue
-        aside = detours and distance[goal, v] == distance[goal, u] and (state == LACKS or state == LACKS_WANTED)
-        if not nearer and not aside:
+    for v in touched:
+        label[v] = np.inf
+    touched.clear()
+    front.clear()
+    way.clear()
+    label[u] = t
+    touched.append(u)
+    heappush(front, (t + distance[goal, u], u))
+    while len(front) > 0:
+        key, v = heappop(front)
+        if key > label[v] + distance[goal, v]:
             continue
-        cost = 0.0
-        if state == LACKS or state == LACKS_WANTED:
-            wait = max(0.0, _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at) - t)
-            cost = wait + weigh_queue * backlog[pipe] + size * per_byte[pipe] + latency[pipe]
-        rest, after = distance[goal, v], -1
-        if rest > 0.0:
-            rest = np.inf
-            for g in range(out_offsets[v], out_offsets[v + 1]):
-                onward = out_pipes[g]
-                w = pipe_dst[onward]
-                if distance[goal, w] < distance[goal, v] and w != u:
-                    wait = max(0.0, _blocked_until(onward, hop_offsets, hop_links, hop_late, free_at) - t)
-                    way = wait + weigh_queue * backlog[onward] + size * per_byte[onward] + latency[onward]
-                    if way + distance[goal, w] < rest:
-                        rest, after = way + distance[goal, w], onward
-        if cost + rest < best:
-            best, chosen, expected = cost + rest, pipe, after
-    return chosen, expected
+        if beside[goal, v]:
+            while v != u:
+                way.append(via[v])
+                v = pipe_src[via[v]]
+            way.reverse()
+            return
+        for e in range(out_offsets[v], out_offsets[v + 1]):
+            pipe = out_pipes[e]
+            w = pipe_dst[pipe]
+            state = came[b * nodes + w]
+            lacks = state == LACKS or state == LACKS_WANTED
+            aside = detours and v == u and lacks and distance[goal, w] == distance[goal, u]
+            if not distance[goal, w] < distance[goal, v] and not aside:
+                continue
+            then = label[v]
+            if lacks:
+                free = _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at)
+                d = size * per_byte[pipe]
+                # what is queued begins now at the earliest
+                then = max(then, max(t, free) + weigh_queue * backlog[pipe]) + latency[pipe]
+                then += 0.0 if kind[w] == ROUTER and kind[v] == ROUTER else d
+            if then < label[w]:
+                label[w], via[w] = then, pipe
+                touched.append(w)
+                heappush(front, (then + distance[goal, w], w))
 
 
 def forward(
@@ -183,9 +193,13 @@ def forward(
     # when each node may hope to have each chunk, where some pipes are slow and everyone passes chunks on
     hoped = np.full(len(came) if slow.any() and whole_region.any() else 0, np.inf)
     front = [0]
-    # tokens: where each is, -1 when done; what it expects to take next; the queue of each pipe
+    # tokens: where each is, -1 when done; what it expects to take after its next pipe; the queue of each pipe
     token_at = token_node.copy()
-    token_hop = np.full(len(token_goal), -1, dtype=np.int64)
+    token_way = np.full((len(token_goal), MOST_EXPECTED), -1, dtype=np.int32)
+    label, via = np.full(nodes, np.inf), np.empty(nodes, dtype=np.int64)
+    touched, way = [0], [0]
+    touched.clear()
+    queue = [(0.0, 0)]
     queue_head = np.full(pipes, -1, dtype=np.int64)
     queue_tail = np.full(pipes, -1, dtype=np.int64)
     queue_chunk, queue_next = [0], [0]
@@ -260,25 +274,30 @@ def forward(
                     if token_at[k] != at_node:
                         continue
                     goal = token_goal[k]
-                    if token_hop[k] >= 0:
-                        backlog[token_hop[k]] -= size * per_byte[token_hop[k]]
-                        token_hop[k] = -1
+                    for h in range(MOST_EXPECTED):
+                        if token_way[k, h] >= 0:
+                            backlog[token_way[k, h]] -= size * per_byte[token_way[k, h]]
+                            token_way[k, h] = -1
                     if beside[goal, at_node]:
                         token_at[k] = -1
                         continue
-                    pipe, expected = _next_pipe(
-                        at_node, b, goal, size, t, weigh_queue, nodes, pipe_dst, per_byte, latency,
+                    _find_way(
+                        at_node, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency,
                         out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
-                        distance, came, detours,
+                        distance, beside, came, kind, detours, label, via, touched, queue, way,
                     )  # fmt: skip
-                    if pipe < 0:
+                    if len(way) == 0:
                         token_at[k] = -1
                         continue
+                    pipe = way[0]
                     v = pipe_dst[pipe]
                     token_at[k] = v
-                    token_hop[k] = expected
-                    if expected >= 0:
-                        backlog[expected] += size * per_byte[expected]
+                    for h in range(min(MOST_EXPECTED, len(way) - 1)):
+                        onward = way[h + 1]
+                        state = came[b * nodes + pipe_dst[onward]]
+                        if state == LACKS or state == LACKS_WANTED:
+                            token_way[k, h] = onward
+                            backlog[onward] += size * per_byte[onward]
                     state = came[b * nodes + v]
                     if state == LACKS or state == LACKS_WANTED:
                         came[b * nodes + v] = QUEUED if state == LACKS else QUEUED_WANTED
@@ -420,8 +439,10 @@ def forward(
                 goal = token_goal[k]
                 if token_at[k] >= 0 and goal == (region[v] if whole_region[b] else v + goal_offset):
                     token_at[k] = -1
-                    if token_hop[k] >= 0:
-                        backlog[token_hop[k]] -= chunk_bytes[b] * per_byte[token_hop[k]]
+                    for h in range(MOST_EXPECTED):
+                        if token_way[k, h] >= 0:
+                            backlog[token_way[k, h]] -= chunk_bytes[b] * per_byte[token_way[k, h]]
+                            token_way[k, h] = -1
             for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
                 free_at[hop_links[i]] = start + hop_late[i] + d
             heappush(heap, (start + d, FREE, pipe))
