@@ -131,7 +131,8 @@ def _find_way(
                 d = size * per_byte[pipe]
                 # what is queued begins now at the earliest
                 then = max(then, max(t, free) + weigh_queue * backlog[pipe]) + latency[pipe]
-                then += 0.0 if kind[w] == ROUTER and kind[v] == ROUTER else d
+                # a router sends on as bytes come
+                then += 0.0 if kind[w] == ROUTER else d
             if then < label[w]:
                 label[w], via[w] = then, pipe
                 touched.append(w)
