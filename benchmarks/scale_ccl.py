@@ -4,8 +4,8 @@ The grid is that of table 1 and figures 9 and 10 with all their sizes, subchunk 
 runs that the paper mentions without showing (connectivity 0.7 and 0.9). The arrangements are the plain one
 that the shared notes derive, and the one that benchmarks/scale_ccl_arrangement.py finds. Prints summaries and
 writes benchmarks/out/scale_ccl.json. Planning is CPU seconds in this process, kernels loaded before, the
-median of three; completion is the simulator's, of plans that the verifier passed. ``--quick`` takes the middle
-of each range; ``--growth`` adds 8 sites of 8 to 64 GPUs.
+median of three; completion is the simulator's, of plans that the verifier passed. ``--quick`` takes every
+second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of f.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 os.environ["STRETTO_KERNELS"] = "compiled"
@@ -76,6 +77,22 @@ def replanning(spec: str, shard: int, chunks: int) -> dict:
     return {"topology": spec, "chunks": chunks} | {k: statistics.median(v) for k, v in costs.items()}
 
 
+def weights() -> None:
+    """What f(link, buffer, progress) should count: the mean and worst ratio to the bound over a smaller grid."""
+    for options in (
+        *({"rules": "paper", "occupancy": a, "delivered": b} for a in (0.0, 0.5, 1.0) for b in (0.0, 1.0)),
+        *({"rules": "eager", "queue": a} for a in (0.0, 0.5, 1.0, 2.0)),
+    ):
+        ratios = []
+        for spec in (*(f"sites:3,4?connectivity={c}" for c in (0.5, 0.9)), "sites:2,6?routers=2", "sites:4,4?wan=ring"):
+            net = load_topology(spec)
+            for mb, chunks in product((1, 256), SUBCHUNKS):
+                work = Workload((make_collective("allgather", net, shard_bytes=mb * 10**9 // 1024, chunks=chunks),))
+                done = simulate(run_planner("scale-ccl", net, work, options=options))
+                ratios.append(done.completion_s / bounds(net, work)[0].seconds)
+        print(f"- {options}: {statistics.geometric_mean(ratios):.3f}, worst {max(ratios):.3f}")
+
+
 def summarise(rows: list[dict]) -> None:
     """How near to the bound, by arrangement, rules and subchunks; and the dearest planning."""
     print(
@@ -103,6 +120,8 @@ def summarise(rows: list[dict]) -> None:
 
 
 def main() -> None:
+    if "--weights" in sys.argv:
+        weights()
     quick = "--quick" in sys.argv
     sizes, distances = (SIZES_MB[::2], DISTANCES_KM[::2]) if quick else (SIZES_MB, DISTANCES_KM)
     rows = []
@@ -129,8 +148,8 @@ def main() -> None:
             growth.append(cell(f"sites:8,{gpus}", 10**6, 4, "eager"))
             r = growth[-1]
             print(
-                f"- 8 sites x {gpus} GPUs x 4 subchunks: {r['transfers']:,} transfers, {r['completion_over_bound']:.3f} "
-                f"of the bound, planned in {r['planning_cpu_s']:.3f} s"
+                f"- 8 sites x {gpus} GPUs x 4 subchunks: {r['transfers']:,} transfers, "
+                f"{r['completion_over_bound']:.3f} of the bound, planned in {r['planning_cpu_s']:.3f} s"
             )
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)

@@ -137,8 +137,13 @@ def _refuse_sums(plan: Plan, news: Telemetry, topology: Topology) -> None:
 def _within_reach(topology: Topology, holds: Bool) -> Bool:
     """bool[chunks, nodes]: where each chunk can still come from some holder."""
     reach = np.zeros_like(holds)
+    known: list[tuple[Bool, Bool]] = []  # nodes that reach each other, and what they all reach
     for node in map(int, np.flatnonzero(holds.any(axis=0))):
-        reach |= holds[:, node][:, None] & reachable_from(topology, [node])[None, :]
+        forward = next((far for circle, far in known if circle[node]), None)
+        if forward is None:
+            forward = reachable_from(topology, [node])
+            known.append((forward & reachable_from(topology, [node], backward=True), forward))
+        reach |= holds[:, node][:, None] & forward[None, :]
     return reach
 
 

@@ -171,13 +171,14 @@ def synthesize(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte,
     out_offsets, out_pipes, in_offsets, in_pipes, user_offsets, user_pipes,
     kind, region, chunk_bytes, chunk_start, chunk_piece, hold_offsets, hold_nodes, came,
-    weigh_queue, weigh_progress,
+    weigh_queue, weigh_occupied, weigh_progress,
 ):  # fmt: skip
     """Send every chunk to every accelerator, as the paper has it.
 
     Args:
         chunk_piece: int64[chunks], the paper's chunk of which each is a subchunk.
-        weigh_queue, weigh_progress: the weights of buffer occupancy and progress in f.
+        weigh_queue, weigh_occupied, weigh_progress: what f counts of seconds queued for the link, of those
+            queued at the neighbour, and of its progress.
         The others are those of :func:`stretto.kernels.forwarding.forward`.
     Returns:
         As it does.
@@ -274,8 +275,8 @@ def synthesize(
                             occupied += backlog[out_pipes[g]]
                     step = size * per_byte[pipe]
                     p = chunk_piece[b]
-                    cost = wait + backlog[pipe] + step + latency[pipe]
-                    cost += weigh_queue * occupied + weigh_progress * step * got[p, v] / whole[p]
+                    cost = wait + weigh_queue * backlog[pipe] + step + latency[pipe]
+                    cost += weigh_occupied * occupied + weigh_progress * step * got[p, v] / whole[p]
                     if cost < best:
                         best, nearest = cost, pipe
             if nearest >= 0:

@@ -42,8 +42,9 @@ Sent = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np
 OPTIONS = (
     Option("rules", str, "eager", "our own choices, or the paper's", ("eager", "paper")),
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
-    Option("queue", float, 1.0, "how much a second in the buffer counts in f(link, buffer, progress)"),
-    Option("progress_weight", float, 1.0, "how much progress counts there, with rules=paper"),
+    Option("queue", float, 1.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
+    Option("occupancy", float, 0.0, "there, with rules=paper, a second queued at the neighbour"),
+    Option("delivered", float, 0.0, "there, with rules=paper, the share of the chunk that the neighbour has"),
 )
 
 
@@ -65,7 +66,8 @@ def scale_ccl(
     rules: str = "eager",
     patience: float = -1.0,
     queue: float = 1.0,
-    progress_weight: float = 1.0,
+    occupancy: float = 0.0,
+    delivered: float = 0.0,
 ) -> Plan:
     """Chunks move from neighbour to neighbour, event by event, and routes emerge.
 
@@ -84,7 +86,7 @@ def scale_ccl(
         network = build_network(net, float(part.chunk_bytes.mean()), through_routers, work)
         goals = set_goals(net, network, part, work)
         if rules == "paper":
-            return _kept(part, network, _as_published(net, part, network, goals, queue, progress_weight, work))
+            return _kept(part, network, _as_published(net, part, network, goals, (queue, occupancy, delivered), work))
         # detours help chunks that go to single nodes, and often hinder those that go everywhere
         tries = sorted(TRIES, key=lambda one: one[1] == bool(goals.whole_region.all()))
         if patience >= 0 or work > ONE_TRY_WORK:
@@ -138,7 +140,12 @@ def _forward(
 
 
 def _as_published(
-    topology: Topology, workload: Workload, network: Network, goals: Goals, queue: float, progress: float, work: float
+    topology: Topology,
+    workload: Workload,
+    network: Network,
+    goals: Goals,
+    weights: tuple[float, float, float],
+    work: float,
 ) -> Sent:
     """The transfers of algorithm 1; for collectives in which everyone gets everything."""
     holders = workload.chunk_holders
@@ -150,7 +157,7 @@ def _as_published(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, *network.out, *network.into, *network.users,
         topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-        piece.astype(np.int64) + offset, holders.offsets, holders.values.astype(np.int64), came, queue, progress,
+        piece.astype(np.int64) + offset, holders.offsets, holders.values.astype(np.int64), came, *weights,
     )  # fmt: skip
     if missing:
         raise _unreached(topology, workload, came)
