@@ -29,7 +29,7 @@ from stretto.telemetry import Telemetry
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
-ARRANGEMENTS = ("sites:3,4?", "sites:3,4?routers=3&attached=2&wan=line&")
+ARRANGEMENTS = ("sites:3,4?", "sites:3,4?routers=3&attached=1&seed=1&")
 SIZES_MB = (1, 4, 16, 64, 256)  # of 10^9/1024 bytes, as the paper counts
 SUBCHUNKS = (1, 2, 4, 8)
 DISTANCES_KM = (10, 50, 100, 150, 200)
@@ -81,7 +81,7 @@ def weights() -> None:
     """What f(link, buffer, progress) should count: the mean and worst ratio to the bound over a smaller grid."""
     for options in (
         *({"rules": "paper", "occupancy": a, "delivered": b} for a in (0.0, 0.5, 1.0) for b in (0.0, 1.0)),
-        *({"rules": "eager", "queue": a} for a in (0.0, 0.5, 1.0, 2.0)),
+        *({"rules": "eager", "queue": a} for a in (0.0, 0.5, 1.0, 2.0, 4.0)),
     ):
         ratios = []
         for spec in (*(f"sites:3,4?connectivity={c}" for c in (0.5, 0.9)), "sites:2,6?routers=2", "sites:4,4?wan=ring"):

@@ -20,7 +20,7 @@ SLACK = 1 + 1e-12
 # in ``came``: a transfer's number, or
 LACKS_WANTED, LACKS, QUEUED_WANTED, QUEUED, HELD = -1, -2, -3, -4, -9
 # of how many pipes ahead a token's way counts as load
-MOST_EXPECTED = 4
+MOST_EXPECTED = 8
 # events: a chunk is at its receiver, a pipe is free, a pipe may try again, a chunk is there at first
 ARRIVED, FREE, RETRY, BEGUN = 0, 1, 2, 3
 
@@ -90,14 +90,14 @@ def _otherwise_at(
 def _find_way(
     u, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency, out_offsets, out_pipes,
     hop_offsets, hop_links, hop_late, free_at, backlog, distance, beside, came, kind, detours,
-    label, via, touched, front, way,
+    planned, mark, label, via, touched, front, way,
 ):  # fmt: skip
     """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest beside its goal.
 
     Only the first is taken; what follows is expected, and weighed again at the next node. Every step
     leads nearer to the goal (the first may lead as near, with ``detours``). A pipe takes the chunk
-    once it is free and has sent what is queued for it; a neighbour that has the chunk or gets it
-    already costs nothing.
+    once it is free and has sent what is queued for it; a neighbour that has the chunk, gets it or
+    (where ``planned`` has ``mark``) will get it for another goal costs nothing.
     """
     for v in touched:
         label[v] = np.inf
@@ -126,7 +126,7 @@ def _find_way(
             if not distance[goal, w] < distance[goal, v] and not aside:
                 continue
             then = label[v]
-            if lacks:
+            if lacks and planned[pipe] != mark:
                 free = _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at)
                 d = size * per_byte[pipe]
                 # what is queued begins now at the earliest
@@ -197,6 +197,7 @@ def forward(
     # tokens: where each is, -1 when done; what it expects to take after its next pipe; the queue of each pipe
     token_at = token_node.copy()
     token_way = np.full((len(token_goal), MOST_EXPECTED), -1, dtype=np.int32)
+    planned, decisions = np.zeros(pipes, dtype=np.int64), 0
     label, via = np.full(nodes, np.inf), np.empty(nodes, dtype=np.int64)
     touched, way = [0], [0]
     touched.clear()
@@ -282,10 +283,15 @@ def forward(
                     if beside[goal, at_node]:
                         token_at[k] = -1
                         continue
+                    decisions += 1
+                    for other in range(token_offsets[b], token_offsets[b + 1]):
+                        for h in range(MOST_EXPECTED):
+                            if token_way[other, h] >= 0:
+                                planned[token_way[other, h]] = decisions
                     _find_way(
                         at_node, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency,
                         out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
-                        distance, beside, came, kind, detours, label, via, touched, queue, way,
+                        distance, beside, came, kind, detours, planned, decisions, label, via, touched, queue, way,
                     )  # fmt: skip
                     if len(way) == 0:
                         token_at[k] = -1
@@ -296,7 +302,7 @@ def forward(
                     for h in range(min(MOST_EXPECTED, len(way) - 1)):
                         onward = way[h + 1]
                         state = came[b * nodes + pipe_dst[onward]]
-                        if state == LACKS or state == LACKS_WANTED:
+                        if planned[onward] != decisions and (state == LACKS or state == LACKS_WANTED):
                             token_way[k, h] = onward
                             backlog[onward] += size * per_byte[onward]
                     state = came[b * nodes + v]

@@ -12,6 +12,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -114,11 +115,17 @@ def register(
 
 def registered() -> dict[str, Entry]:
     """All planners and refiners by name, built in and from entry points."""
+    _load_all()
+    return dict(sorted(_ENTRIES.items()))
+
+
+@cache
+def _load_all() -> None:
+    """Import every module that registers planners; once, since looking for entry points takes milliseconds."""
     for module in BUILT_IN:
         importlib.import_module(f".{module}", __name__)
     for point in entry_points(group="stretto.planners"):
         point.load()
-    return dict(sorted(_ENTRIES.items()))
 
 
 def find(name: str) -> Entry:

@@ -42,7 +42,7 @@ Sent = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np
 OPTIONS = (
     Option("rules", str, "eager", "our own choices, or the paper's", ("eager", "paper")),
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
-    Option("queue", float, 1.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
+    Option("queue", float, 2.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
     Option("occupancy", float, 0.0, "there, with rules=paper, a second queued at the neighbour"),
     Option("delivered", float, 0.0, "there, with rules=paper, the share of the chunk that the neighbour has"),
 )
@@ -65,7 +65,7 @@ def scale_ccl(
     progress: Progress | None = None,
     rules: str = "eager",
     patience: float = -1.0,
-    queue: float = 1.0,
+    queue: float = 2.0,
     occupancy: float = 0.0,
     delivered: float = 0.0,
 ) -> Plan:
