@@ -89,10 +89,10 @@ def _otherwise_at(
 
 def _find_way(
     u, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency, out_offsets, out_pipes,
-    hop_offsets, hop_links, hop_late, free_at, backlog, distance, beside, came, kind, detours,
+    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, kind, detours,
     planned, mark, label, via, touched, front, way,
 ):  # fmt: skip
-    """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest beside its goal.
+    """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest at its goal.
 
     Only the first is taken; what follows is expected, and weighed again at the next node. Every step
     leads nearer to the goal (the first may lead as near, with ``detours``). A pipe takes the chunk
@@ -111,7 +111,7 @@ def _find_way(
         key, v = heappop(front)
         if key > label[v] + distance[goal, v]:
             continue
-        if beside[goal, v]:
+        if distance[goal, v] == 0.0:
             while v != u:
                 way.append(via[v])
                 v = pipe_src[via[v]]
@@ -194,7 +194,8 @@ def forward(
     # when each node may hope to have each chunk, where some pipes are slow and everyone passes chunks on
     hoped = np.full(len(came) if slow.any() and whole_region.any() else 0, np.inf)
     front = [0]
-    # tokens: where each is, -1 when done; what it expects to take after its next pipe; the queue of each pipe
+    # tokens: where each is, -1 when done, ``nodes`` when neighbours take the chunk from here; what it
+    # expects to take after its next pipe; the queue of each pipe
     token_at = token_node.copy()
     token_way = np.full((len(token_goal), MOST_EXPECTED), -1, dtype=np.int32)
     planned, decisions = np.zeros(pipes, dtype=np.int64), 0
@@ -277,11 +278,13 @@ def forward(
                         continue
                     goal = token_goal[k]
                     for h in range(MOST_EXPECTED):
-                        if token_way[k, h] >= 0:
+                        # beside the goal the last pipe stays expected until the goal has the chunk
+                        stays = beside[goal, at_node] and pipe_src[token_way[k, h]] == at_node
+                        if token_way[k, h] >= 0 and not stays:
                             backlog[token_way[k, h]] -= size * per_byte[token_way[k, h]]
                             token_way[k, h] = -1
                     if beside[goal, at_node]:
-                        token_at[k] = -1
+                        token_at[k] = nodes
                         continue
                     decisions += 1
                     for other in range(token_offsets[b], token_offsets[b + 1]):
@@ -291,7 +294,7 @@ def forward(
                     _find_way(
                         at_node, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency,
                         out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
-                        distance, beside, came, kind, detours, planned, decisions, label, via, touched, queue, way,
+                        distance, came, kind, detours, planned, decisions, label, via, touched, queue, way,
                     )  # fmt: skip
                     if len(way) == 0:
                         token_at[k] = -1
