@@ -65,7 +65,8 @@ def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks,
     assert verdict.ok, verdict.finding
     completion = simulate(plan).completion_s
     assert completion >= bounds(net, workload)[0].seconds * (1 - 1e-12)
-    smallest = float(workload.chunk_bytes.min())
+    # a planner may cut the chunks that it is given finer
+    smallest = float(plan.workload.chunk_bytes.min())
     assert completion >= bounds(net, workload, smallest)[0].seconds * (1 - 1e-12)
 
 
@@ -94,6 +95,8 @@ def test_the_simulator_reproduces_every_start_that_a_timed_plan_claims(name, kin
 def test_the_simulator_reproduces_the_claimed_completion(name, kind):
     net = random_network(7, switches=False, routers=False)
     plan = run_planner(name, net, work(kind, net, chunks=2))
+    if plan.finish_s is None:
+        return  # in ready-order nothing is claimed
     assert simulate(plan).completion_s == pytest.approx(claimed(plan), rel=1e-9)
 
 

@@ -24,7 +24,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("mtegcca", "scale_ccl")
+BUILT_IN = ("mtegcca", "nccl", "nccl_ring", "nccl_tree", "scale_ccl", "shortest_path", "taccl", "teccl")
 
 
 @dataclass(frozen=True)
