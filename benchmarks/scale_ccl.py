@@ -1,8 +1,8 @@
 """SCALE-CCL's evaluation (section 5) on two arrangements: how near to the bound, for what planning time?
 
 The grid is that of table 1 and figures 9 and 10 with all their sizes, subchunk counts and WAN delays, and the
-runs that the paper mentions without showing (connectivity 0.7 and 0.9). The arrangements are the plain one
-that the shared notes derive, and the one that benchmarks/scale_ccl_arrangement.py finds. Prints summaries and
+runs that the paper mentions without showing (connectivity 0.7 and 0.9). The arrangements are a plain one
+and a harder one, where few GPUs are joined to routers (docs: planners/scale-ccl). Prints summaries and
 writes benchmarks/out/scale_ccl.json. Planning is CPU seconds in this process, kernels loaded before, the
 median of three; completion is the simulator's, of plans that the verifier passed. ``--quick`` takes every
 second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of f.
