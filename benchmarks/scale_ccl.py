@@ -5,7 +5,8 @@ runs that the paper mentions without showing (connectivity 0.7 and 0.9). The arr
 and a harder one, where few GPUs are joined to routers (docs: planners/scale-ccl). Prints summaries and
 writes benchmarks/out/scale_ccl.json. Planning is CPU seconds in this process, kernels loaded before, the
 median of three; completion is the simulator's, of plans that the verifier passed. ``--quick`` takes every
-second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of f.
+second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of f,
+``--peers`` figures 9 and 10 beside other planners.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ DISTANCES_KM = (10, 50, 100, 150, 200)
 CONNECTIVITIES = (0.5, 0.7, 0.9)
 REPEATS = 3
 RULES = ("eager", "paper")
+PEERS: tuple[tuple[str, dict], ...] = (
+    ("scale-ccl", {}),
+    ("scale-ccl", {"rules": "paper"}),
+    ("shortest-path", {}),
+    ("nccl-ring", {}),
+)
 
 
 def cell(spec: str, shard: int, chunks: int, rules: str, repeats: int = REPEATS) -> dict:
@@ -93,6 +100,24 @@ def weights() -> None:
         print(f"- {options}: {statistics.geometric_mean(ratios):.3f}, worst {max(ratios):.3f}")
 
 
+def peers() -> None:
+    """Figures 9 and 10 beside the other planners: completion / bound, by WAN delay at 1 subchunk and by subchunks."""
+    print(
+        "| plain arrangement, connectivity 0.5 | "
+        + " | ".join(f"{name} {o.get('rules', '')}".strip() for name, o in PEERS)
+        + " |"
+    )
+    print("|---|" + "---|" * len(PEERS))
+    cells = [(mb, 1, km) for mb in SIZES_MB for km in (10, 200)]
+    cells += [(mb, chunks, 100) for mb in SIZES_MB for chunks in (2, 4)]
+    for mb, chunks, km in cells:
+        net = load_topology(f"sites:3,4?connectivity=0.5&km={km}")
+        work = Workload((make_collective("allgather", net, shard_bytes=mb * 10**9 // 1024, chunks=chunks),))
+        best = bounds(net, work)[0].seconds
+        ratios = [simulate(run_planner(name, net, work, options=o)).completion_s / best for name, o in PEERS]
+        print(f"| {mb} MB, {chunks} subchunk(s), {km} km | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
+
+
 def summarise(rows: list[dict]) -> None:
     """How near to the bound, by arrangement, rules and subchunks; and the dearest planning."""
     print(
@@ -122,6 +147,8 @@ def summarise(rows: list[dict]) -> None:
 def main() -> None:
     if "--weights" in sys.argv:
         weights()
+    if "--peers" in sys.argv:
+        peers()
     quick = "--quick" in sys.argv
     sizes, distances = (SIZES_MB[::2], DISTANCES_KM[::2]) if quick else (SIZES_MB, DISTANCES_KM)
     rows = []
