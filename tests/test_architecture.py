@@ -28,11 +28,13 @@ KNOWS = {
     "solvers": {"errors"},
     "topologies": {"errors", "units", "topology"},
     "optics": {"solvers"},
+    "telemetry": {"errors", "topology"},
     "planners": {
         *("errors", "units", "topology", "collective", "plan", "algorithms"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
-    "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
+    "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
+    "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
     "studies": {
         "errors",
         "units",

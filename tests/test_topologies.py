@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stretto.collective import find_unreachable, make_collective
-from stretto.errors import StrettoError
+from stretto.errors import InputError
 from stretto.topologies import catalogue, load_topology
 from stretto.topologies.zoo import SIX
 from stretto.topology import ACCELERATOR, Topology
@@ -255,3 +255,20 @@ def test_the_catalogue_costs_no_heavy_import():
     code = "import sys, stretto.topologies as t; t.catalogue(); print(*{'topohub', 'defusedxml', 'numba'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_sites_have_routers_of_their_own_for_each_other_site():
+    net = load_topology("sites:3,4?routers=2&peers=own")
+    between = sorted(net.link_name(i) for i in range(net.link_count) if net.sites[net.src[i]] < net.sites[net.dst[i]])
+    assert between == ["s0.router0→s1.router0", "s0.router1→s2.router0", "s1.router1→s2.router1"]
+
+
+def test_routers_of_sites_may_be_joined_to_some_accelerators_only():
+    net = load_topology("sites:2,4?routers=2&attached=2")
+    to_routers = [
+        net.link_name(i) for i in range(net.link_count) if net.names[net.dst[i]] in ("s0.router0", "s0.router1")
+    ]
+    inside = [name for name in to_routers if "gpu" in name]
+    assert inside == ["s0.gpu0→s0.router0", "s0.gpu1→s0.router0", "s0.gpu2→s0.router1", "s0.gpu3→s0.router1"]
+    with pytest.raises(InputError, match="a site has 4"):
+        load_topology("sites:2,4?attached=5")

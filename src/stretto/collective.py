@@ -27,6 +27,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 ROOTED = ("broadcast", "reduce", "scatter", "gather", "multicast")
+REMAINDER = "remainder"
+"""The kind of what is left of a collective that was under way: any pieces, from any holders to any ranks."""
 REDUCING = ("reducescatter", "allreduce", "reduce")
 
 
@@ -83,7 +85,8 @@ class Collective:
 
     Attributes:
         kind: "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce",
-            "scatter", "gather", or "multicast" (a broadcast to some of the ranks).
+            "scatter", "gather", "multicast" (a broadcast to some of the ranks), or "remainder" (what is
+            left of another, see :mod:`stretto.replan`).
         ranks: int32[ranks], the node of each rank.
         size_bytes: the full buffer, see the module.
         root: the rank that a rooted kind starts from or ends at, else -1.
@@ -379,28 +382,31 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
     The nodes of a plane count as joined.
     """
     first = int(collective.ranks[0])
-    forward, backward = _reachable(topology, first), _reachable(topology, first, backward=True)
+    forward, backward = reachable_from(topology, [first]), reachable_from(topology, [first], backward=True)
     if forward[collective.ranks].all() and backward[collective.ranks].all():
         return None
     reached: dict[int, NDArray[np.bool_]] = {}
     for p in range(len(collective.piece_bytes)):
-        holders = collective.ranks[collective.holders[p]]
-        for h in map(int, holders if collective.reduces else holders[:1]):
+        holders = [int(v) for v in collective.ranks[collective.holders[p]]]
+        for h in holders:
             if h not in reached:
-                reached[h] = _reachable(topology, h)
-            for w in map(int, collective.ranks[collective.wanted[p]]):
-                if not reached[h][w]:
-                    return h, w
+                reached[h] = reachable_from(topology, [h])
+        # a sum needs all its holders, a copy any of them
+        gather = np.all if collective.reduces else np.any
+        served = gather([reached[h] for h in holders], axis=0)
+        for w in map(int, collective.ranks[collective.wanted[p]]):
+            if not served[w]:
+                return next(h for h in holders if not reached[h][w]), w
     return None
 
 
-def _reachable(topology: Topology, node: int, backward: bool = False) -> NDArray[np.bool_]:
-    """bool[nodes], where one can get to from ``node`` (or from where to it)."""
+def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> NDArray[np.bool_]:
+    """bool[nodes], where one can get to from any of ``nodes`` (or from where to them)."""
     offsets, links = topology.in_links if backward else topology.out_links
     ends = topology.src if backward else topology.dst
     reached = np.zeros(topology.node_count, dtype=np.bool_)
-    reached[node] = True
-    stack, planes = [node], list(topology.planes)
+    reached[list(nodes)] = True
+    stack, planes = list(nodes), list(topology.planes)
     while stack:
         v = stack.pop()
         near = [int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]]

@@ -100,12 +100,12 @@ class Topology:
     @cached_property
     def out_links(self) -> tuple[IntArray, IntArray]:
         """CSR ``(offsets[nodes+1], links)``: the links that leave each node, in link order."""
-        return _group(self.src, self.node_count)
+        return group(self.src, self.node_count)
 
     @cached_property
     def in_links(self) -> tuple[IntArray, IntArray]:
         """CSR ``(offsets[nodes+1], links)``: the links that enter each node, in link order."""
-        return _group(self.dst, self.node_count)
+        return group(self.dst, self.node_count)
 
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""
@@ -246,7 +246,7 @@ def _check_links(
     fail(twice, "is given twice; add up the bandwidths of parallel links")
 
 
-def _group(keys: IntArray, n: int) -> tuple[IntArray, IntArray]:
+def group(keys: IntArray, n: int) -> tuple[IntArray, IntArray]:
     """CSR of the indexes of ``keys`` by value: ``(offsets[n+1], indexes)``, stable."""
     offsets = np.zeros(n + 1, dtype=np.int32)
     np.cumsum(np.bincount(keys, minlength=n), out=offsets[1:])

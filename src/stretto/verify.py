@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
-from .collective import PROMISES, Collective
+from .collective import PROMISES, REMAINDER, Collective
 from .plan import Plan
 from .units import format_bandwidth, format_time
 from .verify_planes import Wrong, as_links, broken_barrier, delays, wrong_circuit, wrong_turn
@@ -113,6 +113,8 @@ def _broken_promise(c: Collective) -> str | None:
         if len(c.piece_bytes) != 1 or c.piece_bytes[0] != c.size_bytes or list(c.holders[0]) != [c.root]:
             return "its one piece must be the root's whole buffer"
         return None
+    if c.kind == REMAINDER:
+        return None if c.piece_bytes.sum() == c.size_bytes and not c.reduces else "its pieces must add up to its size"
     if c.kind not in PROMISES:
         return "no such kind"
     pieces = PROMISES[c.kind](ranks, c.size_bytes, c.root)

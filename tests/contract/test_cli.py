@@ -117,6 +117,23 @@ def test_compare_says_what_a_planner_cannot_do():
     assert "does not serve allreduce" in done.stderr
 
 
+def test_replan_plans_what_is_left_and_names_what_is_lost(tmp_path):
+    plan, news, rest = tmp_path / "p.parquet", tmp_path / "n.json", tmp_path / "r.parquet"
+    stretto("plan", "allgather", "-t", "sites:2,2?routers=2", "--shard", "250MB", "-p", "scale-ccl", "-o", plan)
+    news.write_text('{"links": [{"src": "s0.router0", "dst": "s1.router0", "down": true}]}')
+    data = answer("replan", plan, "--telemetry", news, "--at", "10ms", "-o", rest)
+    assert set(data) >= {"planner", "completion_s", "bound_s", "verified", "delivered", "left", "lost_count", "lost"}
+    assert (data["verified"], data["lost"], data["lost_count"]) == (True, [], 0)
+    assert data["delivered"] + data["left"] == 16
+    assert answer("verify", rest)["verified"] is True
+    news.write_text('{"down": ["s0.router0", "s0.router1"]}')
+    done = stretto("replan", plan, "--telemetry", news, "--json", code=1)
+    assert json.loads(done.stdout)["lost_count"] == 8
+    assert "lost" in stretto("replan", plan, "--telemetry", news, code=1).stdout
+    news.write_text('{"down": ["s9"]}')
+    assert "no node 's9'" in stretto("replan", plan, "--telemetry", news, code=2).stderr
+
+
 def test_report_and_exports_are_written(file, tmp_path):
     assert answer("report", file, "-o", tmp_path / "p.html")["plans"] == 1
     for name in ("json", "csv", "trace", "perfetto", "parquet"):

@@ -23,6 +23,9 @@ DIGESTS = {
     "nccl dgx2:2 allreduce 1": "99cac00d96a66a57",
     "shortest-path dgx2:2 allreduce 1": "0a7d645824d45ba6",
     "shortest-path zoo:Abilene alltoall 2": "59feb94d247a8a44",
+    "scale-ccl sites:3,4 allgather 4": "bcf5a642daaeae45",
+    "scale-ccl sites:2,3 allreduce 6": "153bc87f41f7e29d",
+    "scale-ccl ndv2:2 alltoall 1": "b9c6c483671a185f",
 }
 
 
@@ -46,6 +49,9 @@ CASES = [
     "nccl dgx2:2 allreduce 1",
     "shortest-path dgx2:2 allreduce 1",
     "shortest-path zoo:Abilene alltoall 2",
+    "scale-ccl sites:3,4 allgather 4",
+    "scale-ccl sites:2,3 allreduce 6",
+    "scale-ccl ndv2:2 alltoall 1",
 ]
 
 

@@ -40,15 +40,16 @@ def run_on_bytes(
     return buffers
 
 
+@pytest.mark.parametrize("planner", ["mtegcca", "scale-ccl"])
 @pytest.mark.parametrize("kind", ["allgather", "broadcast", "multicast"])
 @given(seed=st.integers(0, 10_000), shuffle=st.integers(0, 10_000), chunks=st.integers(1, 3))
-def test_every_rank_ends_with_the_right_bytes_in_any_legal_order(kind, seed, shuffle, chunks):
+def test_every_rank_ends_with_the_right_bytes_in_any_legal_order(kind, planner, seed, shuffle, chunks):
     net = random_network(seed)
     ranks = len(net.accelerators)
     receivers = range(1, ranks) if kind == "multicast" else None
     size = ranks * 60
     c = make_collective(kind, net, size, root=0, receivers=receivers, chunks=chunks)
-    plan = run_planner("mtegcca", net, Workload((c,)))
+    plan = run_planner(planner, net, Workload((c,)))
     rng = np.random.default_rng(seed)
     shards = [rng.integers(0, 256, 60, dtype=np.uint8) for _ in range(ranks)]
     whole = np.concatenate(shards)
@@ -63,3 +64,22 @@ def test_every_rank_ends_with_the_right_bytes_in_any_legal_order(kind, seed, shu
             continue
         ends_with = np.concatenate([buffers[i, node] for i in range(c.chunk_count)])
         assert np.array_equal(ends_with, whole)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter", "reduce"])
+@given(seed=st.integers(0, 10_000), shuffle=st.integers(0, 10_000), chunks=st.integers(1, 3))
+def test_inverted_plans_sum_every_contribution_once_in_any_legal_order(kind, seed, shuffle, chunks):
+    net = random_network(seed)
+    c = make_collective(kind, net, len(net.accelerators) * 60, root=1, chunks=chunks)
+    plan = run_planner("scale-ccl", net, Workload((c,)))
+    rng = np.random.default_rng(seed)
+    held = {
+        (i, int(v)): rng.integers(0, 256, int(c.chunk_bytes[i]), dtype=np.int64)
+        for i in range(c.chunk_count)
+        for v in c.chunk_holders[i]
+    }
+    buffers = run_on_bytes(plan, held, random.Random(shuffle))
+    for i in range(c.chunk_count):
+        total = sum(held[i, int(v)] for v in c.chunk_holders[i])
+        for v in map(int, c.chunk_wanted[i]):
+            assert np.array_equal(buffers[i, v], total)

@@ -199,6 +199,43 @@ def plan(
 
 
 @app.command()
+def replan(
+    file: FileArgument,
+    telemetry: Annotated[str, typer.Option("--telemetry", help="A JSON file: measured links, what is down, when.")],
+    at: Annotated[str | None, typer.Option("--at", help="When, in the plan's time; instead of the file's.")] = None,
+    planner: Annotated[
+        str | None,
+        typer.Option("-p", "--planner", help="Who plans; as before by default.", autocompletion=_complete_planner),
+    ] = None,
+    option: OptionsOption = None,
+    seed: SeedOption = 0,
+    time_limit: LimitOption = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the new plan here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan again what is left of a plan, on the network as it is now."""
+    from ..formats.native import write_plan
+    from .replanning import answer_of, plan_again, show_answer
+
+    old = read_verified(file, as_json)
+    done = plan_again(old, telemetry, at, planner, option, seed, time_limit)
+    data: dict[str, Any] = {}
+    if done.plan is not None:
+        verdict = verified(done.plan)
+        if not verdict.ok:
+            refuse(done.plan, verdict, as_json)
+        timeline, limits = judged(done.plan)
+        data = summary(timeline, limits, verdict)
+        if output is not None:
+            write_plan(done.plan, output)
+            data["file"] = output
+    data |= answer_of(old, done)
+    answer(as_json, data, lambda: show_answer(data))
+    if data["lost_count"]:
+        raise typer.Exit(1)
+
+
+@app.command()
 def verify(file: FileArgument, as_json: JsonOption = False) -> None:
     """Check a plan file: exit code 0 if it is correct, 1 if not."""
     from ..formats.native import read_plan

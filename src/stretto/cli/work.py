@@ -55,12 +55,6 @@ class Request:
     def plan(self, planner: str, seed: int, time_limit_s: float | None, options: Sequence[str] | None) -> Plan:
         from ..planners import run_planner
 
-        given = {}
-        for text in options or ():
-            name, equals, value = text.partition("=")
-            if not equals:
-                raise InputError(f"{text!r} must be name=value", "--option")
-            given[name] = value
         return run_planner(
             planner,
             self.topology,
@@ -68,8 +62,19 @@ class Request:
             seed=seed,
             time_limit_s=time_limit_s,
             progress=show_progress,
-            options=given,
+            options=given_options(options),
         )
+
+
+def given_options(texts: Sequence[str] | None) -> dict[str, str]:
+    """``name=value`` texts by name."""
+    given = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"{text!r} must be name=value", "--option")
+        given[name] = value
+    return given
 
 
 def chunk_count(text: str) -> int:

@@ -13,11 +13,11 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..collective import Workload, find_unreachable
+from ..collective import REMAINDER, Workload, find_unreachable
 from ..errors import InputError, Unsupported
 from ..plan import Plan
 from ..topology import Topology
@@ -32,6 +32,7 @@ BUILT_IN = (
     "nccl",
     "nccl_ring",
     "nccl_tree",
+    "scale_ccl",
     "shortest_path",
     "swot",
     "taccl",
@@ -139,11 +140,17 @@ refiner = partial(register, refines=True)
 
 def registered() -> dict[str, Entry]:
     """All planners and refiners by name, built in and from entry points."""
+    _load_all()
+    return dict(sorted(_ENTRIES.items()))
+
+
+@cache
+def _load_all() -> None:
+    """Import every module that registers planners; once, since looking for entry points takes milliseconds."""
     for module in BUILT_IN:
         importlib.import_module(f".{module}", __name__)
     for point in entry_points(group="stretto.planners"):
         point.load()
-    return dict(sorted(_ENTRIES.items()))
 
 
 def find(name: str) -> Entry:
@@ -182,7 +189,8 @@ def run_planner(
     given = _distribute(stages, dict(options or {}))
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
-            if kind not in stage.collectives:
+            # what is left of a collective is a multicast of each chunk
+            if ("multicast" if kind == REMAINDER else kind) not in stage.collectives:
                 raise Unsupported(f"{stage.name} does not serve {kind}; it serves {', '.join(stage.collectives)}")
         reason = stage.serves(topology, workload)
         if reason is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +17,7 @@ FIBRE_KM_PER_S = 200_000.0
 """How fast light is in fibre."""
 
 WANS = ("full", "ring", "line", "star")
+PEERS = ("all", "own")
 
 
 def _share(text: str, where: str) -> float:
@@ -37,10 +40,13 @@ def _kilometres(text: str, where: str) -> float:
     return value
 
 
-def _wan(text: str, where: str) -> str:
-    if text not in WANS:
-        raise InputError(f"{text!r} is none of {', '.join(WANS)}", where)
-    return text
+def _one_of(names: tuple[str, ...]) -> Callable[[str, str], str]:
+    def parse(text: str, where: str) -> str:
+        if text not in names:
+            raise InputError(f"{text!r} is none of {', '.join(names)}", where)
+        return text
+
+    return parse
 
 
 SETTINGS = (
@@ -49,7 +55,9 @@ SETTINGS = (
     Setting("connectivity", _share, 1.0, "share of the pairs of a site's accelerators that are joined"),
     Setting("routers", lambda t, w: whole(t, w, 1), 1, "border routers a site"),
     Setting("router_bandwidth", bandwidth, 12.5e9, "between accelerators and routers"),
-    Setting("wan", _wan, "full", f"which sites are joined: {', '.join(WANS)}"),
+    Setting("attached", lambda t, w: whole(t, w, 1), None, "accelerators joined to each router; all by default"),
+    Setting("wan", _one_of(WANS), "full", f"which sites are joined: {', '.join(WANS)}"),
+    Setting("peers", _one_of(PEERS), "all", "each router serves all sites, or some of its own"),
     Setting("wan_bandwidth", bandwidth, 12.5e9, "between routers of different sites"),
     Setting("km", _kilometres, 100.0, "length of a WAN link, at 200,000 km/s"),
     Setting("wan_latency", seconds, None, "latency of a WAN link, instead of km"),
@@ -60,7 +68,9 @@ SETTINGS = (
 def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     """S sites of G accelerators; every accelerator is joined to every router of its site.
 
-    Router r of a site is joined to router r of those sites that the WAN graph names.
+    With ``attached=n`` router r is joined to n of them, from number r x n on, round the site.
+    Router r of a site is joined to router r of those sites that the WAN graph names; with
+    ``peers=own`` these sites are dealt out among the routers, one link for each pair of sites.
     """
     parts = numbers(arguments, spec, "sites:S,G", 1, most=2)
     if len(parts) != 2 or parts[0] * parts[1] < 2:
@@ -81,9 +91,8 @@ def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
         base = s * stride
         for a, b in _random_pairs(gpus, settings["connectivity"], rng):
             join(base + a, base + b, settings["bandwidth"], settings["latency"])
-        for g in range(gpus):
-            for r in range(routers):
-                join(base + g, base + gpus + r, settings["router_bandwidth"], settings["latency"])
+        for g, r in _attachments(gpus, routers, settings["attached"], spec):
+            join(base + g, base + gpus + r, settings["router_bandwidth"], settings["latency"])
         angle = 2 * math.pi * s / count
         x, y = (4 * count / math.pi * f(angle) if count > 1 else 0.0 for f in (math.sin, math.cos))
         for i in range(stride):
@@ -94,9 +103,8 @@ def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
     wan_latency = settings["wan_latency"]
     if wan_latency is None:
         wan_latency = settings["km"] / FIBRE_KM_PER_S
-    for a, b in _wan_pairs(count, settings["wan"]):
-        for r in range(routers):
-            join(a * stride + gpus + r, b * stride + gpus + r, settings["wan_bandwidth"], wan_latency)
+    for a, b, r, q in _wan_links(_wan_pairs(count, settings["wan"]), routers, settings["peers"]):
+        join(a * stride + gpus + r, b * stride + gpus + q, settings["wan_bandwidth"], wan_latency)
     kinds = ([ACCELERATOR] * gpus + [ROUTER] * routers) * count
     sites = [f"site{i // stride}" for i in range(count * stride)]
     return make_topology(spec, kinds, sorted(links), names=names, sites=sites, xy=xy, where=spec)
@@ -109,6 +117,27 @@ def _wan_pairs(count: int, graph: str) -> list[tuple[int, int]]:
         return [(0, s) for s in range(1, count)]
     line = [(s, s + 1) for s in range(count - 1)]
     return [*line, (0, count - 1)] if graph == "ring" and count > 2 else line
+
+
+def _attachments(gpus: int, routers: int, attached: int | None, spec: str) -> list[tuple[int, int]]:
+    """The (accelerator, router) pairs of a site that are joined."""
+    if attached is None or attached == gpus:
+        return [(g, r) for g in range(gpus) for r in range(routers)]
+    if attached > gpus:
+        raise InputError(f"attached={attached}: a site has {gpus} accelerators", spec)
+    return sorted({((r * attached + i) % gpus, r) for r in range(routers) for i in range(attached)})
+
+
+def _wan_links(pairs: list[tuple[int, int]], routers: int, peers: str) -> list[tuple[int, int, int, int]]:
+    """(site, other site, router of the one, router of the other) for each link."""
+    if peers == "all":
+        return [(a, b, r, r) for a, b in pairs for r in range(routers)]
+    met: Counter[int] = Counter()
+    links = []
+    for a, b in pairs:
+        links.append((a, b, met[a] % routers, met[b] % routers))
+        met.update((a, b))
+    return links
 
 
 def _random_pairs(n: int, share: float, rng: random.Random) -> list[tuple[int, int]]:

@@ -1,0 +1,55 @@
+"""What ``stretto replan`` does before and after it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .output import print_line, show_summary
+from .work import given_options
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from ..replan import Replanned
+
+MOST_NAMED = 100
+
+
+def plan_again(
+    old: Plan, file: str, at: str | None, planner: str | None, options: Sequence[str] | None, seed: int,
+    time_limit_s: float | None,
+) -> Replanned:  # fmt: skip
+    """Read the telemetry and plan what is left."""
+    from ..formats.telemetry import read_telemetry
+    from ..replan import replan
+    from ..units import parse_time
+
+    news = read_telemetry(file, old.topology, old.workload.chunk_count)
+    if at is not None:
+        news = replace(news, at_s=parse_time(at, "--at"))
+    return replan(old, news, planner=planner, seed=seed, time_limit_s=time_limit_s, options=given_options(options))
+
+
+def answer_of(old: Plan, done: Replanned) -> dict[str, Any]:
+    """What was there already, what is planned, and what is lost (the first of it by name)."""
+    names = old.topology.names
+    return {
+        "delivered": done.delivered,
+        "left": int(done.plan.workload.chunk_wanted.lengths.sum()) if done.plan is not None else 0,
+        "lost_count": len(done.lost),
+        "lost": [{"chunk": int(c), "node": names[int(v)]} for c, v in done.lost[:MOST_NAMED]],
+    }
+
+
+def show_answer(data: dict[str, Any]) -> None:
+    """The summary for people."""
+    if "planner" in data:
+        show_summary(data)
+    print_line(f"  delivered before      {data['delivered']} chunks at their ranks")
+    if "planner" not in data:
+        print_line("  nothing is left to plan")
+    for row in data["lost"][:10]:
+        print_line(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
+    if data["lost_count"] > 10:
+        print_line(f"  lost                  {data['lost_count'] - 10} more")

@@ -1,0 +1,220 @@
+"""What SCALE-CCL's event loops work on: pipes, regions and goals, as arrays.
+
+A *pipe* joins two nodes that store: a link, or several through switches. A *region* is a set of
+accelerators that reach each other without routers: a datacenter. A *goal* is where a chunk must
+come: a region whose accelerators all want it, or else each single node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Ragged, Workload
+from ..topology import ACCELERATOR, SWITCH, Topology, group
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+LACKS_WANTED, LACKS, HELD = -1, -2, -9
+"""What a node knows of a chunk at first; see :mod:`stretto.kernels.forwarding`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The pipes of a topology, for chunks of a typical size.
+
+    Attributes:
+        src, dst: int64[pipes].
+        hops: the links of each pipe.
+        late_s: float64[hops], how much later than a pipe's beginning each carries the bytes.
+        latency_s, per_byte: float64[pipes], seconds, and seconds a byte.
+        cost_s: float64[pipes], seconds of a typical chunk.
+        out, into: CSR of the pipes that leave and enter each node; users: of those over each link.
+        region: int64[nodes], the region of each accelerator, -1 elsewhere.
+        slow: bool[pipes], whether a faster pipe leads to the same node.
+    """
+
+    src: Int64
+    dst: Int64
+    hops: Ragged
+    late_s: Float64
+    latency_s: Float64
+    per_byte: Float64
+    cost_s: Float64
+    out: tuple[Int64, Int64]
+    into: tuple[Int64, Int64]
+    users: tuple[Int64, Int64]
+    region: Int64
+    slow: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Goals:
+    """Where each chunk must come.
+
+    Attributes:
+        came: int32[chunks * nodes], what each node knows of each chunk at first.
+        whole_region: bool[chunks], its goals are regions.
+        goal, near: for each chunk (``offsets``) its goals, and the holder nearest to each.
+        distance: float64[goals, nodes], seconds of a typical chunk to each goal.
+        beside: bool[goals, nodes], whether a pipe leads into the goal.
+        single: the goal of single node v is v + this.
+    """
+
+    came: NDArray[np.int32]
+    whole_region: NDArray[np.bool_]
+    offsets: Int64
+    goal: Int64
+    near: Int64
+    distance: Float64
+    beside: NDArray[np.bool_]
+    single: int
+
+
+def build_network(topology: Topology, typical_bytes: float, through_routers: bool, work: float) -> Network:
+    """The pipes of a topology.
+
+    Args:
+        through_routers: pass through routers too, instead of storing there.
+        work: what will be done with it, to choose the speed of the kernels.
+    """
+    passed = topology.kind != ACCELERATOR if through_routers else topology.kind == SWITCH
+    link_s = topology.latency_s + typical_bytes / topology.bandwidth
+    if (passed[topology.src] | passed[topology.dst]).any():
+        offsets, links = topology.out_links
+        src, dst, hop_offsets, hop_links = kernels.load("pipes", work).find_pipes(
+            offsets,
+            links.astype(np.int64),
+            topology.src.astype(np.int64),
+            topology.dst.astype(np.int64),
+            link_s,
+            passed,
+        )
+    else:
+        src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
+        hop_offsets, hop_links = np.arange(topology.link_count + 1), np.arange(topology.link_count)
+    hops = Ragged(hop_offsets.astype(np.int64), hop_links.astype(np.int32))
+    first = hops.offsets[:-1]
+    before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]
+    latency = np.add.reduceat(topology.latency_s[hops.values], first)
+    per_byte = 1.0 / np.minimum.reduceat(topology.bandwidth[hops.values], first)
+    cost = latency + typical_bytes * per_byte
+    least = np.full(topology.node_count, np.inf)
+    np.minimum.at(least, dst, cost)
+    routed = np.add.reduceat((topology.kind[topology.dst[hops.values]] == 1).astype(np.int64), first) > 0
+    return Network(
+        src=src,
+        dst=dst,
+        hops=hops,
+        late_s=before - np.repeat(before[first], hops.lengths),
+        latency_s=latency,
+        per_byte=per_byte,
+        cost_s=cost,
+        out=_csr(src, topology.node_count),
+        into=_csr(dst, topology.node_count),
+        users=_users(hops, topology.link_count),
+        region=_regions(topology, src[~routed], dst[~routed]),
+        slow=cost > least[dst] * (1 + 1e-9),
+    )
+
+
+def _csr(keys: NDArray[Any], n: int) -> tuple[Int64, Int64]:
+    offsets, indexes = group(keys, n)
+    return offsets.astype(np.int64), indexes.astype(np.int64)
+
+
+def _users(hops: Ragged, links: int) -> tuple[Int64, Int64]:
+    offsets, indexes = _csr(hops.values, links)
+    return offsets, hops.owners[indexes]
+
+
+def _regions(topology: Topology, src: Int64, dst: Int64) -> Int64:
+    """int64[nodes]: the strongly connected parts that the accelerators form with these pipes."""
+    inside = topology.kind[src] == ACCELERATOR
+    src, dst = src[inside], dst[inside]
+    region = np.full(topology.node_count, -1, dtype=np.int64)
+    count = 0
+    for v in map(int, topology.accelerators):
+        if region[v] < 0:
+            open_to = region < 0
+            region[_spread(v, src, dst, open_to) & _spread(v, dst, src, open_to)] = count
+            count += 1
+    return region
+
+
+def _spread(node: int, src: Int64, dst: Int64, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool[nodes]: where one comes from a node over allowed nodes."""
+    reached = np.zeros(len(allowed), dtype=np.bool_)
+    reached[node] = True
+    while True:
+        fresh = dst[reached[src] & ~reached[dst] & allowed[dst]]
+        if not len(fresh):
+            return reached
+        reached[fresh] = True
+
+
+def set_goals(topology: Topology, network: Network, workload: Workload, work: float) -> Goals:
+    """Where each chunk of a workload must come, and from which holder."""
+    nodes, chunks = topology.node_count, workload.chunk_count
+    holders, wanted = workload.chunk_holders, workload.chunk_wanted
+    came = np.full((chunks, nodes), LACKS, dtype=np.int32)
+    came[wanted.owners, wanted.values] = LACKS_WANTED
+    came[holders.owners, holders.values] = HELD
+    regions = int(network.region.max()) + 1
+    members = np.bincount(network.region[topology.accelerators], minlength=regions)
+    # a chunk's goals are regions if everyone wants or holds it in each region that it must come to
+    served = np.zeros((chunks, regions), dtype=np.int64)
+    lacking = np.zeros((chunks, regions), dtype=np.bool_)
+    for v in map(int, topology.accelerators):
+        served[:, network.region[v]] += came[:, v] != LACKS
+        lacking[:, network.region[v]] |= came[:, v] == LACKS_WANTED
+    whole_region = (~lacking | (served == members)).all(axis=1)
+    holds = np.zeros((chunks, regions), dtype=np.bool_)
+    holds[holders.owners, network.region[holders.values]] = True
+    regional = np.argwhere((lacking & ~holds) & whole_region[:, None])
+    alone = np.argwhere((came == LACKS_WANTED) & ~whole_region[:, None])
+    owner = np.concatenate((regional[:, 0], alone[:, 0]))
+    goal = np.concatenate((regional[:, 1], alone[:, 1] + regions))
+    places = Ragged.of([np.flatnonzero(network.region == r).astype(np.int32) for r in range(regions)])
+    if len(alone):
+        places = Ragged(
+            np.concatenate((places.offsets, places.offsets[-1] + 1 + np.arange(nodes))),
+            np.concatenate((places.values, np.arange(nodes, dtype=np.int32))),
+        )
+    if not len(goal):
+        places = Ragged(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    distance = kernels.load("paths", work).to_goals(
+        *network.into, network.src, network.cost_s, places.offsets, places.values.astype(np.int64)
+    )
+    near, far = _nearest(holders, owner, goal, distance)
+    # near goals first: the way to a far one may be that of a near one
+    order = np.lexsort((goal, far, owner))
+    owner, goal, near = owner[order], goal[order], near[order]
+    at_goal = np.zeros(distance.shape, dtype=np.bool_)
+    at_goal[places.owners, places.values] = True
+    beside = np.zeros(distance.shape, dtype=np.bool_)
+    for g in range(len(distance)):
+        beside[g, network.src[at_goal[g, network.dst]]] = True
+    return Goals(
+        came=came.ravel(),
+        whole_region=whole_region,
+        offsets=np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=chunks)))).astype(np.int64),
+        goal=goal.astype(np.int64),
+        near=near,
+        distance=distance,
+        beside=beside,
+        single=regions,
+    )
+
+
+def _nearest(holders: Ragged, owner: Int64, goal: Int64, distance: Float64) -> tuple[Int64, Float64]:
+    """int64, float64[goals of chunks]: the holder of each chunk that is nearest to the goal, and how far it is."""
+    lists = holders.take(owner)
+    far = distance[np.repeat(goal, lists.lengths), lists.values]
+    first = np.lexsort((far, lists.owners))[lists.offsets[:-1]]
+    return lists.values[first].astype(np.int64), far[first]

@@ -1,0 +1,56 @@
+"""What is known of a network after its plan was made: measured links, and what is down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .errors import InputError
+from .topology import Topology
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """News of a network. Links and nodes that are not named are as they were.
+
+    Attributes:
+        at_s: when, in seconds of the plan; what had arrived by then is where it is.
+        bandwidth, latency_s: what was measured, by link.
+        links_down, nodes_down: what carries nothing now.
+        held: if given, the chunks that each node holds, besides those it held at first, instead of
+            what the plan's simulation says for ``at_s``.
+    """
+
+    at_s: float = 0.0
+    bandwidth: dict[int, float] = field(default_factory=dict)
+    latency_s: dict[int, float] = field(default_factory=dict)
+    links_down: frozenset[int] = frozenset()
+    nodes_down: frozenset[int] = frozenset()
+    held: dict[int, tuple[int, ...]] | None = None
+
+
+def updated(topology: Topology, news: Telemetry) -> Topology:
+    """The network as it is now: nodes keep their numbers, links that carry nothing are gone.
+
+    Raises:
+        InputError: nothing is left.
+    """
+    bandwidth, latency_s = topology.bandwidth.copy(), topology.latency_s.copy()
+    for link, value in news.bandwidth.items():
+        bandwidth[link] = value
+    for link, value in news.latency_s.items():
+        latency_s[link] = value
+    up = np.ones(topology.link_count, dtype=np.bool_)
+    up[sorted(news.links_down)] = False
+    for node in news.nodes_down:
+        up &= (topology.src != node) & (topology.dst != node)
+    if not up.any():
+        raise InputError("no link is left", "telemetry")
+    return replace(
+        topology,
+        src=topology.src[up],
+        dst=topology.dst[up],
+        bandwidth=bandwidth[up],
+        latency_s=latency_s[up],
+    )

@@ -1,0 +1,201 @@
+"""Replanning: what was delivered stays, what can be served is, what cannot is named."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from networks import random_network, ring
+from stretto.bounds import bounds
+from stretto.collective import REMAINDER, Workload, make_collective
+from stretto.errors import InputError, Unsupported
+from stretto.formats.native import read_plan, write_plan
+from stretto.formats.telemetry import parse_telemetry
+from stretto.plan import Plan
+from stretto.planners import run_planner
+from stretto.replan import replan
+from stretto.simulate import simulate
+from stretto.telemetry import Telemetry, updated
+from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, Topology
+from stretto.verify import verify
+
+
+def made(net: Topology, kind: str = "allgather", chunks: int = 2, planner: str = "scale-ccl", size: int = 5040) -> Plan:
+    return run_planner(planner, net, Workload((make_collective(kind, net, size, chunks=chunks),)))
+
+
+def held_at(plan: Plan, t: float) -> set[tuple[int, int]]:
+    """The (chunk, accelerator) pairs there at a time, straight from the timeline."""
+    timeline, holders = simulate(plan), plan.workload.chunk_holders
+    pairs = set(zip(holders.owners.tolist(), holders.values.tolist()))
+    for owner, node, when in zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), timeline.arrival_s.tolist()):
+        if when <= t and plan.topology.kind[node] == ACCELERATOR:
+            pairs.add((int(plan.chunk[owner]), node))
+    return pairs
+
+
+def spread(net: Topology, down: frozenset[int], nodes: set[int]) -> set[int]:
+    """Where one comes from these nodes over the links that are up."""
+    reached = set(nodes)
+    while True:
+        more = {int(b) for i, (a, b) in enumerate(zip(net.src, net.dst)) if i not in down and a in reached} - reached
+        if not more:
+            return reached
+        reached |= more
+
+
+@given(seed=st.integers(0, 10_000), when=st.floats(0, 1.1), kill=st.integers(0, 8), dead=st.booleans())
+def test_random_links_killed_at_random_times_leave_every_reachable_rank_with_everything(seed, when, kill, dead):
+    rng = random.Random(seed)
+    net = load_topology("sites:3,3?connectivity=0.7") if seed % 3 == 0 else random_network(seed)
+    kind = rng.choice(["allgather", "broadcast", "alltoall", "scatter"])
+    plan = made(net, kind)
+    at_s = when * simulate(plan).completion_s
+    down = frozenset(rng.sample(range(net.link_count), min(kill, net.link_count - 1)))
+    gone = frozenset({rng.randrange(net.node_count)} if dead else ())
+    down_too = down | {i for i in range(net.link_count) if net.src[i] in gone or net.dst[i] in gone}
+    if len(down_too) == net.link_count:
+        return
+    result = replan(plan, Telemetry(at_s=at_s, links_down=down, nodes_down=gone))
+
+    has = {(c, v) for c, v in held_at(plan, at_s) if v not in gone}
+    lost = {(int(c), int(v)) for c, v in result.lost}
+    ends = set(has)
+    if result.plan is not None:
+        assert verify(result.plan).ok
+        old = result.plan.meta["chunks"]
+        first = result.plan.workload.chunk_holders
+        # nothing is planned from where it is not
+        assert {(old[c], v) for c, v in zip(first.owners.tolist(), first.values.tolist())} <= has
+        last = result.plan.workload.chunk_wanted
+        ends |= {(old[c], v) for c, v in zip(last.owners.tolist(), last.values.tolist())}
+    wanted = plan.workload.chunk_wanted
+    for chunk, node in zip(wanted.owners.tolist(), wanted.values.tolist()):
+        reach = spread(net, down_too, {v for c, v in has if c == chunk})
+        assert ((chunk, node) in ends) == (node in reach and node not in gone)
+        assert ((chunk, node) in lost) == ((chunk, node) not in ends)
+
+
+def test_nothing_delivered_is_sent_again():
+    net = load_topology("sites:3,4?connectivity=0.5")
+    plan = made(net, size=3 * 10**9)
+    half = simulate(plan).completion_s / 2
+    result = replan(plan, Telemetry(at_s=half))
+    assert result.plan is not None
+    assert result.delivered == len(held_at(plan, half))
+    old = result.plan.meta["chunks"]
+    sent = {(old[c], int(v)) for c, v in zip(result.plan.chunk[result.plan.dst.owners], result.plan.dst.values)}
+    assert not sent & held_at(plan, half)
+    assert simulate(result.plan).completion_s < simulate(plan).completion_s
+
+
+def test_a_slower_link_is_used_less():
+    net = load_topology("sites:3,4")
+    plan = made(net, chunks=4)
+    link = next(i for i in range(net.link_count) if net.link_name(i) == "s0.router0→s1.router0")
+    result = replan(plan, Telemetry(bandwidth={link: 1e9}, latency_s={link: 0.05}))
+    assert result.plan is not None and verify(result.plan).ok
+    assert result.plan.topology.bandwidth[link] == 1e9
+    assert simulate(result.plan).link_bytes[link] < simulate(plan).link_bytes[link]
+
+
+def test_where_nothing_has_happened_the_collective_is_what_it_was():
+    plan = made(load_topology("sites:2,3"))
+    result = replan(plan, Telemetry())
+    assert result.plan is not None
+    assert result.plan.digest() == plan.digest()
+    assert replan(plan, Telemetry(at_s=1.0)).plan is None
+
+
+def test_sums_are_planned_again_from_the_start_only():
+    net = load_topology("sites:2,3")
+    plan = made(net, "allreduce")
+    result = replan(plan, Telemetry(links_down=frozenset({0})))
+    assert result.plan is not None and verify(result.plan).ok
+    with pytest.raises(Unsupported, match="partial sums"):
+        replan(plan, Telemetry(at_s=1e-6))
+    with pytest.raises(Unsupported, match=r"needs s0\.gpu1"):
+        replan(plan, Telemetry(nodes_down=frozenset({1})))
+
+
+def test_what_ranks_say_they_hold_counts_instead_of_the_simulation():
+    plan = made(ring(4), chunks=1)
+    result = replan(plan, Telemetry(held=dict.fromkeys(range(3), (0, 1, 2, 3))))
+    assert result.plan is not None
+    assert result.plan.workload.collectives[0].kind == REMAINDER
+    assert sorted(result.plan.dst.values) == [3, 3, 3]
+
+
+def test_another_planner_can_finish_what_one_began():
+    net = random_network(3)
+    plan = made(net, planner="mtegcca")
+    at_s = simulate(plan).completion_s / 2
+    for planner in (None, "scale-ccl"):
+        result = replan(plan, Telemetry(at_s=at_s), planner=planner)
+        assert result.plan is not None and verify(result.plan).ok
+        assert result.plan.meta["planner"] == (planner or "mtegcca")
+        completion = simulate(result.plan).completion_s
+        assert completion >= bounds(result.plan.topology, result.plan.workload)[0].seconds * (1 - 1e-12)
+
+
+def test_the_plan_of_a_remainder_survives_its_file(tmp_path):
+    plan = made(load_topology("sites:2,3"))
+    again = replan(plan, Telemetry(at_s=simulate(plan).completion_s / 2)).plan
+    assert again is not None
+    for name in ("p.parquet", "p.json"):
+        write_plan(again, str(tmp_path / name))
+        assert read_plan(str(tmp_path / name)).digest() == again.digest()
+
+
+def test_no_link_left_is_refused():
+    net = ring(3)
+    with pytest.raises(InputError, match="no link is left"):
+        updated(net, Telemetry(links_down=frozenset(range(net.link_count))))
+
+
+def test_a_telemetry_file_says_all_of_it():
+    net = load_topology("sites:2,2")
+    news = parse_telemetry(
+        {
+            "at": "3ms",
+            "links": [
+                {"src": "s0.router0", "dst": "s1.router0", "bandwidth": "5GB/s", "latency": "2ms"},
+                {"src": "s0.gpu0", "dst": "s0.gpu1", "down": True},
+            ],
+            "down": ["s1.gpu0"],
+            "held": {"s0.gpu0": [0, 1]},
+        },
+        net,
+        4,
+        "t.json",
+    )
+    wan = next(i for i in range(net.link_count) if net.link_name(i) == "s0.router0→s1.router0")
+    assert (news.at_s, news.bandwidth, news.latency_s) == (0.003, {wan: 5e9}, {wan: 0.002})
+    assert [net.link_name(i) for i in news.links_down] == ["s0.gpu0→s0.gpu1"]
+    assert {net.names[v] for v in news.nodes_down} == {"s1.gpu0"}
+    assert news.held == {0: (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([], "must be an object"),
+        ({"link": []}, "'link' is not known"),
+        ({"links": {}}, "must be a list"),
+        ({"links": [{"src": "s0.gpu0", "dst": "nobody"}]}, "t.json, link 0: there is no node 'nobody'"),
+        ({"links": [{"src": "s0.gpu0", "dst": "s1.gpu0"}]}, "no link s0.gpu0→s1.gpu0"),
+        ({"links": [{"src": "s0.gpu0", "dst": "s0.gpu1", "bandwidth": "fast"}]}, "link 0"),
+        ({"links": [{"src": "s0.gpu0", "dst": "s0.gpu1", "down": "yes"}]}, "true or false"),
+        ({"down": ["s9"]}, "no node 's9'"),
+        ({"at": True}, "no quantity"),
+        ({"held": []}, "'held'"),
+        ({"held": {"s0.gpu0": [4]}}, "chunks from 0 to 3"),
+    ],
+)
+def test_a_wrong_telemetry_file_is_named_with_its_place(data, words):
+    with pytest.raises(InputError, match=words):
+        parse_telemetry(data, load_topology("sites:2,2"), 4, "t.json")
