@@ -6,6 +6,8 @@ claims counts when this reproduces it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from . import kernels
@@ -13,11 +15,27 @@ from .errors import Unsupported
 from .plan import Plan
 from .timeline import Float64, Timeline
 
-SIMULATED = ("timed", "ready-order")
-"""The ways of sharing links that the simulator knows so far."""
+SIMULATED = ("timed", "ready-order", "rates", "weights", "fair", "priorities")
+"""The ways of sharing links that the simulator knows."""
+
+FLUID = ("rates", "weights", "fair", "priorities")
+"""Those in which a rate is a transfer's share and not a link's whole bandwidth."""
 
 
-def simulate(plan: Plan) -> Timeline:
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Bandwidths that vary in time.
+
+    Attributes:
+        at_s: float64[changes], increasing.
+        bandwidth: float64[changes, links], bytes/s from then on.
+    """
+
+    at_s: Float64
+    bandwidth: Float64
+
+
+def simulate(plan: Plan, changes: Changes | None = None) -> Timeline:
     """Run a plan.
 
     ``timed``: a transfer starts at its ``start_s``, or when it is ready and its links have room
@@ -25,13 +43,26 @@ def simulate(plan: Plan) -> Timeline:
     transfers in the order in which they become ready (then by index), one at a time, at the speed
     of the slowest link of the route.
 
+    ``rates`` and ``weights`` reserve: a transfer has its ``rate``, or its group's share by weight
+    of every link (WAN paper, eq. 11), whoever else is active. ``fair`` and ``priorities`` are
+    work-conserving: weighted max-min among the active transfers, or the highest ``weight`` first
+    and max-min among equals.
+
+    Args:
+        changes: bandwidths that vary, for the last four. Reserved ``rates`` shrink together where
+            a link cannot carry what is reserved on it, and do not grow.
     Raises:
-        Unsupported: the plan shares links in a way, or uses optical planes, not simulated yet.
+        Unsupported: the plan uses optical planes, which are not simulated yet, or bandwidths vary
+            under a plan that fixes its times or rates.
     """
     if plan.sharing not in SIMULATED:
         raise Unsupported(f"plans that share by {plan.sharing!r} are not simulated yet; {', '.join(SIMULATED)} are")
     if plan.plane is not None and (plan.plane >= 0).any():
         raise Unsupported("transfers on optical planes are not simulated yet")
+    if plan.sharing in FLUID:
+        return _fluid(plan, changes)
+    if changes is not None:
+        raise Unsupported(f"a plan that shares by {plan.sharing!r} needs constant bandwidths")
     topology, workload = plan.topology, plan.workload
     seconds, rate = _durations(plan)
     asked = workload.chunk_start_s[plan.chunk]
@@ -53,6 +84,57 @@ def simulate(plan: Plan) -> Timeline:
         hop_offset_s=hop,
         completions_s=_completions(plan, arrival),
     )
+
+
+def _fluid(plan: Plan, changes: Changes | None) -> Timeline:
+    topology, n = plan.topology, plan.transfer_count
+    size = plan.size_bytes.astype(np.float64)
+    asked = plan.workload.chunk_start_s[plan.chunk]
+    at = np.zeros(0) if changes is None else changes.at_s
+    widths = np.zeros((0, topology.link_count)) if changes is None else changes.bandwidth
+    conserving = plan.sharing in ("fair", "priorities")
+    kernel = kernels.load("fluid", 1000.0 * n if conserving else 10.0 * n)
+    hop, delay = kernel.delays(
+        plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
+        topology.src, topology.dst, topology.latency_s, topology.node_count,
+    )  # fmt: skip
+    if conserving:
+        weight = np.ones(n) if plan.weight is None else plan.weight
+        rank = np.zeros(n, dtype=np.int64)
+        if plan.sharing == "priorities":
+            rank, weight = np.unique(-weight, return_inverse=True)[1].astype(np.int64), np.ones(n)
+        start, finish = kernel.run(
+            plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values, delay,
+            plan.depends.offsets, plan.depends.values, size, asked, rank, weight, topology.bandwidth, at, widths,
+        )  # fmt: skip
+    else:
+        rates = np.array([_reserved_rates(plan, width) for width in (topology.bandwidth, *widths)])
+        start, finish = kernel.reserved(
+            plan.src, plan.dst.offsets, plan.dst.values, delay, plan.depends.offsets, plan.depends.values,
+            asked, size, at, rates,
+        )  # fmt: skip
+    arrival = finish[plan.dst.owners] + delay
+    return Timeline(plan, start, finish, arrival, hop, _completions(plan, arrival))
+
+
+def _reserved_rates(plan: Plan, bandwidth: Float64) -> Float64:
+    """float64[transfers], the rate that is each one's own on links of this bandwidth."""
+    owners, links = plan.route.owners, plan.route.values
+    group = np.arange(plan.transfer_count) if plan.group is None else plan.group
+    own = plan.rate if plan.sharing == "rates" else plan.weight
+    assert own is not None, "make_plan asks for it"
+    # what a group asks of a link is the most that one of its transfers does: eqs. (8), (9), (11)
+    pairs, row = np.unique(links.astype(np.int64) * (group.max() + 1) + group[owners], return_inverse=True)
+    asks = np.zeros(len(pairs))
+    np.maximum.at(asks, row, own[owners])
+    total = np.bincount(pairs // (group.max() + 1), weights=asks, minlength=len(bandwidth))
+    scale = bandwidth[links] / total[links]
+    if plan.sharing == "rates":
+        scale = np.minimum(scale, 1.0)
+        scale[scale > 1 - 1e-9] = 1.0
+    least = np.minimum.reduceat(scale, plan.route.offsets[:-1])
+    rates: Float64 = own * least
+    return rates
 
 
 def _durations(plan: Plan) -> tuple[Float64, Float64]:

@@ -39,6 +39,9 @@ NETWORKS = [
     "star:4",
 ]
 
+REFUSED = {("ring", "zoo:Napnet"): "no ring joins the ranks"}
+"""What a planner cannot serve, and how it says so: leaves have no way back but through accelerators."""
+
 
 def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0) -> Workload:
     receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
@@ -65,8 +68,9 @@ def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks,
     assert verdict.ok, verdict.finding
     completion = simulate(plan).completion_s
     assert completion >= bounds(net, workload)[0].seconds * (1 - 1e-12)
-    smallest = float(workload.chunk_bytes.min())
-    assert completion >= bounds(net, workload, smallest)[0].seconds * (1 - 1e-12)
+    # a planner may cut chunks further; what it made of the workload is what it moves whole
+    smallest = float(plan.workload.chunk_bytes.min())
+    assert completion >= bounds(net, plan.workload, smallest)[0].seconds * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -74,6 +78,10 @@ def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks,
 def test_every_plan_verifies_on_named_networks(name, kind, spec):
     net = load_topology(spec)
     workload = work(kind, net, 64_000, chunks=2)
+    if (name, spec) in REFUSED:
+        with pytest.raises(Unsupported, match=REFUSED[name, spec]):
+            run_planner(name, net, workload)
+        return
     plan = run_planner(name, net, workload)
     assert verify(plan).ok
     assert simulate(plan).completion_s >= bounds(net, workload)[0].seconds * (1 - 1e-12)
@@ -94,6 +102,8 @@ def test_the_simulator_reproduces_every_start_that_a_timed_plan_claims(name, kin
 def test_the_simulator_reproduces_the_claimed_completion(name, kind):
     net = random_network(7, switches=False, routers=False)
     plan = run_planner(name, net, work(kind, net, chunks=2))
+    if plan.finish_s is None:
+        return
     assert simulate(plan).completion_s == pytest.approx(claimed(plan), rel=1e-9)
 
 

@@ -23,7 +23,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("mtegcca",)
+BUILT_IN = ("mtegcca", "ring")
 
 
 @dataclass(frozen=True)
