@@ -66,7 +66,13 @@ TopologyOption = Annotated[
     str, typer.Option("-t", "--topology", help="A spec such as ndv2:4, or a file.", autocompletion=_complete_topology)
 ]
 PlannerOption = Annotated[
-    str, typer.Option("-p", "--planner", help="PLANNER[+REFINER...]", autocompletion=_complete_planner)
+    str,
+    typer.Option(
+        "-p",
+        "--planner",
+        help="A planner, and refiners of its plan: PLANNER[+REFINER...]",
+        autocompletion=_complete_planner,
+    ),
 ]
 SizeOption = Annotated[str | None, typer.Option("--size", help="The full buffer, as nccl-tests count it.")]
 ShardOption = Annotated[str | None, typer.Option("--shard", help="One rank's share of the buffer.")]

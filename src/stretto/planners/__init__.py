@@ -1,9 +1,9 @@
 """The registry of planners and refiners, and how a spec such as ``ring+rate-alloc`` is run.
 
-A planner is ``f(topology, workload, *, seed, time_limit_s, progress, **options) -> Plan``, a
-refiner the same from a plan. Each lives in one file of this package, decorated with
-:func:`register`; other distributions add theirs through the entry-point group
-``stretto.planners``, whose entries name modules that register on import.
+A planner is ``f(topology, workload, *, seed, time_limit_s, progress, **options) -> Plan``, decorated
+with :func:`register`; a refiner is ``f(plan, *, seed, time_limit_s, progress, **options) -> Plan``,
+decorated with :func:`refiner`. Each lives in one file of this package; other distributions add theirs
+through the entry-point group ``stretto.planners``, whose entries name modules that register on import.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -112,6 +113,10 @@ def register(
     return decorate
 
 
+refiner = partial(register, refines=True)
+"""Register the decorated ``f(plan, *, seed, time_limit_s, progress, **options) -> Plan`` as a refiner."""
+
+
 def registered() -> dict[str, Entry]:
     """All planners and refiners by name, built in and from entry points."""
     for module in BUILT_IN:
@@ -147,9 +152,7 @@ def run_planner(
     Raises:
         InputError: an unknown name or option. Unsupported: a stage does not serve this request.
     """
-    stages = [find(name) for name in spec.split("+")]
-    if stages[0].refines or any(not s.refines for s in stages[1:]):
-        raise InputError(f"{spec!r} must be a planner followed by refiners", "-p")
+    stages = _stages(spec)
     given = _distribute(stages, dict(options or {}))
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
@@ -177,6 +180,19 @@ def run_planner(
     }
     plan: Plan = replace(result, meta={**result.meta, **meta})
     return plan
+
+
+def _stages(spec: str) -> list[Entry]:
+    """The planner and the refiners of a spec; InputError says which part is the wrong one."""
+    stages = [find(name) for name in spec.split("+")]
+    if stages[0].refines:
+        planners = ", ".join(e.name for e in registered().values() if not e.refines)
+        name = stages[0].name
+        raise InputError(f"{name} refines a plan; name a planner before it, PLANNER+{name}: {planners}", "-p")
+    for stage in stages[1:]:
+        if not stage.refines:
+            raise InputError(f"{stage.name} is a planner; only refiners come after a +", "-p")
+    return stages
 
 
 def _distribute(stages: list[Entry], options: dict[str, Any]) -> list[dict[str, Any]]:
