@@ -19,6 +19,8 @@ KNOWS = {
     "plan": {"errors", "topology", "collective"},
     "timeline": {"plan", "collective"},
     "kernels": {"errors"},
+    "solvers": {"errors"},
+    "workloads": {"errors", "topology", "collective"},
     "verify": {"errors", "units", "topology", "collective", "plan", "kernels"},
     "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels"},
     "bounds": {"errors", "units", "topology", "collective", "kernels"},

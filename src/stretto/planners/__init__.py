@@ -24,7 +24,7 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("mtegcca", "ring")
+BUILT_IN = ("mtegcca", "ring", "static", "rate_alloc", "weight_alloc")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Entry:
         serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
         paper: where it comes from.
         exact: True if its answer is optimal by construction.
+        after: the planner that a refiner follows where a spec names none.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Entry:
     paper: str
     exact: bool = False
     refines: bool = False
+    after: str = ""
     options: tuple[Option, ...] = ()
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
@@ -88,6 +90,7 @@ def register(
     paper: str,
     exact: bool = False,
     refines: bool = False,
+    after: str = "",
     options: Iterable[Option] = (),
     serves: Callable[[Topology, Workload], str | None] | None = None,
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
@@ -105,6 +108,7 @@ def register(
             paper=paper,
             exact=exact,
             refines=refines,
+            after=after,
             options=tuple(options),
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
@@ -185,6 +189,8 @@ def run_planner(
 def _stages(spec: str) -> list[Entry]:
     """The planner and the refiners of a spec; InputError says which part is the wrong one."""
     stages = [find(name) for name in spec.split("+")]
+    if stages[0].after:
+        stages.insert(0, find(stages[0].after))
     if stages[0].refines:
         planners = ", ".join(e.name for e in registered().values() if not e.refines)
         name = stages[0].name

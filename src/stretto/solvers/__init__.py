@@ -1,0 +1,1 @@
+"""The thin layer over solvers: build, solve, say what came of it."""
