@@ -57,7 +57,7 @@ def data_aware(
 ) -> Plan:  # fmt: skip
     """Each link divided among the flow groups that ever use it by their bytes."""
     flows = flows_of(plan)
-    volume = np.bincount(flows.group, weights=flows.size)
+    volume = np.bincount(flows.group, weights=flows.size).astype(np.float64)
     return with_rates(plan, flows.group, flows.proportional(volume), reading)
 
 
