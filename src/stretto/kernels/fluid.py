@@ -64,58 +64,57 @@ def _delay_to(d, node, dst_offsets, dst_nodes, delay):
     return longest
 
 
-def _fill(members, count, weight, rate, left, route_offsets, route_links, head, following, owner, room):
+def _fill(members, count, weight, rate, left, route_offsets, route_links, base, on, used, room):
     """Weighted max-min rates of ``members[:count]`` out of what is ``left`` of each link.
 
     Args:
         rate: float64[transfers], -1 for each member; set here.
         left: float64[links], bytes/s; reduced by what is given away.
-        head, following, owner: for each link the list of its active transfers (of any class).
-        room: scratch, (float64[links], int64[links], int64[links]).
+        base, on, used: the active transfers (of any class) of link e are on[base[e]:base[e] + used[e]].
+        room: scratch, (float64[links] of zeros, float64[links], int64[links]).
     """
-    heavy, waiting, live = room
+    heavy, first, live = room
     lives = 0
     for j in range(count):
         k = members[j]
         for i in range(route_offsets[k], route_offsets[k + 1]):
             link = route_links[i]
-            if waiting[link] == 0:
-                heavy[link] = 0.0
+            if heavy[link] == 0.0:
                 live[lives] = link
                 lives += 1
             heavy[link] += weight[k]
-            waiting[link] += 1
-    while lives > 0:
-        # the link that is full first as all rise together
+    for j in range(lives):
+        first[live[j]] = heavy[live[j]]
+    while True:
+        # the link that is full first as all rise together; what rounding leaves of a weight is none
         tightest, level = -1, np.inf
         kept = 0
         for j in range(lives):
             link = live[j]
-            if waiting[link] > 0:
+            if heavy[link] > 1e-12 * first[link]:
                 live[kept] = link
                 kept += 1
                 if left[link] < level * heavy[link]:
                     tightest, level = link, left[link] / heavy[link]
+            else:
+                heavy[link] = 0.0
         lives = kept
-        if lives == 0:
-            break
         if tightest < 0:
-            tightest, level = live[0], 0.0
-        i = head[tightest]
-        while i >= 0:
-            k = owner[i]
+            break
+        level = max(level, 0.0)
+        for i in range(base[tightest], base[tightest] + used[tightest]):
+            k = on[i]
             if rate[k] < 0.0:
-                rate[k] = level * weight[k]
+                given = level * weight[k]
+                rate[k] = given
                 for e in range(route_offsets[k], route_offsets[k + 1]):
-                    link = route_links[e]
-                    left[link] = max(left[link] - rate[k], 0.0)
-                    heavy[link] = max(heavy[link] - weight[k], 1e-300)
-                    waiting[link] -= 1
-            i = following[i]
+                    left[route_links[e]] -= given
+                    heavy[route_links[e]] -= weight[k]
         left[tightest] = 0.0
+        heavy[tightest] = 0.0
 
 
-def _share(active, count, rank, weight, rate, left, route_offsets, route_links, head, following, owner, room, members):
+def _share(active, count, rank, weight, rate, left, route_offsets, route_links, base, on, used, room, members):
     """Rates of ``active[:count]``, which are sorted by ``rank``: class after class."""
     a = 0
     while a < count:
@@ -127,6 +126,7 @@ def _share(active, count, rank, weight, rate, left, route_offsets, route_links, 
             most = np.inf
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 most = min(most, left[route_links[i]])
+            most = max(most, 0.0)
             rate[k] = most
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 left[route_links[i]] -= most
@@ -135,7 +135,7 @@ def _share(active, count, rank, weight, rate, left, route_offsets, route_links, 
                 members[j - a] = active[j]
                 rate[active[j]] = -1.0
             _fill(
-                members, b - a, weight, rate, left, route_offsets, route_links, head, following, owner, room,
+                members, b - a, weight, rate, left, route_offsets, route_links, base, on, used, room,
             )  # fmt: skip
         a = b
 
@@ -168,19 +168,23 @@ def run(
     place = next_offsets[:n].copy()
     dependents = np.empty(len(dep_values), dtype=np.int64)
     missing = np.empty(n, dtype=np.int64)
-    owner = np.empty(len(route_links), dtype=np.int64)
     for k in range(n):
         missing[k] = dep_offsets[k + 1] - dep_offsets[k]
         for i in range(dep_offsets[k], dep_offsets[k + 1]):
             dependents[place[dep_values[i]]] = k
             place[dep_values[i]] += 1
-        for i in range(route_offsets[k], route_offsets[k + 1]):
-            owner[i] = k
 
-    head = np.full(links, -1, dtype=np.int64)
-    following = np.full(len(route_links), -1, dtype=np.int64)
-    before = np.full(len(route_links), -1, dtype=np.int64)
-    room = (np.zeros(links), np.zeros(links, dtype=np.int64), np.zeros(links, dtype=np.int64))
+    # the active transfers of each link, side by side; which hop each is there for, and where each hop is
+    base = np.zeros(links + 1, dtype=np.int64)
+    for link in route_links:
+        base[link + 1] += 1
+    for link in range(links):
+        base[link + 1] += base[link]
+    used = np.zeros(links, dtype=np.int64)
+    on = np.empty(len(route_links), dtype=np.int64)
+    on_hop = np.empty(len(route_links), dtype=np.int64)
+    where = np.empty(len(route_links), dtype=np.int64)
+    room = (np.zeros(links), np.zeros(links), np.zeros(links, dtype=np.int64))
     active = np.empty(n, dtype=np.int64)
     members = np.empty(n, dtype=np.int64)
     count = 0
@@ -218,12 +222,11 @@ def run(
             if remaining[k] <= rate[k] * slack:
                 finish[k] = until
                 for i in range(route_offsets[k], route_offsets[k + 1]):
-                    if before[i] >= 0:
-                        following[before[i]] = following[i]
-                    else:
-                        head[route_links[i]] = following[i]
-                    if following[i] >= 0:
-                        before[following[i]] = before[i]
+                    link = route_links[i]
+                    used[link] -= 1
+                    last = base[link] + used[link]
+                    on[where[i]], on_hop[where[i]] = on[last], on_hop[last]
+                    where[on_hop[last]] = where[i]
                 for i in range(next_offsets[k], next_offsets[k + 1]):
                     m = dependents[i]
                     when = until + _delay_to(k, src[m], dst_offsets, dst_nodes, delay)
@@ -247,16 +250,15 @@ def run(
             count += 1
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 link = route_links[i]
-                before[i], following[i] = -1, head[link]
-                if head[link] >= 0:
-                    before[head[link]] = i
-                head[link] = i
+                where[i] = base[link] + used[link]
+                on[where[i]], on_hop[where[i]] = k, i
+                used[link] += 1
         while change < len(change_at) and change_at[change] <= now:
             for link in range(links):
                 width[link] = change_to[change, link]
             change += 1
         left = width.copy()
         _share(
-            active, count, rank, weight, rate, left, route_offsets, route_links, head, following, owner, room, members,
+            active, count, rank, weight, rate, left, route_offsets, route_links, base, on, used, room, members,
         )  # fmt: skip
     return start, finish

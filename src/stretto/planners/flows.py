@@ -148,3 +148,8 @@ def with_times(plan: Plan, start_s: Float64, seconds: Float64) -> Plan:
         rate=None,
         weight=None,
     )
+
+
+def noted(plan: Plan, **facts: float | bool) -> Plan:
+    """The plan with facts about how it was made in its ``meta``."""
+    return replace(plan, meta={**plan.meta, **facts})

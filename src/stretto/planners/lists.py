@@ -49,15 +49,26 @@ def downstream(plan: Plan, flows: Flows) -> Float64:
     return volume
 
 
-def run(plan: Plan, flows: Flows, lag: Float64, urgency: Float64, seconds: Float64) -> Float64:
-    """float64[flows], the starts of the list schedule."""
+def run(
+    plan: Plan, flows: Flows, lag: Float64, urgency: Float64, seconds: Float64, apart: bool = False
+) -> Float64:  # fmt: skip
+    """float64[flows], the starts of the list schedule.
+
+    Args:
+        apart: every collective has the links for itself.
+    """
     dependents = plan.dependents
+    count = len(flows.width)
+    links = flows.route.values.astype(np.int64)
+    if apart:
+        links = links + count * flows.collective[flows.group[flows.route.owners]]
+        count *= flows.collectives
     kernel = kernels.load("lists", 3.0 * plan.transfer_count * flows.groups)
     starts: Float64 = kernel.schedule(
         urgency, seconds, lag, plan.workload.chunk_start_s[plan.chunk],
-        flows.route.offsets, flows.route.values.astype(np.int64),
+        flows.route.offsets, links,
         dependents.offsets, dependents.values.astype(np.int64), plan.depends.lengths.astype(np.int64),
-        len(flows.width),
+        count,
     )  # fmt: skip
     return starts
 

@@ -15,7 +15,7 @@ from ..collective import Ragged
 from ..plan import Plan
 from ..solvers import conic
 from . import Progress, refiner
-from .flows import KINDS, READING, Flows, flows_of, with_rates
+from .flows import KINDS, READING, Flows, flows_of, noted, with_rates
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -40,9 +40,7 @@ def rate_alloc(
     """
     flows = flows_of(plan)
     rate, value = allocate(flows, time_limit_s)
-    refined = with_rates(plan, flows.group, rate, reading)
-    refined.meta["surrogate_s"] = value
-    return refined
+    return noted(with_rates(plan, flows.group, rate, reading), surrogate_s=value)
 
 
 def allocate(flows: Flows, time_limit_s: float | None = None) -> tuple[Float64, float]:

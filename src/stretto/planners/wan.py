@@ -22,7 +22,7 @@ from .. import kernels
 from ..errors import InputError
 from ..plan import Plan
 from . import Option, Progress, rate_alloc, refiner, weight_alloc
-from .flows import KINDS, Flows, flows_of, with_times
+from .flows import KINDS, Flows, flows_of, noted, with_times
 from .lists import list_schedule
 from .wan_bound import FlowBound, flow_bound, lags, ways
 
@@ -75,9 +75,7 @@ def wan(
             best = other
     bound = flow_bound(plan, flows, lag, share)
     least = bound.mean_s if objective == "mean" else _last_bound(plan, bound, objective)
-    refined = best.plan()
-    refined.meta.update(objective_s=best.value, bound_s=least, gap=best.value / least)
-    return refined
+    return noted(best.plan(), objective_s=best.value, bound_s=least, gap=best.value / least)
 
 
 def _shares(weights: str, collectives: int) -> Float64:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..plan import Plan
 from . import Option, Progress, refiner
-from .flows import KINDS, READING, Flows, flows_of
+from .flows import KINDS, READING, Flows, flows_of, noted
 
 Float64 = NDArray[np.float64]
 
@@ -44,8 +44,7 @@ def weight_alloc(
         plan, sharing=sharing, weight=weight[flows.group], group=flows.group.astype(np.int32),
         start_s=None, finish_s=None, rate=None,
     )  # fmt: skip
-    refined.meta["surrogate_s"] = value
-    return refined
+    return noted(refined, surrogate_s=value)
 
 
 def allocate(flows: Flows, iterations: int) -> tuple[Float64, float]:
