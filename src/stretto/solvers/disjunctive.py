@@ -102,7 +102,7 @@ def cp_sat(jobs: Jobs, hint: Float64, limit_s: float, seed: int = 0) -> Schedule
     release, lag = np.ceil(jobs.release / tick).astype(np.int64), np.ceil(jobs.lag / tick).astype(np.int64)
     rounded = Jobs(ticks.astype(float), release.astype(float), jobs.before, jobs.after, lag.astype(float),
                    jobs.machines, jobs.family, np.ceil(jobs.tail / tick))  # fmt: skip
-    known = rounded.settled(hint).astype(np.int64)
+    known = rounded.settled(hint)
     last = int(rounded.ends(known).sum())  # no family of a better schedule ends later
     model = cp_model.CpModel()
     start = [model.new_int_var(int(r), last, "") for r in release]
@@ -116,7 +116,7 @@ def cp_sat(jobs: Jobs, hint: Float64, limit_s: float, seed: int = 0) -> Schedule
     for j, f in enumerate(jobs.family.tolist()):
         model.add(end[f] >= start[j] + int(ticks[j] + rounded.tail[j]))
     model.minimize(sum(end))
-    for s, k in zip(start, known.tolist()):
+    for s, k in zip(start, known.astype(np.int64).tolist()):
         model.add_hint(s, k)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
