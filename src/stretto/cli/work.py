@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ..verify import Verdict
 
 
+SAID = ("reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts")
+"""What a planner that solves a program says of its answer, in the plan's meta and in summaries."""
+
+
 class Request:
     """A topology and a workload, as the command line asks for them."""
 
@@ -144,6 +148,7 @@ def summary(timeline: Timeline, limits: tuple[Bound, ...], verdict: Verdict | No
             "verified": verdict.ok if verdict is not None else None,
             "digest": subject.digest(),
         }
+        | {key: meta[key] for key in SAID if key in meta}
     )
 
 

@@ -24,7 +24,9 @@ from ..topology import Topology
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
-BUILT_IN = ("mtegcca", "ring", "static", "rate_alloc", "weight_alloc", "nonconcurrent", "multiring", "wan")
+BUILT_IN = (
+    "mtegcca", "ring", "teccl", "static", "rate_alloc", "weight_alloc", "nonconcurrent", "multiring", "wan",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,9 @@ class Flows:
 
 
 def flows_of(plan: Plan) -> Flows:
-    """The flows and groups of a plan; groups are found where it names none."""
-    group = np.unique(chains(plan) if plan.group is None else plan.group, return_inverse=True)[1].astype(np.int64)
+    """The flows and groups of a plan; groups are found where it names none that are chains."""
+    named = plan.group if plan.group is not None and _are_chains(plan, plan.group) else chains(plan)
+    group = np.unique(named, return_inverse=True)[1].astype(np.int64)
     collective = np.zeros(int(group.max()) + 1, dtype=np.int64)
     collective[group] = plan.workload.chunk_collective[plan.chunk]
     owners, links = plan.route.owners, plan.route.values.astype(np.int64)
@@ -101,6 +102,15 @@ def flows_of(plan: Plan) -> Flows:
         pair_link=pairs // len(collective),
         pair_group=pairs % len(collective),
     )
+
+
+def _are_chains(plan: Plan, group: Int32) -> bool:
+    """Whether in every group each transfer waits for the one before it."""
+    order = np.argsort(group, kind="stable").astype(np.int64)
+    follows = np.flatnonzero(group[order][1:] == group[order][:-1])
+    n = plan.transfer_count
+    waits = plan.depends.owners * n + plan.depends.values
+    return bool(np.isin(order[1:][follows] * n + order[:-1][follows], waits).all())
 
 
 def chains(plan: Plan) -> Int32:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from . import INFINITY, Model, solve
+
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
@@ -135,62 +137,29 @@ def cp_sat(jobs: Jobs, hint: Float64, limit_s: float, seed: int = 0) -> Schedule
 
 def milp(jobs: Jobs, hint: Float64, limit_s: float) -> Schedule:
     """The paper's big-M model (eqs. 4 to 7): a binary for each pair of jobs that share a machine."""
-    import highspy
-
-    n, families = len(hint), jobs.families
-    pairs = _conflicts(jobs)
-    p = len(pairs)
-    big = float(jobs.ends(jobs.settled(hint)).sum())  # no job of a better schedule ends later
-    i, j = pairs[:, 0], pairs[:, 1]
-    waits = len(jobs.before)
-    # variables: starts, ends of families, y = 1 where i is before j; rows are "at least"
-    row = [np.arange(waits)] * 2 + [waits + np.arange(n)] * 2
-    column = [jobs.after, jobs.before, n + jobs.family, np.arange(n)]
-    value = [np.ones(waits), -np.ones(waits), np.ones(n), -np.ones(n)]
-    least = [jobs.seconds[jobs.before] + jobs.lag, jobs.seconds + jobs.tail]
-    y = n + families + np.arange(p)
-    for base, first, then, sign, right in (
-        (waits + n, i, j, -big, jobs.seconds[i] - big),
-        (waits + n + p, j, i, big, jobs.seconds[j]),
-    ):
-        rows = base + np.arange(p)
-        row += [rows] * 3
-        column += [then, first, y]
-        value += [np.ones(p), -np.ones(p), np.full(p, sign)]
-        least.append(right)
-    r, c, v = np.concatenate(row), np.concatenate(column), np.concatenate(value)
-    order = np.lexsort((c, r))
-    lower = np.concatenate(least)
-    columns = n + families + p
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = columns, len(lower)
-    lp.col_cost_ = np.concatenate((np.zeros(n), np.full(families, 1 / families), np.zeros(p)))
-    lp.col_lower_ = np.concatenate((jobs.release, np.zeros(families + p)))
-    lp.col_upper_ = np.concatenate((np.full(n + families, highspy.kHighsInf), np.ones(p)))
-    lp.row_lower_, lp.row_upper_ = lower, np.full(len(lower), highspy.kHighsInf)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.searchsorted(r[order], np.arange(len(lower) + 1)).astype(np.int32)
-    lp.a_matrix_.index_, lp.a_matrix_.value_ = c[order].astype(np.int32), v[order]
-    kinds = [highspy.HighsVarType.kContinuous] * (n + families) + [highspy.HighsVarType.kInteger] * p
-    lp.integrality_ = kinds
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("time_limit", float(limit_s))
-    highs.setOptionValue("threads", 1)
-    highs.passModel(lp)
-    given = highspy.HighsSolution()
     known = jobs.settled(hint)
-    given.col_value = np.concatenate((known, jobs.ends(known), (known[i] < known[j]).astype(float))).tolist()
-    highs.setSolution(given)
-    highs.run()
-    optimal = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    info = highs.getInfo()
-    found = [known]
-    if info.primal_solution_status == 2:
-        found.append(np.array(highs.getSolution().col_value[:n]))
-    best = min((jobs.settled(s) for s in found), key=jobs.value)
-    bound = float(info.mip_dual_bound) if p else float(info.objective_function_value)
-    return Schedule(best, min(max(bound, 0.0), jobs.value(best)), optimal)
+    n, waits, pairs = len(hint), len(jobs.before), _conflicts(jobs)
+    i, j, p = pairs[:, 0], pairs[:, 1], len(pairs)
+    big = float(jobs.ends(known).sum())  # no job of a better schedule ends later
+    model = Model()
+    start = model.columns(n, jobs.release, INFINITY)
+    end = model.columns(jobs.families, 0.0, INFINITY, 1.0 / jobs.families)
+    first = model.columns(p, integer=True)
+    row = np.arange(waits)
+    model.rows(
+        waits, jobs.seconds[jobs.before] + jobs.lag, INFINITY,
+        (row, start[jobs.after], 1.0), (row, start[jobs.before], -1.0),
+    )  # fmt: skip
+    row = np.arange(n)
+    model.rows(n, jobs.seconds + jobs.tail, INFINITY, (row, end[jobs.family], 1.0), (row, start, -1.0))
+    row = np.arange(p)
+    model.rows(p, jobs.seconds[i] - big, INFINITY, (row, start[j], 1.0), (row, start[i], -1.0), (row, first, -big))
+    model.rows(p, jobs.seconds[j], INFINITY, (row, start[i], 1.0), (row, start[j], -1.0), (row, first, big))
+    begin: Float64 = np.concatenate((known, jobs.ends(known), (known[i] < known[j]).astype(np.float64)))
+    solved = solve(model, time_limit_s=limit_s, gap=1e-6, start=begin)
+    found = [known] if solved.x is None else [known, jobs.settled(solved.x[:n])]
+    best = min(found, key=jobs.value)
+    return Schedule(best, min(max(solved.bound, 0.0), jobs.value(best)), solved.status == "optimal")
 
 
 def _conflicts(jobs: Jobs) -> Int64:

@@ -1,0 +1,336 @@
+"""TE-CCL: collectives as multi-commodity flow in epochs, by integer or linear programming.
+
+Liu, Arzani, Kakarla et al., "Rethinking machine learning collective communication as a
+multi-commodity flow problem", SIGCOMM 2024, on open solvers. Epochs, rounding, switch rules, the
+search for a horizon, its three modes and its A* rounds follow what its public code does; where
+MTEGCCA's paper compares with TE-CCL it means these modes. With copying the program is
+:class:`.teccl_model.CopyModel`, without :class:`.teccl_flow.FlowModel`.
+
+What TE-CCL reports is epochs x epoch length (``reported_s`` in the plan's meta); what its schedule
+takes is what the simulator says. Both are kept, and they differ.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Workload
+from ..errors import Infeasible, InputError
+from ..plan import Plan
+from ..solvers import Model, Solution, solve
+from ..topology import SWITCH, Topology
+from . import Option, Progress, register, run_planner
+from .asap import Send, plan_of_sends
+from .teccl_horizon import fewest_epochs, hops, schedule_of
+from .teccl_model import CopyModel, Epochs, Int64, distances, epoch_seconds, in_epochs, initial
+
+EARLY_GAP = 0.3
+"""The gap at which ``mode=early-stop`` is content."""
+
+ROUND_EPOCHS = 15
+"""An A* round has at least so many epochs."""
+
+EFFORT = 20.0
+"""CP-SAT's units of work on one horizon before ``solver=auto`` turns to HiGHS on models of at most
+``SMALL`` columns; larger ones stay with CP-SAT."""
+SMALL = 20_000
+
+OPTIONS = (
+    Option("mode", str, "fast", "epoch of the fastest or slowest link; early-stop is fast with a gap of 30 %",
+           ("fast", "slow", "early-stop")),
+    Option("objective", str, "auto", "fewest epochs, or the paper's sum of met demand over epochs; auto: paper for "
+           "early-stop and makespan otherwise", ("auto", "makespan", "paper")),
+    Option("copy", str, "auto", "whether nodes may copy chunks; auto: unless every chunk has one destination",
+           ("auto", "true", "false")),
+    Option("epochs", str, "auto", "the horizon: auto (TE-CCL's search), a number, or from-heuristic (MTEGCCA's plan)"),
+    Option("astar", bool, False, "solve in rounds of some epochs, each nearer to the goal (A*)"),
+    Option("epoch_multiplier", float, 1.0, "lengthens the epoch"),
+    Option("switch_copy", bool, True, "a switch may send one chunk over several links"),
+    Option("gap", float, -1.0, "relative gap of the paper's objective; -1 for 1e-4, or 0.3 with early-stop"),
+    Option("solver", str, "auto", "auto: CP-SAT, then HiGHS where it gives up", ("auto", "highs", "cp-sat", "gurobi")),
+)  # fmt: skip
+
+KINDS = ("allgather", "alltoall", "broadcast", "multicast", "scatter", "gather")
+
+
+def _unserved(topology: Topology, workload: Workload) -> str | None:
+    if topology.planes:
+        return "it plans over links, not optical planes"
+    if len(workload.collectives) > 1 and len({c.start_s for c in workload.collectives}) > 1:
+        return "its epochs begin together; the collectives start at different times"
+    return None
+
+
+@register(
+    "teccl",
+    collectives=KINDS,
+    topologies="any without planes",
+    paper="Liu et al., SIGCOMM 2024",
+    options=OPTIONS,
+    serves=_unserved,
+)
+def teccl(
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+    mode: str = "fast",
+    objective: str = "auto",
+    copy: str = "auto",
+    epochs: str = "auto",
+    astar: bool = False,
+    epoch_multiplier: float = 1.0,
+    switch_copy: bool = True,
+    gap: float = -1.0,
+    solver: str = "auto",
+) -> Plan:
+    """TE-CCL's program in epochs, on HiGHS or CP-SAT, retimed as early as the physics let it.
+
+    Args:
+        time_limit_s: for all solves together; without it, 600 s.
+        mode: the epoch is a chunk's time on the fastest link ("fast"), on the slowest ("slow"),
+            or the fastest and any schedule within 30 % of the best ("early-stop").
+        objective: "makespan" looks for the fewest epochs, one horizon after the other; "paper"
+            solves once for the most demand met, summed over the epochs (average completion).
+        epochs: "auto" searches as the public code does, from 3 x (most hops) coarse epochs; a
+            number is taken as it is; "from-heuristic" starts from MTEGCCA's plan.
+        gap: of the paper's objective.
+    Returns:
+        A timed plan. Its meta has ``epochs``, ``epoch_s``, ``reported_s``, ``proven`` (no fewer
+        epochs do), ``gap`` and ``attempts``: each solve with its status and CPU seconds.
+    Raises:
+        Infeasible: the horizon given is too short (says what would do), or no schedule was found
+            in time.
+        InputError: ``epochs`` is no number, or a time or gap that is none.
+    """
+    if not epoch_multiplier > 0:
+        raise InputError(f"{epoch_multiplier} is not positive", "--option epoch_multiplier")
+    if epochs not in ("auto", "from-heuristic") and not (epochs.isdigit() and int(epochs)):
+        raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "--option epochs")
+    single = bool((workload.chunk_wanted.lengths == 1).all())
+    if objective == "auto":
+        objective = "paper" if mode == "early-stop" else "makespan"
+    job = Job(
+        topology, workload, seconds=epoch_seconds(
+            topology, float(workload.chunk_bytes.max()), "slow" if mode == "slow" else "fast", epoch_multiplier
+        ),
+        seed=seed, deadline=time.monotonic() + (600.0 if time_limit_s is None else time_limit_s),
+        progress=progress, switch_copy=switch_copy, solver=solver,
+        gap=gap if gap >= 0 else EARLY_GAP if mode == "early-stop" else 1e-4,
+    )  # fmt: skip
+    if copy == "false" or (copy == "auto" and single):
+        from .teccl_flow import plan_without_copies
+
+        if not single:
+            raise InputError("without copying every chunk must have one destination", "--option copy")
+        return plan_without_copies(job, objective, epochs)
+    if astar:
+        return _in_rounds(job)
+    return _with_copies(job, objective, epochs)
+
+
+@dataclass
+class Job:
+    """A request in epochs, with what has been tried so far."""
+
+    topology: Topology
+    workload: Workload
+    seconds: float
+    seed: int
+    deadline: float
+    progress: Progress | None
+    switch_copy: bool
+    solver: str
+    gap: float
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.state = initial(self.topology, self.workload)
+        lists = self.workload.chunk_wanted
+        self.wanted = np.zeros_like(self.state.held)
+        self.wanted[lists.owners, lists.values] = True
+        self.wanted &= ~self.state.held
+
+    def epochs(self, seconds: float | None = None) -> Epochs:
+        return in_epochs(self.topology, float(self.workload.chunk_bytes.max()), seconds or self.seconds)
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def solve(self, model: Model, horizon: int, *, first: bool, start: NDArray[np.float64] | None = None) -> Solution:
+        """Solve, by ``solver=auto`` CP-SAT and then HiGHS, and note it among the attempts."""
+        order: list[tuple[str, float | None]] = [(self.solver, None)]
+        if self.solver == "auto":
+            small = model.column_count <= SMALL
+            order = [("cp-sat", EFFORT), ("highs", None)] if small else [("cp-sat", None)]
+            order = order if model.all_integer else [("highs", None)]
+        for name, effort in order:
+            found = solve(
+                model, solver=name, time_limit_s=self.left_s, gap=self.gap, first=first, start=start,
+                seed=self.seed, effort=effort,
+            )  # fmt: skip
+            self.note(horizon, found)
+            if found.status != "unknown" or self.left_s <= 0:
+                break
+        return found
+
+    def note(self, horizon: int, found: Solution) -> None:
+        self.attempts.append(
+            {"epochs": horizon, "status": found.status, "solver": found.solver, "columns": found.columns,
+             "rows": found.rows, "cpu_s": found.cpu_s, "gap": found.gap}
+        )  # fmt: skip
+        if self.progress is not None:
+            tried = len(self.attempts)
+            self.progress(tried, tried + 1, f"{horizon} epochs: {found.status}")
+
+    def search_horizon(self, meets: Callable[[float, int], bool]) -> int:
+        """A number of epochs that should do, as the public code finds it.
+
+        The horizon is 3 x the most hops between two nodes, and what is searched, by bisection in at
+        most 11 solves, is the total time in which so many epochs do; then that time is counted in
+        epochs of the length asked for.
+
+        Args:
+            meets: ``(epoch seconds, horizon) -> bool``, solves.
+        """
+        coarse = 3 * hops(self.topology)
+        low, high, met = 0.0, coarse * self.seconds, False
+        for _ in range(11):
+            middle = (low + high) / 2 if met else high
+            if meets(middle / coarse, coarse):
+                met, high = True, middle
+            elif met:
+                low = middle
+            else:
+                low, high = high, high * 2
+            if self.left_s <= 0 or (met and high - low < 0.05 * high):
+                break
+        if not met:
+            raise Infeasible("no horizon was found; raise --time-limit, or try --option epochs=from-heuristic")
+        return math.ceil(high / self.seconds - 1e-9)
+
+    def plan(self, sends: list[Send], **meta: Any) -> Plan:
+        """The schedule as a plan, with what TE-CCL would report."""
+        lands = self.topology.kind[self.topology.dst] != SWITCH
+        last = max((int(s.there) for s in sends if lands[s.link]), default=0)
+        known = {
+            "epochs": last,
+            "epoch_s": self.seconds,
+            "reported_s": last * self.seconds,
+            "attempts": self.attempts,
+        }
+        return plan_of_sends(self.topology, self.workload, sends, known | meta)
+
+
+def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
+    """The MILP: one solve at a horizon, or the fewest epochs."""
+    grid = job.epochs()
+    between = distances(job.topology, grid)
+    least = fewest_epochs(job.topology, grid, between, job.state, job.wanted)
+
+    def attempt(
+        k: int, goal: str, hint: list[Send], grid: Epochs = grid, between: Int64 = between
+    ) -> tuple[Solution | None, list[Send]]:
+        model = CopyModel(
+            job.topology, job.workload, grid, k, job.state, job.wanted, between,
+            objective=goal, switch_copies=job.switch_copy,
+        )  # fmt: skip
+        if not model.possible:
+            return None, []
+        start = model.start_from(hint) if hint else None
+        found = job.solve(model.model, k, first=goal == "feasible", start=start)
+        return found, model.sends(found.x) if found.x is not None else []
+
+    def meets(seconds: float, k: int) -> bool:
+        coarse = job.epochs(seconds)
+        return bool(attempt(k, "feasible", [], coarse, distances(job.topology, coarse))[1])
+
+    known: list[Send] = []
+    if epochs.isdigit():
+        horizon = int(epochs)
+    elif epochs == "from-heuristic":
+        known = schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), grid)
+        horizon = _end(known)
+    else:
+        horizon = job.search_horizon(meets)
+
+    if objective == "paper":
+        found, sends = attempt(max(horizon, 1), "paper", known)
+        while not sends and epochs == "auto" and job.left_s > 0:
+            horizon = math.ceil(horizon * 1.25) + 1  # the coarse search promised too much
+            found, sends = attempt(horizon, "paper", [])
+        if not sends:
+            raise _too_few(job, horizon, least, found)
+        return job.plan(sends, horizon=horizon, gap=found.gap if found else None, objective="paper")
+    best = known
+    if not best:
+        found, best = attempt(horizon, "feasible", [])
+        while not best and epochs == "auto" and job.left_s > 0:
+            if found is None or found.status == "infeasible":
+                least = max(least, horizon + 1)
+            horizon = math.ceil(horizon * 1.25) + 1  # the coarse search promised too much
+            found, best = attempt(horizon, "feasible", [])
+        if not best:
+            raise _too_few(job, horizon, least, found)
+    low, high = least, _end(best)
+    while low < high and job.left_s > 0:
+        middle = (low + high) // 2
+        found, sends = attempt(middle, "feasible", best if known else [])
+        if sends:
+            best, high = sends, _end(sends)
+            continue
+        low = middle + 1  # refuted, or not found in time
+        if found is None or found.status == "infeasible":
+            least = low
+    return job.plan(best, proven=least >= high, least_epochs=least, objective="makespan")
+
+
+def _end(sends: list[Send]) -> int:
+    return max(int(s.there) for s in sends)
+
+
+def _too_few(job: Job, horizon: int, least: int, found: Solution | None) -> Infeasible:
+    """Why there is no plan, and what to do."""
+    if found is not None and found.status != "infeasible":
+        return Infeasible(
+            f"no schedule of {horizon} epochs was found in time; raise --time-limit, or try "
+            "--option mode=slow or --option epochs=from-heuristic"
+        )
+    enough = _end(schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), job.epochs()))
+    return Infeasible(
+        f"{horizon} epochs of {job.seconds:.3g} s are too few: at least {max(least, horizon + 1)} are needed, "
+        f"and {enough} do; raise --option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"
+    )
+
+
+def _in_rounds(job: Job) -> Plan:
+    """A*: some epochs at a time, each round nearer to the goal than the one before."""
+    grid = job.epochs()
+    between = distances(job.topology, grid)
+    horizon = max(ROUND_EPOCHS, int(grid.delay.max()) + 1)
+    state, wanted, first, sends = job.state, job.wanted.copy(), 0, []
+    while wanted.any():
+        model = CopyModel(
+            job.topology, job.workload, grid, horizon, state, wanted, between,
+            objective="astar", switch_copies=job.switch_copy,
+        )  # fmt: skip
+        found = job.solve(model.model, horizon, first=False)
+        fresh = model.sends(found.x) if found.x is not None else []
+        if not fresh and not state.coming:
+            raise Infeasible(f"A* is stuck after {first} epochs; raise --time-limit or solve without rounds")
+        sends += [Send(s.at + first, s.there + first, s.chunk, s.link) for s in fresh]
+        state, first = state.after(fresh, job.topology, horizon), first + horizon
+        wanted &= ~state.held
+        for q, v, _ in state.coming:
+            wanted[q, v] = False
+    return job.plan(sends, objective="astar", rounds=first // horizon)

@@ -1,0 +1,49 @@
+"""Gurobi, where a user has it and a licence: never needed, not installed by stretto, not tested here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import InputError
+from . import Built, Float64, Limits, Progress, Solution
+
+
+def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
+    """See :func:`stretto.solvers.solve`."""
+    try:
+        import gurobipy as gp
+        from scipy.sparse import csr_matrix
+    except ImportError as error:
+        raise InputError(f"Gurobi is not installed here ({error.name} is missing); use highs", "solver") from None
+    try:
+        m = gp.Model()
+    except gp.GurobiError as error:
+        raise InputError(f"Gurobi does not start: {error}", "solver") from None
+    m.Params.OutputFlag = 0
+    m.Params.Threads, m.Params.Seed, m.Params.MIPGap = limits.threads, limits.seed, limits.gap
+    if limits.time_limit_s is not None:
+        m.Params.TimeLimit = max(limits.time_limit_s, 0.0)
+    if limits.first:
+        m.Params.SolutionLimit = 1
+    kinds = np.where(model.integer, gp.GRB.INTEGER, gp.GRB.CONTINUOUS)
+    x = m.addMVar(len(model.cost), lb=model.lower, ub=model.upper, obj=model.cost, vtype=kinds)
+    matrix = csr_matrix((model.value, model.index, model.starts), shape=(len(model.row_lower), len(model.cost)))
+    for sense, side in ((">", model.row_lower), ("<", model.row_upper)):
+        some = np.flatnonzero(np.isfinite(side))
+        if len(some):
+            m.addMConstr(matrix[some], x, sense, side[some])
+    if start is not None:
+        x.Start = start
+    m.optimize()
+    word = "infeasible" if m.Status in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD) else "unknown"
+    if m.SolCount:
+        word = "optimal" if m.Status == gp.GRB.OPTIMAL else "feasible"
+    return Solution(
+        word,
+        np.array(x.X) if m.SolCount else None,
+        float(m.ObjVal) if m.SolCount else None,
+        float(m.ObjBound) if word != "infeasible" else np.inf,
+        "Gurobi",
+        len(model.cost),
+        len(model.row_lower),
+    )

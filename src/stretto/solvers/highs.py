@@ -1,0 +1,65 @@
+"""HiGHS, for linear and mixed-integer programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import highspy
+import numpy as np
+
+from . import Built, Float64, Limits, Progress, Solution
+
+
+def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
+    """See :func:`stretto.solvers.solve`."""
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(model.cost), len(model.row_lower)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = model.cost, model.lower, model.upper
+    lp.row_lower_, lp.row_upper_ = model.row_lower, model.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = model.starts.astype(np.int32)
+    lp.a_matrix_.index_ = model.index.astype(np.int32)
+    lp.a_matrix_.value_ = model.value
+    mixed = bool(model.integer.any())
+    if mixed:
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[i] for i in model.integer.tolist()]
+    h = highspy.Highs()
+    options: dict[str, Any] = {
+        "output_flag": False, "threads": limits.threads, "random_seed": limits.seed,
+        "mip_rel_gap": limits.gap, "mip_abs_gap": 1e-6,
+    }  # fmt: skip
+    if limits.threads == 1:
+        options["parallel"] = "off"
+    if limits.time_limit_s is not None:
+        options["time_limit"] = max(limits.time_limit_s, 0.0)
+    if limits.first:
+        options["mip_max_improving_sols"] = 1
+    for name, value in options.items():
+        h.setOptionValue(name, value)
+    if h.passModel(lp) == highspy.HighsStatus.kError:
+        raise AssertionError("HiGHS refused the model")
+    if start is not None and mixed:
+        point = highspy.HighsSolution()
+        point.col_value = start
+        h.setSolution(point)
+    if progress is not None and mixed:
+        h.cbMipInterrupt += lambda e: progress(
+            e.data_out.mip_dual_bound, e.data_out.mip_primal_bound if e.data_out.mip_primal_bound < 1e30 else None
+        )
+    h.run()
+    info, status = h.getInfo(), h.getModelStatus()
+    some = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    said = highspy.HighsModelStatus
+    if status == said.kInfeasible or (status == said.kUnboundedOrInfeasible and not some):
+        word = "infeasible"
+    elif status in (said.kOptimal, said.kModelEmpty):
+        word, some = "optimal", True
+    else:
+        word = "feasible" if some else "unknown"
+    objective = float(info.objective_function_value) if some else None
+    bound = (
+        float(info.mip_dual_bound) if mixed else (objective if word == "optimal" and objective is not None else -np.inf)
+    )
+    x = np.array(h.getSolution().col_value) if some else None
+    return Solution(word, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower))
