@@ -104,6 +104,9 @@ def show_summary(data: dict[str, Any]) -> None:
         ("transfers", f"{data['transfers']}, {chunks} chunk{'s' if chunks > 1 else ''} a piece"),
         *_time_rows(data),
     ]
+    if "objective_over_bound" in data:
+        of = f"{format_time(data['objective_s'])}, {data['objective_over_bound']:.3f} of what no sharing beats"
+        rows.append(("minimised", of))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:

@@ -78,7 +78,7 @@ def budgets(flows: Flows) -> Float64:
     )
     rate = found.x[:k] * unit
     total = np.bincount(pairs // k, weights=rate[pairs % k], minlength=len(flows.width))
-    safe: Float64 = rate * min(1.0, float((flows.width / np.maximum(total, 1e-300)).min()))
+    safe: Float64 = rate * min(1.0, float((flows.width / np.where(total > 0, total, flows.width)).min()))
     return safe
 
 

@@ -106,5 +106,5 @@ def _fit(flows: Flows, rate: Float64) -> Float64:
     asks = np.zeros(len(flows.pair_link))
     np.maximum.at(asks, flows.pair, rate[flows.route.owners])
     total = np.bincount(flows.pair_link, weights=asks, minlength=len(flows.width))
-    over = np.minimum(flows.width / np.maximum(total, 1e-300), 1.0)
+    over = np.minimum(flows.width / np.where(total > 0, total, flows.width), 1.0)
     return flows.least(over[flows.route.values])

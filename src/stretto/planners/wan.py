@@ -61,7 +61,7 @@ def wan(
         objective, weights, runs: see ``OPTIONS``.
     Returns:
         A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has
-        ``objective_s``, ``bound_s`` and ``gap``.
+        ``objective_s``, ``objective_bound_s`` (that no sharing beats) and ``objective_over_bound``.
     """
     flows = flows_of(plan)
     share = _shares(weights, flows.collectives)
@@ -75,7 +75,7 @@ def wan(
             best = other
     bound = flow_bound(plan, flows, lag, share)
     least = bound.mean_s if objective == "mean" else _last_bound(plan, bound, objective)
-    return noted(best.plan(), objective_s=best.value, bound_s=least, gap=best.value / least)
+    return noted(best.plan(), objective_s=best.value, objective_bound_s=least, objective_over_bound=best.value / least)
 
 
 def _shares(weights: str, collectives: int) -> Float64:

@@ -69,7 +69,7 @@ def allocate(flows: Flows, iterations: int) -> tuple[Float64, float]:
 def subproblem(flows: Flows, weight: Float64) -> Float64:
     """float64[groups], line 5 of algorithm 1: the best weights while the links' sums stay those of ``weight``."""
     total = np.bincount(flows.pair_link, weights=weight[flows.pair_group], minlength=len(flows.width))
-    per_weight = flows.least((flows.width / np.maximum(total, 1e-300))[flows.route.values])
+    per_weight = flows.least((flows.width / np.where(total > 0, total, 1.0))[flows.route.values])
     a = np.bincount(flows.group, weights=flows.size / per_weight)
     took = np.sqrt(np.bincount(flows.collective, weights=a))
     return _normal(a / took[flows.collective])
