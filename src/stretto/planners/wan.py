@@ -24,6 +24,7 @@ from ..plan import Plan
 from . import Option, Progress, rate_alloc, refiner, weight_alloc
 from .flows import KINDS, Flows, flows_of, noted, with_times
 from .lists import list_schedule
+from .nonconcurrent import improve, jobs_of
 from .wan_bound import FlowBound, flow_bound, lags, ways
 
 Float64 = NDArray[np.float64]
@@ -32,6 +33,9 @@ WORK = 6e7
 """Steps (flows x groups x runs) that a search may take by default, about a second."""
 
 MOST_RUNS = 2000
+
+EXACT_UP_TO, EXACT_S = 200, 1.0
+"""Up to so many flows an exact non-concurrent schedule is tried for so many seconds."""
 
 OPTIONS = (
     Option("objective", str, "mean", "of completions: their mean, the last end, or the longest",
@@ -69,8 +73,10 @@ def wan(
     if runs < 0:
         runs = int(min(MOST_RUNS, max(20, WORK / (len(flows.size) * flows.groups))))
     judge = _Judge(plan, flows, lag, _goal(objective, share), runs)
-    best = _search(judge, flows, ways(plan, flows, lag)[1], runs, seed, time_limit_s, progress)
-    for other in _others(plan, flows, judge):
+    remaining = ways(plan, flows, lag)[1] + flows.seconds
+    first = _orders(judge, flows, remaining)
+    best = _search(judge, remaining, first, runs, seed, time_limit_s, progress)
+    for other in _others(plan, flows, judge, runs, seed, time_limit_s):
         if other.value < best.value:
             best = other
     bound = flow_bound(plan, flows, lag, share)
@@ -157,25 +163,29 @@ class _Judge:
 
 @dataclass(frozen=True)
 class _Point:
-    """Where the search stands: due dates by collective and shifts by group, seconds."""
+    """Where the search stands: due dates by collective and shifts by flow, seconds."""
 
     due: Float64
     shift: Float64
 
 
 def _search(
-    judge: _Judge, flows: Flows, tail: Float64, runs: int, seed: int, limit: float | None, progress: Progress | None
-) -> _Candidate:
-    """Descent by random moves from the best of a few orders of collectives."""
+    judge: _Judge, base: Float64, firsts: list[_Point], runs: int, seed: int, limit: float | None,
+    progress: Progress | None,
+) -> _Candidate:  # fmt: skip
+    """Descent by random moves from the best of a few points.
+
+    Args:
+        base: float64[flows], how urgent flows are before due dates and shifts.
+    """
     rng = np.random.default_rng(seed)
     started = clock()
-    remaining = tail + flows.seconds
+    span = float(np.ptp(base)) or 1.0
 
     def urgency(at: _Point) -> Float64:
-        value: Float64 = remaining - at.due[judge.collective] + at.shift[flows.group]
+        value: Float64 = base - at.due[judge.collective] + at.shift
         return value
 
-    firsts = _orders(judge, flows, remaining)
     at = firsts[0]
     value = judge.by_urgency(urgency(at))
     for tried in range(1, max(runs, len(firsts))):
@@ -183,15 +193,15 @@ def _search(
             break
         if progress is not None:
             progress(tried, runs, "orders")
-        other = firsts[tried] if tried < len(firsts) else _moved(at, float(remaining.max()), rng)
+        other = firsts[tried] if tried < len(firsts) else _moved(at, judge.flows, span, rng)
         found = judge.by_urgency(urgency(other))
         if found <= value:
             at, value = other, found
 
     def made() -> Plan:
-        place = np.empty(len(remaining))
-        place[np.lexsort((-np.arange(len(remaining)), urgency(at)))] = np.arange(len(remaining))
-        return _bare(judge.plan, flows, "priorities", place)
+        place = np.empty(len(base))
+        place[np.lexsort((-np.arange(len(base)), urgency(at)))] = np.arange(len(base))
+        return _bare(judge.plan, judge.flows, "priorities", place)
 
     return _Candidate(value, made)
 
@@ -207,18 +217,18 @@ def _orders(judge: _Judge, flows: Flows, remaining: Float64) -> list[_Point]:
     alone = np.maximum(load.max(axis=1), longest)
     strict = 10 * float(remaining.max())
     return [
-        _Point(strict * np.argsort(np.argsort(measure, kind="stable")).astype(np.float64), np.zeros(flows.groups))
+        _Point(strict * np.argsort(np.argsort(measure, kind="stable")).astype(np.float64), np.zeros(len(remaining)))
         for measure in (judge.began + alone, load.sum(axis=1), load.max(axis=1), alone)
     ]
 
 
-def _moved(at: _Point, span: float, rng: np.random.Generator) -> _Point:
+def _moved(at: _Point, flows: Flows, span: float, rng: np.random.Generator) -> _Point:
     """A random change: two collectives change places, one goes elsewhere or is due at another time, or
-    some chains become more or less urgent.
+    some chains, or some flows, become more or less urgent.
     """
     due, shift = at.due.copy(), at.shift.copy()
     k = len(due)
-    kind = int(rng.integers(6)) if k > 1 else 5
+    kind = int(rng.integers(7)) if k > 1 else int(rng.integers(4, 7))
     if kind < 2:
         a, b = rng.choice(k, 2, replace=False)
         due[a], due[b] = due[b], due[a]
@@ -229,9 +239,11 @@ def _moved(at: _Point, span: float, rng: np.random.Generator) -> _Point:
     elif kind == 3:
         due[rng.integers(k)] += 0.5 * span * rng.normal()
     else:
-        some = rng.random(len(shift)) < rng.choice([0.02, 0.1, 0.4])
-        some[rng.integers(len(shift))] = True
-        shift[some] += span * rng.normal(size=int(some.sum())) * rng.choice([0.03, 0.1, 0.4])
+        count = flows.groups if kind < 6 else len(shift)
+        some = rng.random(count) < rng.choice([0.02, 0.1, 0.4])
+        some[rng.integers(count)] = True
+        by = np.where(some, span * rng.normal(size=count) * rng.choice([0.03, 0.1, 0.4]), 0.0)
+        shift += by[flows.group] if kind < 6 else by
     return _Point(due, shift)
 
 
@@ -241,7 +253,9 @@ def _bare(plan: Plan, flows: Flows, sharing: str, weight: Float64) -> Plan:
     return replace(plan, sharing=sharing, weight=weight, group=group, start_s=None, finish_s=None, rate=None)
 
 
-def _others(plan: Plan, flows: Flows, judge: _Judge) -> Iterator[_Candidate]:
+def _others(
+    plan: Plan, flows: Flows, judge: _Judge, runs: int, seed: int, limit: float | None
+) -> Iterator[_Candidate]:  # fmt: skip
     """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time."""
     everyone = np.zeros(len(flows.size), dtype=np.int64)
     rates, _ = rate_alloc.allocate(flows)
@@ -249,6 +263,13 @@ def _others(plan: Plan, flows: Flows, judge: _Judge) -> Iterator[_Candidate]:
     for column in (np.ones(len(flows.size)), rates, weight):
         value = judge.value(judge.shared(everyone, column))
         yield _Candidate(value, partial(_bare, plan, flows, "fair", column))
-    for start in list_schedule(plan, flows, judge.lag):
+    starts = list(list_schedule(plan, flows, judge.lag))
+    if len(flows.size) <= EXACT_UP_TO:
+        jobs = jobs_of(plan, flows, judge.lag, flows.seconds)
+        starts.append(improve(jobs, min(starts, key=jobs.value), "cp-sat", min(EXACT_S, limit or EXACT_S), seed).start)
+        # the order of an exact schedule is another place to begin from, with nothing left idle
+        still = _Point(np.zeros(flows.collectives), np.zeros(len(flows.size)))
+        yield _search(judge, -starts[-1], [still], runs, seed, limit, None)
+    for start in starts:
         value = judge.value(start + flows.seconds)
         yield _Candidate(value, partial(with_times, plan, start, flows.seconds))
