@@ -49,12 +49,12 @@ def allocate(flows: Flows, time_limit_s: float | None = None) -> tuple[Float64, 
     size = np.bincount(kind, weights=flows.size)
     group = flows.group[one]
     routes = flows.route.take(one)
-    # units in which rates, times and sizes are near one
-    width = flows.width / flows.width.mean()
-    unit = flows.size.mean() / flows.width.mean()
-    rate, value = _solve(routes, size / flows.size.mean(), group, flows, width, time_limit_s)
-    safe = rate[kind] * flows.width.mean() * _fit(flows, rate[kind] * flows.width.mean())
-    return safe, value * unit
+    # units in which rates and the times of groups are near one
+    per = float(np.median(flows.proportional(np.ones(flows.groups))))
+    volume = float(np.bincount(flows.group, weights=flows.size).mean())
+    found, value = _solve(routes, size / volume, group, flows, flows.width / per, time_limit_s)
+    rate = found[kind] * per
+    return rate * _fit(flows, rate), value * volume / per
 
 
 def _kinds(flows: Flows) -> tuple[Int64, Int64]:

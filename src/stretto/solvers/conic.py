@@ -41,7 +41,8 @@ def solve(
         limits: float64[rows].
         reciprocal: the pairs i, j with x[i] * x[j] >= 1.
     Raises:
-        Infeasible: Clarabel found no solution within the limit; says how it ended.
+        Infeasible: Clarabel found no solution within the limit (or one that breaks a cone); says
+            how it ended.
     """
     import clarabel
     from scipy.sparse import csc_matrix
@@ -70,6 +71,7 @@ def solve(
         settings.time_limit = time_limit_s
     kinds = [clarabel.NonnegativeConeT(m), *[clarabel.SecondOrderConeT(3)] * cones]
     found = clarabel.DefaultSolver(csc_matrix((n, n)), cost, matrix, b, kinds, settings).solve()
-    if str(found.status) not in ("Solved", "AlmostSolved"):
+    x = np.array(found.x)
+    if str(found.status) not in ("Solved", "AlmostSolved") or (x[i] <= 0).any() or (x[i] * x[j] < 1 - 1e-4).any():
         raise Infeasible(f"the convex program ended as {found.status}")
-    return Solution(np.array(found.x), float(found.obj_val), float(found.obj_val_dual))
+    return Solution(x, float(found.obj_val), float(found.obj_val_dual))
