@@ -86,6 +86,32 @@ def varied(k: int, seed: int, amount: float) -> dict:
     return {"figure": "varying", "amount": amount, "seed": seed, "slowdown": means}
 
 
+def online(k: int, seed: int) -> dict:
+    """Deciding as collectives arrive, three seconds apart, against fair sharing and against hindsight."""
+    net, work = wan_workload(load_topology("zoo:Abilene"), k, None, seed=seed, gap_s=3.0)
+    fair = simulate(run_planner("tcp-fair", net, work)).mean_completion_s
+    ours = run_planner("wan", net, work, options={"online": True}).meta
+    hindsight = run_planner("wan", net, work).meta["objective_s"]
+    return {
+        "figure": "online",
+        "collectives": k,
+        "seed": seed,
+        "over_fair": ours["objective_s"] / fair,
+        "over_hindsight": ours["objective_s"] / hindsight,
+        "slowest_decision_cpu_s": ours["slowest_decision_cpu_s"],
+    }
+
+
+def planning(rows: list[dict]) -> None:
+    """CPU seconds of planning on the largest instances of figure 4."""
+    largest = max(r["flows"] for r in rows)
+    print(f"planning, {largest} flows, median CPU ms:", end=" ")
+    for label, _, _ in SCHEMES:
+        found = [1e3 * r["cpu_s"][label] for r in rows if r["flows"] == largest and label in r["cpu_s"]]
+        print(f"{label} {np.median(found):.0f}", end="; ")
+    print("\n")
+
+
 def table(rows: list[dict], by: str) -> None:
     """Ratios to tcp-fair by scheme, one column for each value of ``by``."""
     values = list(dict.fromkeys(r[by] for r in rows))
@@ -131,6 +157,8 @@ def main() -> None:
         print(f"figure {figure}: {title}; mean completion / tcp-fair over {len(seeds)} seeds\n", flush=True)
         own = [cell(figure, *c, seed, limit_s) for c in cells for seed in (seeds if figure != "8" else list(seeds)[:5])]
         table(own, by)
+        if figure == "4":
+            planning(own)
         rows += own
     print("bandwidths that vary: mean completion / the same plan's at constant ones; Abilene, 4 collectives\n")
     drawn = [varied(4, seed, amount) for amount in (0.1, 0.3, 0.5) for seed in seeds]
@@ -138,9 +166,17 @@ def main() -> None:
     for label in drawn[0]["slowdown"]:
         found = [np.mean([d["slowdown"][label] for d in drawn if d["amount"] == a]) for a in (0.1, 0.3, 0.5)]
         print(f"| {label} | " + " | ".join(f"{x:.3f}" for x in found) + " |")
+    arriving = [online(k, seed) for k in (4, 8) for seed in seeds]
+    print("\nonline, a collective every 3 s, Abilene\n\n| collectives | / tcp-fair | / hindsight | slowest decision |")
+    print("|---|---|---|---|")
+    for k in (4, 8):
+        mine = [a for a in arriving if a["collectives"] == k]
+        fair, hindsight = (np.mean([a[key] for a in mine]) for key in ("over_fair", "over_hindsight"))
+        slowest = max(a["slowest_decision_cpu_s"] for a in mine[1:])
+        print(f"| {k} | {fair:.2f} | {hindsight:.3f} | {1e3 * slowest:.0f} ms of CPU |")
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
-    (out / "wan.json").write_text(json.dumps(rows + drawn, indent=1) + "\n")
+    (out / "wan.json").write_text(json.dumps(rows + drawn + arriving, indent=1) + "\n")
 
 
 if __name__ == "__main__":

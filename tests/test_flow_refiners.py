@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows import chains, lines
@@ -83,6 +83,7 @@ def test_refiners_take_plans_of_other_planners(name):
 # --- wan ----------------------------------------------------------------------------------------
 
 
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000))
 def test_wan_is_never_worse_than_another_scheme(seed):
     wan, work = request(seed)
@@ -144,6 +145,28 @@ def test_both_speeds_of_the_kernels_give_the_same_plan(name, monkeypatch):
         plan = run_planner(name, wan, work, options={"runs": 15} if name == "wan" else {})
         digests.add((plan.digest(), plan.meta.get("objective_bound_s")))
     assert len(digests) == 1
+
+
+def test_online_decisions_know_nothing_of_what_is_to_come():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 4, 5, seed=7, gap_s=1.5)
+    fewer = Workload(work.collectives[:3])
+    one, other = (simulate(run_planner("wan", wan, w, options={"online": True})) for w in (work, fewer))
+    k = one.plan.workload.chunk_collective[one.plan.chunk]
+    early = other.start_s < 3 * 1.5
+    np.testing.assert_allclose(one.start_s[k < 3][early], other.start_s[early], rtol=1e-12)
+
+
+def test_online_decisions_cost_less_than_fair_sharing_and_more_than_hindsight():
+    ratios = []
+    for seed in range(4):
+        wan, work = wan_workload(load_topology("zoo:Abilene"), 4, 5, seed=seed, gap_s=0.5)
+        fair, online, offline = (
+            simulate(run_planner(name, wan, work, options=options)).mean_completion_s
+            for name, options in (("tcp-fair", {}), ("wan", {"online": True}), ("wan", {}))
+        )
+        ratios.append((online / fair, offline / online))
+    assert np.mean([a for a, _ in ratios]) < 0.9
+    assert max(b for _, b in ratios) <= 1 + 1e-9
 
 
 # --- the bound ----------------------------------------------------------------------------------
