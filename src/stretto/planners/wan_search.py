@@ -70,7 +70,8 @@ class Judge:
 
     def completions(self, urgency: Float64) -> Float64:
         """float64[collectives], at these priorities."""
-        return self.ends(self._finish(urgency)) - self.began
+        took: Float64 = self.ends(self._finish(urgency)) - self.began
+        return took
 
     def _finish(self, urgency: Float64) -> Float64:
         rank = np.empty(len(urgency), dtype=np.int64)
