@@ -25,7 +25,7 @@ KNOWS = {
     "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels"},
     "bounds": {"errors", "units", "topology", "collective", "kernels"},
     "topologies": {"errors", "units", "topology"},
-    "planners": {"errors", "units", "topology", "collective", "plan", "bounds", "kernels", "solvers"},
+    "planners": {"errors", "units", "topology", "collective", "plan", "simulate", "bounds", "kernels", "solvers"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies"},
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }

@@ -12,28 +12,40 @@ from stretto.planners import run_planner
 from stretto.topologies import load_topology
 
 DIGESTS = {
-    "dgx1 allgather 1": "c931e3c6c8d75057",
-    "ndv2:4 allgather 2": "54e506a8e6152dc5",
-    "dgx2:2 broadcast 4": "16e31edeff8e419c",
-    "zoo:Abilene allgather 1": "939f782b6ca58c1b",
-    "sites:2,3 allgather 2": "992d41d6362b8010",
+    "mtegcca dgx1 allgather 1": "c931e3c6c8d75057",
+    "mtegcca ndv2:4 allgather 2": "54e506a8e6152dc5",
+    "mtegcca dgx2:2 broadcast 4": "16e31edeff8e419c",
+    "mtegcca zoo:Abilene allgather 1": "939f782b6ca58c1b",
+    "mtegcca sites:2,3 allgather 2": "992d41d6362b8010",
+    "nccl-ring dgx1 allgather 1": "77bfb45a10a3c94e",
+    "nccl-ring sites:2,3 allreduce 2": "123f69ae439ac113",
+    "nccl-tree ndv2:4 allreduce 1": "0a6ee91333d89f4a",
+    "nccl dgx2:2 allreduce 1": "99cac00d96a66a57",
+    "shortest-path dgx2:2 allreduce 1": "0a7d645824d45ba6",
+    "shortest-path zoo:Abilene alltoall 2": "59feb94d247a8a44",
 }
 
 
 def digest(case: str) -> str:
-    spec, kind, chunks = case.split()
+    planner, spec, kind, chunks = case.split()
     net = load_topology(spec)
     return run_planner(
-        "mtegcca", net, Workload((make_collective(kind, net, shard_bytes=10**6, chunks=int(chunks)),))
+        planner, net, Workload((make_collective(kind, net, shard_bytes=10**6, chunks=int(chunks)),))
     ).digest()[:16]
 
 
 CASES = [
-    "dgx1 allgather 1",
-    "ndv2:4 allgather 2",
-    "dgx2:2 broadcast 4",
-    "zoo:Abilene allgather 1",
-    "sites:2,3 allgather 2",
+    "mtegcca dgx1 allgather 1",
+    "mtegcca ndv2:4 allgather 2",
+    "mtegcca dgx2:2 broadcast 4",
+    "mtegcca zoo:Abilene allgather 1",
+    "mtegcca sites:2,3 allgather 2",
+    "nccl-ring dgx1 allgather 1",
+    "nccl-ring sites:2,3 allreduce 2",
+    "nccl-tree ndv2:4 allreduce 1",
+    "nccl dgx2:2 allreduce 1",
+    "shortest-path dgx2:2 allreduce 1",
+    "shortest-path zoo:Abilene alltoall 2",
 ]
 
 

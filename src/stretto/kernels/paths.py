@@ -1,4 +1,4 @@
-"""Shortest paths."""
+"""Shortest paths, and trees of them."""
 
 from heapq import heappop, heappush
 
@@ -26,3 +26,64 @@ def all_pairs(out_offsets, out_links, link_dst, weight):
                     row[w] = far
                     heappush(heap, (far, w))
     return distance
+
+
+def shortest_trees(
+    offsets, links, ends, latency, slowness, passes, stores, roots, size,
+):  # fmt: skip
+    """int64[roots, nodes], the link by which the shortest way from each root comes to each node; -1 for none.
+
+    The way is that of one chunk: a node that stores sends it on when it has arrived whole; nodes
+    that it passes through join their links to one pipe, as fast as its slowest link. At a node
+    that is passed, the way that arrives first is kept.
+
+    Args:
+        offsets, links, ends: the links to follow from each node, and where each leads; the links
+            that enter and where they come from give the ways *to* each root.
+        latency: float64[links], seconds.
+        slowness: float64[links], seconds a byte.
+        passes, stores: bool[nodes], whether a route may pass through, or end and begin again.
+        roots: int64[trees], where each tree begins.
+        size: float64[trees], bytes of its chunk.
+    """
+    nodes = len(offsets) - 1
+    reached_by = np.full((len(roots), nodes), -1, dtype=np.int64)
+    arrives = np.empty(nodes)
+    head = np.empty(nodes)
+    slowest = np.empty(nodes)
+    done = np.empty(nodes, dtype=np.bool_)
+    heap = [(0.0, 0)]
+    for tree in range(len(roots)):
+        root = roots[tree]
+        row = reached_by[tree]
+        arrives[:] = np.inf
+        done[:] = False
+        arrives[root] = 0.0
+        heap.clear()
+        heappush(heap, (0.0, root))
+        while len(heap) > 0:
+            t, v = heappop(heap)
+            if done[v]:
+                continue
+            done[v] = True
+            if v == root or (stores[v] and not passes[v]):
+                sent, slow = t, 0.0
+            elif passes[v]:
+                sent, slow = head[v], slowest[v]
+            else:
+                continue
+            for e in range(offsets[v], offsets[v + 1]):
+                link = links[e]
+                w = ends[link]
+                if done[w]:
+                    continue
+                pipe = max(slow, slowness[link])
+                first = sent + latency[link]
+                when = first + size[tree] * pipe
+                if when < arrives[w]:
+                    arrives[w] = when
+                    head[w] = first
+                    slowest[w] = pipe
+                    row[w] = link
+                    heappush(heap, (when, w))
+    return reached_by

@@ -25,7 +25,8 @@ Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
 BUILT_IN = (
-    "mtegcca", "ring", "teccl", "static", "rate_alloc", "weight_alloc", "nonconcurrent", "multiring", "wan",
+    "mtegcca", "multiring", "nccl", "nccl_ring", "nccl_tree", "nonconcurrent", "rate_alloc", "ring", "shortest_path",
+    "static", "taccl", "teccl", "wan", "weight_alloc",
 )  # fmt: skip
 
 

@@ -34,7 +34,9 @@ class Send:
 
 
 @dataclass
-class _Pass:
+class Pass:
+    """A transfer in the making: one chunk over a route (in order from ``src``), after another pass (-1: none)."""
+
     chunk: int
     src: int
     dst: list[int]
@@ -72,11 +74,11 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
     )
 
 
-def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[_Pass]:
+def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
     """Transfers between nodes that store, switches passed through; each after the one that fed it."""
-    inside: dict[tuple[int, int], list[tuple[float, _Pass]]] = {}
+    inside: dict[tuple[int, int], list[tuple[float, Pass]]] = {}
     brought = {(q, int(v)): -1 for q in range(workload.chunk_count) for v in workload.chunk_holders[q]}
-    passes: list[_Pass] = []
+    passes: list[Pass] = []
     landing: list[tuple[float, int, int]] = []
     # a send out of a switch may be listed in the epoch in which it arrived there: feed it first
     for s in sorted(sends, key=lambda s: (s.at, topology.kind[topology.src[s.link]] == SWITCH, s.there)):
@@ -87,7 +89,7 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
             one = fed[0]
             one.route.append(s.link)
         else:
-            one = _Pass(s.chunk, a, [], [s.link], -2)
+            one = Pass(s.chunk, a, [], [s.link], -2)
             passes.append(one)
             landing.append((s.at, len(passes) - 1, a))
         if topology.kind[b] == SWITCH:
@@ -102,18 +104,18 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
     return [_trimmed(topology, p) for p in passes]
 
 
-def _trimmed(topology: Topology, one: _Pass) -> _Pass:
+def _trimmed(topology: Topology, one: Pass) -> Pass:
     """Without the branches of its route that end in a switch."""
     route = one.route
     while True:
         leaves = {int(topology.src[i]) for i in route} | set(one.dst)
         kept = [i for i in route if int(topology.dst[i]) in leaves]
         if len(kept) == len(route):
-            return _Pass(one.chunk, one.src, one.dst, route, one.after)
+            return Pass(one.chunk, one.src, one.dst, route, one.after)
         route = kept
 
 
-def _needed(workload: Workload, passes: list[_Pass]) -> list[_Pass]:
+def _needed(workload: Workload, passes: list[Pass]) -> list[Pass]:
     """Those that bring a chunk to someone who wants it or passes it on to such."""
     wanted = [set(workload.chunk_wanted[q].tolist()) for q in range(workload.chunk_count)]
     used: set[int] = set()
@@ -123,11 +125,11 @@ def _needed(workload: Workload, passes: list[_Pass]) -> list[_Pass]:
                 used.add(k)
                 k = passes[k].after
     names = {old: new for new, old in enumerate(sorted(used))}
-    return [_Pass(p.chunk, p.src, p.dst, p.route, names.get(p.after, -1)) for k, p in enumerate(passes) if k in used]
+    return [Pass(p.chunk, p.src, p.dst, p.route, names.get(p.after, -1)) for k, p in enumerate(passes) if k in used]
 
 
 def as_soon_as_possible(
-    topology: Topology, workload: Workload, passes: Sequence[_Pass]
+    topology: Topology, workload: Workload, passes: Sequence[Pass]
 ) -> tuple[list[float], list[float]]:
     """Start and end of the transmission of each pass, seconds.
 
@@ -139,7 +141,7 @@ def as_soon_as_possible(
 
 
 def _started(
-    topology: Topology, workload: Workload, passes: Sequence[_Pass], greedy: bool
+    topology: Topology, workload: Workload, passes: Sequence[Pass], greedy: bool
 ) -> tuple[list[float], list[float], list[float]]:
     """Start, end and last arrival of each pass: in the given order, or the first that can begin next."""
     n = len(passes)

@@ -1,0 +1,207 @@
+"""Reductions by inversion: a planner that can spread chunks can sum them too.
+
+A sum to one node is the spreading from that node on the reversed network with time reversed: every
+copy becomes a sum. AllReduce sums each chunk at a root (the ranks take turns) and spreads it from
+there. Routers replicate but do not sum, so what is to be inverted passes through them as pipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Collective, Ragged, Workload
+from ..plan import COPY, REDUCE, Plan, make_plan
+from ..topology import Topology
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """Copies of chunks, each after the one that brought the chunk to its source.
+
+    Attributes:
+        chunk, src, dst: int64[transfers].
+        route: the links of each.
+        parent: int64[transfers], an earlier one, -1 where the chunk was held.
+        start_s, seconds: float64[transfers].
+        arrival_s: float64[transfers], when all has arrived.
+    """
+
+    chunk: Int64
+    src: Int64
+    dst: Int64
+    route: Ragged
+    parent: Int64
+    start_s: Float64
+    seconds: Float64
+    arrival_s: Float64
+
+
+Spread = Callable[[Topology, Workload, bool], Transfers]
+"""Brings chunks from their holders to all who want them; the flag says whether pipes pass through routers."""
+
+
+def plan_in_phases(topology: Topology, workload: Workload, spread: Spread) -> Plan:
+    """A timed plan: copies, then sums, then copies of sums, as far as the workload has them."""
+    reduces = workload.chunk_reduces
+    everyone = np.arange(workload.chunk_count)
+    copied, summed = everyone[~reduces], everyone[reduces]
+    phases: list[tuple[Transfers, Ragged, int]] = []
+    now = float(workload.chunk_start_s[summed].max(initial=0.0))
+    if len(copied):
+        part = workload if not len(summed) else _part(topology, workload, copied, None, None, None)
+        phases.append(_copies(spread(topology, part, False), copied))
+        now = max(now, float(phases[-1][0].arrival_s.max(initial=0.0)))
+    if len(summed):
+        roots = _roots(workload, summed)
+        outwards = _part(topology, workload, summed, roots, workload.chunk_holders, 0.0)
+        sums = _inverted(spread(_reversed(topology), outwards, True), summed, now)
+        phases.append(sums)
+        now = max(now, float(sums[0].arrival_s.max(initial=0.0)))
+        if (workload.chunk_wanted.lengths[summed] > 1).any():
+            onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
+            phases.append(_after_sums(_copies(spread(topology, onwards, False), summed), sums, roots, summed))
+    return _joined(topology, workload, phases)
+
+
+def _roots(workload: Workload, chunks: Int64) -> Int64:
+    """int64[chunks given]: where each is summed: who wants it, in turns where several do."""
+    wanted = workload.chunk_wanted
+    return np.array([wanted[c][k % len(wanted[c])] for k, c in enumerate(chunks)], dtype=np.int64)
+
+
+def _reversed(topology: Topology) -> Topology:
+    return replace(topology, src=topology.dst, dst=topology.src)
+
+
+def _part(
+    topology: Topology,
+    workload: Workload,
+    chunks: Int64,
+    roots: Int64 | None,
+    wanted: Ragged | None,
+    start_s: float | None,
+) -> Workload:
+    """Some chunks as a workload of their own, a collective for each that they come from.
+
+    Args:
+        roots: who holds each; as it is if None.
+        wanted: who wants each chunk of the workload; as it is if None.
+        start_s: when all may start; as it is if None.
+    """
+    rank_of = np.zeros(topology.node_count, dtype=np.int32)
+    nodes = topology.accelerators
+    rank_of[nodes] = np.arange(len(nodes))
+    parts = []
+    for number in np.unique(workload.chunk_collective[chunks]):
+        here = np.flatnonzero(workload.chunk_collective[chunks] == number)
+        some = chunks[here]
+        holders = workload.chunk_holders.take(some) if roots is None else Ragged.single(roots[here].astype(np.int32))
+        wants = (workload.chunk_wanted if wanted is None else wanted).take(some)
+        c = workload.collectives[int(number)]
+        size = workload.chunk_bytes[some]
+        parts.append(
+            Collective(
+                kind="multicast",
+                ranks=nodes,
+                size_bytes=int(size.sum()),
+                root=-1,
+                start_s=c.start_s if start_s is None else start_s,
+                piece_bytes=size,
+                holders=Ragged(holders.offsets, rank_of[holders.values]),
+                wanted=Ragged(wants.offsets, rank_of[wants.values]),
+                reduces=False,
+                chunk_piece=np.arange(len(some), dtype=np.int32),
+                chunk_offset=np.zeros(len(some), dtype=np.int64),
+                chunk_bytes=size,
+            )
+        )
+    return Workload(tuple(parts))
+
+
+Phase = tuple[Transfers, Ragged, int]
+"""Transfers, what each depends on within them, and whether they copy or sum."""
+
+
+def _copies(sent: Transfers, chunks: Int64) -> Phase:
+    has_parent = sent.parent >= 0
+    offsets = np.concatenate(([0], np.cumsum(has_parent))).astype(np.int64)
+    depends = Ragged(offsets, sent.parent[has_parent].astype(np.int32))
+    return replace(sent, chunk=chunks[sent.chunk]), depends, COPY
+
+
+def _inverted(sent: Transfers, chunks: Int64, begin_s: float) -> Phase:
+    """The same backwards in time, from ``begin_s``: a transfer waits for all that were after it."""
+    n = len(sent.chunk)
+    end = float(sent.arrival_s.max(initial=0.0))
+    back = np.arange(n - 1, -1, -1)
+    after = np.flatnonzero(sent.parent >= 0)
+    # the one that came before now waits: row parent of the inverted plan depends on row child
+    waits, on = n - 1 - sent.parent[after], n - 1 - after
+    order = np.lexsort((on, waits))
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(waits, minlength=n)))).astype(np.int64)
+    lists = sent.route.take(back)
+    # each route the other way round
+    index = np.arange(len(lists.values))
+    mirrored = (lists.offsets[:-1] + lists.offsets[1:] - 1)[lists.owners] - index
+    start = begin_s + np.maximum(end - sent.arrival_s[back], 0.0)
+    turned = Transfers(
+        chunk=chunks[sent.chunk[back]],
+        src=sent.dst[back],
+        dst=sent.src[back],
+        route=Ragged(lists.offsets, lists.values[mirrored]),
+        parent=np.full(n, -1, dtype=np.int64),
+        start_s=start,
+        seconds=sent.seconds[back],
+        arrival_s=start + (sent.arrival_s - sent.start_s)[back],
+    )
+    return turned, Ragged(offsets, on[order].astype(np.int32)), REDUCE
+
+
+def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phase:
+    """What leaves a root waits for all that was summed there; rows of the sums count from -len(sums)."""
+    sent, depends, op = copies
+    root_of = np.full(int(chunks.max()) + 1, -1, dtype=np.int64)
+    root_of[chunks] = roots
+    before = sums[0]
+    arrives = np.flatnonzero(before.dst == root_of[before.chunk])
+    by_chunk: dict[int, list[int]] = {}
+    for k in arrives.tolist():
+        by_chunk.setdefault(int(before.chunk[k]), []).append(k - len(before.chunk))
+    lists: list[Any] = [
+        depends[k] if sent.parent[k] >= 0 else by_chunk.get(int(sent.chunk[k]), []) for k in range(len(sent.chunk))
+    ]
+    return sent, Ragged.of(lists), op
+
+
+def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan:
+    sizes = [len(p[0].chunk) for p in phases]
+    bases = np.cumsum([0, *sizes])
+    return make_plan(
+        topology,
+        workload,
+        "timed",
+        chunk=np.concatenate([p[0].chunk for p in phases]),
+        src=np.concatenate([p[0].src for p in phases]),
+        op=np.repeat([p[2] for p in phases], sizes),
+        dst=Ragged.single(np.concatenate([p[0].dst for p in phases]).astype(np.int32)),
+        route=_stacked([p[0].route for p in phases], None),
+        depends=_stacked([p[1] for p in phases], bases),
+        start_s=np.concatenate([p[0].start_s for p in phases]),
+        finish_s=np.concatenate([p[0].start_s + p[0].seconds for p in phases]),
+    )
+
+
+def _stacked(parts: list[Ragged], bases: Int64 | None) -> Ragged:
+    """Lists of all phases one after the other, their values counted from ``bases``."""
+    lengths = np.concatenate([p.lengths for p in parts])
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    moved = [p.values + (0 if bases is None else int(bases[i])) for i, p in enumerate(parts)]
+    return Ragged(offsets, np.concatenate(moved).astype(np.int32))

@@ -1,0 +1,206 @@
+"""Lower trees to transfers: sums up a tree, copies down it.
+
+Planners whose chunks each follow one tree (rings, double binary trees, shortest paths) say which
+tree, and this makes the plan: a chunk that is summed goes up from its holders to the root, and
+what is at the root goes down to those that want it. Only the branches that lead to them are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Collective, Ragged, Workload
+from ..plan import COPY, REDUCE, Plan, make_plan
+from ..topology import Topology
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Trees over the nodes that store, each edge a route through nodes that are only passed.
+
+    Attributes:
+        root: int64[trees].
+        toward: int64[trees, nodes], the next node on the way to the root, -1 at the root and
+            where the tree does not lead.
+        hop: int64[trees, nodes], the row of ``routes`` that joins the two.
+        routes: links in the order in which bytes take them: to the root in trees that sum, away
+            from it in trees that copy.
+    """
+
+    root: Int64
+    toward: Int64
+    hop: Int64
+    routes: Ragged
+
+
+def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
+    """Cut every chunk into ``parts`` more, or into single bytes where it has fewer.
+
+    Returns:
+        The collective, and for each of its chunks which part of an old chunk it is.
+    """
+    counts = np.minimum(collective.chunk_bytes, parts)
+    old = np.repeat(np.arange(collective.chunk_count), counts)
+    part = np.arange(len(old)) - np.repeat(np.cumsum(counts) - counts, counts)
+    size, count = collective.chunk_bytes[old], counts[old]
+    # part * size // count without a product that could overflow
+    start = part * (size // count) + part * (size % count) // count
+    end = (part + 1) * (size // count) + (part + 1) * (size % count) // count
+    divided = replace(
+        collective,
+        chunk_piece=collective.chunk_piece[old],
+        chunk_offset=collective.chunk_offset[old] + start,
+        chunk_bytes=end - start,
+    )
+    return divided, part
+
+
+def lower(
+    topology: Topology,
+    workload: Workload,
+    tree: Int64,
+    up: Trees,
+    down: Trees,
+    *,
+    multicast: bool = False,
+    meta: dict[str, Any] | None = None,
+) -> Plan:
+    """A plan in ready-order in which every chunk follows its tree.
+
+    Args:
+        tree: int64[chunks], the index of each chunk's tree, in ``up`` and ``down`` alike; they
+            have equal roots.
+        up: trees for sums. Not looked at where the workload has none.
+        down: trees for copies.
+        multicast: send once where routes to several receivers begin with one link, and every
+            node that they pass replicates.
+    """
+    summed, every = np.flatnonzero(workload.chunk_reduces), np.arange(workload.chunk_count)
+    rising = _Edges.to(up, tree, summed, workload.chunk_holders.take(summed), topology.node_count, deepest_first=True)
+    falling = _Edges.to(down, tree, every, workload.chunk_wanted, topology.node_count, deepest_first=False)
+    down_routes = down.routes.take(falling.hop)
+    alone = np.arange(len(falling.node))
+    sent, group = _shared(topology, falling, down_routes) if multicast else (alone, alone)
+    chunk, source = falling.chunk[sent], falling.parent[sent]
+
+    # a sum waits for those below it, a copy for the one above it, or at the root for the sums that end there
+    above = rising.find(rising.chunk, rising.parent)
+    has_above, ends = np.flatnonzero(above >= 0), np.flatnonzero(above < 0)
+    before = falling.find(chunk, source)
+    has_before, from_root = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
+    sums = grouped(rising.chunk[ends], ends, workload.chunk_count).take(chunk[from_root])
+    base = len(rising.node)
+    waiting = np.concatenate((above[has_above], base + has_before, base + from_root[sums.owners]))
+    awaited = np.concatenate((has_above, base + group[before[has_before]], sums.values))
+
+    return make_plan(
+        topology,
+        workload,
+        "ready-order",
+        chunk=np.concatenate((rising.chunk, chunk)),
+        src=np.concatenate((rising.node, source)),
+        op=np.concatenate((np.full(base, REDUCE), np.full(len(sent), COPY))),
+        dst=grouped(np.concatenate((np.arange(base), base + group)), np.concatenate((rising.parent, falling.node))),
+        route=_joined(up.routes.take(rising.hop), _merged(down_routes, group) if multicast else down_routes),
+        depends=grouped(waiting, awaited, base + len(sent)),
+        meta=meta,
+    )
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """The tree edges that chunks use, each from a node toward the root, in the order of transfers."""
+
+    chunk: Int64
+    node: Int64
+    parent: Int64
+    hop: Int64
+    nodes: int
+    keys: Int64
+    place: Int64
+
+    @classmethod
+    def to(cls, trees: Trees, tree: Int64, chunks: Int64, targets: Ragged, nodes: int, deepest_first: bool) -> _Edges:
+        """All edges between the root and the targets of ``chunks``, by depth, then chunk."""
+        chunk, node = chunks[targets.owners], targets.values.astype(np.int64)
+        key, depth = chunk * nodes + node, depths(trees)[tree[chunk], node]
+        key = key[np.argsort(depth, kind="stable")]
+        ends = np.cumsum(np.bincount(depth, minlength=1))
+        levels: list[Int64] = []
+        level = key[:0]
+        for d in range(len(ends) - 1, 0, -1):
+            chunk, node = np.divmod(level, nodes)
+            above = chunk * nodes + trees.toward[tree[chunk], node]
+            level = np.unique(np.concatenate((above, key[ends[d - 1] : ends[d]])))
+            levels.append(level)
+        keys = np.concatenate(levels if deepest_first else levels[::-1]) if levels else level
+        chunk, node = np.divmod(keys, nodes)
+        which, order = tree[chunk], np.argsort(keys)
+        return cls(chunk, node, trees.toward[which, node], trees.hop[which, node], nodes, keys[order], order)
+
+    def find(self, chunk: Int64, node: Int64) -> Int64:
+        """The index of the edge from ``node`` for ``chunk``, -1 where there is none."""
+        if not len(self.keys):
+            return np.full(len(chunk), -1)
+        key = chunk * self.nodes + node
+        found = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+        return np.where(self.keys[found] == key, self.place[found], -1)
+
+
+def depths(trees: Trees) -> Int64:
+    """int64[trees, nodes], the edges between each node and the root, found by doubling steps."""
+    own = np.broadcast_to(np.arange(trees.toward.shape[1]), trees.toward.shape)
+    ahead = np.where(trees.toward >= 0, trees.toward, own)
+    depth = (trees.toward >= 0).astype(np.int64)
+    while True:
+        step = np.take_along_axis(depth, ahead, axis=1)
+        if not step.any():
+            return depth
+        depth = depth + step
+        ahead = np.take_along_axis(ahead, ahead, axis=1)
+
+
+def _shared(topology: Topology, edges: _Edges, routes: Ragged) -> tuple[Int64, Int64]:
+    """Edges whose routes begin alike become one transfer, if every node on the way replicates.
+
+    Returns:
+        The first edge of each transfer, in order, and the transfer of each edge.
+    """
+    first = routes.values[routes.offsets[:-1]].astype(np.int64)
+    within = np.ones(len(routes.values), dtype=np.bool_)
+    within[routes.offsets[:-1]] = False
+    stuck = within & ~topology.replicates[topology.src[routes.values]]
+    alone = np.zeros(len(first), dtype=np.bool_)
+    alone[routes.owners[stuck]] = True
+    key = np.where(alone, -1 - np.arange(len(first)), edges.chunk * topology.link_count + first)
+    _, sent, group = np.unique(key, return_index=True, return_inverse=True)
+    rank = np.empty(len(sent), dtype=np.int64)
+    rank[np.argsort(sent)] = np.arange(len(sent))
+    return np.sort(sent), rank[group]
+
+
+def _merged(routes: Ragged, group: Int64) -> Ragged:
+    """The links of all routes of a group, each once, where it came first."""
+    owner = group[routes.owners]
+    count = int(routes.values.max(initial=0)) + 1
+    _, first = np.unique(owner * count + routes.values, return_index=True)
+    first.sort()
+    return grouped(owner[first], routes.values[first])
+
+
+def grouped(owner: Int64, values: NDArray[Any], rows: int | None = None) -> Ragged:
+    """Lists of the values of each owner, in their order."""
+    counts = np.bincount(owner, minlength=rows or 0)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return Ragged(offsets, values[np.argsort(owner, kind="stable")].astype(np.int32))
+
+
+def _joined(a: Ragged, b: Ragged) -> Ragged:
+    """The lists of ``a``, then those of ``b``."""
+    return Ragged(np.concatenate((a.offsets, a.offsets[-1] + b.offsets[1:])), np.concatenate((a.values, b.values)))
