@@ -11,12 +11,13 @@ each judged by running the plan. What other schemes make of the same flows is ju
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import Infeasible, InputError
 from ..plan import Plan
 from . import Option, Progress, rate_alloc, refiner, weight_alloc
 from .flows import KINDS, Flows, flows_of, noted, with_times
@@ -123,9 +124,10 @@ def _others(
 ) -> Iterator[Candidate]:  # fmt: skip
     """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time."""
     everyone = np.zeros(len(flows.size), dtype=np.int64)
-    rates, _ = rate_alloc.allocate(flows)
-    weight = weight_alloc.allocate(flows, 50)[0][flows.group]
-    for column in (np.ones(len(flows.size)), rates, weight):
+    columns = [np.ones(len(flows.size)), weight_alloc.allocate(flows, 50)[0][flows.group]]
+    with suppress(Infeasible):
+        columns.append(rate_alloc.allocate(flows, limit)[0])
+    for column in columns:
         value = judge.value(judge.shared(everyone, column))
         yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
     starts = list(list_schedule(plan, flows, judge.lag))
