@@ -108,7 +108,7 @@ def _fluid(plan: Plan, changes: Changes | None) -> Timeline:
             plan.depends.offsets, plan.depends.values, size, asked, rank, weight, topology.bandwidth, at, widths,
         )  # fmt: skip
     else:
-        rates = np.array([_reserved_rates(plan, width) for width in (topology.bandwidth, *widths)])
+        rates = _reserved_rates(plan, np.concatenate((topology.bandwidth[None], widths)))
         start, finish = kernel.reserved(
             plan.src, plan.dst.offsets, plan.dst.values, delay, plan.depends.offsets, plan.depends.values,
             asked, size, at, rates,
@@ -117,23 +117,24 @@ def _fluid(plan: Plan, changes: Changes | None) -> Timeline:
     return Timeline(plan, start, finish, arrival, hop, _completions(plan, arrival))
 
 
-def _reserved_rates(plan: Plan, bandwidth: Float64) -> Float64:
-    """float64[transfers], the rate that is each one's own on links of this bandwidth."""
-    owners, links = plan.route.owners, plan.route.values
-    group = np.arange(plan.transfer_count) if plan.group is None else plan.group
+def _reserved_rates(plan: Plan, widths: Float64) -> Float64:
+    """float64[widths, transfers], the rate that is each one's own on links of these bandwidths."""
+    owners, links = plan.route.owners, plan.route.values.astype(np.int64)
+    group = np.arange(plan.transfer_count) if plan.group is None else plan.group.astype(np.int64)
     own = plan.rate if plan.sharing == "rates" else plan.weight
     assert own is not None, "make_plan asks for it"
     # what a group asks of a link is the most that one of its transfers does: eqs. (8), (9), (11)
-    pairs, row = np.unique(links.astype(np.int64) * (group.max() + 1) + group[owners], return_inverse=True)
+    groups = int(group.max()) + 1
+    pairs, row = np.unique(links * groups + group[owners], return_inverse=True)
     asks = np.zeros(len(pairs))
     np.maximum.at(asks, row, own[owners])
-    total = np.bincount(pairs // (group.max() + 1), weights=asks, minlength=len(bandwidth))
-    scale = bandwidth[links] / total[links]
-    if plan.sharing == "rates":
-        scale = np.minimum(scale, 1.0)
-        scale[scale > 1 - 1e-9] = 1.0
-    least = np.minimum.reduceat(scale, plan.route.offsets[:-1])
-    rates: Float64 = own * least
+    total = np.bincount(pairs // groups, weights=asks, minlength=widths.shape[1])
+    rates = np.empty((len(widths), plan.transfer_count))
+    for i, width in enumerate(widths):
+        scale = width[links] / total[links]
+        if plan.sharing == "rates":
+            scale[scale > 1 - 1e-9] = 1.0
+        rates[i] = own * np.minimum.reduceat(scale, plan.route.offsets[:-1])
     return rates
 
 
