@@ -164,10 +164,32 @@ def online_table(seeds: range) -> list[dict]:
     return arriving
 
 
+def speed() -> None:
+    """CPU seconds where there are many flows, kernels loaded."""
+    net, work = wan_workload(load_topology("ring:40"), 32, None, seed=1)
+    plan = run_planner("tcp-fair", net, work)
+    simulate(run_planner("tcp-fair", *wan_workload(load_topology("zoo:Abilene"), 2, None)))
+    started = time.process_time()
+    simulate(plan)
+    print(f"simulating {plan.transfer_count} flows, ring:40, max-min fair: {time.process_time() - started:.1f} CPU s")
+    for k in (8, 32):
+        instance = wan_workload(load_topology("zoo:Abilene"), k, None, seed=1)
+        started = time.process_time()
+        plan = run_planner("rate-alloc", *instance)
+        print(f"rate-alloc, {plan.transfer_count} flows: {time.process_time() - started:.2f} CPU s")
+    instance = wan_workload(load_topology("zoo:Abilene"), 8, None, seed=1)
+    for label, options in (("wan", {}), ("wan, 20,000 runs", {"runs": 20_000})):
+        started = time.process_time()
+        found = run_planner("wan", *instance, options=options).meta["objective_s"]
+        print(
+            f"{label}, 1760 flows: {time.process_time() - started:.1f} CPU s, mean completion {found:.2f} s", flush=True
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--full", action="store_true", help="every K, ten seeds, longer searches")
-    parser.add_argument("--only", default="4,4b,5,8,varying,online", help="which figures, by comma")
+    parser.add_argument("--only", default="4,4b,5,8,varying,online,speed", help="which figures, by comma")
     arguments = parser.parse_args()
     full, only = arguments.full, arguments.only.split(",")
     seeds = range(10 if full else 5)
@@ -190,6 +212,8 @@ def main() -> None:
         rows += own
     rows += varying_table(seeds) if "varying" in only else []
     rows += online_table(seeds) if "online" in only else []
+    if "speed" in only:
+        speed()
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "wan.json").write_text(json.dumps(rows, indent=1) + "\n")
