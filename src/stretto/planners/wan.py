@@ -28,7 +28,7 @@ from .wan_search import Candidate, Judge, Point, arrive, descend, orders, sharin
 
 Float64 = NDArray[np.float64]
 
-WORK = 6e7
+WORK = 5e7
 """Steps (flows x groups x runs) that a search may take by default, about a second."""
 
 MOST_RUNS = 2000
