@@ -25,8 +25,8 @@ Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
 BUILT_IN = (
-    "mtegcca", "multiring", "nccl", "nccl_ring", "nccl_tree", "nonconcurrent", "rate_alloc", "ring", "shortest_path",
-    "static", "taccl", "teccl", "wan", "weight_alloc",
+    "milp_allgather", "mtegcca", "multiring", "nccl", "nccl_ring", "nccl_tree", "nonconcurrent", "rate_alloc",
+    "ring", "shortest_path", "static", "taccl", "teccl", "wan", "weight_alloc",
 )  # fmt: skip
 
 
@@ -57,16 +57,20 @@ class Option:
 class Entry:
     """A registered planner or refiner.
 
-    Attributes:
-        name: what ``-p`` takes.
-        run: the function.
-        refines: True for a refiner (plan to plan).
-        collectives: the kinds that it serves.
-        topologies: which topologies it serves, in words.
-        serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
-        paper: where it comes from.
-        exact: True if its answer is optimal by construction.
-        after: the planner that a refiner follows where a spec names none.
+        Attributes:
+            name: what ``-p`` takes.
+            run: the function.
+            refines: True for a refiner (plan to plan).
+            collectives: the kinds that it serves.
+            topologies: which topologies it serves, in words.
+            serves: ``(topology, workload) -> reason``, None where it can; checked before any work.
+            paper: where it comes from.
+            exact: True if its answer is optimal by construction.
+    <<<<<<< HEAD
+            after: the planner that a refiner follows where a spec names none.
+    =======
+            quick: options with which one that solves programs answers within seconds on a few ranks.
+    >>>>>>> 397c8b0b3acbda01fb56a60ff365d8cd89e8d765
     """
 
     name: str
@@ -79,6 +83,7 @@ class Entry:
     refines: bool = False
     after: str = ""
     options: tuple[Option, ...] = ()
+    quick: Mapping[str, Any] | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
 
@@ -95,6 +100,7 @@ def register(
     refines: bool = False,
     after: str = "",
     options: Iterable[Option] = (),
+    quick: Mapping[str, Any] | None = None,
     serves: Callable[[Topology, Workload], str | None] | None = None,
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
     """Register the decorated function; its docstring's first line is the summary."""
@@ -113,6 +119,7 @@ def register(
             refines=refines,
             after=after,
             options=tuple(options),
+            quick=quick,
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
         return run

@@ -79,7 +79,6 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
     inside: dict[tuple[int, int], list[tuple[float, Pass]]] = {}
     brought = {(q, int(v)): -1 for q in range(workload.chunk_count) for v in workload.chunk_holders[q]}
     passes: list[Pass] = []
-    landing: list[tuple[float, int, int]] = []
     # a send out of a switch may be listed in the epoch in which it arrived there: feed it first
     for s in sorted(sends, key=lambda s: (s.at, topology.kind[topology.src[s.link]] == SWITCH, s.there)):
         a, b = int(topology.src[s.link]), int(topology.dst[s.link])
@@ -87,14 +86,14 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
             fed = [p for t, p in inside.get((s.chunk, a), ()) if abs(t - s.at) < 1e-9]
             assert fed, "a switch sends only what arrives at that moment"
             one = fed[0]
-            one.route.append(s.link)
         else:
-            one = Pass(s.chunk, a, [], [s.link], -2)
+            one = Pass(s.chunk, a, [], [], -1)
             passes.append(one)
-            landing.append((s.at, len(passes) - 1, a))
+        if all(topology.dst[i] != b for i in one.route):  # a way back into a switch is no way
+            one.route.append(s.link)
         if topology.kind[b] == SWITCH:
             inside.setdefault((s.chunk, b), []).append((s.there, one))
-        else:
+        elif b not in one.dst:
             one.dst.append(b)
     for k, p in enumerate(passes):
         for v in p.dst:

@@ -46,6 +46,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="Shah et al., NSDI 2023",
     options=OPTIONS,
+    quick={"routing_gap": 0.5},
     serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
 )  # fmt: skip
 def taccl(

@@ -60,21 +60,14 @@ OPTIONS = (
 KINDS = ("allgather", "alltoall", "broadcast", "multicast", "scatter", "gather")
 
 
-def _unserved(topology: Topology, workload: Workload) -> str | None:
-    if topology.planes:
-        return "it plans over links, not optical planes"
-    if len(workload.collectives) > 1 and len({c.start_s for c in workload.collectives}) > 1:
-        return "its epochs begin together; the collectives start at different times"
-    return None
-
-
 @register(
     "teccl",
     collectives=KINDS,
     topologies="any without planes",
     paper="Liu et al., SIGCOMM 2024",
     options=OPTIONS,
-    serves=_unserved,
+    quick={"mode": "slow", "epochs": "from-heuristic"},
+    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
 )
 def teccl(
     topology: Topology,
@@ -154,7 +147,7 @@ class Job:
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = initial(self.topology, self.workload)
+        self.state = initial(self.topology, self.workload, self.seconds)
         lists = self.workload.chunk_wanted
         self.wanted = np.zeros_like(self.state.held)
         self.wanted[lists.owners, lists.values] = True
@@ -192,6 +185,12 @@ class Job:
         if self.progress is not None:
             tried = len(self.attempts)
             self.progress(tried, tried + 1, f"{horizon} epochs: {found.status}")
+
+    def heuristic(self) -> Plan:
+        """A plan that is at hand: MTEGCCA's, or shortest paths where that does not serve."""
+        kinds = {c.kind for c in self.workload.collectives}
+        name = "mtegcca" if kinds <= {"allgather", "broadcast", "multicast"} else "shortest-path"
+        return run_planner(name, self.topology, self.workload, seed=self.seed)
 
     def search_horizon(self, meets: Callable[[float, int], bool]) -> int:
         """A number of epochs that should do, as the public code finds it.
@@ -241,8 +240,9 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
     def attempt(
         k: int, goal: str, hint: list[Send], grid: Epochs = grid, between: Int64 = between
     ) -> tuple[Solution | None, list[Send]]:
+        state = initial(job.topology, job.workload, grid.seconds)
         model = CopyModel(
-            job.topology, job.workload, grid, k, job.state, job.wanted, between,
+            job.topology, job.workload, grid, k, state, job.wanted, between,
             objective=goal, switch_copies=job.switch_copy,
         )  # fmt: skip
         if not model.possible:
@@ -259,7 +259,7 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
     if epochs.isdigit():
         horizon = int(epochs)
     elif epochs == "from-heuristic":
-        known = schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), grid)
+        known = schedule_of(job.heuristic(), grid)
         horizon = _end(known)
     else:
         horizon = job.search_horizon(meets)
@@ -306,7 +306,7 @@ def _too_few(job: Job, horizon: int, least: int, found: Solution | None) -> Infe
             f"no schedule of {horizon} epochs was found in time; raise --time-limit, or try "
             "--option mode=slow or --option epochs=from-heuristic"
         )
-    enough = _end(schedule_of(run_planner("mtegcca", job.topology, job.workload, seed=job.seed), job.epochs()))
+    enough = _end(schedule_of(job.heuristic(), job.epochs()))
     return Infeasible(
         f"{horizon} epochs of {job.seconds:.3g} s are too few: at least {max(least, horizon + 1)} are needed, "
         f"and {enough} do; raise --option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"

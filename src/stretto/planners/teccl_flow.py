@@ -24,7 +24,7 @@ from ..topology import SWITCH, Topology
 from . import run_planner
 from .asap import Send, plan_of_sends
 from .teccl_horizon import fewest_epochs_of_flow
-from .teccl_model import NEVER, Epochs, Int64, distances
+from .teccl_model import NEVER, Epochs, Int64, distances, initial
 
 if TYPE_CHECKING:
     from .teccl import Job
@@ -55,7 +55,8 @@ class FlowModel:
 
     Args:
         epochs: of :func:`without_windows`.
-        sources: int64[sources], nodes.
+        sources: int64[sources], nodes; a node is a source for each epoch in which something of it starts.
+        there_first: int64[sources, nodes], the first epoch in which anything of a source can be at a node.
         demand: float64[sources, nodes], chunks that each node wants of each source.
         horizon: K; what is read by the beginning of epoch K counts.
         early: reward reading early, 1 / (k + 1) a chunk (the public code's objective).
@@ -65,13 +66,13 @@ class FlowModel:
     """
 
     def __init__(
-        self, topology: Topology, epochs: Epochs, between: Int64, sources: Int64, demand: Float64, horizon: int,
-        early: bool,
+        self, topology: Topology, epochs: Epochs, between: Int64, sources: Int64, there_first: Int64, demand: Float64,
+        horizon: int, early: bool,
     ) -> None:  # fmt: skip
         self.net, self.horizon, self.sources = topology, horizon, sources
         self.model, self.delay = Model(), epochs.delay
         net = topology
-        self.there_first = between[sources]
+        self.there_first = there_first
         wanting = demand > 0
         self.possible = bool((self.there_first[wanting] <= horizon).all())
         if not self.possible:
@@ -187,10 +188,11 @@ class FlowModel:
 
 
 def _direct(net: Topology, hops: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Hops without the detours that come back to a node: what arrived there waits instead."""
+    """Hops without the detours that come back to a node that stores: what is there waits instead."""
     kept: list[tuple[int, int]] = []
     for i, k in hops:
-        home = [n for n, (j, _) in enumerate(kept) if net.src[j] == net.dst[i]]
+        stores = net.kind[net.dst[i]] != SWITCH
+        home = [n for n, (j, _) in enumerate(kept) if stores and net.src[j] == net.dst[i]]
         kept = kept[: home[0]] if home else [*kept, (i, k)]
     return tuple(kept)
 
@@ -215,24 +217,26 @@ def plan_without_copies(job: Job, objective: str, epochs: str) -> Plan:
     """
     topology, workload = job.topology, job.workload
     unit = float(workload.chunk_bytes.max())
+    release = initial(topology, workload, job.seconds).release
     holder, target = workload.chunk_holders.values, workload.chunk_wanted.values
     moves = holder != target
-    sources, number = np.unique(holder[moves], return_inverse=True)
-    sources = sources.astype(np.int64)
+    names, number = np.unique(np.stack([holder, release])[:, moves], axis=1, return_inverse=True)
+    sources, begins = names.astype(np.int64)
     demand = np.zeros((len(sources), topology.node_count))
     np.add.at(demand, (number, target[moves]), workload.chunk_bytes[moves] / unit)
     grid = without_windows(topology, job.epochs())
     between = distances(topology, grid)
+    there_first = between[sources] + begins[:, None]
 
     def attempt(horizon: int, early: bool) -> list[Path]:
-        model = FlowModel(topology, grid, between, sources, demand, horizon, early)
+        model = FlowModel(topology, grid, between, sources, there_first, demand, horizon, early)
         if not model.possible:
             return []
         found = job.solve(model.model, horizon, first=False)
         return model.paths(found.x) if found.x is not None else []
 
     early = objective == "paper"
-    low = fewest_epochs_of_flow(topology, grid, between, sources, demand)
+    low = fewest_epochs_of_flow(topology, grid, there_first, sources, demand)
     high = int(epochs) if epochs.isdigit() else low
     if epochs == "from-heuristic":
         plan = run_planner("shortest-path", topology, workload, seed=job.seed)
@@ -254,7 +258,7 @@ def plan_without_copies(job: Job, objective: str, epochs: str) -> Plan:
         else:
             low = middle + 1
     last = max(k + int(grid.delay[i]) for p in paths for i, k in p.hops[-1:])
-    cut, parts = _cut_by_paths(workload, sources, paths)
+    cut, parts = _cut_by_paths(workload, sources, begins, job.seconds, paths)
     sends = [Send(k, k + int(grid.delay[i]), chunk, i) for chunk, path in parts for i, k in paths[path].hops]
     meta = {
         "epochs": last, "epoch_s": job.seconds, "reported_s": last * job.seconds, "objective": objective,
@@ -263,50 +267,53 @@ def plan_without_copies(job: Job, objective: str, epochs: str) -> Plan:
     return plan_of_sends(topology, cut, sends, meta)
 
 
-def _cut_by_paths(workload: Workload, sources: Int64, paths: Sequence[Path]) -> tuple[Workload, list[tuple[int, int]]]:
+def _cut_by_paths(
+    workload: Workload, sources: Int64, begins: Int64, seconds: float, paths: Sequence[Path]
+) -> tuple[Workload, list[tuple[int, int]]]:
     """Every piece cut into whole bytes as the paths share it, and (chunk, path) of each part."""
-    by_pair: dict[tuple[int, int], list[int]] = {}
+
+    def pair(c: Collective, piece: int) -> tuple[int, int, int]:
+        """Who holds a piece, who wants it, and the epoch in which it may start: what a flow stands for."""
+        epoch = math.ceil(c.start_s / seconds - 1e-9)
+        return int(c.ranks[c.holders[piece][0]]), int(c.ranks[c.wanted[piece][0]]), epoch
+
+    total: dict[tuple[int, int, int], int] = {}
+    for c in workload.collectives:
+        for piece, size in enumerate(c.piece_bytes.tolist()):
+            total[pair(c, piece)] = total.get(pair(c, piece), 0) + size
+    by_pair: dict[tuple[int, int, int], list[int]] = {}
     for k, p in enumerate(paths):
-        by_pair.setdefault((int(sources[p.source]), p.target), []).append(k)
-    # the bytes that a pair of nodes exchanges, over all collectives, are shared out piece after piece
-    ledger: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        by_pair.setdefault((int(sources[p.source]), p.target, int(begins[p.source])), []).append(k)
+    ends: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    for name, which in by_pair.items():  # where each path's share of the pair's bytes ends
+        share = np.cumsum([paths[k].amount for k in which])
+        edges = np.round(share / share[-1] * total[name]).astype(np.int64).tolist()
+        ends[name] = list(zip(edges, which, strict=True))
+    # the bytes of a pair, over all collectives, are shared out piece after piece
+    done = dict.fromkeys(ends, 0)
     cut: list[Collective] = []
     parts: list[tuple[int, int]] = []
-    totals: dict[tuple[int, int], int] = {}
-    for c in workload.collectives:
-        for piece, size in enumerate(c.piece_bytes):
-            totals[_pair(c, piece)] = totals.get(_pair(c, piece), 0) + int(size)
-    for pair, which in by_pair.items():  # the end, in bytes, of each path's share
-        share = np.cumsum([paths[k].amount for k in which])
-        ends = np.round(share / share[-1] * totals[pair]).astype(np.int64).tolist()
-        ledger[pair] = [(end, k) for end, k in zip(ends, which, strict=True)]
-    done: dict[tuple[int, int], int] = {}
     first = 0
     for c in workload.collectives:
         rows: list[tuple[int, int, int]] = []
         for piece, size in enumerate(c.piece_bytes.tolist()):
-            pair, offset = _pair(c, piece), 0
-            if pair not in ledger:
+            name, offset = pair(c, piece), 0
+            if name not in ends:
                 rows.append((piece, 0, size))
                 continue
             while offset < size:
-                end, path = next(e for e in ledger[pair] if e[0] > done.get(pair, 0))
-                part = min(size - offset, end - done.get(pair, 0))
+                end, path = next(e for e in ends[name] if e[0] > done[name])
+                part = min(size - offset, end - done[name])
                 parts.append((first + len(rows), path))
                 rows.append((piece, offset, part))
                 offset += part
-                done[pair] = done.get(pair, 0) + part
+                done[name] += part
         table = np.array(rows, dtype=np.int64)
         cut.append(
             replace(c, chunk_piece=table[:, 0].astype(np.int32), chunk_offset=table[:, 1], chunk_bytes=table[:, 2])
         )
         first += len(rows)
     return Workload(tuple(cut)), parts
-
-
-def _pair(c: Collective, piece: int) -> tuple[int, int]:
-    """The node that holds a piece and the one that wants it."""
-    return int(c.ranks[c.holders[piece][0]]), int(c.ranks[c.wanted[piece][0]])
 
 
 def _busiest_s(plan: Plan) -> float:

@@ -32,7 +32,7 @@ def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: Sta
 
     By the fastest paths, and by what the links into each node, and into each site, can carry.
     """
-    earliest = np.stack([between[held].min(axis=0) for held in state.held])
+    earliest = np.stack([between[held].min(axis=0) for held in state.held]) + state.release[:, None]
     least = int(earliest[wanted].max(initial=0))
     first = earliest.min(axis=0)
     for inside in _groups(topology):
@@ -47,10 +47,10 @@ def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: Sta
 
 
 def fewest_epochs_of_flow(
-    topology: Topology, epochs: Epochs, between: Int64, sources: Int64, demand: NDArray[np.float64]
+    topology: Topology, epochs: Epochs, there_first: Int64, sources: Int64, demand: NDArray[np.float64]
 ) -> int:
     """The same for fractions that are not copied: float64[sources, nodes] chunks are wanted."""
-    least = int(between[sources][demand > 0].max(initial=0))
+    least = int(there_first[demand > 0].max(initial=0))
     for inside in _groups(topology):
         asked = float(demand[~inside[sources]][:, inside].sum())
         into = inside[topology.dst] & ~inside[topology.src]
@@ -79,6 +79,7 @@ def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
     order = np.argsort(plan.start_s, kind="stable") if plan.start_s is not None else np.arange(plan.transfer_count)
     used: list[dict[int, int]] = [{} for _ in range(topology.link_count)]
     there: dict[tuple[int, int], int] = {}
+    release = np.ceil(plan.workload.chunk_start_s / epochs.seconds - 1e-9).astype(np.int64)
     sends: list[Send] = []
 
     def fits(link: int, k: int) -> bool:
@@ -89,7 +90,7 @@ def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
 
     for t in map(int, order):
         chunk = int(plan.chunk[t])
-        k = max((there[d, int(plan.src[t])] for d in map(int, plan.depends[t])), default=0)
+        k = max((there[d, int(plan.src[t])] for d in map(int, plan.depends[t])), default=int(release[chunk]))
         ahead = {int(plan.src[t]): 0}
         for i in map(int, plan.route[t]):
             ahead[int(topology.dst[i])] = ahead[int(topology.src[i])] + int(epochs.delay[i])

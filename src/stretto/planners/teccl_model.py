@@ -78,10 +78,12 @@ class State:
 
     Attributes:
         held: bool[chunks, nodes].
+        release: int64[chunks], the epoch from which what is held may be sent.
         coming: (chunk, node, epoch): on its way, there when that epoch begins.
     """
 
     held: NDArray[np.bool_]
+    release: Int64
     coming: list[tuple[int, int, int]] = field(default_factory=list)
 
     def after(self, sends: Sequence[Send], topology: Topology, horizon: int) -> State:
@@ -96,14 +98,14 @@ class State:
         for q, v, k in coming:
             if k <= 0:
                 held[q, v] = True
-        return State(held, [c for c in coming if c[2] > 0])
+        return State(held, np.maximum(self.release - horizon, 0), [c for c in coming if c[2] > 0])
 
 
-def initial(topology: Topology, workload: Workload) -> State:
-    """What the workload says is held at first."""
+def initial(topology: Topology, workload: Workload, seconds: float) -> State:
+    """What the workload says is held at first, in epochs of ``seconds``."""
     held = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
     held[workload.chunk_holders.owners, workload.chunk_holders.values] = True
-    return State(held)
+    return State(held, np.ceil(workload.chunk_start_s / seconds - 1e-9).astype(np.int64))
 
 
 def distances(topology: Topology, epochs: Epochs) -> Int64:
@@ -166,7 +168,7 @@ class CopyModel:
         """int64[chunks, nodes], the first epoch in which a node can have a chunk."""
         found = np.empty(self.state.held.shape, dtype=np.int64)
         for q, held in enumerate(self.state.held):
-            found[q] = between[held].min(axis=0)
+            found[q] = between[held].min(axis=0) + self.state.release[q]
         for q, v, k in self.state.coming:
             np.minimum(found[q], k + between[v], out=found[q])
         return found
