@@ -9,7 +9,6 @@ import pytest
 
 from networks import ring
 from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import Unsupported
 from stretto.plan import COPY, REDUCE, make_plan
 from stretto.simulate import simulate
 from stretto.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
@@ -125,13 +124,6 @@ def test_the_use_of_links_is_bytes_over_what_they_could_have_carried():
     timeline = simulate(timed([0.0, 2e-6], [1e-6, 3e-6]))
     used = timeline.link_use[timeline.link_bytes > 0]
     assert used.tolist() == approx(0.25, 0.25)
-
-
-@pytest.mark.parametrize("sharing", ["rates", "weights"])
-def test_sharing_that_is_not_simulated_yet_is_refused(sharing):
-    plan = replace(timed([0.0, 2e-6], [1e-6, 3e-6]), sharing=sharing)
-    with pytest.raises(Unsupported, match=sharing):
-        simulate(plan)
 
 
 def test_compiled_and_interpreted_runs_agree_on_a_crowded_link(monkeypatch):

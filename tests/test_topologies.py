@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stretto.collective import find_unreachable, make_collective
-from stretto.errors import InputError
+from stretto.errors import InputError, StrettoError
 from stretto.topologies import catalogue, load_topology
 from stretto.topologies.zoo import SIX
 from stretto.topology import ACCELERATOR, Topology

@@ -28,7 +28,8 @@ from .topology import Topology
 Float64 = NDArray[np.float64]
 
 COPY, REDUCE = 0, 1
-SHARING = ("timed", "ready-order", "rates", "weights")
+SHARING = ("timed", "ready-order", "rates", "weights", "fair", "priorities")
+WEIGHTED = ("weights", "fair", "priorities")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,8 @@ class Plan:
 
     Attributes:
         sharing: how links are shared: "timed" (``start_s`` given), "ready-order" (FIFO a link),
-            "rates" or "weights".
+            "rates" or "weights" (reserved, used or not), "fair" (work-conserving: max-min by
+            weight among those active) or "priorities" (work-conserving: highest weight first).
         chunk: int32[transfers], chunk of the workload that is sent.
         src: int32[transfers], the node that sends.
         op: int8[transfers], COPY or REDUCE (the receiver adds).
@@ -86,7 +88,7 @@ class Plan:
         start_s, finish_s: float64[transfers] of a timed plan: the transmission begins and ends
             (the bytes have arrived a route's latency later).
         rate: float64[transfers], bytes/s, of a plan that shares by rates.
-        weight: float64[transfers], of a plan that shares by weights.
+        weight: float64[transfers], of a plan that shares by weights, fair or by priorities.
         group: int32[transfers], the flow group, or the step of an algorithm.
         plane: int32[transfers], the optical plane, -1 for a transfer over links.
         turns: when planes change their matching.
@@ -205,8 +207,8 @@ def make_plan(
     }
     if sharing not in SHARING:
         raise InputError(f"unknown sharing mode {sharing!r}; there are {', '.join(SHARING)}", where)
-    needed = {"timed": ("start_s", "finish_s"), "rates": ("rate",), "weights": ("weight",)}.get(sharing, ())
-    for name in needed:
+    needed = {"timed": ("start_s", "finish_s"), "rates": ("rate",)}
+    for name in needed.get(sharing, ("weight",) if sharing in WEIGHTED else ()):
         if name not in columns:
             raise InputError(f"a plan that shares by {sharing!r} needs the column {name!r}", where)
     for name, column in columns.items():
@@ -215,6 +217,10 @@ def make_plan(
         if column.dtype == np.float64 and not np.isfinite(column).all():
             row = int(np.flatnonzero(~np.isfinite(column))[0])
             raise InputError(f"column {name!r}, transfer {row}: {column[row]} is not finite", where)
+    own = {"rates": "rate", "weights": "weight", "fair": "weight"}.get(sharing)
+    if own is not None and n and columns[own].min() <= 0:
+        row = int(columns[own].argmin())
+        raise InputError(f"column {own!r}, transfer {row}: {columns[own][row]} is not above 0", where)
     for name, r in ragged.items():
         ordered = len(r.offsets) == n + 1 and r.offsets[0] == 0 and (r.lengths >= 0).all()
         if not ordered or r.offsets[-1] != len(r.values):

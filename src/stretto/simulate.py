@@ -6,6 +6,7 @@ claims counts when this reproduces it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,27 @@ from .plan import Plan
 from .simulate_planes import circuit_links, events
 from .timeline import Float64, Timeline
 
-SIMULATED = ("timed", "ready-order")
-"""The ways of sharing links that the simulator knows so far."""
+SIMULATED = ("timed", "ready-order", "rates", "weights", "fair", "priorities")
+"""The ways of sharing links that the simulator knows."""
+
+FLUID = ("rates", "weights", "fair", "priorities")
+"""Those in which a rate is a transfer's share and not a link's whole bandwidth."""
 
 
-def simulate(plan: Plan, barriers: bool = True) -> Timeline:
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Bandwidths that vary in time.
+
+    Attributes:
+        at_s: float64[changes], increasing.
+        bandwidth: float64[changes, links], bytes/s from then on.
+    """
+
+    at_s: Float64
+    bandwidth: Float64
+
+
+def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = True) -> Timeline:
     """Run a plan.
 
     ``timed``: a transfer starts at its ``start_s``, or when it is ready and its links have room
@@ -31,14 +48,28 @@ def simulate(plan: Plan, barriers: bool = True) -> Timeline:
     of the slowest link of the route. An optical plane turns when all that it carried has arrived
     (in a timed plan not before the turn's ``start_s``).
 
+    ``rates`` and ``weights`` reserve: a transfer has its ``rate``, or its group's share by weight
+    of every link (WAN paper, eq. 11), whoever else is active. ``fair`` and ``priorities`` are
+    work-conserving: weighted max-min among the active transfers, or the highest ``weight`` first
+    and max-min among equals.
+
     Args:
         barriers: False relaxes a plan with barriers: nothing waits for its step or for its
             ``start_s``, but only for its own dependencies, its links and its plane.
+        changes: bandwidths that vary, for the last four. Reserved ``rates`` shrink together where
+            a link cannot carry what is reserved on it, and do not grow.
     Raises:
-        Unsupported: the plan shares links in a way that is not simulated yet.
+        Unsupported: optical planes in a plan of the last four, or bandwidths that vary under a plan
+            that fixes its times or rates.
     """
     if plan.sharing not in SIMULATED:
         raise Unsupported(f"plans that share by {plan.sharing!r} are not simulated yet; {', '.join(SIMULATED)} are")
+    if plan.sharing in FLUID:
+        if plan.plane is not None and (plan.plane >= 0).any():
+            raise Unsupported(f"optical planes do not share by {plan.sharing!r}")
+        return _fluid(plan, changes)
+    if changes is not None:
+        raise Unsupported(f"a plan that shares by {plan.sharing!r} needs constant bandwidths")
     topology, workload, n = plan.topology, plan.workload, plan.transfer_count
     relaxed = plan.barriers and not barriers
     timed = plan.sharing == "timed" and not relaxed
@@ -73,6 +104,58 @@ def simulate(plan: Plan, barriers: bool = True) -> Timeline:
 def _padded(column: NDArray[Any], more: int, value: Any = None) -> NDArray[Any]:
     """A column with ``more`` rows of ``value`` (or of its last) after its own."""
     return np.concatenate((column, np.full(more, column[-1] if value is None else value, dtype=column.dtype)))
+
+
+def _fluid(plan: Plan, changes: Changes | None) -> Timeline:
+    topology, n = plan.topology, plan.transfer_count
+    size = plan.size_bytes.astype(np.float64)
+    asked = plan.workload.chunk_start_s[plan.chunk]
+    at = np.zeros(0) if changes is None else changes.at_s
+    widths = np.zeros((0, topology.link_count)) if changes is None else changes.bandwidth
+    conserving = plan.sharing in ("fair", "priorities")
+    kernel = kernels.load("fluid", 1000.0 * n if conserving else 10.0 * n)
+    hop, delay = kernel.delays(
+        plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
+        topology.src, topology.dst, topology.latency_s, topology.node_count,
+    )  # fmt: skip
+    if conserving:
+        weight = np.ones(n) if plan.weight is None else plan.weight
+        rank = np.zeros(n, dtype=np.int64)
+        if plan.sharing == "priorities":
+            rank, weight = np.unique(-weight, return_inverse=True)[1].astype(np.int64), np.ones(n)
+        start, finish = kernel.run(
+            plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values, delay,
+            plan.depends.offsets, plan.depends.values, size, asked, rank, weight, topology.bandwidth, at, widths,
+        )  # fmt: skip
+    else:
+        rates = _reserved_rates(plan, np.concatenate((topology.bandwidth[None], widths)))
+        start, finish = kernel.reserved(
+            plan.src, plan.dst.offsets, plan.dst.values, delay, plan.depends.offsets, plan.depends.values,
+            asked, size, at, rates,
+        )  # fmt: skip
+    arrival = finish[plan.dst.owners] + delay
+    return Timeline(plan, start, finish, arrival, hop, _completions(plan, arrival), np.zeros(0))
+
+
+def _reserved_rates(plan: Plan, widths: Float64) -> Float64:
+    """float64[widths, transfers], the rate that is each one's own on links of these bandwidths."""
+    owners, links = plan.route.owners, plan.route.values.astype(np.int64)
+    group = np.arange(plan.transfer_count) if plan.group is None else plan.group.astype(np.int64)
+    own = plan.rate if plan.sharing == "rates" else plan.weight
+    assert own is not None, "make_plan asks for it"
+    # what a group asks of a link is the most that one of its transfers does: eqs. (8), (9), (11)
+    groups = int(group.max()) + 1
+    pairs, row = np.unique(links * groups + group[owners], return_inverse=True)
+    asks = np.zeros(len(pairs))
+    np.maximum.at(asks, row, own[owners])
+    total = np.bincount(pairs // groups, weights=asks, minlength=widths.shape[1])
+    rates = np.empty((len(widths), plan.transfer_count))
+    for i, width in enumerate(widths):
+        scale = width[links] / total[links]
+        if plan.sharing == "rates":
+            scale[scale > 1 - 1e-9] = 1.0
+        rates[i] = own * np.minimum.reduceat(scale, plan.route.offsets[:-1])
+    return rates
 
 
 def _durations(plan: Plan, route: Ragged, bandwidth: Float64, timed: bool) -> tuple[Float64, Float64]:

@@ -30,7 +30,7 @@ CODES = (
     "receiver", "route-misses-receiver", "receiver-twice", "route-loose-end", "not-held",
     "missing-dependency", "reduce-of-copy", "unordered-writes", "duration", "before-start",
     "before-dependency", "speed", "capacity", "incomplete", "promise", "cover", "matching", "no-circuit", "turn",
-    "barrier",
+    "barrier", "group",
 )  # fmt: skip
 """What can be wrong. The first ones are the codes of :mod:`stretto.kernels.referee`."""
 
@@ -71,10 +71,11 @@ class Verdict:
 def verify(plan: Plan) -> Verdict:
     """Check a plan against the physics and its collectives' promises.
 
-    A ``ready-order`` plan has no times to check: it is correct in every timing that respects its
-    dependencies.
+    Only a ``timed`` plan has times to check. One that shares by ``rates`` is correct if no link
+    can carry too much in any timing; one in any other mode, in every timing that respects its
+    dependencies, since the network divides what there is.
     """
-    for check in (_promises, _routes, _matchings, _speeds, _flow, _times):
+    for check in (_promises, _routes, _matchings, _speeds, _flow, _times, _reservations):
         finding = check(plan)
         if finding is not None:
             return Verdict(finding)
@@ -360,3 +361,39 @@ def _crowded_link(plan: Plan, start_s: NDArray[Any], finish_s: NDArray[Any], hop
         f"shares {name} of {format_bandwidth(float(width[link]))} with more than it can carry at {format_time(when)}"
     )
     return _about(plan, "capacity", k, words, link=link if over_link else None, time_s=when)
+
+
+def _reservations(plan: Plan) -> Finding | None:
+    """Rates that no timing can make too much for a link (WAN paper, eqs. 8 and 9, lemma 3).
+
+    Of a group, transfers that each wait for the one before, only one is ever active: it reserves
+    on a link the most that any of them needs there. Without groups each transfer is its own.
+    """
+    if plan.sharing != "rates" or plan.rate is None:
+        return None
+    group = np.arange(plan.transfer_count) if plan.group is None else plan.group.astype(np.int64)
+    order = np.argsort(group, kind="stable")
+    follows = np.flatnonzero(group[order][1:] == group[order][:-1])
+    later, earlier = order[1:][follows], order[:-1][follows]
+    waits = plan.depends.owners * plan.transfer_count + plan.depends.values
+    free = np.flatnonzero(~np.isin(later * plan.transfer_count + earlier, waits))
+    if len(free):
+        k, other = int(later[free[0]]), int(earlier[free[0]])
+        return _about(plan, "group", k, f"does not wait for {plan.describe(other)}, which is before it in its group")
+    owners, links = plan.route.owners, plan.route.values.astype(np.int64)
+    # by link and group, the fastest transfer last
+    by = np.lexsort((plan.rate[owners], group[owners], links))
+    last = np.ones(len(by), dtype=np.bool_)
+    last[:-1] = (links[by][1:] != links[by][:-1]) | (group[owners][by][1:] != group[owners][by][:-1])
+    top = by[last]
+    reserved = np.bincount(links[top], weights=plan.rate[owners[top]], minlength=plan.topology.link_count)
+    over = np.flatnonzero(reserved > plan.topology.bandwidth * (1 + 10 * TOLERANCE))
+    if not len(over):
+        return None
+    link = int(over[0])
+    k = int(owners[top[links[top] == link][-1]])
+    words = (
+        f"shares link {plan.topology.link_name(link)} of {format_bandwidth(float(plan.topology.bandwidth[link]))}, "
+        f"on which groups reserve {format_bandwidth(float(reserved[link]))}"
+    )
+    return _about(plan, "capacity", k, words, link=link)

@@ -107,6 +107,9 @@ def show_summary(data: dict[str, Any]) -> None:
     if "steps_gap" in data:
         gap = "optimal" if data["steps_gap"] < 5e-6 else f"gap {100 * data['steps_gap']:.2f} %"
         rows.append(("bound of these steps", f"{format_time(data['steps_bound_s'])} ({gap})"))
+    if "objective_over_bound" in data:
+        of = f"{format_time(data['objective_s'])}, {data['objective_over_bound']:.3f} of what no sharing beats"
+        rows.append(("minimised", of))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from ..verify import Verdict
 
 
-SAID = ("reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts")
+SAID = (
+    "reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts",
+    "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s", "optimal",
+)  # fmt: skip
 """What a planner that solves a program says of its answer, in the plan's meta and in summaries."""
 
 
@@ -104,7 +107,7 @@ def judged(subject: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound,
     from ..bounds import bounds
     from ..simulate import simulate as run
 
-    return run(subject, barriers), bounds(subject.topology, subject.workload)
+    return run(subject, barriers=barriers), bounds(subject.topology, subject.workload)
 
 
 def header(net: Topology, workload: Any) -> dict[str, Any]:

@@ -29,14 +29,21 @@ BUILT_IN = (
     "fixed",
     "milp_allgather",
     "mtegcca",
+    "multiring",
     "nccl",
     "nccl_ring",
     "nccl_tree",
+    "nonconcurrent",
+    "rate_alloc",
+    "ring",
     "scale_ccl",
     "shortest_path",
+    "static",
     "swot",
     "taccl",
     "teccl",
+    "wan",
+    "weight_alloc",
 )
 
 
@@ -227,6 +234,11 @@ def _best(
     options: Mapping[str, Any] | None,
 ) -> Plan:
     """The plan that ends first, of those that ``candidate+spec`` gives."""
+    if len(candidates) == 1:
+        return run_planner(
+            f"{candidates[0]}+{spec}", topology, workload,
+            seed=seed, time_limit_s=time_limit_s, progress=progress, options=options,
+        )  # fmt: skip
     plans, refusals = [], []
     wall, cpu = time.perf_counter(), time.process_time()
     for name in candidates:

@@ -131,7 +131,14 @@ def _planner(algorithm: Algorithm) -> Callable[..., Plan]:
     return run
 
 
+def ring_on_planes(topology: Topology, workload: Workload) -> Plan:
+    """The ring on optical planes, for the planner :mod:`.ring`, which plans it over links."""
+    return _plan(ALGORITHMS["ring"], topology, workload)
+
+
 for _algorithm in ALGORITHMS.values():
+    if _algorithm.name == "ring":
+        continue  # over links the ring has a planner of its own
     register(
         _algorithm.name,
         collectives=_algorithm.kinds,

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import difflib
 import os
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ..errors import InputError
 from ..topology import Topology
-from . import Family
+from . import Family, Setting
 from .wan import SETTINGS, Cable, Graph, Place, to_topology
 
 Row = tuple[Any, ...]
@@ -89,7 +92,17 @@ SIX: dict[str, tuple[tuple[Row, ...], tuple[Row, ...]]] = {
 
 SLIPS = {"Gblnet": ("the data has New York in England, so its links are too short",)}
 
+
+def _flag(text: str, where: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"{text!r} is neither true nor false", where)
+    return text.lower() == "true"
+
+
 SHORT = {"cesnet": "Cesnet1993", "arpanet": "Arpanet196912", "hibernia": "HiberniaIreland"}
+
+
+TRANSIT = Setting("transit", _flag, False, "true: routes may pass through the nodes, whose routers forward")
 
 
 def networks() -> list[str]:
@@ -113,7 +126,8 @@ def _zoo(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
         raise InputError(f"the zoo has no {arguments[0]!r}; {hint}", spec)
     name = names[asked]
     graph = _own(name) if name in SIX else _from_topohub(name)
-    return to_topology(graph, settings, spec)
+    topology = to_topology(graph, settings, spec)
+    return replace(topology, transit=np.ones_like(topology.transit)) if settings["transit"] else topology
 
 
 def _own(name: str) -> Graph:
@@ -133,4 +147,6 @@ def _from_topohub(name: str) -> Graph:
     return Graph(f"zoo:{name}", places, cables, notes=notes)
 
 
-FAMILIES = (Family("zoo", "zoo:NAME", "a network of the Internet Topology Zoo", "zoo:Abilene", _zoo, SETTINGS),)
+FAMILIES = (
+    Family("zoo", "zoo:NAME", "a network of the Internet Topology Zoo", "zoo:Abilene", _zoo, (*SETTINGS, TRANSIT)),
+)

@@ -1,0 +1,142 @@
+"""wan: collectives over fixed routes one before the other, and each by its longest remaining chain.
+
+Links are shared by priority and nothing stays idle: of the active flows the most urgent gets all
+that its route has, the next what is left. Urgency is the time that a flow's chain still takes after
+it, less a due date of its collective: far apart, due dates order collectives strictly; equal,
+only chains count. Due dates and small shifts of chains are searched: descent over random moves,
+each judged by running the plan. What other schemes make of the same flows is judged too, so
+``wan`` is never worse than they.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Infeasible, InputError
+from ..plan import Plan
+from . import Option, Progress, rate_alloc, refiner, weight_alloc
+from .flows import KINDS, Flows, flows_of, noted, with_times
+from .lists import list_schedule
+from .nonconcurrent import improve, jobs_of
+from .wan_bound import FlowBound, flow_bound, lags, ways
+from .wan_search import Candidate, Judge, Point, arrive, descend, orders, sharing_by
+
+Float64 = NDArray[np.float64]
+
+WORK = 5e7
+"""Steps (flows x groups x runs) that a search may take by default, about a second."""
+
+MOST_RUNS = 2000
+
+EXACT_UP_TO, EXACT_S = 200, 1.0
+"""Up to so many flows an exact non-concurrent schedule is tried for so many seconds."""
+
+OPTIONS = (
+    Option("objective", str, "mean", "of completions: their mean, the last end, or the longest",
+           ("mean", "makespan", "tail")),
+    Option("weights", str, "", "of the mean, one a collective, by comma"),
+    Option("online", bool, False, "decide as collectives arrive, knowing nothing of those to come"),
+    Option("runs", int, -1, "how many plans to try; -1 for about a second's worth"),
+)  # fmt: skip
+
+
+@refiner(
+    name="wan",
+    collectives=KINDS,
+    topologies="any without planes",
+    paper="none; after Wang, Craps, Li",
+    alone=("ring",),
+    options=OPTIONS,
+)
+def wan(
+    plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
+    objective: str = "mean", weights: str = "", online: bool = False, runs: int = -1,
+) -> Plan:  # fmt: skip
+    """The least average completion found, by priorities, with a bound on what is possible.
+
+    Args:
+        seed: of the moves.
+        time_limit_s: no further plan is tried after it (then equal requests may differ).
+        objective, weights, online, runs: see ``OPTIONS``.
+    Returns:
+        A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has
+        ``objective_s``, ``objective_bound_s`` (that no sharing beats) and ``objective_over_bound``.
+    """
+    flows = flows_of(plan)
+    share = _shares(weights, flows.collectives)
+    lag = lags(plan)
+    if runs < 0:
+        runs = int(min(MOST_RUNS, max(20, WORK / (len(flows.size) * flows.groups))))
+    judge = Judge(plan, flows, lag, _goal(objective, share), runs)
+    remaining = ways(plan, flows, lag)[1] + flows.seconds
+    least = _least(plan, flow_bound(plan, flows, lag, share), objective)
+    said: dict[str, float] = {}
+    if online:
+        best, said["slowest_decision_cpu_s"] = arrive(judge, remaining)
+    else:
+        best = descend(judge, remaining, orders(judge, flows, remaining), runs, seed, time_limit_s, progress)
+        for other in _others(plan, flows, judge, runs, seed, time_limit_s):
+            if other.value < best.value:
+                best = other
+    said |= {"objective_s": best.value, "objective_bound_s": least, "objective_over_bound": best.value / least}
+    return noted(best.plan(), **said)
+
+
+def _shares(weights: str, collectives: int) -> Float64:
+    """float64[collectives] that add up to 1."""
+    if not weights:
+        return np.full(collectives, 1.0 / collectives)
+    try:
+        given = np.array([float(w) for w in weights.split(",")])
+    except ValueError:
+        given = np.zeros(0)
+    if len(given) != collectives or not (np.isfinite(given) & (given > 0)).all():
+        raise InputError(f"{weights!r} is not {collectives} numbers above 0 by comma", "--option weights")
+    shares: Float64 = given / given.sum()
+    return shares
+
+
+def _goal(objective: str, share: Float64) -> Callable[[Float64, Float64], float]:
+    """What is minimised, of the ends and the completions of collectives (float64[collectives] each)."""
+    if objective == "mean":
+        return lambda ends, took: float(share @ took)
+    if objective == "makespan":
+        return lambda ends, took: float(ends.max())
+    return lambda ends, took: float(took.max())
+
+
+def _least(plan: Plan, bound: FlowBound, objective: str) -> float:
+    """Below which what is minimised cannot be, seconds."""
+    if objective == "mean":
+        return bound.mean_s
+    if objective == "makespan":
+        return bound.last_s
+    return max(bound.mean_s, bound.last_s - max(c.start_s for c in plan.workload.collectives))
+
+
+def _others(
+    plan: Plan, flows: Flows, judge: Judge, runs: int, seed: int, limit: float | None
+) -> Iterator[Candidate]:  # fmt: skip
+    """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time."""
+    everyone = np.zeros(len(flows.size), dtype=np.int64)
+    columns = [np.ones(len(flows.size)), weight_alloc.allocate(flows, 50)[0][flows.group]]
+    with suppress(Infeasible):
+        columns.append(rate_alloc.allocate(flows, limit)[0])
+    for column in columns:
+        value = judge.value(judge.shared(everyone, column))
+        yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
+    starts = list(list_schedule(plan, flows, judge.lag))
+    if len(flows.size) <= EXACT_UP_TO:
+        jobs = jobs_of(plan, flows, judge.lag, flows.seconds)
+        starts.append(improve(jobs, min(starts, key=jobs.value), "cp-sat", min(EXACT_S, limit or EXACT_S), seed).start)
+        # the order of an exact schedule is another place to begin from, with nothing left idle
+        still = Point(np.zeros(flows.collectives), np.zeros(len(flows.size)))
+        yield descend(judge, -starts[-1], [still], runs, seed, limit, None)
+    for start in starts:
+        value = judge.value(start + flows.seconds)
+        yield Candidate(value, partial(with_times, plan, start, flows.seconds))

@@ -1,0 +1,56 @@
+"""Flows by hand: chains over named links, as the WAN paper draws them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.collective import Collective, Ragged, Workload, make_collective
+from stretto.plan import Plan, make_plan
+from stretto.simulate import Changes, simulate
+from stretto.timeline import Timeline
+from stretto.topology import ACCELERATOR, Topology, make_topology
+
+
+def lines(*bandwidths: float) -> Topology:
+    """Link i from node i to node i + 1, and a way back that nobody uses; every node may be passed."""
+    n = len(bandwidths)
+    links = [(i, i + 1, float(w), 0.0) for i, w in enumerate(bandwidths)] + [(n, 0, 1.0, 0.0)]
+    return make_topology("lines", [ACCELERATOR] * (n + 1), links, transit=[True] * (n + 1))
+
+
+def chains(net: Topology, *collectives: list[list[tuple[int, list[int]]]], starts: tuple[float, ...] = ()) -> Plan:
+    """A plan of collectives, each a list of chains, each a list of flows (bytes, links).
+
+    What is carried makes no sense as data: a flow is one chunk of a multicast to its last node.
+    """
+    made: list[Collective] = []
+    rows: list[tuple[int, int, int, list[int], list[int], int]] = []
+    group = chunk = 0
+    for k, collective in enumerate(collectives):
+        for chain in collective:
+            for i, (size, links) in enumerate(chain):
+                a, b = int(net.src[links[0]]), int(net.dst[links[-1]])
+                ranks = [a, b]
+                start = starts[k] if starts else 0.0
+                made.append(make_collective("multicast", net, size, ranks=ranks, receivers=[1], start_s=start))
+                rows.append((chunk, a, b, links, [len(rows) - 1] if i else [], group))
+                chunk += 1
+            group += 1
+    return make_plan(
+        net,
+        Workload(tuple(made)),
+        "ready-order",
+        chunk=[r[0] for r in rows],
+        src=[r[1] for r in rows],
+        dst=Ragged.single([r[2] for r in rows]),
+        route=Ragged.of([r[3] for r in rows]),
+        depends=Ragged.of([r[4] for r in rows]),
+        group=[r[5] for r in rows],
+    )
+
+
+def run(plan: Plan, sharing: str, *, changes: Changes | None = None, **columns) -> Timeline:
+    from dataclasses import replace
+
+    arrays = {name: np.asarray(value, dtype=float) for name, value in columns.items()}
+    return simulate(replace(plan, sharing=sharing, **arrays), changes)

@@ -1,0 +1,79 @@
+"""Exact non-concurrent schedules: both models agree, and with brute force."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.solvers.disjunctive import Jobs, cp_sat, milp
+from stretto.topologies import load_topology
+from stretto.verify import verify
+from stretto.workloads import wan_workload
+
+
+def random_jobs(seed: int, n: int = 5) -> Jobs:
+    rng = np.random.default_rng(seed)
+    machines = [np.flatnonzero(rng.random(n) < 0.6) for _ in range(3)]
+    before = np.arange(0, n - 1, 2)
+    return Jobs(
+        seconds=rng.integers(1, 9, n).astype(float), release=rng.integers(0, 3, n).astype(float),
+        before=before, after=before + 1, lag=np.zeros(len(before)), machines=[m for m in machines if len(m)],
+        family=np.arange(n) // 2, tail=np.zeros(n),
+    )  # fmt: skip
+
+
+def best_of_all_orders(jobs: Jobs) -> float:
+    values = []
+    for order in permutations(range(len(jobs.seconds))):
+        place = np.argsort(order)
+        if (place[jobs.before] < place[jobs.after]).all():
+            values.append(jobs.value(jobs.settled(place.astype(float))))
+    return min(values)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000))
+def test_both_models_find_the_best_of_all_orders(seed):
+    jobs = random_jobs(seed)
+    hint = jobs.settled(np.arange(len(jobs.seconds), dtype=float))
+    best = best_of_all_orders(jobs)
+    for found in (cp_sat(jobs, hint, 5.0), milp(jobs, hint, 20.0)):
+        assert found.optimal
+        assert jobs.value(found.start) == pytest.approx(best, rel=1e-6)
+        assert best * (1 - 1e-3) <= found.bound <= best * (1 + 1e-6)
+
+
+def test_the_papers_model_and_intervals_agree_on_a_wan():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 3, seed=1)
+    means = []
+    for solver in ("cp-sat", "milp"):
+        plan = run_planner("non-concurrent", wan, work, options={"solver": solver}, time_limit_s=30.0)
+        assert verify(plan).ok and plan.meta["optimal"]
+        means.append(simulate(plan).mean_completion_s)
+        assert means[-1] == pytest.approx(plan.meta["objective_s"], rel=1e-9)
+    assert means[0] == pytest.approx(means[1], rel=1e-6)
+
+
+def test_no_two_flows_of_a_non_concurrent_plan_share_a_link():
+    wan, work = wan_workload(load_topology("zoo:Gblnet"), 3, 4, seed=2)
+    plan = run_planner("non-concurrent", wan, work, options={"solver": "greedy"})
+    for link in range(wan.link_count):
+        on = np.flatnonzero([link in plan.route[k] for k in range(plan.transfer_count)])
+        assert (plan.start_s[on][1:] >= plan.finish_s[on][:-1] * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("inside", ["cp-sat", "milp", "shortest", "downstream"])
+def test_multiring_keeps_every_collective_within_its_rate(inside):
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 3, 3, seed=3)
+    plan = run_planner("multiring", wan, work, options={"inside": inside}, time_limit_s=3.0)
+    assert verify(plan).ok
+    rate = plan.size_bytes / (plan.finish_s - plan.start_s)
+    k = plan.workload.chunk_collective[plan.chunk]
+    for collective in range(3):
+        assert np.ptp(rate[k == collective]) <= 1e-6 * rate.max()
