@@ -24,6 +24,7 @@ KNOWS = {
     "verify": {"errors", "units", "topology", "collective", "plan", "kernels", "verify_planes"},
     "simulate_planes": {"collective", "plan"},
     "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels", "simulate_planes"},
+    "solvers": {"errors"},
     "workloads": {"errors", "topology", "collective"},
     "bounds": {"errors", "units", "topology", "collective", "kernels"},
     "topologies": {"errors", "units", "topology"},

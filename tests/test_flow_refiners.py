@@ -21,7 +21,7 @@ from stretto.topologies import load_topology
 from stretto.verify import verify
 from stretto.workloads import wan_workload
 
-REFINERS = [e.name for e in registered().values() if e.after == "ring"]
+REFINERS = [e.name for e in registered().values() if e.alone == ("ring",)]
 NETWORKS = ["zoo:Abilene", "zoo:Cesnet", "zoo:Gblnet", "zoo:Napnet", "ring:6"]
 
 
