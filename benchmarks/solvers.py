@@ -37,6 +37,8 @@ INSTANCES = [
     ("ndv2:2", 62_500_000, 1, "fast", 35, True, None, None),
 ]
 
+HOW = ("auto", "from-heuristic")
+
 
 def model_of(spec: str, shard: int, chunks: int, mode: str, alpha: bool, horizon: int) -> CopyModel:
     net = load_topology(spec)
@@ -84,7 +86,7 @@ def main() -> None:
         net = load_topology(spec)
         workload = Workload((make_collective("allgather", net, 10**9),))
         row = {"topology": spec, "mode": mode}
-        for how in ("auto", "from-heuristic"):
+        for how in HOW:
             begun = time.process_time()
             try:
                 plan = run_planner("teccl", net, workload, options={"mode": mode, "epochs": how}, time_limit_s=limit)
@@ -93,7 +95,7 @@ def main() -> None:
                 row[how] = {"epochs": None, "proven": False}
             row[how]["cpu_s"] = time.process_time() - begun
         starts.append(row)
-        texts = [f"{how} {row[how]['cpu_s']:7.2f} s ({row[how]['epochs']} epochs)" for how in ("auto", "from-heuristic")]
+        texts = [f"{how} {row[how]['cpu_s']:7.2f} s ({row[how]['epochs']} epochs)" for how in HOW]
         print(f"{spec + ' ' + mode:20} {texts[0]:36} {texts[1]}", flush=True)
     begun = time.process_time()
     big = model_of("dgx2:2", 31_250_000, 1, "fast", True, 31)
