@@ -7,6 +7,8 @@ each link, and ignores the order in which a link serves its chunks: bandwidth is
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -129,7 +131,7 @@ class Routing:
         self._build(sizes, sketch)
 
     def _first_trees(self, sizes: Float64) -> tuple[dict[int, list[int]], float]:
-        """A good routing to begin with: cheapest trees, grown again a few times with busy links dearer.
+        """A good routing to begin with: trees, grown again a few times with busy links dearer.
 
         Returns:
             The hops of each chunk that is decided, and the relaxed time of them all.
@@ -140,13 +142,14 @@ class Routing:
             images.setdefault(int(self.orbit[q, h]), []).append((q, h))
         best: tuple[float, dict[int, list[int]]] = (np.inf, {})
         price = np.ones(len(hops.src))
-        for patience in (0.1, 0.3, 1.0) * 3:  # how much of a link's work so far a chunk waits for
+        # how much the way so far counts, and how much of the work that a link has already
+        for memory, patience in itertools.product((1.0, 0.3, 0.0), (0.1, 0.3, 1.0)):
             trees: dict[int, list[int]] = {}
             load = np.zeros(len(width))
             longest = 0.0
             for q in self.chosen_chunks.tolist():
                 busy = np.array([max(load[i] for i in route) for route in hops.route])
-                taken, time = self._cheapest_tree(q, self.cost[q] * price + patience * busy)
+                taken, time = self._tree_grown(q, self.cost[q] * price + patience * busy, memory)
                 trees[q], longest = taken, max(longest, time)
                 for orbit in {int(self.orbit[q, h]) for h in taken}:
                     for p, h in images[orbit]:
@@ -159,36 +162,39 @@ class Routing:
             price *= np.array([np.exp(max(share[i] for i in route) - 0.5) for route in hops.route])
         return best[1], best[0]
 
-    def _cheapest_tree(self, q: int, cost: Float64) -> tuple[list[int], float]:
-        """The cheapest ways of chunk q to all who want it, and when the last of them has it."""
-        hops = self.hops
-        allowed = np.flatnonzero(self.ways[q])
-        far = np.full(self.topology.node_count, np.inf)
-        by = np.full(self.topology.node_count, -1)
-        far[self.holder[q]] = 0.0
-        changed = True
-        while changed:
-            changed = False
-            for h in allowed[np.argsort(far[hops.src[allowed]], kind="stable")].tolist():
-                reach = far[hops.src[h]] + cost[h]
-                if reach < far[hops.dst[h]] - 1e-18:
-                    far[hops.dst[h]], by[hops.dst[h]], changed = reach, h, True
+    def _tree_grown(self, q: int, price: Float64, memory: float) -> tuple[list[int], float]:
+        """A tree for chunk q to all who want it, and when the last of them has it.
+
+        Grown hop by hop, the least ``memory`` x (price of the way to its source) + price first: with 1
+        the cheapest way to everyone (Dijkstra), with 0 the cheapest tree (Prim).
+        """
+        hops, root = self.hops, int(self.holder[q])
+        out: dict[int, list[int]] = {}
+        for h in np.flatnonzero(self.ways[q]).tolist():
+            out.setdefault(int(hops.src[h]), []).append(h)
+        paid, there, by = {root: 0.0}, {root: 0.0}, {root: -1}
+        missing = set(np.flatnonzero(self.wanted[q]).tolist())
+        queue = [(float(price[h]), h) for h in out.get(root, ())]
+        heapq.heapify(queue)
+        while missing and queue:
+            _, h = heapq.heappop(queue)
+            a, b = int(hops.src[h]), int(hops.dst[h])
+            if b in by:
+                continue
+            by[b], paid[b], there[b] = h, paid[a] + float(price[h]), there[a] + float(self.cost[q, h])
+            missing.discard(b)
+            for n in out.get(b, ()):
+                heapq.heappush(queue, (memory * paid[b] + float(price[n]), n))
+        if missing:
+            names = self.topology.names
+            raise Infeasible(f"the sketch and the slack leave no way from {names[root]} to {names[min(missing)]}")
         taken: dict[int, None] = {}
-        longest = 0.0
-        for v in np.flatnonzero(self.wanted[q]).tolist():
-            time, at = 0.0, v
-            while at != self.holder[q]:
-                h = int(by[at])
-                if h < 0:
-                    raise Infeasible(
-                        f"the sketch and the slack leave no way from {self.topology.names[self.holder[q]]} "
-                        f"to {self.topology.names[v]}"
-                    )
-                taken[h] = None
-                time += float(self.cost[q, h])
-                at = int(hops.src[h])
-            longest = max(longest, time)
-        return list(taken), longest
+        ends = np.flatnonzero(self.wanted[q]).tolist()
+        for v in ends:
+            while by[v] >= 0 and by[v] not in taken:
+                taken[by[v]] = None
+                v = int(hops.src[by[v]])
+        return list(taken), max((there[v] for v in ends), default=0.0)
 
     def _build(self, sizes: Float64, sketch: Sketch) -> None:
         hops, model, wanted, holder = self.hops, Model(), self.wanted, self.holder
