@@ -9,10 +9,11 @@ import pytest
 
 from stretto.errors import InputError
 from stretto.studies import Cell, find_study, run_cell, run_study, write_study
+from stretto.studies.page import summary_rows
 
 
 def few(study, keep):
-    return replace(study, cells=[c for c in study.cells if keep(c)])
+    return replace(study, cells=[c for c in study.cells if keep(c)], warm_up=())
 
 
 def test_a_cell_is_planned_verified_simulated_and_bounded():
@@ -63,3 +64,45 @@ def test_the_page_and_the_data_are_written_whole(tmp_path):
 def test_an_unknown_study_names_those_there_are():
     with pytest.raises(InputError, match="there are mtegcca"):
         find_study("nothing")
+
+
+def test_scale_ccl_has_a_cell_for_every_figure_and_every_published_value():
+    study = find_study("scale-ccl")
+    assert {f for c in study.cells for f in c.figures} == {f.name for f in study.figures}
+    quick = {(c.topology, c.size_bytes, c.chunks) for c in study.cells if not c.why_full}
+    assert len(quick) == 300
+    assert {(p["topology"], p["size_bytes"], p["chunks"]) for p in study.published["paper"]} <= quick
+
+
+def test_scale_ccl_is_near_the_bound_where_its_paper_gives_completions():
+    study = find_study("scale-ccl")
+    places = {(p["topology"], p["size_bytes"], p["chunks"]) for p in study.published["paper"] if "reported_s" in p}
+    shown = few(study, lambda c: (c.topology, c.size_bytes, c.chunks) in places and c.planner != "teccl")
+    result = run_study(shown)
+    ratios = {r["scheme"]: [] for r in result["rows"]}
+    for row in result["rows"]:
+        ratios[row["scheme"]].append(row["completion_over_bound"])
+    assert max(ratios["scale-ccl"]) <= 1.10
+    assert min(ratios["shortest path"]) > max(ratios["scale-ccl, paper's rules"])
+
+
+def test_requests_with_other_chunk_counts_are_not_compared():
+    study = few(find_study("scale-ccl"), lambda c: "table 1, 1" in c.figures or "table 1, 8" in c.figures)
+    result = run_study(few(study, lambda c: c.planner == "scale-ccl" and not c.options))
+    assert len(result["rows"]) == 10
+    assert all(r["over_best"] == 1 for r in result["rows"])
+
+
+def test_the_summary_says_how_many_cells_are_near_the_bound():
+    near, far, failed = (
+        {"scheme": "one", "completion_over_bound": ratio, "planning_cpu_s": 1e-3} | more
+        for ratio, more in ((1.05, {}), (1.12, {}), (9.0, {"failed": "no time"}))
+    )
+    assert summary_rows([near, far, failed]) == [("one", "3", "1", "1.085", "1.120", "50%", "100%", "1 ms", "1 ms")]
+
+
+def test_a_page_may_have_boxes_a_scheme(tmp_path):
+    study = few(find_study("scale-ccl"), lambda c: c.scheme == "scale-ccl" and "table 1, 1" in c.figures)
+    write_study(run_study(study), study, str(tmp_path))
+    page = (tmp_path / "index.html").read_text()
+    assert '"type":"box"' in page and "SCALE-CCL" in page

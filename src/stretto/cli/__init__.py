@@ -430,9 +430,13 @@ def compare(
     answer(as_json, data, lambda: show_rows(rows, output))
 
 
+MOST_ROWS = 200
+"""A study of more cells prints one row a scheme; the page has the rest."""
+
+
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="mtegcca")],
+    name: Annotated[str, typer.Argument(help="mtegcca or scale-ccl")],
     full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The folder for results and page.")] = None,
     seed: SeedOption = 0,
@@ -440,14 +444,16 @@ def study(
 ) -> None:
     """Run a paper's evaluation again: tables, JSON and a page of figures."""
     from ..studies import find_study, run_study, write_study
-    from ..studies.page import COLUMNS, table_rows
+    from ..studies.page import COLUMNS, SUMMARY, summary_rows, table_rows
 
     chosen = find_study(name)
     result = run_study(chosen, full=full, seed=seed, progress=show_progress)
     files = write_study(result, chosen, output or f"study-{name}")
 
     def print_it() -> None:
-        print_table(chosen.title, COLUMNS, table_rows(result["rows"]))
+        if len(result["rows"]) <= MOST_ROWS:
+            print_table(chosen.title, COLUMNS, table_rows(result["rows"]))
+        print_table(chosen.title, SUMMARY, summary_rows(result["rows"]))
         if result["skipped"]:
             reasons = sorted({s["why"] for s in result["skipped"]})
             print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import Any
 
 from ..units import format_time
@@ -22,8 +23,10 @@ td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: l
 TITLES = {
     "size_bytes": "buffer, bytes",
     "topology": "topology",
+    "scheme": "",
     "completion_s": "simulated completion, s",
     "planning_cpu_s": "planning, CPU seconds",
+    "completion_over_bound": "completion / lower bound",
     "algorithm_bandwidth": "algorithm bandwidth, bytes/s",
 }
 
@@ -38,7 +41,8 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         chart = _chart(figure, rows, result["published"])
         charts.append(pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config={"displaylogo": False}))
     skipped = "".join(
-        f"<li>{escape(s['scheme'])} on {escape(s['topology'])}, {s['size_bytes']:,} bytes: {escape(s['why'])}</li>"
+        f"<li>{escape(s['scheme'])} on {escape(s['topology'])}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): "
+        f"{escape(s['why'])}</li>"
         for s in result["skipped"]
     )
     notes = "".join(f"<li>{escape(n)}</li>" for n in result["notes"])
@@ -49,6 +53,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
         f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
         f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>{''.join(charts)}"
+        f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
         f"<h2>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
         f"<h2>Published values</h2><ul>{sources}</ul>"
         f"<h2>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul></body></html>\n"
@@ -61,14 +66,17 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
     chart = go.Figure()
     for scheme in dict.fromkeys(r["scheme"] for r in rows):
         own = [r for r in rows if r["scheme"] == scheme and figure.y in r and "failed" not in r]
+        if figure.boxes:
+            chart.add_trace(go.Box(name=scheme, y=[r[figure.y] for r in own], boxpoints="all"))
+            continue
         _add(chart, figure, scheme, [r[figure.x] for r in own], [r[figure.y] for r in own])
     # what was published: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
-    shown = {(r["topology"], r["size_bytes"]) for r in rows}
+    shown = {(r["topology"], r["size_bytes"], r["chunks"]) for r in rows}
     for source in ("shipped", "paper"):
         points: dict[str, list[tuple[Any, float]]] = {}
         for p in published.get(source, ()):
-            place = p["topology"].removesuffix(":teccl"), p.get("size_bytes", 10**9)
+            place = p["topology"].removesuffix(":teccl"), p.get("size_bytes", 10**9), p.get("chunks", 1)
             if key in p and place in shown:
                 points.setdefault(p["scheme"], []).append((place[figure.x != "topology"], p[key]))
         for scheme, pairs in points.items():
@@ -81,7 +89,7 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
     chart.update_layout(
         title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y], hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color="#888", height=460,
-        xaxis={"type": "category" if figure.bars else "log", "gridcolor": grey},
+        xaxis={"type": "category" if figure.bars or figure.boxes else "log", "gridcolor": grey},
         yaxis={"type": "log", "gridcolor": grey, "exponentformat": "SI"},
     )  # fmt: skip
     return chart
@@ -100,14 +108,37 @@ def _add(chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash
         chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line={"dash": dash}, marker=marker))
 
 
-COLUMNS = ("scheme", "topology", "bytes", "completion", "/ bound", "/ best", "reported", "planning (CPU)", "proven")
+COLUMNS = (
+    "scheme", "topology", "bytes", "chunks", "completion", "/ bound", "/ best", "reported", "planning (CPU)", "proven",
+)  # fmt: skip
+SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
+
+
+def summary_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """How near to the bound each scheme is over all its cells, and what its planning costs, see :data:`SUMMARY`."""
+    table = []
+    for scheme in dict.fromkeys(r["scheme"] for r in rows):
+        own = [r for r in rows if r["scheme"] == scheme]
+        done = [r for r in own if "failed" not in r]
+        start = scheme, str(len(own)), str(len(own) - len(done))
+        if not done:
+            table.append((*start, *[""] * 6))
+            continue
+        ratios = [r["completion_over_bound"] for r in done]
+        costs = [r["planning_cpu_s"] for r in done]
+        within = (f"{sum(x <= most for x in ratios) / len(ratios):.0%}" for most in (1.10, 1.15))
+        table.append(
+            (*start, f"{median(ratios):.3f}", f"{max(ratios):.3f}", *within,
+             format_time(median(costs)), format_time(max(costs)))
+        )  # fmt: skip
+    return table
 
 
 def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r["topology"], f"{r['size_bytes']:,}")
+        start = (r["scheme"], r["topology"], f"{r['size_bytes']:,}", str(r["chunks"]))
         if "failed" in r:
             table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), ""))
             continue
@@ -119,15 +150,23 @@ def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return table
 
 
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return _rows(columns, ["".join(f"<td>{escape(c)}</td>" for c in row) for row in rows])
+
+
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = "".join(f"<th>{escape(c)}</th>" for c in COLUMNS)
     body = []
     for r, cells in zip(rows, table_rows(rows), strict=True):
         if "failed" in r:
             body.append(
-                "".join(f"<td>{escape(c)}</td>" for c in cells[:3])
-                + f"<td class='failed' colspan='6'>{escape(cells[3])}</td>"
+                "".join(f"<td>{escape(c)}</td>" for c in cells[:4])
+                + f"<td class='failed' colspan='6'>{escape(cells[4])}</td>"
             )
         else:
             body.append("".join(f"<td>{escape(c)}</td>" for c in cells))
+    return _rows(COLUMNS, body)
+
+
+def _rows(columns: Sequence[str], body: Sequence[str]) -> str:
+    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{b}</tr>' for b in body)}</table>"

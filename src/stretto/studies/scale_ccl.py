@@ -1,0 +1,122 @@
+"""The evaluation of SCALE-CCL's paper on the same physics for every scheme.
+
+Xiong et al., INET4AI 2025, section 5: AllGather among 12 GPUs in datacenters joined by a WAN.
+Planning at 150 km over sizes and subchunks (table 1), completion over sizes by WAN delay (figure 9)
+and by subchunks (figure 10), and the runs that the paper mentions without showing (connectivity 0.7
+and 0.9, 10 to 200 km). The paper does not give its node counts; 3 sites of 4 GPUs, a router each,
+is the plainest arrangement that its numbers leave (docs: planners/scale-ccl). TE-CCL begins, in the
+short form, from MTEGCCA's number of epochs and has a limit of some seconds; ``--full`` gives it
+its own search and time.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from . import Cell, Figure, Study, published
+
+RANKS = 12
+SIZES_MB = (1, 4, 16, 64, 256)
+SUBCHUNKS = (1, 2, 4, 8)
+DISTANCES_KM = (10, 50, 100, 150, 200)
+CONNECTIVITIES = (0.5, 0.7, 0.9)
+SOLVE_S, FULL_S = 8.0, 1800.0
+FAST_KM = (10, 100, 200)
+
+QUICK: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("scale-ccl", "scale-ccl", {}),
+    ("scale-ccl, paper's rules", "scale-ccl", {"rules": "paper"}),
+    ("shortest path", "shortest-path", {}),
+    ("nccl ring", "nccl-ring", {}),
+)
+
+
+def topology_of(connectivity: float, km: int) -> str:
+    """The spec of the study's arrangement."""
+    return f"sites:3,4?connectivity={connectivity}&km={km}"
+
+
+def buffer_bytes(megabytes: int) -> int:
+    """The full buffer for the paper's size a GPU: its MB are 10^9 / 1024 bytes."""
+    return RANKS * (megabytes * 10**9 // 1024)
+
+
+def _figures(connectivity: float, km: int, chunks: int) -> tuple[str, ...]:
+    """The figures that show a request."""
+    shown = [f"every run, {connectivity}"]
+    if connectivity == 0.5:
+        shown += [f"table 1, {chunks}"] * (km == 150)
+        shown += [f"9, {km} km"] * (chunks == 1)
+        shown += [f"10, {chunks}"] * (km == 100 and chunks <= 4)
+    return tuple(shown)
+
+
+def _teccl(topology: str, km: int, megabytes: int, chunks: int, figures: tuple[str, ...]) -> list[Cell]:
+    """TE-CCL's modes: short, from MTEGCCA's epochs, where seconds do; full, with its own search."""
+    size = buffer_bytes(megabytes)
+    cells = []
+    for mode in ("fast", "slow"):
+        cells.append(
+            Cell(f"teccl {mode}", topology, size, "teccl", figures, chunks=chunks, options={"mode": mode},
+                 time_limit_s=FULL_S, why_full="TE-CCL's own search for a horizon, up to half an hour"),
+        )  # fmt: skip
+        if chunks == 1 and (mode == "slow" or km in FAST_KM):
+            cells.append(
+                Cell(f"teccl {mode}, from MTEGCCA", topology, size, "teccl", figures, chunks=chunks,
+                     options={"mode": mode, "epochs": "from-heuristic"}, time_limit_s=SOLVE_S),
+            )  # fmt: skip
+    return cells
+
+
+def _cells() -> list[Cell]:
+    cells: list[Cell] = []
+    for connectivity, km, chunks, megabytes in product(CONNECTIVITIES, DISTANCES_KM, SUBCHUNKS, SIZES_MB):
+        topology, figures = topology_of(connectivity, km), _figures(connectivity, km, chunks)
+        size = buffer_bytes(megabytes)
+        cells += [
+            Cell(name, topology, size, planner, figures, chunks=chunks, options=options)
+            for name, planner, options in QUICK
+        ]
+        if len(figures) > 1:
+            cells += _teccl(topology, km, megabytes, chunks, figures)
+    return cells
+
+
+def _published() -> dict[str, Any]:
+    """The paper's values, each at the request that it stands for."""
+    data = published("scale_ccl")
+    data["paper"] = [
+        p | {"topology": topology_of(p["connectivity"], p["km"]), "size_bytes": buffer_bytes(p["megabytes"])}
+        for p in data["paper"]
+    ]
+    return data
+
+
+STUDY = Study(
+    name="scale-ccl",
+    title="AllGather across datacenters by SCALE-CCL, TE-CCL, shortest paths and NCCL's ring",
+    paper="Xiong et al., INET4AI 2025, section 5, table 1 and figures 9 and 10",
+    cells=_cells(),
+    figures=(
+        *(Figure(f"table 1, {n}", f"Table 1: planning, {n} subchunks, 150 km", "size_bytes", "planning_cpu_s")
+          for n in SUBCHUNKS),
+        *(Figure(f"9, {km} km", f"Figure 9: completion over {km} km, 1 subchunk", "size_bytes", "completion_s")
+          for km in DISTANCES_KM),
+        *(Figure(f"10, {n}", f"Figure 10: completion with {n} subchunks, 100 km", "size_bytes", "completion_s")
+          for n in SUBCHUNKS if n <= 4),
+        *(Figure(f"every run, {c}", f"Every run at connectivity {c}", "scheme", "completion_over_bound")
+          for c in CONNECTIVITIES),
+    ),
+    published=_published(),
+    warm_up=[
+        Cell(name, "sites:8,16", 128 * 10**6, planner, (), chunks=4, options=options)
+        for name, planner, options in QUICK[:3]
+    ],
+    notes=(
+        "The paper does not give its node counts; its numbers are for an arrangement that is not known.",
+        "Its MB are 10^9 / 1024 bytes, a buffer is that of all 12 GPUs.",
+        "TE-CCL stores at routers and counts whole epochs; the other schemes' plans cut through.",
+        "Published planning times are of another machine; ours are CPU seconds of a warm process.",
+    ),
+)  # fmt: skip
