@@ -432,7 +432,7 @@ def compare(
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="mtegcca")],
+    name: Annotated[str, typer.Argument(help="mtegcca or swot")],
     full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The folder for results and page.")] = None,
     seed: SeedOption = 0,
@@ -448,6 +448,8 @@ def study(
 
     def print_it() -> None:
         print_table(chosen.title, COLUMNS, table_rows(result["rows"]))
+        for table in result["tables"]:
+            print_table(table["title"], table["columns"], table["rows"])
         if result["skipped"]:
             reasons = sorted({s["why"] for s in result["skipped"]})
             print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")
