@@ -46,6 +46,8 @@ KNOWS = {
         "simulate",
         "verify",
         "topologies",
+        "algorithms",
+        "optics",
         "planners",
         "formats",
     },

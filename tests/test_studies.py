@@ -7,9 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
+from stretto.planners import run_planner
+from stretto.planners.circuits import instance_of
 from stretto.studies import Cell, find_study, run_cell, run_study, write_study
 from stretto.studies.page import summary_rows
+from stretto.studies.swot import break_even, instance_for, planned, scheduled
+from stretto.topologies import load_topology
 
 
 def few(study, keep):
@@ -62,7 +67,7 @@ def test_the_page_and_the_data_are_written_whole(tmp_path):
 
 
 def test_an_unknown_study_names_those_there_are():
-    with pytest.raises(InputError, match="there are mtegcca"):
+    with pytest.raises(InputError, match="there are mtegcca, scale-ccl, swot"):
         find_study("nothing")
 
 
@@ -106,3 +111,72 @@ def test_a_page_may_have_boxes_a_scheme(tmp_path):
     write_study(run_study(study), study, str(tmp_path))
     page = (tmp_path / "index.html").read_text()
     assert '"type":"box"' in page and "SCALE-CCL" in page
+
+
+# --- SWOT ---------------------------------------------------------------------------------------
+
+
+def swot_rows(*figures):
+    """The rows of some figures, up to 16 ranks, and the tables."""
+    study = find_study("swot")
+    small = few(study, lambda c: set(c.figures) & set(figures) and int(c.topology[8:].partition(",")[0]) <= 16)
+    return run_study(small)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind"), [("rabenseifner", "allreduce"), ("rabenseifner", "allgather"), ("bruck", "alltoall"),
+                            ("pairwise", "alltoall"), ("recursive-doubling", "allreduce"), ("ring", "allreduce")]
+)  # fmt: skip
+def test_the_steps_that_are_scheduled_are_those_of_the_plan(algorithm, kind):
+    net = load_topology("optical:8,4")
+    plan = run_planner(algorithm, net, Workload((make_collective(kind, net, 8 * 7 * 1000),)))
+    ours, its = instance_for(net, algorithm, kind, 8 * 7 * 1000), instance_of(plan)
+    assert ours.volume == pytest.approx(its.volume)
+    assert (ours.matching == its.matching).all()
+
+
+def test_a_cell_takes_as_long_scheduled_as_simulated():
+    study = find_study("swot")
+    for cell in [c for c in study.cells if c.run is planned and "7a-small" in c.figures and not c.why_full][:8]:
+        assert scheduled(cell)["completion_s"] == pytest.approx(planned(cell)["completion_s"], rel=1e-4)
+
+
+def test_headlines_stand_beside_ours_and_the_impossible_one_says_so():
+    result = swot_rows("7c-small", "8b")
+    rows = {row[1]: row for row in result["tables"][0]["rows"]}
+    assert rows["pairwise AllToAll at 5 ranks, less than strawman"][2:4] == ("26.0 %", "26.0 %")
+    assert rows["pairwise AllToAll at 10 ranks, less than strawman"][2:4] == ("45.5 %", "45.5 %")
+    assert rows["Bruck AllToAll, less than strawman"][2:5] == ("85.4 %", "85.4 %", "16/4, 125 KB")
+    assert "cannot be" in rows["Bruck AllToAll, less than one-shot"][5]
+
+
+def test_what_runs_on_switches_that_cannot_be_had_is_no_measure_for_others():
+    result = swot_rows("7a-small")
+    best = {r["size_bytes"]: r["over_best"] for r in result["rows"] if r["scheme"] == "swot"}
+    assert all(ratio == pytest.approx(1.0) for ratio in best.values())
+    assert all(r["over_best"] <= 1.0 for r in result["rows"] if r["scheme"] == "ideal")
+
+
+def test_below_the_break_even_size_one_shot_is_as_good():
+    result = swot_rows("7a-small")
+    row = next(r for r in result["rows"] if r["scheme"] == "swot")
+    size = break_even(row, 1e6, 16e6)
+    assert 4e6 < size < 5e6
+    table = next(t for t in result["tables"] if t["title"].startswith("Below"))
+    assert table["rows"][0][3].endswith("MB")
+
+
+def test_every_figure_of_swot_has_cells_in_the_short_form_and_headlines_a_source():
+    study = find_study("swot")
+    shown = {f for c in study.cells if not c.why_full for f in c.figures}
+    assert {f.name for f in study.figures} <= shown
+    assert "section" in study.published["sources"]["paper"]
+    assert {claim["figure"] for claim in study.published["headlines"]} <= shown
+
+
+def test_the_page_of_swot_shows_tables_and_figures(tmp_path):
+    study = find_study("swot")
+    small = few(study, lambda c: c.topology == "optical:5,4" and c.size_bytes < 10**6)
+    write_study(run_study(small), study, str(tmp_path))
+    page = (tmp_path / "index.html").read_text()
+    assert "Headlines, published and ours" in page and "Figure 7d" in page and "As figure 7d" in page

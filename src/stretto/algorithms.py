@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from .collective import Collective, Int32, Int64, Ragged, Workload, cut
 from .plan import COPY, REDUCE
 
+WHOLE = ("allreduce", "broadcast", "reduce")
+"""The kinds whose piece is the full buffer; of the others it is a rank's share."""
+
 
 class Step(NamedTuple):
     """Blocks on their way at the same time.
@@ -111,6 +114,23 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
         Workload(tuple(collectives)),
         chunk.astype(np.int32), src.astype(np.int32), dst.astype(np.int32), group.astype(np.int32), op, depends,
     )  # fmt: skip
+
+
+def demands(algorithm: Algorithm, kind: str, ranks: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What the steps of an algorithm ask of circuits, without making transfers.
+
+    Returns:
+        float64[steps], the part of the full buffer that one rank sends at most, and int64[steps], which
+        pairing, equal ones by equal numbers.
+    """
+    steps = algorithm.kinds[kind](ranks)
+    block = 1 / (algorithm.blocks(kind, ranks) * (1 if kind in WHOLE else ranks))
+    known: dict[bytes, int] = {}
+    pairs = [np.unique(np.asarray(s.src, dtype=np.int64) * ranks + s.dst).tobytes() for s in steps]
+    return (
+        np.array([np.bincount(s.src).max() * block for s in steps]),
+        np.array([known.setdefault(p, len(known)) for p in pairs], dtype=np.int64),
+    )
 
 
 def _rows(c: Collective, steps: list[Step], chunks: int) -> tuple[Int64, Int64, Int64, Int64, NDArray[np.int8], Ragged]:

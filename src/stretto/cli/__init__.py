@@ -436,7 +436,7 @@ MOST_ROWS = 200
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="mtegcca or scale-ccl")],
+    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl or swot")],
     full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The folder for results and page.")] = None,
     seed: SeedOption = 0,
@@ -454,6 +454,8 @@ def study(
         if len(result["rows"]) <= MOST_ROWS:
             print_table(chosen.title, COLUMNS, table_rows(result["rows"]))
         print_table(chosen.title, SUMMARY, summary_rows(result["rows"]))
+        for table in result["tables"]:
+            print_table(table["title"], table["columns"], table["rows"])
         if result["skipped"]:
             reasons = sorted({s["why"] for s in result["skipped"]})
             print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import FREE, Float64, Instance, completion, one_shot, strawman
+from .model import FREE, Float64, Instance, completion, ideal, one_shot, strawman
 from .polish import polished
 from .search import beam
 
@@ -39,11 +39,14 @@ def fast(instance: Instance) -> Float64:
     if half is not None:
         share = fast(half)
         return np.concatenate((share, share[::-1]))
+    together = strawman(instance)
+    if completion(instance, together) <= ideal(instance) * (1 + 1e-12):
+        return together  # one matching, as a ring's: nothing need turn
     long = instance.steps * instance.planes >= LONG
     found = [share for width in (LONG_WIDTHS if long else WIDTHS) for share in beam(instance, width)]
     seen: set[Key] = set()
     found = [s for s in sorted(found, key=lambda s: completion(instance, s)) if _is_new(instance, s > 0, seen)]
-    known = [s for s in (strawman(instance), one_shot(instance), _in_pairs(instance)) if s is not None]
+    known = [s for s in (together, one_shot(instance), _in_pairs(instance)) if s is not None]
     by_time = partial(completion, instance)
     if long:
         return min((*known, *(polished(instance, s) for s in found[:LONG_POLISHED])), key=by_time)

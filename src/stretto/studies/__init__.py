@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..bounds import bounds
 from ..collective import Workload, make_collective
@@ -27,7 +27,7 @@ from ..simulate import simulate
 from ..topologies import load_topology
 from ..verify import verify
 
-STUDIES = ("mtegcca", "scale-ccl")
+STUDIES = ("mtegcca", "scale-ccl", "swot")
 """The studies that come with stretto, each a module of this package with a ``STUDY``."""
 
 Row = dict[str, Any]
@@ -43,6 +43,9 @@ class Cell:
         figures: which of the study's figures show it.
         size_bytes: the full buffer.
         why_full: why only the full form runs it; empty if the short form does, too.
+        contends: whether others on the same request are measured against it; not where it runs on a
+            network that cannot be had.
+        run: what makes its row of it and a seed, where that is not :func:`run_cell` alone.
     """
 
     scheme: str
@@ -55,17 +58,26 @@ class Cell:
     options: Mapping[str, Any] = field(default_factory=dict)
     time_limit_s: float | None = None
     why_full: str = ""
+    contends: bool = True
+    run: Callable[[Cell, int], Row] | None = None
 
 
 @dataclass(frozen=True)
 class Figure:
     """A chart of the rows: ``y`` over ``x``: a line a scheme over numbers, bars over topologies, a box a scheme
-    over ``scheme``."""
+    over ``scheme``.
+
+    Attributes:
+        lines: the columns that tell lines apart.
+        ratio: whether ``y`` is a ratio and has a linear axis; others are logarithmic.
+    """
 
     name: str
     title: str
     x: str
     y: str
+    lines: tuple[str, ...] = ("scheme",)
+    ratio: bool = False
 
     @property
     def bars(self) -> bool:
@@ -76,6 +88,14 @@ class Figure:
         return self.x == "scheme"
 
 
+class Table(NamedTuple):
+    """What the rows come to, as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
 @dataclass(frozen=True)
 class Study:
     """A paper's evaluation.
@@ -83,6 +103,7 @@ class Study:
     Attributes:
         warm_up: cells that run first and are not shown, so large that kernels are compiled and stay
             so: the planning times are then those of a warm process.
+        tables: what is read off the rows that could be run.
     """
 
     name: str
@@ -93,6 +114,7 @@ class Study:
     published: Mapping[str, Any] = field(default_factory=dict)
     warm_up: Sequence[Cell] = ()
     notes: Sequence[str] = ()
+    tables: Callable[[Sequence[Row]], list[Table]] = lambda rows: []
 
 
 def find_study(name: str) -> Study:
@@ -113,7 +135,7 @@ def run_study(study: Study, *, full: bool = False, seed: int = 0, progress: Prog
     """Run the cells of a study.
 
     Returns:
-        An object of plain data: ``rows`` (one a cell), ``published``, ``skipped`` (what the short
+        An object of plain data: ``rows`` (one a cell), ``tables``, ``published``, ``skipped`` (what the short
         form leaves out, and why), ``versions`` and ``seconds``.
     """
     cells = [c for c in study.cells if full or not c.why_full]
@@ -124,7 +146,7 @@ def run_study(study: Study, *, full: bool = False, seed: int = 0, progress: Prog
     for i, cell in enumerate(cells):
         if progress is not None:
             progress(i, len(cells), f"{cell.scheme} on {cell.topology}, {cell.size_bytes:,} bytes")
-        rows.append(run_cell(cell, seed))
+        rows.append((cell.run or run_cell)(cell, seed))
     if progress is not None:
         progress(len(cells), len(cells), "done")
     _against_the_best(rows)
@@ -135,6 +157,7 @@ def run_study(study: Study, *, full: bool = False, seed: int = 0, progress: Prog
         "full": full,
         "seed": seed,
         "rows": rows,
+        "tables": [table._asdict() for table in study.tables([r for r in rows if "failed" not in r])],
         "published": dict(study.published),
         "skipped": [
             {
@@ -165,6 +188,7 @@ def run_cell(cell: Cell, seed: int = 0) -> Row:
         "options": dict(cell.options),
         "time_limit_s": cell.time_limit_s,
         "figures": list(cell.figures),
+        "contends": cell.contends,
     }
     spent = time.process_time()
     try:
@@ -201,16 +225,17 @@ def _against_the_best(rows: list[Row]) -> None:
     """Add ``over_best``: completion over the best of all schemes on the same request."""
     best: dict[tuple[Any, ...], float] = {}
     for row in rows:
-        if "completion_s" in row:
+        if "completion_s" in row and row["contends"]:
             key = _request(row)
             best[key] = min(best.get(key, float("inf")), row["completion_s"])
     for row in rows:
         if "completion_s" in row:
-            row["over_best"] = row["completion_s"] / best[_request(row)]
+            key = _request(row)
+            row["over_best"] = row["completion_s"] / best[key] if key in best else None
 
 
 def _request(row: Row) -> tuple[Any, ...]:
-    return row["topology"], row["collective"], row["size_bytes"], row["chunks"]
+    return row["topology"], row["collective"], row["size_bytes"], row.get("chunks", 1)
 
 
 def write_study(result: Mapping[str, Any], study: Study, folder: str) -> list[str]:

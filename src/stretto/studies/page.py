@@ -28,6 +28,9 @@ TITLES = {
     "planning_cpu_s": "planning, CPU seconds",
     "completion_over_bound": "completion / lower bound",
     "algorithm_bandwidth": "algorithm bandwidth, bytes/s",
+    "ranks": "ranks",
+    "less_than_strawman": "less time than strawman-icr",
+    "overhead": "part of the time that is not the ideal's",
 }
 
 
@@ -52,7 +55,8 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
         f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
         f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
-        f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>{''.join(charts)}"
+        f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>"
+        f"{''.join(_summary(t) for t in result['tables'])}{''.join(charts)}"
         f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
         f"<h2>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
         f"<h2>Published values</h2><ul>{sources}</ul>"
@@ -64,15 +68,18 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
     import plotly.graph_objects as go
 
     chart = go.Figure()
-    for scheme in dict.fromkeys(r["scheme"] for r in rows):
-        own = [r for r in rows if r["scheme"] == scheme and figure.y in r and "failed" not in r]
+    drawn: dict[str, list[Mapping[str, Any]]] = {}
+    for r in rows:
+        if figure.y in r and "failed" not in r:
+            drawn.setdefault(", ".join(str(r[column]) for column in figure.lines), []).append(r)
+    for line, own in drawn.items():
         if figure.boxes:
-            chart.add_trace(go.Box(name=scheme, y=[r[figure.y] for r in own], boxpoints="all"))
+            chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all"))
             continue
-        _add(chart, figure, scheme, [r[figure.x] for r in own], [r[figure.y] for r in own])
+        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own])
     # what was published: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
-    shown = {(r["topology"], r["size_bytes"], r["chunks"]) for r in rows}
+    shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
     for source in ("shipped", "paper"):
         points: dict[str, list[tuple[Any, float]]] = {}
         for p in published.get(source, ()):
@@ -83,14 +90,18 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
             name = f"{scheme} (published{', as shipped' if source == 'shipped' else ''})"
             _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot")
     if figure.y == "completion_s":
-        bound = {r[figure.x]: r["bound_s"] for r in rows if r.get("bound_s")}
+        bound: dict[Any, float] = {}
+        for r in rows:
+            if r.get("bound_s") and figure.x in r and r["contends"]:
+                bound[r[figure.x]] = min(r["bound_s"], bound.get(r[figure.x], float("inf")))
         _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash")
     grey = "rgba(128,128,128,.3)"
     chart.update_layout(
         title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y], hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color="#888", height=460,
         xaxis={"type": "category" if figure.bars or figure.boxes else "log", "gridcolor": grey},
-        yaxis={"type": "log", "gridcolor": grey, "exponentformat": "SI"},
+        yaxis={"type": "linear" if figure.ratio else "log", "gridcolor": grey, "exponentformat": "SI"}
+        | ({"tickformat": ".0%"} if figure.ratio else {}),
     )  # fmt: skip
     return chart
 
@@ -110,6 +121,7 @@ def _add(chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash
 
 COLUMNS = (
     "scheme", "topology", "bytes", "chunks", "completion", "/ bound", "/ best", "reported", "planning (CPU)", "proven",
+    "verified",
 )  # fmt: skip
 SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
 
@@ -134,18 +146,24 @@ def summary_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return table
 
 
+def _summary(table: Mapping[str, Any]) -> str:
+    return f"<h2>{escape(table['title'])}</h2><div class='scroll'>{_html_table(table['columns'], table['rows'])}</div>"
+
+
 def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r["topology"], f"{r['size_bytes']:,}", str(r["chunks"]))
+        start = (r["scheme"], r["topology"], f"{r['size_bytes']:,}", str(r.get("chunks", "")))
         if "failed" in r:
-            table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), ""))
+            table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
+        over_best = "" if r["over_best"] is None else f"{r['over_best']:.3f}"
         proven = {True: "yes", False: "no", None: ""}[r["proven"]]
         table.append(
-            (*start, format_time(r["completion_s"]), f"{r['completion_over_bound']:.3f}", f"{r['over_best']:.3f}",
-             format_time(r["reported_s"]), format_time(r["planning_cpu_s"]), proven)
+            (*start, format_time(r["completion_s"]), f"{r['completion_over_bound']:.3f}", over_best,
+             format_time(r["reported_s"]), format_time(r["planning_cpu_s"]), proven,
+             "yes" if r["verified"] else "schedule")
         )  # fmt: skip
     return table
 
@@ -160,7 +178,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
         if "failed" in r:
             body.append(
                 "".join(f"<td>{escape(c)}</td>" for c in cells[:4])
-                + f"<td class='failed' colspan='6'>{escape(cells[4])}</td>"
+                + f"<td class='failed' colspan='7'>{escape(cells[4])}</td>"
             )
         else:
             body.append("".join(f"<td>{escape(c)}</td>" for c in cells))

@@ -1,0 +1,328 @@
+"""The evaluation of SWOT's paper, figures 7 to 11, its headlines, the what-if and the break-even size.
+
+"Enabling Reconfiguration-Communication Overlap for Collective Communication in Optical Networks",
+section 4: algorithms over sizes (7), over ranks (8), the best algorithm of each scheme (9), over
+planes (10) and over reconfiguration times (11). Up to 16 ranks a cell is a plan, verified and
+simulated; beyond, its steps are scheduled without making the transfers, of which there would be
+hundreds of thousands; the full form makes some of these plans, too. Volumes are true ones but in
+figure 7c, where Bruck sends what the paper's does, the whole buffer in each step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from ..algorithms import ALGORITHMS, demands
+from ..optics.bound import lower_bound
+from ..optics.fast import fast
+from ..optics.model import FREE, Instance, completion, ideal, make_instance, one_shot, strawman
+from ..planners.swot import ALONE
+from ..topologies import load_topology
+from ..topology import Topology
+from . import Cell, Figure, Row, Study, Table, published, run_cell
+from .swot_tables import tables
+
+MB = 10**6
+SIZES = tuple(125_000 * 2**i for i in range(13))
+SWEEP = {2 * MB, 32 * MB, 512 * MB}
+SHORT = {125_000, 250_000, 500_000, 2 * MB, 16 * MB, 32 * MB, 512 * MB}
+SCHEMES = ("swot", "one-shot", "strawman-icr", "ideal")
+PLANNED_RANKS = 16
+PAPER_VOLUMES = {"volumes": "paper"}
+
+
+# --- a cell as a schedule -----------------------------------------------------------------------
+
+
+def held(instance: Instance) -> float | None:
+    """Completion of one-shot, seconds; None where it cannot be."""
+    share = one_shot(instance)
+    return None if share is None else completion(instance, share)
+
+
+TIMES: dict[str, Callable[[Instance], float | None]] = {
+    "swot": lambda instance: completion(instance, fast(instance)),
+    "one-shot": held,
+    "strawman-icr": lambda instance: completion(instance, strawman(instance)),
+    "ideal": ideal,
+}
+"""Completion by each scheme."""
+
+_demands = cache(lambda name, kind, ranks: demands(ALGORITHMS[name], kind, ranks))
+
+
+def instance_for(topology: Topology, algorithm: str, kind: str, size_bytes: float, volumes: str = "true") -> Instance:
+    """The steps of an algorithm on planes that are free at first; ``volumes`` are the true ones or the paper's."""
+    part, matching = _demands(algorithm, kind, len(topology.accelerators))
+    if volumes == "paper" and algorithm == "bruck":
+        part = part * 0 + 1.0
+    planes = topology.planes
+    bandwidth, latency, turn = (
+        [getattr(p, name) for p in planes] for name in ("bandwidth", "latency_s", "reconfiguration_s")
+    )
+    return make_instance(part * size_bytes, matching, bandwidth, latency, turn, FREE)
+
+
+def instances(cell: Cell) -> dict[str, Instance]:
+    """For each algorithm that a cell may use its steps."""
+    topology = load_topology(cell.topology)
+    named, _, scheme = cell.planner.partition("+")
+    serving = [
+        name
+        for name in ([named] if scheme else ALONE)
+        if cell.collective in ALGORITHMS[name].kinds
+        and ALGORITHMS[name].serves(cell.collective, len(topology.accelerators)) is None
+    ]
+    return {
+        name: instance_for(topology, name, cell.collective, cell.size_bytes, cell.options.get("volumes", "true"))
+        for name in serving
+    }
+
+
+def compared(cell: Cell, some: dict[str, Instance], completion_s: float) -> Row:
+    """What a cell's time comes to beside ideal and baselines, each with its own best algorithm."""
+    by_scheme = {
+        name: [seconds for seconds in map(TIMES[name], some.values()) if seconds is not None] for name in SCHEMES[1:]
+    }
+    ideal_s, strawman_s = min(by_scheme["ideal"]), min(by_scheme["strawman-icr"])
+    one_shot_s = min(by_scheme["one-shot"], default=None)
+    bound_s = min(completion_s, *map(lower_bound, some.values())) if cell.contends else ideal_s
+    topology = load_topology(cell.topology)
+    return {
+        "ranks": len(topology.accelerators),
+        "planes": len(topology.planes),
+        "turn_s": topology.planes[0].reconfiguration_s,
+        "ideal_s": ideal_s,
+        "strawman_s": strawman_s,
+        "one_shot_s": one_shot_s,
+        "less_than_strawman": 1 - completion_s / strawman_s,
+        "less_than_one_shot": None if one_shot_s is None else 1 - completion_s / one_shot_s,
+        "less_than_better": 1 - completion_s / min(strawman_s, one_shot_s or strawman_s),
+        "overhead": 1 - ideal_s / completion_s,
+        "bound_s": bound_s,
+        "completion_over_bound": completion_s / bound_s,
+    }
+
+
+def scheduled(cell: Cell, seed: int = 0) -> Row:
+    """The row of a cell whose steps are scheduled, without making transfers."""
+    row: Row = {
+        "scheme": cell.scheme, "topology": cell.topology, "collective": cell.collective,
+        "size_bytes": cell.size_bytes, "planner": cell.planner, "options": dict(cell.options),
+        "figures": list(cell.figures), "contends": cell.contends,
+    }  # fmt: skip
+    some = instances(cell)
+    wall, cpu = time.perf_counter(), time.process_time()
+    times = {name: TIMES[cell.scheme](instance) for name, instance in some.items()}
+    spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
+    possible = {name: seconds for name, seconds in times.items() if seconds is not None}
+    if not possible:
+        return row | spent | {"failed": "its steps need more matchings than there are planes"}
+    algorithm = min(possible, key=lambda name: possible[name])
+    done = possible[algorithm]
+    return row | spent | compared(cell, some, done) | {
+        "algorithm": algorithm, "completion_s": done, "reported_s": done,
+        "algorithm_bandwidth": cell.size_bytes / done, "proven": None, "verified": False,
+    }  # fmt: skip
+
+
+def planned(cell: Cell, seed: int = 0) -> Row:
+    """The row of a cell that is planned, verified and simulated."""
+    row = run_cell(cell, seed)
+    if "failed" in row:
+        return row
+    return row | {"algorithm": cell.planner.partition("+")[0]} | compared(cell, instances(cell), row["completion_s"])
+
+
+# --- the cells ----------------------------------------------------------------------------------
+
+
+def _cell(
+    planner: str,
+    collective: str,
+    setting: str,
+    size: int,
+    figures: Iterable[str],
+    volumes: str = "",
+    why_full: str = "",
+) -> Cell:
+    scheme = planner.rpartition("+")[2]
+    ranks = int(setting.partition(",")[0])
+    few = ranks <= PLANNED_RANKS and "+" in planner and not volumes
+    return Cell(
+        scheme, f"optical:{setting}", size, planner, tuple(figures), collective=collective,
+        options={"volumes": volumes} if volumes else {}, contends=scheme != "ideal" and not volumes,
+        why_full=why_full, run=planned if few else scheduled,
+    )  # fmt: skip
+
+
+def _short(size: int, short: AbstractSet[int] = SHORT) -> str:
+    return "" if size in short else f"the short form has {len(short)} of the {len(SIZES)} sizes"
+
+
+ALGORITHMIC = {
+    "7a": ("rabenseifner", "reducescatter", ("256,8", "16,4"), ""),
+    "7b": ("rabenseifner", "allreduce", ("256,8", "16,4"), ""),
+    "7c": ("bruck", "alltoall", ("256,8", "16,4"), "paper"),
+    "7d": ("pairwise", "alltoall", ("9,8", "5,4"), ""),
+}
+"""Figure 7: algorithm, collective, the settings drawn and searched for maxima, volumes."""
+
+SWEPT = (
+    ("rabenseifner", "reducescatter"),
+    ("rabenseifner", "allreduce"),
+    ("bruck", "alltoall"),
+    ("pairwise", "alltoall"),
+)
+"""What figures 10 and 11 sweep."""
+
+
+def _buffer(algorithm: str, setting: str, sent: int) -> int:
+    """The full buffer of a size of the paper; its pairwise AllToAll leaves out what a rank keeps."""
+    ranks = int(setting.partition(",")[0])
+    return round(sent / (ranks - 1)) * ranks if algorithm == "pairwise" else sent
+
+
+def _over_sizes() -> list[Cell]:
+    """Figures 7 and 9."""
+    cells = []
+    for size in SIZES:
+        for figure, (algorithm, kind, settings, volumes) in ALGORITHMIC.items():
+            for setting, name in zip(settings, (figure, f"{figure}-small"), strict=True):
+                cells += [
+                    _cell(
+                        f"{algorithm}+{scheme}",
+                        kind,
+                        setting,
+                        _buffer(algorithm, setting, size),
+                        (name,),
+                        volumes,
+                        _short(size),
+                    )
+                    for scheme in SCHEMES
+                ]
+        for figure, kind, setting in (
+            ("9a", "alltoall", "256,8"),
+            ("9a-small", "alltoall", "9,8"),
+            ("9b", "allreduce", "256,8"),
+        ):
+            cells += [_cell(scheme, kind, setting, size, (figure,), why_full=_short(size)) for scheme in SCHEMES]
+    return cells
+
+
+def _over_ranks() -> list[Cell]:
+    """Figure 8: 32 MB, 4 planes."""
+    counts = {"rabenseifner": [2**i for i in range(2, 11)], "pairwise": range(4, 15)}
+    short = {4, 5, 10, 14, 16, 64, 256, 512, 1024}
+    return [
+        _cell(
+            f"{algorithm}+{scheme}", kind, f"{ranks},4", _buffer(algorithm, f"{ranks},4", 32 * MB), (figure,),
+            why_full="" if ranks in short else "the short form has fewer numbers of ranks",
+        )
+        for figure, algorithm, kind in (("8a", "rabenseifner", "allreduce"), ("8b", "pairwise", "alltoall"))
+        for ranks in counts[algorithm]
+        for scheme in SCHEMES
+    ]  # fmt: skip
+
+
+def _over_switches() -> list[Cell]:
+    """Figures 10 and 11, and the what-if over both at 32 MB."""
+    cells: dict[tuple[str, str, str, int], tuple[str, ...]] = {}
+    for algorithm, kind in SWEPT:
+        for size in SIZES:
+            for planes in (2, 4, 8):
+                cells[algorithm, kind, f"256,{planes}", size] = ("10",)
+            cells[algorithm, kind, "256,4", size] += ("11",)
+            for turn in ("2ms", "20ms"):
+                cells[algorithm, kind, f"256,4?reconfiguration={turn}", size] = ("11",)
+        for planes in (2, 4, 8):
+            for turn in ("", "?reconfiguration=20us", "?reconfiguration=2ms", "?reconfiguration=20ms"):
+                key = algorithm, kind, f"256,{planes}{turn}", 32 * MB
+                cells[key] = (*cells.get(key, ()), "what-if")
+    return [
+        _cell(f"{algorithm}+swot", kind, setting, size, figures, why_full=_short(size, SWEEP))
+        for (algorithm, kind, setting, size), figures in cells.items()
+    ]
+
+
+def _as_plans() -> list[Cell]:
+    """Large cells of figures 7 and 10 as plans."""
+    why = "a plan of hundreds of thousands of transfers"
+    drawn = (
+        ("rabenseifner", "reducescatter", "7a"),
+        ("rabenseifner", "allreduce", "7b"),
+        ("pairwise", "alltoall", "10"),
+    )
+    return [
+        replace(_cell(f"{algorithm}+swot", kind, "256,8", size, (figure,), why_full=why), run=planned)
+        for algorithm, kind, figure in drawn
+        for size in (2 * MB, 32 * MB, 512 * MB)
+    ]
+
+
+def _titles(setting: int) -> list[tuple[str, str]]:
+    names = (
+        "ReduceScatter by halving",
+        "AllReduce by halving and doubling",
+        "Bruck, the paper's volumes",
+        "pairwise AllToAll",
+    )
+    return [(figure, f"{name}, ranks/planes {ALGORITHMIC[figure][2][setting].replace(',', '/')}")
+            for figure, name in zip(ALGORITHMIC, names, strict=True)]  # fmt: skip
+
+
+def _summary(rows: Any) -> list[Table]:
+    return tables(rows, published("swot"), break_even)
+
+
+def break_even(row: Row, low: float, high: float) -> float:
+    """The buffer, bytes, below which a row's algorithm does best without turning a plane, to 5 %, by bisection.
+
+    Args:
+        low, high: sizes of which turning pays at the second alone.
+    """
+    topology = load_topology(row["topology"])
+    while high / low > 1.05:
+        middle = (low * high) ** 0.5
+        volumes = row["options"].get("volumes", "true")
+        instance = instance_for(topology, row["algorithm"], row["collective"], middle, volumes)
+        still = held(instance)
+        pays = still is None or completion(instance, fast(instance)) < still * (1 - 1e-6)
+        low, high = (low, middle) if pays else (middle, high)
+    return high
+
+
+STUDY = Study(
+    name="swot",
+    title="SWOT, one-shot, strawman-ICR and ideal on optical planes",
+    paper="Enabling Reconfiguration-Communication Overlap for Collective Communication in Optical Networks, section 4",
+    cells=[*_over_sizes(), *_over_ranks(), *_over_switches(), *_as_plans()],
+    figures=(
+        *(Figure(f, f"Figure {f}: {title}", "size_bytes", "completion_s") for f, title in _titles(0)),
+        *(Figure(f"{f}-small", f"As figure {f}: {title}", "size_bytes", "completion_s") for f, title in _titles(1)),
+        Figure("8a", "Figure 8a: AllReduce of 32 MB by halving and doubling, 4 planes", "ranks", "completion_s"),
+        Figure("8b", "Figure 8b: pairwise AllToAll of 32 MB, 4 planes", "ranks", "completion_s"),
+        Figure("9a", "Figure 9a: AllToAll, the best algorithm of each scheme, 256/8", "size_bytes", "completion_s"),
+        Figure("9a-small", "Figure 9a: AllToAll, 9/8", "size_bytes", "completion_s"),
+        Figure("9b", "Figure 9b: AllReduce, the best algorithm of each scheme, 256/8", "size_bytes", "completion_s"),
+        Figure("10", "Figure 10: less time than strawman-ICR, 256 ranks", "size_bytes", "less_than_strawman",
+               ("algorithm", "collective", "planes"), ratio=True),
+        Figure("11", "Figure 11: overhead of turning, 256 ranks, 4 planes", "size_bytes", "overhead",
+               ("algorithm", "collective", "turn_s"), ratio=True),
+    ),
+    published=published("swot"),
+    notes=(
+        "800 Gbps a node over all planes, 20 us a transmission, 200 us a turn, planes free at first.",
+        "Verified rows are plans; the others are schedules of the same steps, to which tests hold plans.",
+        "The bound is that of the steps: no schedule of the same steps with barriers beats it.",
+        "Figure 7c has the paper's volumes for Bruck, about twice the true ones; all others are true.",
+        "In figures 7d and 8b a rank sends as much as in the paper; the buffer, with what it keeps, is larger.",
+        "Figure 9: each scheme has the algorithm that is best for it. The ideal turns in no time and does not contend.",
+    ),
+    tables=_summary,
+)  # fmt: skip
