@@ -48,6 +48,7 @@ KNOWS = {
         "topologies",
         "planners",
         "formats",
+        "workloads",
     },
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }
