@@ -95,10 +95,10 @@ class Cell:
         """The network and what is to be done on it."""
         topology = load_topology(self.topology)
         if self.shared is None:
-            return topology, Workload((make_collective(self.collective, topology, self.size_bytes, chunks=self.chunks),))
-        return wan_workload(
-            topology, self.shared.collectives, self.shared.ranks, seed=seed, scale=self.shared.scale
-        )  # fmt: skip
+            one = make_collective(self.collective, topology, self.size_bytes, chunks=self.chunks)
+            return topology, Workload((one,))
+        shared = self.shared
+        return wan_workload(topology, shared.collectives, shared.ranks, seed=seed, scale=shared.scale)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def run_study(study: Study, *, full: bool = False, seed: int = 0, progress: Prog
         "published": dict(study.published),
         "trends": [_trend(t, rows) for t in study.published.get("trends", ())],
         "skipped": [
-            {"scheme": c.scheme, "topology": c.topology, "where": c.where, "size_bytes": c.size_bytes, "why": c.why_full}
+            {"scheme": c.scheme, "where": c.where, "size_bytes": c.size_bytes, "why": c.why_full}
             for c in study.cells
             if c.why_full and not full
         ],
@@ -225,16 +225,14 @@ def _instance(cell: Cell, seed: int) -> Row:
         raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
     timeline = simulate(plan)
     meta = plan.meta
-    if cell.shared is None:
-        completion, bound = timeline.completion_s, bounds(topology, workload)[0].seconds
-    else:
-        completion, bound = timeline.mean_completion_s, meta.get("objective_bound_s")
+    completion = timeline.completion_s if cell.shared is None else timeline.mean_completion_s
+    bound = bounds(topology, workload)[0].seconds if cell.shared is None else meta.get("objective_bound_s")
     row: Row = {
         "ranks": len(workload.collectives[0].ranks),
         "transfers": plan.transfer_count,
         "bound_s": bound,
         "completion_s": completion,
-        "reported_s": meta.get("reported_s", timeline.completion_s if cell.shared is None else completion),
+        "reported_s": meta.get("reported_s", completion),
         "completion_over_bound": completion / bound if bound else None,
         "algorithm_bandwidth": cell.size_bytes / completion if completion else None,
         "planning_s": meta["planning_s"],
