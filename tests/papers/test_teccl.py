@@ -132,6 +132,13 @@ def test_alltoall_without_copies_reaches_the_bound_on_ndv2():
     assert simulate(plan).completion_s <= 1.25 * plan.meta["reported_s"]
 
 
+def test_where_everyone_has_what_he_wants_nothing_is_sent():
+    net = load_topology("ring:3")
+    work = Workload((make_collective("multicast", net, 3000, root=1, receivers=[1]),))
+    plan = run_planner("teccl", net, work)
+    assert plan.transfer_count == 0 and plan.meta["proven"]
+
+
 def test_rounds_bring_everything_everywhere():
     net = load_topology("torus:3x3")
     workload = Workload((make_collective("allgather", net, 9 * 10**6),))
