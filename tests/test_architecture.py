@@ -50,6 +50,7 @@ KNOWS = {
         "optics",
         "planners",
         "formats",
+        "workloads",
     },
     "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
 }

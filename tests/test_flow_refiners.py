@@ -208,6 +208,21 @@ def test_the_bound_for_many_collectives_is_no_higher_than_over_all_sets(seed):
     assert loose.mean_s <= every.mean_s * (1 + 1e-9)
 
 
+def test_where_the_exact_model_proves_its_schedule_wan_is_within_2_percent_of_its_bound():
+    for seed in (0, 2):
+        wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 3, seed=seed)
+        meta = run_planner("wan", wan, work).meta
+        assert meta["non_concurrent_optimal"]
+        assert meta["objective_over_non_concurrent"] <= 1.02
+        assert meta["objective_bound_s"] <= meta["objective_s"]
+
+
+def test_sharing_can_beat_what_no_schedule_of_one_flow_a_link_beats():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 3, seed=0)
+    meta = run_planner("wan", wan, work).meta
+    assert meta["objective_s"] < 0.95 * meta["non_concurrent_bound_s"]
+
+
 # --- rings --------------------------------------------------------------------------------------
 
 

@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible
+from stretto.errors import Infeasible, InputError
+from stretto.plan import REDUCE
 from stretto.planners import run_planner
 from stretto.planners.milp_allgather import Slots
 from stretto.planners.teccl_model import CopyModel, distances, epoch_seconds, in_epochs, initial
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR
 from stretto.verify import verify
+from stretto.workloads import wan_workload
 
 CASES = [
     # spec, shard bytes, chunks, mode, fewest epochs, epoch, alpha counted
@@ -129,12 +132,78 @@ def test_alltoall_without_copies_reaches_the_bound_on_ndv2():
     assert simulate(plan).completion_s <= 1.25 * plan.meta["reported_s"]
 
 
+def test_where_everyone_has_what_he_wants_nothing_is_sent():
+    net = load_topology("ring:3")
+    work = Workload((make_collective("multicast", net, 3000, root=1, receivers=[1]),))
+    plan = run_planner("teccl", net, work)
+    assert plan.transfer_count == 0 and plan.meta["proven"]
+
+
 def test_rounds_bring_everything_everywhere():
     net = load_topology("torus:3x3")
     workload = Workload((make_collective("allgather", net, 9 * 10**6),))
     plan = run_planner("teccl", net, workload, options={"astar": True, "mode": "slow"})
     assert verify(plan).ok
     assert plan.meta["rounds"] >= 1
+
+
+@pytest.mark.parametrize(("kind", "of"), [("reduce", ["broadcast"]), ("reducescatter", ["allgather"]),
+                                         ("allreduce", ["allgather", "allgather"])])  # fmt: skip
+def test_sums_take_the_epochs_of_the_copies_that_they_invert(kind, of):
+    net = load_topology("dgx1")
+    # a chunk of 6 MB each
+    sizes = {"broadcast": 6 * 10**6, "reduce": 6 * 10**6, "allgather": 48 * 10**6, "reducescatter": 48 * 10**6}
+
+    def made(kind, chunks=1):
+        work = Workload((make_collective(kind, net, sizes.get(kind, 48 * 10**6), chunks=chunks),))
+        return run_planner("teccl", net, work, options={"epochs": "from-heuristic"})
+
+    plan = made(kind, 8 if kind == "allreduce" else 1)
+    assert verify(plan).ok
+    assert plan.meta["phases"] == len(of)
+    assert plan.meta["proven"]
+    assert plan.meta["reported_s"] == pytest.approx(sum(made(k).meta["reported_s"] for k in of))
+
+
+@pytest.mark.parametrize("spec", ["star:4", "sites:2,3", "fattree:2"])
+def test_sums_pass_through_switches_and_routers_and_are_not_made_there(spec):
+    net = load_topology(spec)
+    work = Workload((make_collective("allreduce", net, 3600, start_s=1e-3),))
+    plan = run_planner("teccl", net, work, options={"mode": "slow", "epochs": "from-heuristic"})
+    assert verify(plan).ok
+    sums = plan.op == REDUCE
+    assert (net.kind[plan.src[sums]] == ACCELERATOR).all()
+    assert (net.kind[plan.dst.take(np.flatnonzero(sums)).values] == ACCELERATOR).all()
+    assert plan.start_s.min() >= 1e-3
+
+
+def test_sums_in_rounds():
+    net = load_topology("torus:3x3")
+    work = Workload((make_collective("reducescatter", net, 9 * 10**6),))
+    plan = run_planner("teccl", net, work, options={"astar": True, "mode": "slow"})
+    assert verify(plan).ok
+
+
+def test_sums_with_copies_beside_them():
+    net = load_topology("ring:4")
+    work = Workload(tuple(make_collective(kind, net, 4000) for kind in ("allreduce", "alltoall")))
+    plan = run_planner("teccl", net, work, options={"mode": "slow", "epochs": "from-heuristic"})
+    assert verify(plan).ok
+    assert plan.meta["phases"] == 3
+
+
+def test_collectives_on_a_wan_of_uneven_links():
+    net, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=1)
+    plan = run_planner("teccl", net, work, options={"mode": "slow", "epochs": "from-heuristic"}, time_limit_s=20)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= plan.meta["reported_s"]
+
+
+def test_sums_without_copying_are_refused():
+    net = load_topology("ring:4")
+    work = Workload((make_collective("allreduce", net, 4000),))
+    with pytest.raises(InputError, match="sums need it"):
+        run_planner("teccl", net, work, options={"copy": "false"})
 
 
 @pytest.mark.parametrize(("shard", "chunks", "slots"), [(25_000, 1, 7), (62_500_000, 1, 5), (62_500_000, 2, 6)])

@@ -436,7 +436,7 @@ MOST_ROWS = 200
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl or swot")],
+    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl, swot or wan")],
     full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The folder for results and page.")] = None,
     seed: SeedOption = 0,
@@ -459,6 +459,9 @@ def study(
         if result["skipped"]:
             reasons = sorted({s["why"] for s in result["skipped"]})
             print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")
+        for t in result["trends"]:
+            order = " > ".join(t["slowest_first"])
+            print_line(f"figure {t['figure']}, published order {order}: at {t['held']} of {t['points']} points")
         print_line(f"written: {', '.join(files)}")
 
     answer(as_json, result | {"files": files}, print_it)

@@ -53,8 +53,7 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
     Args:
         sends: in any order; each node gets each chunk at most once.
     """
-    passes = _passes(topology, workload, sorted(sends, key=lambda s: (s.at, s.link, s.chunk)))
-    passes = _needed(workload, passes)
+    passes = passes_of(topology, workload, sends)
     start, finish = as_soon_as_possible(topology, workload, passes)
     order = sorted(range(len(passes)), key=lambda k: (start[k], k))
     rank = {old: new for new, old in enumerate(order)}
@@ -74,6 +73,12 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
     )
 
 
+def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
+    """The passes of :func:`plan_of_sends`."""
+    passes = _passes(topology, workload, sorted(sends, key=lambda s: (s.at, s.link, s.chunk)))
+    return _needed(workload, passes)
+
+
 def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
     """Transfers between nodes that store, switches passed through; each after the one that fed it."""
     inside: dict[tuple[int, int], list[tuple[float, Pass]]] = {}
@@ -85,7 +90,8 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
         if topology.kind[a] == SWITCH:
             fed = [p for t, p in inside.get((s.chunk, a), ()) if abs(t - s.at) < 1e-9]
             assert fed, "a switch sends only what arrives at that moment"
-            one = fed[0]
+            # where the chunk arrives twice at once, each send has one of its own
+            one = min(fed, key=lambda p: any(topology.src[i] == a for i in p.route))
         else:
             one = Pass(s.chunk, a, [], [], -1)
             passes.append(one)

@@ -7,7 +7,7 @@ there. Routers replicate but do not sum, so what is to be inverted passes throug
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..collective import Collective, Ragged, Workload
 from ..plan import COPY, REDUCE, Plan, make_plan
 from ..topology import Topology
+from .asap import Pass, as_soon_as_possible
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -46,6 +47,26 @@ class Transfers:
 
 Spread = Callable[[Topology, Workload, bool], Transfers]
 """Brings chunks from their holders to all who want them; the flag says whether pipes pass through routers."""
+
+
+def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass]) -> Transfers:
+    """Passes with one receiver each, every one as early as the physics let it, by start."""
+    begin, finish = (np.array(t) for t in as_soon_as_possible(topology, workload, passes))
+    order = np.lexsort((np.arange(len(passes)), begin))
+    rank = np.empty(len(passes), dtype=np.int64)
+    rank[order] = np.arange(len(passes))
+    chosen = [passes[k] for k in order]
+    latency = np.array([topology.latency_s[p.route].sum() for p in chosen])
+    return Transfers(
+        chunk=np.array([p.chunk for p in chosen], dtype=np.int64),
+        src=np.array([p.src for p in chosen], dtype=np.int64),
+        dst=np.array([p.dst[0] for p in chosen], dtype=np.int64),
+        route=Ragged.of([p.route for p in chosen]),
+        parent=np.array([rank[p.after] if p.after >= 0 else -1 for p in chosen], dtype=np.int64),
+        start_s=begin[order],
+        seconds=(finish - begin)[order],
+        arrival_s=finish[order] + latency,
+    )
 
 
 def plan_in_phases(topology: Topology, workload: Workload, spread: Spread) -> Plan:

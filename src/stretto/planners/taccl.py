@@ -16,16 +16,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ..collective import Ragged, Workload
+from ..collective import Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan
 from ..solvers import Model, Solution, solve
 from ..topology import Topology
 from . import Option, Progress, register
-from .asap import Pass, as_soon_as_possible
-from .inversion import Transfers, plan_in_phases
+from .asap import Pass
+from .inversion import Transfers, plan_in_phases, transfers_of
 from .taccl_routing import Hops, Routing, hops_of
 from .taccl_schedule import Scheduling, order_sends
 from .taccl_sketch import Sketch, find_sketch, included
@@ -130,22 +128,7 @@ class _Run:
         passes = [
             Pass(q, int(hops.src[h]), [int(hops.dst[h])], hops.route[h], parent[k]) for k, (q, h) in enumerate(sends)
         ]
-        begin, finish = (np.array(t) for t in as_soon_as_possible(topology, workload, passes))
-        order = np.lexsort((np.arange(len(sends)), begin))
-        rank = np.empty(len(sends), dtype=np.int64)
-        rank[order] = np.arange(len(sends))
-        hop = np.array([h for _, h in sends], dtype=np.int64)[order]
-        fed = np.array(parent, dtype=np.int64)[order]
-        return Transfers(
-            chunk=np.array([q for q, _ in sends], dtype=np.int64)[order],
-            src=hops.src[hop],
-            dst=hops.dst[hop],
-            route=Ragged.of([hops.route[h] for h in hop]),
-            parent=np.where(fed >= 0, rank[fed], -1),
-            start_s=begin[order],
-            seconds=(finish - begin)[order],
-            arrival_s=finish[order] + hops.latency_s[hop],
-        )
+        return transfers_of(topology, workload, passes)
 
     def _time(
         self, workload: Workload, hops: Hops, sends: list[tuple[int, int]], parent: list[int], start: Any

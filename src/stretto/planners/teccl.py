@@ -4,7 +4,8 @@ Liu, Arzani, Kakarla et al., "Rethinking machine learning collective communicati
 multi-commodity flow problem", SIGCOMM 2024, on open solvers. Epochs, rounding, switch rules, the
 search for a horizon, its three modes and its A* rounds follow what its public code does; where
 MTEGCCA's paper compares with TE-CCL it means these modes. With copying the program is
-:class:`.teccl_model.CopyModel`, without :class:`.teccl_flow.FlowModel`.
+:class:`.teccl_model.CopyModel`, without :class:`.teccl_flow.FlowModel`. Sums are its programs
+inverted, AllReduce one after the other (:mod:`.inversion`).
 
 What TE-CCL reports is epochs x epoch length (``reported_s`` in the plan's meta); what its schedule
 takes is what the simulator says. Both are kept, and they differ.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from ..collective import Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan
 from ..solvers import Model, Solution, solve
-from ..topology import SWITCH, Topology
+from ..topology import ROUTER, SWITCH, Topology
 from . import Option, Progress, register, run_planner
-from .asap import Send, plan_of_sends
+from .asap import Send, passes_of, plan_of_sends
+from .inversion import Transfers, plan_in_phases, transfers_of
 from .teccl_horizon import fewest_epochs, hops, schedule_of
 from .teccl_model import CopyModel, Epochs, Int64, distances, epoch_seconds, in_epochs, initial
 
@@ -57,7 +59,9 @@ OPTIONS = (
     Option("solver", str, "auto", "auto: CP-SAT, then HiGHS where it gives up", ("auto", "highs", "cp-sat", "gurobi")),
 )  # fmt: skip
 
-KINDS = ("allgather", "alltoall", "broadcast", "multicast", "scatter", "gather")
+KINDS = (
+    "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "scatter", "gather", "multicast",
+)  # fmt: skip
 
 
 @register(
@@ -99,7 +103,8 @@ def teccl(
         gap: of the paper's objective.
     Returns:
         A timed plan. Its meta has ``epochs``, ``epoch_s``, ``reported_s``, ``proven`` (no fewer
-        epochs do), ``gap`` and ``attempts``: each solve with its status and CPU seconds.
+        epochs do), ``gap`` and ``attempts``: each solve with its status and CPU seconds. With sums
+        these are of all phases, which follow each other; no switch copies in them.
     Raises:
         Infeasible: the horizon given is too short (says what would do), or no schedule was found
             in time.
@@ -110,6 +115,7 @@ def teccl(
     if epochs not in ("auto", "from-heuristic") and not (epochs.isdigit() and int(epochs)):
         raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "--option epochs")
     single = bool((workload.chunk_wanted.lengths == 1).all())
+    sums = bool(workload.chunk_reduces.any())
     if objective == "auto":
         objective = "paper" if mode == "early-stop" else "makespan"
     job = Job(
@@ -117,18 +123,20 @@ def teccl(
             topology, float(workload.chunk_bytes.max()), "slow" if mode == "slow" else "fast", epoch_multiplier
         ),
         seed=seed, deadline=time.monotonic() + (600.0 if time_limit_s is None else time_limit_s),
-        progress=progress, switch_copy=switch_copy, solver=solver,
+        progress=progress, switch_copy=switch_copy and not sums, solver=solver,
         gap=gap if gap >= 0 else EARLY_GAP if mode == "early-stop" else 1e-4,
     )  # fmt: skip
-    if copy == "false" or (copy == "auto" and single):
+    if copy == "false" and (sums or not single):
+        raise InputError("without copying every chunk must have one destination, and sums need it", "--option copy")
+    if copy != "true" and single and not sums:
         from .teccl_flow import plan_without_copies
 
-        if not single:
-            raise InputError("without copying every chunk must have one destination", "--option copy")
         return plan_without_copies(job, objective, epochs)
-    if astar:
-        return _in_rounds(job)
-    return _with_copies(job, objective, epochs)
+
+    def scheduled(part: Job) -> Schedule:
+        return _in_rounds(part) if astar else _with_copies(part, objective, epochs)
+
+    return _with_sums(job, scheduled) if sums else scheduled(job).plan()
 
 
 @dataclass
@@ -190,7 +198,10 @@ class Job:
         """A plan that is at hand: MTEGCCA's, or shortest paths where that does not serve."""
         kinds = {c.kind for c in self.workload.collectives}
         name = "mtegcca" if kinds <= {"allgather", "broadcast", "multicast"} else "shortest-path"
-        return run_planner(name, self.topology, self.workload, seed=self.seed)
+        net = self.topology
+        if not self.switch_copy:
+            net = replace(net, replicates=np.zeros_like(net.replicates))
+        return run_planner(name, net, self.workload, seed=self.seed)
 
     def search_horizon(self, meets: Callable[[float, int], bool]) -> int:
         """A number of epochs that should do, as the public code finds it.
@@ -218,20 +229,57 @@ class Job:
             raise Infeasible("no horizon was found; raise --time-limit, or try --option epochs=from-heuristic")
         return math.ceil(high / self.seconds - 1e-9)
 
-    def plan(self, sends: list[Send], **meta: Any) -> Plan:
+
+@dataclass
+class Schedule:
+    """What a program came to: the sends, and what it says of itself (``meta``)."""
+
+    job: Job
+    sends: list[Send]
+    meta: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        net = self.job.topology
+        lands = net.kind[net.dst] != SWITCH
+        last = max((int(s.there) for s in self.sends if lands[s.link]), default=0)
+        known = {"epochs": last, "epoch_s": self.job.seconds, "reported_s": last * self.job.seconds}
+        self.meta = known | {"attempts": self.job.attempts} | self.meta
+
+    def plan(self) -> Plan:
         """The schedule as a plan, with what TE-CCL would report."""
-        lands = self.topology.kind[self.topology.dst] != SWITCH
-        last = max((int(s.there) for s in sends if lands[s.link]), default=0)
-        known = {
-            "epochs": last,
-            "epoch_s": self.seconds,
-            "reported_s": last * self.seconds,
-            "attempts": self.attempts,
-        }
-        return plan_of_sends(self.topology, self.workload, sends, known | meta)
+        return plan_of_sends(self.job.topology, self.job.workload, self.sends, self.meta)
 
 
-def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
+def _with_sums(job: Job, scheduled: Callable[[Job], Schedule]) -> Plan:
+    """Phases of copies, inverted where they sum, each as a job of its own."""
+    phases: list[dict[str, Any]] = []
+    sums = job.workload.chunk_reduces
+    count = 1 + int(not sums.all()) + int((job.workload.chunk_wanted.lengths[sums] > 1).any())
+
+    def spread(topology: Topology, workload: Workload, pipes: bool) -> Transfers:
+        first = min(c.start_s for c in workload.collectives)
+        begun = Workload(tuple(replace(c, start_s=c.start_s - first) for c in workload.collectives))
+        if pipes:  # routers replicate but do not sum, so what is inverted passes through them
+            topology = replace(topology, kind=np.where(topology.kind == ROUTER, SWITCH, topology.kind))
+        deadline = time.monotonic() + job.left_s / (count - len(phases))
+        part = replace(job, topology=topology, workload=begun, deadline=deadline)
+        found = scheduled(part)
+        phases.append(found.meta)
+        sent = transfers_of(topology, begun, passes_of(topology, begun, found.sends))
+        return replace(sent, start_s=sent.start_s + first, arrival_s=sent.arrival_s + first)
+
+    plan = plan_in_phases(job.topology, job.workload, spread)
+    proven = [p.get("proven") for p in phases]
+    plan.meta.update(
+        {key: sum(p[key] for p in phases) for key in ("epochs", "reported_s")},
+        epoch_s=job.seconds, phases=len(phases), objective=phases[-1]["objective"], attempts=job.attempts,
+        proven=None if None in proven else all(proven),
+        gap=max((p["gap"] for p in phases if p.get("gap") is not None), default=None),
+    )  # fmt: skip
+    return plan
+
+
+def _with_copies(job: Job, objective: str, epochs: str) -> Schedule:
     """The MILP: one solve at a horizon, or the fewest epochs."""
     grid = job.epochs()
     between = distances(job.topology, grid)
@@ -271,7 +319,8 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
             found, sends = attempt(horizon, "paper", [])
         if not sends:
             raise _too_few(job, horizon, least, found)
-        return job.plan(sends, horizon=horizon, gap=found.gap if found else None, objective="paper")
+        gap = found.gap if found else None
+        return Schedule(job, sends, {"horizon": horizon, "gap": gap, "objective": "paper"})
     best = known
     if not best:
         found, best = attempt(horizon, "feasible", [])
@@ -292,7 +341,7 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Plan:
         low = middle + 1  # refuted, or not found in time
         if found is None or found.status == "infeasible":
             least = low
-    return job.plan(best, proven=least >= high, least_epochs=least, objective="makespan")
+    return Schedule(job, best, {"proven": least >= high, "least_epochs": least, "objective": "makespan"})
 
 
 def _end(sends: list[Send]) -> int:
@@ -313,7 +362,7 @@ def _too_few(job: Job, horizon: int, least: int, found: Solution | None) -> Infe
     )
 
 
-def _in_rounds(job: Job) -> Plan:
+def _in_rounds(job: Job) -> Schedule:
     """A*: some epochs at a time, each round nearer to the goal than the one before."""
     grid = job.epochs()
     between = distances(job.topology, grid)
@@ -333,4 +382,4 @@ def _in_rounds(job: Job) -> Plan:
         wanted &= ~state.held
         for q, v, _ in state.coming:
             wanted[q, v] = False
-    return job.plan(sends, objective="astar", rounds=first // horizon)
+    return Schedule(job, sends, {"objective": "astar", "rounds": first // horizon})

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import Infeasible, InputError
 from ..plan import Plan
+from ..solvers.disjunctive import Schedule
 from . import Option, Progress, rate_alloc, refiner, weight_alloc
 from .flows import KINDS, Flows, flows_of, noted, with_times
 from .lists import list_schedule
@@ -34,7 +35,7 @@ WORK = 5e7
 MOST_RUNS = 2000
 
 EXACT_UP_TO, EXACT_S = 200, 1.0
-"""Up to so many flows an exact non-concurrent schedule is tried for so many seconds."""
+"""Up to so many flows an exact non-concurrent schedule is looked for, for so many seconds where no limit is given."""
 
 OPTIONS = (
     Option("objective", str, "mean", "of completions: their mean, the last end, or the longest",
@@ -65,7 +66,10 @@ def wan(
         objective, weights, online, runs: see ``OPTIONS``.
     Returns:
         A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has
-        ``objective_s``, ``objective_bound_s`` (that no sharing beats) and ``objective_over_bound``.
+        ``objective_s``, ``objective_bound_s`` (that no sharing beats) and ``objective_over_bound``;
+        of the mean of at most ``EXACT_UP_TO`` flows also ``non_concurrent_bound_s``, which only
+        schedules of one flow a link at a time cannot beat (sharing may), the ratio to it, and
+        ``non_concurrent_optimal``: whether the best such schedule was found and proven.
     """
     flows = flows_of(plan)
     share = _shares(weights, flows.collectives)
@@ -75,14 +79,18 @@ def wan(
     judge = Judge(plan, flows, lag, _goal(objective, share), runs)
     remaining = ways(plan, flows, lag)[1] + flows.seconds
     least = _least(plan, flow_bound(plan, flows, lag, share), objective)
-    said: dict[str, float] = {}
+    said: dict[str, float | bool] = {}
     if online:
         best, said["slowest_decision_cpu_s"] = arrive(judge, remaining)
     else:
         best = descend(judge, remaining, orders(judge, flows, remaining), runs, seed, time_limit_s, progress)
-        for other in _others(plan, flows, judge, runs, seed, time_limit_s):
+        starts = list(list_schedule(plan, flows, lag))
+        exact = _exact(plan, flows, lag, starts, seed, time_limit_s) if len(flows.size) <= EXACT_UP_TO else None
+        for other in _others(plan, flows, judge, starts, exact, runs, seed, time_limit_s):
             if other.value < best.value:
                 best = other
+        if exact is not None and objective == "mean" and not weights:
+            said |= _among_schedules(exact, best.value, float(judge.began.mean()))
     said |= {"objective_s": best.value, "objective_bound_s": least, "objective_over_bound": best.value / least}
     return noted(best.plan(), **said)
 
@@ -120,7 +128,8 @@ def _least(plan: Plan, bound: FlowBound, objective: str) -> float:
 
 
 def _others(
-    plan: Plan, flows: Flows, judge: Judge, runs: int, seed: int, limit: float | None
+    plan: Plan, flows: Flows, judge: Judge, starts: list[Float64], exact: Schedule | None, runs: int, seed: int,
+    limit: float | None,
 ) -> Iterator[Candidate]:  # fmt: skip
     """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time."""
     everyone = np.zeros(len(flows.size), dtype=np.int64)
@@ -130,13 +139,26 @@ def _others(
     for column in columns:
         value = judge.value(judge.shared(everyone, column))
         yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
-    starts = list(list_schedule(plan, flows, judge.lag))
-    if len(flows.size) <= EXACT_UP_TO:
-        jobs = jobs_of(plan, flows, judge.lag, flows.seconds)
-        starts.append(improve(jobs, min(starts, key=jobs.value), "cp-sat", min(EXACT_S, limit or EXACT_S), seed).start)
+    if exact is not None:
+        starts = [*starts, exact.start]
         # the order of an exact schedule is another place to begin from, with nothing left idle
         still = Point(np.zeros(flows.collectives), np.zeros(len(flows.size)))
         yield descend(judge, -starts[-1], [still], runs, seed, limit, None)
     for start in starts:
         value = judge.value(start + flows.seconds)
         yield Candidate(value, partial(with_times, plan, start, flows.seconds))
+
+
+def _exact(
+    plan: Plan, flows: Flows, lag: Float64, starts: list[Float64], seed: int, limit: float | None
+) -> Schedule:  # fmt: skip
+    """The best schedule of one flow a link at a time that CP-SAT finds from the best of ``starts`` on."""
+    jobs = jobs_of(plan, flows, lag, flows.seconds)
+    return improve(jobs, min(starts, key=jobs.value), "cp-sat", EXACT_S if limit is None else limit, seed)
+
+
+def _among_schedules(exact: Schedule, value: float, began: float) -> dict[str, float | bool]:
+    """How the answer stands beside the schedules of one flow a link at a time."""
+    least = exact.bound - began
+    said: dict[str, float | bool] = {"non_concurrent_bound_s": max(least, 0.0), "non_concurrent_optimal": exact.optimal}
+    return said | ({"objective_over_non_concurrent": value / least} if least > 0 else {})

@@ -31,7 +31,13 @@ TITLES = {
     "ranks": "ranks",
     "less_than_strawman": "less time than strawman-icr",
     "overhead": "part of the time that is not the ideal's",
+    "collectives": "concurrent collectives",
+    "varying": "bandwidths vary within this share of their mean",
+    "over_baseline": "mean completion / that of the baseline",
+    "slowdown": "mean completion / the same plan's at constant bandwidths",
 }
+SCALES = {"size_bytes": "log", "ranks": "log", "topology": "category"}
+BOUNDS = {"completion_s": "bound_s", "over_baseline": "bound_over_baseline"}
 
 
 def study_page(result: Mapping[str, Any], study: Study) -> str:
@@ -44,7 +50,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         chart = _chart(figure, rows, result["published"])
         charts.append(pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config={"displaylogo": False}))
     skipped = "".join(
-        f"<li>{escape(s['scheme'])} on {escape(s['topology'])}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): "
+        f"<li>{escape(s['scheme'])} on {escape(s['where'])}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): "
         f"{escape(s['why'])}</li>"
         for s in result["skipped"]
     )
@@ -59,7 +65,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         f"{''.join(_summary(t) for t in result['tables'])}{''.join(charts)}"
         f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
         f"<h2>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
-        f"<h2>Published values</h2><ul>{sources}</ul>"
+        f"<h2>Published values</h2><ul>{sources}</ul>{_trends(result['trends'])}"
         f"<h2>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul></body></html>\n"
     )
 
@@ -76,7 +82,8 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
         if figure.boxes:
             chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all"))
             continue
-        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own])
+        spread = [r[f"{figure.y}_spread"] for r in own if f"{figure.y}_spread" in r]
+        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread)
     # what was published: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
     shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
@@ -89,34 +96,48 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
         for scheme, pairs in points.items():
             name = f"{scheme} (published{', as shipped' if source == 'shipped' else ''})"
             _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot")
-    if figure.y == "completion_s":
-        bound: dict[Any, float] = {}
-        for r in rows:
-            if r.get("bound_s") and figure.x in r and r["contends"]:
-                bound[r[figure.x]] = min(r["bound_s"], bound.get(r[figure.x], float("inf")))
+    key = BOUNDS.get(figure.y, "")
+    bound: dict[Any, float] = {}
+    for r in rows:
+        if r.get(key) and figure.x in r and r.get("contends", True):
+            bound[r[figure.x]] = min(r[key], bound.get(r[figure.x], float("inf")))
+    if bound:
         _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash")
     grey = "rgba(128,128,128,.3)"
     chart.update_layout(
         title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y], hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color="#888", height=460,
-        xaxis={"type": "category" if figure.bars or figure.boxes else "log", "gridcolor": grey},
+        xaxis={"type": SCALES.get(figure.x, "category" if figure.boxes else "linear"), "gridcolor": grey},
         yaxis={"type": "linear" if figure.ratio else "log", "gridcolor": grey, "exponentformat": "SI"}
         | ({"tickformat": ".0%"} if figure.ratio else {}),
     )  # fmt: skip
     return chart
 
 
-def _add(chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid") -> None:
+def _add(
+    chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid", spread: Sequence[float] = ()
+) -> None:  # fmt: skip
     import plotly.graph_objects as go
 
     if not x:
         return
+    error = {"array": list(spread)} if spread else None
     if figure.bars and dash == "solid":
-        chart.add_trace(go.Bar(name=name, x=x, y=y))
+        chart.add_trace(go.Bar(name=name, x=x, y=y, error_y=error))
     else:
         mode = "markers" if figure.bars else "lines+markers"
         marker = {"symbol": "line-ew-open" if figure.bars else "circle", "size": 12 if figure.bars else 6}
-        chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line={"dash": dash}, marker=marker))
+        chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line={"dash": dash}, marker=marker, error_y=error))
+
+
+def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
+    """What was published without numbers, and where it came out here."""
+    items = "".join(
+        f"<li>Figure {escape(t['figure'])}: {escape(t['says'])} Ours, {escape(t.get('of', 'completion_s'))}: "
+        f"{escape(' > '.join(t['slowest_first']))} at {t['held']} of {t['points']} points.</li>"
+        for t in trends
+    )
+    return f"<h2>Published trends</h2><ul>{items}</ul>" if items else ""
 
 
 COLUMNS = (
@@ -136,13 +157,13 @@ def summary_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         if not done:
             table.append((*start, *[""] * 6))
             continue
-        ratios = [r["completion_over_bound"] for r in done]
+        ratios = [r["completion_over_bound"] for r in done if r["completion_over_bound"]]
         costs = [r["planning_cpu_s"] for r in done]
-        within = (f"{sum(x <= most for x in ratios) / len(ratios):.0%}" for most in (1.10, 1.15))
-        table.append(
-            (*start, f"{median(ratios):.3f}", f"{max(ratios):.3f}", *within,
-             format_time(median(costs)), format_time(max(costs)))
-        )  # fmt: skip
+        near = ("", "", "", "")
+        if ratios:
+            within = [f"{sum(x <= most for x in ratios) / len(ratios):.0%}" for most in (1.10, 1.15)]
+            near = (f"{median(ratios):.3f}", f"{max(ratios):.3f}", within[0], within[1])
+        table.append((*start, *near, format_time(median(costs)), format_time(max(costs))))
     return table
 
 
@@ -154,14 +175,16 @@ def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r["topology"], f"{r['size_bytes']:,}", str(r.get("chunks", "")))
+        start = (r["scheme"], r.get("where", r["topology"]), f"{r['size_bytes']:,}", str(r.get("chunks", "")))
         if "failed" in r:
             table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
         over_best = "" if r["over_best"] is None else f"{r['over_best']:.3f}"
         proven = {True: "yes", False: "no", None: ""}[r["proven"]]
+        spread = f" ± {format_time(r['completion_s_spread'])}" if "completion_s_spread" in r else ""
+        over = f"{r['completion_over_bound']:.3f}" if r["completion_over_bound"] else ""
         table.append(
-            (*start, format_time(r["completion_s"]), f"{r['completion_over_bound']:.3f}", over_best,
+            (*start, format_time(r["completion_s"]) + spread, over, over_best,
              format_time(r["reported_s"]), format_time(r["planning_cpu_s"]), proven,
              "yes" if r["verified"] else "schedule")
         )  # fmt: skip

@@ -1,0 +1,127 @@
+"""The evaluation of the WAN paper: who shares one WAN best, by mean completion over seeds.
+
+Wang, Craps, Li, "Optimizing Wide-Area Collective Communication via Flow-Dependency-Aware Rate
+Allocation", section IV, over its generator: Abilene under 2 to 8 AllReduces (figure 4), five other
+networks (5), against TE-CCL over sizes (6 and 7), rings of 10 to 40 nodes (8, simulated), and
+bandwidths that vary, which it argues for and does not show. Beside the paper's schemes stand what
+TCP does by itself and ``wan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from . import Cell, Figure, Shared, Study, published
+
+SEEDS = 5
+CHUNK = 5_000_000
+"""Bytes of a chunk, on average (section IV-B)."""
+
+OTHERS = {"zoo:Arpanet": 4, "zoo:Cesnet": 10, "zoo:Gblnet": 8, "zoo:HiberniaIreland": 8, "zoo:Napnet": 6}
+"""The networks of figure 5 and their nodes."""
+
+CONSERVING = {"reading": "work-conserving"}
+SEARCHED = ("multiring", "non-concurrent")
+SCHEMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("out-of-order", "out-of-order", {}),
+    ("barrier-aware", "barrier-aware", {}),
+    ("equal-alloc", "equal-alloc", {}),
+    ("data-aware", "data-aware", {}),
+    ("weight-alloc", "weight-alloc", {}),
+    ("rate-alloc", "rate-alloc", {}),
+    ("multiring", "multiring", {}),
+    ("weight-alloc, conserving", "weight-alloc", CONSERVING),
+    ("rate-alloc, conserving", "rate-alloc", CONSERVING),
+    ("non-concurrent", "non-concurrent", {}),
+    ("tcp-fair", "tcp-fair", {}),
+    ("wan", "wan", {}),
+)
+"""As figures name it, the planner, its options."""
+
+AGAINST_TECCL = ("multiring", "rate-alloc", "weight-alloc", "tcp-fair", "wan")
+VARIED = ("out-of-order", "equal-alloc", "weight-alloc", "rate-alloc", "weight-alloc, conserving",
+          "rate-alloc, conserving", "tcp-fair", "wan")  # fmt: skip
+
+MOST_RANKS = 12
+"""With more ranks nothing is searched for: schedules are greedy."""
+
+SEARCH_S, FULL_SEARCH_S = 0.5, 30.0
+TECCL_S, FULL_TECCL_S = 5.0, 600.0
+
+
+def _all(
+    topology: str, nodes: int, shared: Shared, figures: tuple[str, ...], why_full: str, names: tuple[str, ...] = ()
+) -> Iterator[Cell]:
+    """The schemes on one generated workload; those that search, also with more time."""
+    for name, planner, options in SCHEMES:
+        if names and name not in names:
+            continue
+        if planner in SEARCHED and nodes > MOST_RANKS:
+            options = options | ({"inside": "downstream"} if planner == "multiring" else {"solver": "greedy"})
+        size = round(CHUNK * nodes * shared.scale)
+        limit = SEARCH_S if planner in SEARCHED else None
+        cell = Cell(name, topology, size, planner, figures, "allreduce", options=options, time_limit_s=limit,
+                    shared=shared, seeds=SEEDS, why_full=why_full)  # fmt: skip
+        yield cell
+        if limit is not None and nodes <= MOST_RANKS:
+            yield replace(cell, scheme=f"{name}, {FULL_SEARCH_S:.0f} s", time_limit_s=FULL_SEARCH_S,
+                          why_full=f"searches for {FULL_SEARCH_S:.0f} s an instance")  # fmt: skip
+
+
+def _teccl(shared: Shared, why_full: str) -> Iterator[Cell]:
+    """TE-CCL in both modes: short, from MTEGCCA's epochs; full, with its own search and time."""
+    for figure, mode in (("6", "fast"), ("7", "slow")):
+        size = round(CHUNK * 11 * shared.scale)
+        cell = Cell(f"teccl {mode}, from MTEGCCA", "zoo:Abilene", size, "teccl", (figure,), "allreduce",
+                    options={"mode": mode, "epochs": "from-heuristic"}, time_limit_s=TECCL_S, shared=shared,
+                    seeds=SEEDS, why_full=why_full)  # fmt: skip
+        yield cell
+        yield replace(cell, scheme=f"teccl {mode}", options={"mode": mode}, time_limit_s=FULL_TECCL_S,
+                      why_full="TE-CCL's own search for a horizon, up to 10 minutes an instance")  # fmt: skip
+
+
+def _cells() -> Iterator[Cell]:
+    for k in range(2, 9):
+        why = "" if k in (2, 5, 8) else "the short form has K = 2, 5, 8"
+        yield from _all("zoo:Abilene", 11, Shared(k), ("4",), why)
+    for topology, nodes in OTHERS.items():
+        yield from _all(topology, nodes, Shared(4), ("5",), "")
+    for scale in (0.1, 1.0, 10.0, 100.0):
+        shared = Shared(2, scale=scale)
+        why = "" if scale in (0.1, 10.0) else "times are proportional to sizes: the short form has 2 of 4"
+        yield from _all("zoo:Abilene", 11, shared, ("6", "7"), why, AGAINST_TECCL)
+        yield from _teccl(shared, why)
+    for n in (10, 20, 30, 40):
+        yield from _all(f"ring:{n}", n, Shared(4), ("8",), "" if n <= 30 else "12,480 flows")
+    for amount in (0.1, 0.2, 0.3, 0.4, 0.5):
+        why = "" if amount in (0.1, 0.3, 0.5) else "the short form varies by 10, 30 and 50 %"
+        yield from _all("zoo:Abilene", 11, Shared(4, varying=amount), ("varying",), why, VARIED)
+
+
+STUDY = Study(
+    name="wan",
+    title="AllReduces that share a WAN: static schemes, TCP's sharing, TE-CCL, and wan",
+    paper="Wang, Craps, Li, Optimizing Wide-Area Collective Communication via Flow-Dependency-Aware Rate Allocation, "
+    "section IV, figures 4 to 8",
+    cells=tuple(_cells()),
+    figures=(
+        Figure("4", "Figure 4: Abilene, over concurrent collectives", "collectives", "over_baseline"),
+        Figure("5", "Figure 5: five other networks, 4 collectives", "topology", "over_baseline"),
+        Figure("6", "Figure 6: against TE-CCL fast, Abilene, 2 collectives", "size_bytes", "completion_s"),
+        Figure("7", "Figure 7: against TE-CCL slow, Abilene, 2 collectives", "size_bytes", "completion_s"),
+        Figure("8", "Figure 8: rings, 4 collectives, simulated", "topology", "over_baseline"),
+        Figure("varying", "Bandwidths that vary, Abilene, 4 collectives", "varying", "slowdown"),
+    ),
+    published=published("wan"),
+    baseline="tcp-fair",
+    notes=(
+        "A completion is the mean over collectives (eq. 13), then over 5 seeds; spreads are standard deviations.",
+        "The paper gives its figures as bars without numbers: its trends stand beside ours, not its values.",
+        "Figure 8 is simulated; the paper emulates, and emulation is not part of stretto yet.",
+        "The lower bound holds for these routes; TE-CCL chooses its own, and sums and copies one after the other.",
+        "TE-CCL's own time (reported) is the sum of both phases' epochs.",
+        "Reserved shares (the paper's reading) stay their group's, used or not; conserving ones are shared when idle.",
+    ),
+)
