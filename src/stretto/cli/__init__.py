@@ -16,7 +16,18 @@ import typer
 
 from ..errors import InputError, StrettoError
 from .output import answer, print_line, print_table, refuse, show_rows, show_summary, show_times, show_topology
-from .work import Request, chunk_count, describe, judged, read_verified, show_progress, summary, times, verified
+from .work import (
+    Request,
+    chunk_count,
+    describe,
+    judged,
+    read_verified,
+    show_progress,
+    summary,
+    times,
+    verified,
+    write_topology,
+)
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -94,9 +105,11 @@ def topologies(
         str | None, typer.Argument(help="Describe this one.", autocompletion=_complete_topology)
     ] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw it to this SVG file.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Write it as json, graphml or astra-sim, with -o.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="The file that --to writes.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in topologies, or describe one."""
+    """List the built-in topologies, describe one, or write one in another format."""
     from ..topologies import catalogue, load_topology
 
     if topology == "zoo":
@@ -129,7 +142,7 @@ def topologies(
         from ..report.drawing import write_svg
 
         write_svg(net, plot)
-    data = describe(net)
+    data = describe(net) | write_topology(net, to, output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
 
 

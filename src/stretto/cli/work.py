@@ -190,6 +190,23 @@ def describe(net: Topology) -> dict[str, Any]:
     }
 
 
+def write_topology(net: Topology, to: str | None, output: str | None) -> dict[str, Any]:
+    """Write a topology in another format, if asked to; what was written."""
+    from ..formats import written_whole
+    from ..topologies.files import WRITERS
+
+    if to is None and output is None:
+        return {}
+    if to is None or output is None:
+        raise InputError("give both --to and -o", "--to")
+    if to not in WRITERS:
+        raise InputError(f"there is no format {to!r}; there are {', '.join(WRITERS)}", "--to")
+    text = WRITERS[to](net, "--to astra-sim" if to == "astra-sim" else output)
+    with written_whole(output) as file:
+        file.write(text)
+    return {"file": output, "format": to}
+
+
 _STARTED = time.monotonic()
 
 
