@@ -501,8 +501,9 @@ def export(
     known = exporters()
     if to not in known:
         raise InputError(f"there is no format {to!r}; there are {', '.join(known)}", "--to")
-    known[to].write(run(read_verified(file, as_json)), output)
-    answer(as_json, {"file": output, "format": known[to].name}, lambda: print_line(f"wrote {output}"))
+    notes = list(known[to].write(run(read_verified(file, as_json)), output) or ())
+    data = {"file": output, "format": known[to].name, "notes": notes}
+    answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -15,17 +15,17 @@ from ..timeline import Timeline
 
 @dataclass(frozen=True)
 class Exporter:
-    """A format that a simulated plan can be written to: ``write(timeline, path)``."""
+    """A format that a simulated plan can be written to: ``write(timeline, path)``, which may answer with notes."""
 
     name: str
     help: str
-    write: Callable[[Timeline, str], None]
+    write: Callable[[Timeline, str], Sequence[str] | None]
     aliases: tuple[str, ...] = ()
 
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import crossconnect, native, table, trace
+    from . import crossconnect, msccl, native, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path)),
@@ -33,6 +33,7 @@ def exporters() -> dict[str, Exporter]:
         Exporter("trace", "Chrome trace events, for Perfetto", trace.write, ("perfetto", "chrome")),
         Exporter("csv", "a row a transfer, with simulated times", table.write),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
+        Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",)),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
     )
     return {name: e for e in known for name in (e.name, *e.aliases)}
