@@ -70,6 +70,12 @@ def _complete_format(incomplete: str) -> list[str]:
     return [name for name in exporters() if name.startswith(incomplete)]
 
 
+def _complete_source(incomplete: str) -> list[str]:
+    from ..formats import importers
+
+    return [name for name in importers() if name.startswith(incomplete)]
+
+
 CollectiveArgument = Annotated[
     str, typer.Argument(help="What must happen, or several by comma.", autocompletion=_complete_collective)
 ]
@@ -504,6 +510,29 @@ def export(
     notes = list(known[to].write(run(read_verified(file, as_json)), output) or ())
     data = {"file": output, "format": known[to].name, "notes": notes}
     answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="A schedule of another tool.")],
+    source: Annotated[str, typer.Option("--from", help="The format.", autocompletion=_complete_source)],
+    topology: TopologyOption,
+    output: Annotated[str, typer.Option("-o", "--output", help="Write the plan here.")],
+    size: SizeOption = None,
+    shard: ShardOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a schedule of another tool as a plan, verify it and say how long it takes."""
+    from ..formats.native import write_plan
+    from .work import read_foreign
+
+    made = read_foreign(file, source, topology, size, shard)
+    verdict = verified(made)
+    if not verdict.ok:
+        refuse(made, verdict, as_json)
+    write_plan(made, output)
+    data = summary(*judged(made), verdict) | {"file": output, "format": source}
+    answer(as_json, data, lambda: show_summary(data))
 
 
 @contextmanager

@@ -7,10 +7,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from functools import partial
+from typing import IO, Any, NamedTuple
 
 from ..errors import InputError
+from ..plan import Plan
 from ..timeline import Timeline
+from ..topology import Topology
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,34 @@ def exporters() -> dict[str, Exporter]:
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
     )
     return {name: e for e in known for name in (e.name, *e.aliases)}
+
+
+class Size(NamedTuple):
+    """The size of a collective, one of the two, where a file does not say it."""
+
+    full_bytes: int | None
+    shard_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A format that plans are read from: ``read(path, topology, size)``."""
+
+    name: str
+    help: str
+    read: Callable[[str, Topology, Size], Plan]
+
+
+def importers() -> dict[str, Importer]:
+    """The formats of ``stretto import --from``, by name."""
+    from . import msccl_in, teccl
+
+    known = (
+        Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read),
+        Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
+        Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),
+    )
+    return {i.name: i for i in known}
 
 
 @contextmanager
