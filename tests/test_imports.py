@@ -17,6 +17,7 @@ from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
+THREE_MB = Size(3_000_000, None)
 TECCL = {
     "1-Epoch_Duration": 1e-3,
     "4-Collective_Finish_Time": 0.004,
@@ -53,7 +54,7 @@ XML = """<algo name="x" nchannels="1" nchunksperloop="2" proto="Simple" ngpus="2
 </tb></gpu></algo>"""
 
 
-def read(text, source, net, tmp_path, size=Size(3_000_000, None)):
+def read(text, source, net, tmp_path, size=THREE_MB):
     path = tmp_path / "schedule"
     path.write_text(text if isinstance(text, str) else json.dumps(text))
     return importers()[source].read(str(path), load_topology(net), size)

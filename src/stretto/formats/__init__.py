@@ -28,7 +28,7 @@ class Exporter:
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import crossconnect, msccl, native, table, trace
+    from . import chakra, crossconnect, msccl, native, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path)),
@@ -37,6 +37,7 @@ def exporters() -> dict[str, Exporter]:
         Exporter("csv", "a row a transfer, with simulated times", table.write),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
         Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",)),
+        Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",)),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
     )
     return {name: e for e in known for name in (e.name, *e.aliases)}
@@ -60,9 +61,10 @@ class Importer:
 
 def importers() -> dict[str, Importer]:
     """The formats of ``stretto import --from``, by name."""
-    from . import msccl_in, teccl
+    from . import chakra, msccl_in, teccl
 
     known = (
+        Importer("chakra", "Chakra traces that stretto wrote, FILE for FILE.RANK.et", chakra.read),
         Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read),
         Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
         Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),

@@ -60,7 +60,7 @@ def program_of(timeline: Timeline) -> Program:
         Unsupported: the plan holds what steps cannot say; names it.
     """
     plan = timeline.plan
-    collective = _only_collective(plan)
+    collective = only_collective(plan)
     rank = {int(v): r for r, v in enumerate(collective.ranks)}
     for v in (*plan.src.tolist(), *plan.dst.values.tolist()):
         if v not in rank:
@@ -76,7 +76,12 @@ def program_of(timeline: Timeline) -> Program:
     return lowering.program(notes)
 
 
-def _only_collective(plan: Plan) -> Collective:
+def only_collective(plan: Plan) -> Collective:
+    """The collective of a plan that steps of ranks can say.
+
+    Raises:
+        Unsupported: several collectives, reserved rates, optical planes, or unequal chunks.
+    """
     if len(plan.workload.collectives) != 1:
         raise Unsupported("the plan has several collectives; a program of steps holds one")
     if plan.sharing in RESERVED:

@@ -50,9 +50,7 @@ def read(path: str, topology: Topology, size: Size, queued: bool = False) -> Pla
         InputError: no schedule, a node or link that the topology lacks, a part of a chunk.
     """
     data = parse_json(read_text(path), path)
-    listed = (
-        next((data[key] for key in ("7-Flows", "6-Flows") if key in data), None) if isinstance(data, dict) else None
-    )
+    listed = data.get("7-Flows", data.get("6-Flows")) if isinstance(data, dict) else None
     if not isinstance(listed, list):
         raise InputError("has no list '7-Flows' or '6-Flows'; is it a schedule of TE-CCL?", path)
     flows = _flows(listed, path)
