@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from msccl_executor import Stuck, execute
-from stretto.collective import Workload, make_collective
+from stretto.collective import Ragged, Workload, make_collective
 from stretto.errors import InputError, Unsupported
 from stretto.formats import exporters
+from stretto.plan import make_plan
 from stretto.planners import registered, run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.verify import verify
 
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 NETS = ("dgx1", "ndv2:2", "torus:4x4")
@@ -85,6 +88,21 @@ def test_many_steps_take_more_channels(tmp_path):
     text = written(plan, tmp_path)
     assert 'nchannels="2"' in text
     check(text, "allgather", 2, 300, 0)
+
+
+def test_messages_that_overtake_each_other_are_received_as_they_were_sent(tmp_path):
+    """Two ways from 0 to 1, the first used the slower: what is sent second arrives first."""
+    us, gb = 1e-6, 1e9
+    links = [(0, 2, gb, 500 * us), (2, 1, gb, 500 * us), (0, 3, gb, us), (3, 1, gb, us), (1, 0, gb, us)]
+    topology = make_topology("two ways", [ACCELERATOR] * 2 + [SWITCH] * 2, links)
+    workload = Workload((make_collective("allgather", topology, 12_000, chunks=2),))
+    plan = make_plan(
+        topology, workload, "timed", chunk=[0, 1, 2, 3], src=[0, 0, 1, 1], dst=Ragged.single([1, 1, 0, 0]),
+        route=Ragged.of([[0, 1], [2, 3], [4], [4]]), depends=Ragged.of([[], [], [], []]),
+        start_s=[0, us, 0, 3 * us], finish_s=[3 * us, 4 * us, 3 * us, 6 * us],
+    )  # fmt: skip
+    assert verify(plan).ok and simulate(plan).arrival_s[1] < simulate(plan).arrival_s[0]
+    check(written(plan, tmp_path), "allgather", 2, 2, 0)
 
 
 def test_a_damaged_program_is_found(tmp_path):

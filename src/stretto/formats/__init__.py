@@ -28,7 +28,7 @@ class Exporter:
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import chakra, crossconnect, msccl, native, table, trace
+    from . import chakra, crossconnect, msccl, mscclpp, native, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path)),
@@ -37,6 +37,7 @@ def exporters() -> dict[str, Exporter]:
         Exporter("csv", "a row a transfer, with simulated times", table.write),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
         Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",)),
+        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write),
         Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",)),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
     )

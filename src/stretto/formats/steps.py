@@ -10,7 +10,7 @@ the plan says (docs: decisions 3), in every timing.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -101,7 +101,8 @@ def _order(timeline: Timeline) -> list[int]:
     """Events, 2r for the send and 2r + 1 for the receipt of receiver r of ``plan.dst``, in a legal order.
 
     A transfer that does not depend on a write to what it sends must be read before it: it carries
-    what was there. Among what is free the earlier simulated time goes first.
+    what was there. From one rank to another messages are received as they were sent. Among what is
+    free the earlier simulated time goes first.
     """
     plan = timeline.plan
     count = len(plan.dst.values)
@@ -131,11 +132,24 @@ def _order(timeline: Timeline) -> list[int]:
                     edge(2 * r, 2 * other + 1)
     times = np.empty(2 * count)
     times[0::2], times[1::2] = timeline.start_s[owner], timeline.arrival_s
+    pair = list(zip(plan.src[owner].tolist(), plan.dst.values.tolist(), strict=True))
+    under_way: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+    early: set[int] = set()
     heap = [(times[e], e) for e in range(2 * count) if not missing[e]]
     heapq.heapify(heap)
     found = []
     while heap:
         event = heapq.heappop(heap)[1]
+        queue = under_way[pair[event // 2]]
+        if event % 2 == 0:
+            queue.append(event + 1)
+        elif queue[0] != event:
+            early.add(event)
+            continue
+        else:
+            queue.popleft()
+            if queue and queue[0] in early:
+                heapq.heappush(heap, (times[queue[0]], queue[0]))
         found.append(event)
         for e in after[event]:
             missing[e] -= 1
