@@ -14,13 +14,12 @@ import numpy as np
 
 from ..errors import InputError
 from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
-from . import check_size
 from .values import count, real, shown
 
 GIB = float(2**30)
 BLOCKS = ("Ring", "FullyConnected", "Switch")
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
-MOST_DIMENSIONS = 16
+MOST_DIMENSIONS, MOST_CHARACTERS, MOST_LINKS = 16, 2**20, 1_000_000
 
 
 def parse_astra_sim(text: str, where: str) -> Topology:
@@ -45,7 +44,9 @@ def parse_astra_sim(text: str, where: str) -> Topology:
     widths = [real(w, "'bandwidth'", where, above=True) * GIB for w in lists["bandwidth"]]
     delays = [real(t, "'latency'", where) / 1e9 for t in lists["latency"]]
     nodes = math.prod(sizes)
-    check_size(nodes, nodes * sum(n if b == "FullyConnected" else 2 for n, b in zip(sizes, blocks)), where)
+    links_wanted = nodes * sum(n if b == "FullyConnected" else 2 for n, b in zip(sizes, blocks))
+    if links_wanted > MOST_LINKS:
+        raise InputError(f"has {links_wanted} links, more than the {MOST_LINKS} that are built", where)
     kinds = [ACCELERATOR] * nodes
     links: dict[tuple[int, int], tuple[float, float]] = {}
     stride = 1
@@ -67,6 +68,8 @@ def parse_astra_sim(text: str, where: str) -> Topology:
 def _yaml(text: str, where: str) -> dict[str, Any]:
     import yaml
 
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"has more than {MOST_CHARACTERS} characters; a network has four lists", where)
     if "&" in text or "*" in text.replace("**", ""):
         raise InputError("has YAML anchors or aliases, which could grow without bound; write values out", where)
     try:

@@ -19,7 +19,7 @@ NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40
 LANE_BANDWIDTH_AT_8GT = 0.75e9
 SOCKET_BANDWIDTH = 10e9
 NVLINK_LATENCY_S, PCIE_LATENCY_S, SOCKET_LATENCY_S = 0.7e-6, 0.5e-6, 1e-6
-MOST_DEPTH, MOST_DEVICES = 32, 4096
+MOST_DEPTH, MOST_DEVICES, MOST_SOCKETS = 32, 4096, 64
 
 
 def parse_nccl(root: Any, where: str) -> Topology:
@@ -33,6 +33,8 @@ def parse_nccl(root: Any, where: str) -> Topology:
     for element in named(root, "cpu"):
         cpus.append(server.node(f"cpu{element.get('numaid', len(cpus))}", SWITCH))
         server.devices(element, cpus[-1], 0)
+    if len(cpus) > MOST_SOCKETS:
+        raise InputError(f"has {len(cpus)} cpus, more than {MOST_SOCKETS}", where)
     for a in cpus:
         for b in cpus:
             if a < b:

@@ -33,11 +33,12 @@ def parse_taccl(data: dict[str, Any], where: str) -> Topology:
     alpha = real(data.get("alpha"), "'alpha'", where) / 1e6
     notes = [f"betas taken as microseconds for {PROFILED_BYTES / 1e6:g} MB"]
     if "betas" in data:
+        joined = _matrix(data, "links", n, where)
         betas = {
             (a, b): real(value, f"betas[{b}][{a}]", where)
             for b, row in enumerate(_matrix(data, "betas", n, where))
             for a, value in enumerate(row)
-            if _matrix(data, "links", n, where)[b][a]
+            if joined[b][a]
         }
     else:
         betas = _known(data["node_betas_list"], n, notes, where)

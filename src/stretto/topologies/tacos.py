@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 
 from ..errors import InputError
 from ..topology import ACCELERATOR, Topology, make_topology
-from . import MOST_NODES, check_size
+from . import MOST_NODES
 from .values import count, real
+
+MOST_ROWS = 1_000_000
 
 
 def parse_tacos(text: str, where: str) -> Topology:
@@ -23,15 +26,16 @@ def parse_tacos(text: str, where: str) -> Topology:
         InputError: a number that is none, or a row without its four; names the line.
     """
     try:
-        rows = list(csv.reader(io.StringIO(text)))
+        rows = list(itertools.islice(csv.reader(io.StringIO(text)), MOST_ROWS + 1))
     except csv.Error as error:
         raise InputError(f"is no CSV: {error}", where) from None
+    if len(rows) > MOST_ROWS:
+        raise InputError(f"has more than {MOST_ROWS} rows", where)
     lines = [(i + 1, [cell.strip() for cell in row]) for i, row in enumerate(rows) if any(c.strip() for c in row)]
     if not lines:
         raise InputError("is empty; TACOS's CSV begins with the number of NPUs", where)
     nodes = count(lines[0][1][0], "the number of NPUs in line 1", where, 2, MOST_NODES)
     body = lines[2:] if len(lines) > 1 and not lines[1][1][0].isdigit() else lines[1:]
-    check_size(nodes, len(body), where)
     links = []
     for line, row in body:
         place = f"{where}, line {line}"
