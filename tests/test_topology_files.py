@@ -295,7 +295,8 @@ def test_options_after_a_file_name_fill_its_gaps(tmp_path):
         ("t.gml", "graph [ node [ id 0 ] node [ id 1 ] ]", "not connected"),
         ("t.gml", "graph [ node [ id 0 ] node [ id 0 ] ]", "given twice"),
         ("t.gml", "graph [ node [ id 0 ] node [ id 1 ] edge [ source 0 target 7 ] ]", "no node"),
-        ("t.csv", "a,b", "no such file or family|neither"),
+        ("t.csv", "a,b", "number of NPUs"),
+        ("t.xls", "a,b", "none of .json"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path, name, text, words):

@@ -16,7 +16,18 @@ import typer
 
 from ..errors import InputError, StrettoError
 from .output import answer, print_line, print_table, refuse, show_rows, show_summary, show_times, show_topology
-from .work import Request, chunk_count, describe, judged, read_verified, show_progress, summary, times, verified
+from .work import (
+    Request,
+    chunk_count,
+    describe,
+    judged,
+    read_verified,
+    show_progress,
+    summary,
+    times,
+    verified,
+    write_topology,
+)
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -59,6 +70,12 @@ def _complete_format(incomplete: str) -> list[str]:
     return [name for name in exporters() if name.startswith(incomplete)]
 
 
+def _complete_source(incomplete: str) -> list[str]:
+    from ..formats import importers
+
+    return [name for name in importers() if name.startswith(incomplete)]
+
+
 CollectiveArgument = Annotated[
     str, typer.Argument(help="What must happen, or several by comma.", autocompletion=_complete_collective)
 ]
@@ -94,9 +111,11 @@ def topologies(
         str | None, typer.Argument(help="Describe this one.", autocompletion=_complete_topology)
     ] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw it to this SVG file.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Write it as json, graphml or astra-sim, with -o.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="The file that --to writes.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in topologies, or describe one."""
+    """List the built-in topologies, describe one, or write one in another format."""
     from ..topologies import catalogue, load_topology
 
     if topology == "zoo":
@@ -129,7 +148,7 @@ def topologies(
         from ..report.drawing import write_svg
 
         write_svg(net, plot)
-    data = describe(net)
+    data = describe(net) | write_topology(net, to, output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
 
 
@@ -499,8 +518,32 @@ def export(
     known = exporters()
     if to not in known:
         raise InputError(f"there is no format {to!r}; there are {', '.join(known)}", "--to")
-    known[to].write(run(read_verified(file, as_json)), output)
-    answer(as_json, {"file": output, "format": known[to].name}, lambda: print_line(f"wrote {output}"))
+    notes = list(known[to].write(run(read_verified(file, as_json)), output) or ())
+    data = {"file": output, "format": known[to].name, "notes": notes}
+    answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="A schedule of another tool.")],
+    source: Annotated[str, typer.Option("--from", help="The format.", autocompletion=_complete_source)],
+    topology: TopologyOption,
+    output: Annotated[str, typer.Option("-o", "--output", help="Write the plan here.")],
+    size: SizeOption = None,
+    shard: ShardOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a schedule of another tool as a plan, verify it and say how long it takes."""
+    from ..formats.native import write_plan
+    from .work import read_foreign
+
+    made = read_foreign(file, source, topology, size, shard)
+    verdict = verified(made)
+    if not verdict.ok:
+        refuse(made, verdict, as_json)
+    write_plan(made, output)
+    data = summary(*judged(made), verdict) | {"file": output, "format": source}
+    answer(as_json, data, lambda: show_summary(data))
 
 
 @contextmanager

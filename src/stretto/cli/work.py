@@ -69,6 +69,24 @@ class Request:
         )
 
 
+def read_foreign(file: str, source: str, topology: str, size: str | None, shard: str | None) -> Plan:
+    """The plan of another tool's schedule."""
+    from ..formats import Size, importers
+    from ..topologies import load_topology
+    from ..units import parse_size
+
+    known = importers()
+    if source not in known:
+        raise InputError(f"there is no format {source!r}; there are {', '.join(known)}", "--from")
+    if (size is None) == (shard is None):
+        raise InputError("give either --size or --shard: the file does not say", "size")
+    given = Size(
+        parse_size(size, "--size") if size is not None else None,
+        parse_size(shard, "--shard") if shard is not None else None,
+    )
+    return known[source].read(file, load_topology(topology), given)
+
+
 def given_options(texts: Sequence[str] | None) -> dict[str, str]:
     """``name=value`` texts by name."""
     given = {}
@@ -188,6 +206,23 @@ def describe(net: Topology) -> dict[str, Any]:
         "planes": len(net.planes),
         "notes": list(net.notes),
     }
+
+
+def write_topology(net: Topology, to: str | None, output: str | None) -> dict[str, Any]:
+    """Write a topology in another format, if asked to; what was written."""
+    from ..formats import written_whole
+    from ..topologies.files import WRITERS
+
+    if to is None and output is None:
+        return {}
+    if to is None or output is None:
+        raise InputError("give both --to and -o", "--to")
+    if to not in WRITERS:
+        raise InputError(f"there is no format {to!r}; there are {', '.join(WRITERS)}", "--to")
+    text = WRITERS[to](net, "--to astra-sim" if to == "astra-sim" else output)
+    with written_whole(output) as file:
+        file.write(text)
+    return {"file": output, "format": to}
 
 
 _STARTED = time.monotonic()

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from functools import partial
+from typing import IO, Any, NamedTuple
 
 from ..errors import InputError
+from ..plan import Plan
 from ..timeline import Timeline
+from ..topology import Topology
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """A format that a simulated plan can be written to: ``write(timeline, path)``."""
+    """A format that a simulated plan can be written to: ``write(timeline, path)``, which may answer with notes."""
 
     name: str
     help: str
-    write: Callable[[Timeline, str], None]
+    write: Callable[[Timeline, str], Sequence[str] | None]
     aliases: tuple[str, ...] = ()
 
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import crossconnect, native, table, trace
+    from . import chakra, crossconnect, msccl, mscclpp, native, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path)),
@@ -33,9 +36,41 @@ def exporters() -> dict[str, Exporter]:
         Exporter("trace", "Chrome trace events, for Perfetto", trace.write, ("perfetto", "chrome")),
         Exporter("csv", "a row a transfer, with simulated times", table.write),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
+        Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",)),
+        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write),
+        Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",)),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
     )
     return {name: e for e in known for name in (e.name, *e.aliases)}
+
+
+class Size(NamedTuple):
+    """The size of a collective, one of the two, where a file does not say it."""
+
+    full_bytes: int | None
+    shard_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A format that plans are read from: ``read(path, topology, size)``."""
+
+    name: str
+    help: str
+    read: Callable[[str, Topology, Size], Plan]
+
+
+def importers() -> dict[str, Importer]:
+    """The formats of ``stretto import --from``, by name."""
+    from . import chakra, msccl_in, teccl
+
+    known = (
+        Importer("chakra", "Chakra traces that stretto wrote, FILE for FILE.RANK.et", chakra.read),
+        Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read),
+        Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
+        Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),
+    )
+    return {i.name: i for i in known}
 
 
 @contextmanager

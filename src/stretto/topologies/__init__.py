@@ -18,6 +18,8 @@ from ..units import parse_bandwidth, parse_time
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
+ENDINGS = (".json", ".graphml", ".xml", ".gml", ".yml", ".yaml", ".csv", ".txt")
+"""Of the files that are read; each format is in docs/formats.md."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ def load_topology(spec: str) -> Topology:
     """The topology that a spec or a file describes.
 
     Args:
-        spec: ``family:arguments?options`` or the path of a ``.json``, ``.graphml`` or ``.gml``
-            file, also with ``?options``.
+        spec: ``family:arguments?options`` or the path of a file with one of :data:`ENDINGS`, also with
+            ``?options``.
     Raises:
         InputError: no such family or file, or something in it is wrong; names it and the remedy.
     """
@@ -99,7 +101,7 @@ def load_topology(spec: str) -> Topology:
 
 
 def _is_file(path: str) -> bool:
-    return os.path.exists(path) or path.lower().endswith((".json", ".graphml", ".gml", ".xml"))
+    return os.path.exists(path) or path.lower().endswith(ENDINGS)
 
 
 def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:

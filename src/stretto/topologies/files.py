@@ -1,11 +1,11 @@
-"""Topology files: reading one by its ending, and our JSON. GraphML and GML have files of their own."""
+"""Topology files: which importer reads what, and our JSON. Every other format has a file of its own."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +13,26 @@ import numpy as np
 
 from ..errors import InputError
 from ..topology import ACCELERATOR, KINDS, Plane, Topology, make_topology, printable
+from . import ENDINGS
+from .astra_sim import parse_astra_sim, write_astra_sim
 from .gml import parse_gml
-from .graphml import parse_graphml
+from .graphml import graph_of, write_graphml
+from .nccl_xml import is_nccl, parse_nccl
+from .nvidia_smi import looks_like as looks_like_nvidia_smi
+from .nvidia_smi import parse_nvidia_smi
+from .sndlib import is_sndlib, looks_native, parse_sndlib_native, parse_sndlib_xml
+from .taccl import is_taccl, parse_taccl
+from .tacos import parse_tacos
+from .teccl import is_teccl, parse_teccl
+from .values import number, parse_json, parse_xml, shown
 from .wan import SETTINGS as SETTINGS
-from .wan import check_connected, to_topology
+from .wan import Graph, check_connected, to_topology
 
 MOST_BYTES = 256 * 2**20
-ENDINGS = (".json", ".graphml", ".xml", ".gml")
 
 
 def read_topology(path: str, settings: dict[str, Any]) -> Topology:
-    """Read a topology file by its ending.
+    """Read a topology file: the ending says how it is written, what is in it says by which tool.
 
     Args:
         settings: ``bandwidth`` and ``latency`` for all links, or None.
@@ -32,17 +41,53 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
     """
     ending = os.path.splitext(path)[1].lower()
     if ending not in ENDINGS and not os.path.isdir(path):
-        raise InputError("is neither .json, .graphml nor .gml", path)
-    text = _read_text(path)
+        raise InputError(f"is none of {', '.join(ENDINGS)}", path)
+    found = _parse(ending, read_text(path), path)
+    if isinstance(found, Graph):
+        return to_topology(found, settings, path)
+    check_connected(found, path)
+    return _override(found, settings)
+
+
+def _parse(ending: str, text: str, path: str) -> Topology | Graph:
+    """What the text says, by the importer of its format."""
     if ending == ".json":
-        topology = topology_from_json(_parse_json(text, path), path)
-        check_connected(topology, path)
-        return _override(topology, settings)
-    graph = parse_gml(text, path) if ending == ".gml" else parse_graphml(text, path)
-    return to_topology(graph, settings, path)
+        data = parse_json(text, path)
+        if isinstance(data, dict) and is_teccl(data):
+            return parse_teccl(data, path)
+        return parse_taccl(data, path) if isinstance(data, dict) and is_taccl(data) else topology_from_json(data, path)
+    if ending in (".graphml", ".xml"):
+        root = parse_xml(text, path)
+        if is_nccl(root):
+            return parse_nccl(root, path)
+        return parse_sndlib_xml(root, path) if is_sndlib(root) else graph_of(root, path)
+    if ending == ".gml":
+        return parse_gml(text, path)
+    if ending in (".yml", ".yaml"):
+        return parse_astra_sim(text, path)
+    if ending == ".csv":
+        return parse_tacos(text, path)
+    if looks_native(text):
+        return parse_sndlib_native(text, path)
+    if looks_like_nvidia_smi(text):
+        return parse_nvidia_smi(text, path)
+    raise InputError("is neither the output of nvidia-smi topo -m nor SNDlib's native format", path)
 
 
-def _read_text(path: str) -> str:
+WRITERS: dict[str, Callable[[Topology, str], str]] = {
+    "json": lambda net, where: json.dumps(net.to_json(), indent=1) + "\n",
+    "graphml": lambda net, where: write_graphml(net),
+    "astra-sim": write_astra_sim,
+}
+"""The formats that a topology can be written to, each ``(topology, where) -> text``."""
+
+
+def read_text(path: str) -> str:
+    """The text of a file of moderate size.
+
+    Raises:
+        InputError: it is a folder or device, too large, or not UTF-8.
+    """
     try:
         if os.path.isdir(path):
             raise InputError("is a folder, not a topology file", path)
@@ -68,17 +113,6 @@ def _override(topology: Topology, settings: dict[str, Any]) -> Topology:
     if settings["latency"] is not None:
         topology = replace(topology, latency_s=np.full(n, settings["latency"]))
     return topology
-
-
-def _parse_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"is no JSON: {error.msg} at line {error.lineno}, column {error.colno}", where) from None
-    except RecursionError:
-        raise InputError("is no JSON that can be read: it is nested too deep", where) from None
-    except ValueError as error:
-        raise InputError(f"is no JSON: {printable(str(error))}", where) from None
 
 
 # --- our JSON -----------------------------------------------------------------------------------
@@ -126,15 +160,6 @@ def _at(where: str | None, what: str, index: int) -> str:
     return f"{where}, {what} {index}" if where else f"{what} {index}"
 
 
-def _shown(value: object) -> str:
-    """A value of a file as a message shows it: short, on one line, whatever it is."""
-    try:
-        text = ascii(value)
-    except (ValueError, RecursionError):
-        return "(too large to show)"
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
 def _is_id(key: object) -> bool:
     return isinstance(key, (int, str)) and not isinstance(key, bool)
 
@@ -145,9 +170,9 @@ def _numbered(nodes: list[dict[str, Any]], places: list[str]) -> dict[Hashable, 
     for i, (node, place) in enumerate(zip(nodes, places, strict=True)):
         key = node.get("id", i)
         if not _is_id(key):
-            raise InputError(f"the id {_shown(key)} is neither a whole number nor text", place)
+            raise InputError(f"the id {shown(key)} is neither a whole number nor text", place)
         if key in number:
-            raise InputError(f"the id {_shown(key)} is given twice", place)
+            raise InputError(f"the id {shown(key)} is given twice", place)
         number[key] = i
     return number
 
@@ -156,14 +181,14 @@ def _kind(node: dict[str, Any], where: str) -> int:
     kind = node.get("kind", "gpu")
     kind = "accelerator" if kind == "gpu" else kind
     if kind not in KINDS:
-        raise InputError(f"the kind {_shown(kind)} is none of gpu, {', '.join(KINDS)}", where)
+        raise InputError(f"the kind {shown(kind)} is none of gpu, {', '.join(KINDS)}", where)
     return KINDS.index(kind)
 
 
 def _flag(data: dict[str, Any], key: str, missing: bool, where: str | None) -> bool:
     value = data.get(key, missing)
     if not isinstance(value, bool):
-        raise InputError(f"{key!r} must be true or false, not {_shown(value)}", where)
+        raise InputError(f"{key!r} must be true or false, not {shown(value)}", where)
     return value
 
 
@@ -173,7 +198,7 @@ def _position(node: dict[str, Any], where: str) -> tuple[float, float]:
     for axis, other in ("xy", "yx"):
         if axis not in node:
             raise InputError(f"{other!r} is given without {axis!r}; give both or none", where)
-    x, y = (_number(node, axis, where) for axis in ("x", "y"))
+    x, y = (number(node, axis, where) for axis in ("x", "y"))
     if not math.isfinite(x) or not math.isfinite(y):
         raise InputError("'x' and 'y' must be finite; leave both out where unknown", where)
     return x, y
@@ -186,7 +211,7 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
             raise InputError(f"{end!r} is missing", where)
         key = link[end]
         if not _is_id(key) or key not in number:
-            raise InputError(f"{end} {_shown(key)} is no node; there are {len(number)}", where)
+            raise InputError(f"{end} {shown(key)} is no node; there are {len(number)}", where)
         ends.append(number[key])
     width = _quantity(link, (("bandwidth_GBps", 1e9), ("bandwidth_Bps", 1.0)), "bandwidth", where)
     delay = _quantity(link, (("latency_us", 1e-6), ("latency_s", 1.0)), "latency", where)
@@ -216,25 +241,15 @@ def _list_of_objects(data: dict[str, Any], key: str, where: str | None) -> list[
 def _text(data: dict[str, Any], key: str, where: str | None) -> str:
     value = data.get(key, "")
     if not isinstance(value, str):
-        raise InputError(f"{key!r} must be text, not {_shown(value)}", where)
+        raise InputError(f"{key!r} must be text, not {shown(value)}", where)
     if value != printable(value):
-        raise InputError(f"{key!r} must be one line of printable text, not {_shown(value)}", where)
+        raise InputError(f"{key!r} must be one line of printable text, not {shown(value)}", where)
     return value
 
 
 def _whole(text: str) -> bool:
     """Whether no character of a text is half of one, which no file could hold."""
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
-
-
-def _number(data: dict[str, Any], key: str, where: str) -> float:
-    value = data.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{key!r} must be a number, not {_shown(value)}", where)
-    try:
-        return float(value)
-    except OverflowError:
-        raise InputError(f"{key!r} is too large", where) from None
 
 
 def _quantity(data: dict[str, Any], names: tuple[tuple[str, float], ...], what: str, where: str) -> float:
@@ -245,10 +260,10 @@ def _quantity(data: dict[str, Any], names: tuple[tuple[str, float], ...], what: 
     if len(given) > 1:
         raise InputError(f"the {what} is given twice, as {given[0][0]!r} and {given[1][0]!r}; keep one", where)
     ((key, factor),) = given
-    value = _number(data, key, where) * factor
+    value = number(data, key, where) * factor
     if not math.isfinite(value) or value < 0 or (what == "bandwidth" and value == 0):
         wanted = "positive" if what == "bandwidth" else "zero or more"
-        raise InputError(f"{key!r} must be {wanted} and finite, not {_shown(data[key])}", where)
+        raise InputError(f"{key!r} must be {wanted} and finite, not {shown(data[key])}", where)
     return value
 
 

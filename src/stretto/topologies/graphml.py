@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import os
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 from ..errors import InputError
+from ..topology import KINDS, Topology
 from .attributes import cable, one_line, place
+from .values import named, tag
 from .wan import Cable, Graph, Place
 
 _GRAPH_WORDS = ("id", "source", "target", "directed", "edgedefault", "sourceport", "targetport")
 
 
-def parse_graphml(text: str, where: str) -> Graph:
-    """The graph of a GraphML text.
+def graph_of(root: Any, where: str) -> Graph:
+    """The graph of a ``<graphml>`` element.
 
     Raises:
-        InputError: no XML, no graph, an edge to nowhere, an id twice; entities, which could grow
-            without bound, are refused.
+        InputError: no graph, an edge to nowhere, an id twice.
     """
-    root = _parse_xml(text, where)
-    graphs = _named(root, "graph")
+    graphs = named(root, "graph")
     if not graphs:
         raise InputError("has no <graph>; a network is <graphml><graph>…</graph></graphml>", where)
     if len(graphs) > 1:
@@ -35,17 +34,17 @@ def parse_graphml(text: str, where: str) -> Graph:
     places: list[Place] = []
     cables: list[Cable] = []
     for element in graph:
-        tag = _tag(element)
-        if tag == "hyperedge" or (tag in ("node", "edge") and _named(element, "graph")):
+        what = tag(element)
+        if what == "hyperedge" or (what in ("node", "edge") and named(element, "graph")):
             raise InputError("has hyperedges or graphs in graphs; write plain nodes and edges", where)
-        if tag == "node":
+        if what == "node":
             key = element.get("id")
             if key is None or key in number:
                 raise InputError(f"node {len(number)}: the id {_short(key)} is missing or given twice", where)
             number[key] = len(number)
             places.append(place(attributes.of(element, "node"), f"{where}, node {_short(key)}"))
     both_ways = graph.get("edgedefault") != "directed"
-    for i, element in enumerate(_named(graph, "edge")):
+    for i, element in enumerate(named(graph, "edge")):
         at = f"{where}, edge {i}"
         ends = [element.get("source"), element.get("target")]
         for end in ends:
@@ -58,28 +57,6 @@ def parse_graphml(text: str, where: str) -> Graph:
     return Graph(name or one_line(os.path.splitext(os.path.basename(where))[0]), places, cables)
 
 
-def _parse_xml(text: str, where: str) -> Any:
-    from defusedxml import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
-    try:
-        return fromstring(text.encode())
-    except ParseError as error:
-        raise InputError(f"is no XML: {error}", where) from None
-    except DefusedXmlException:
-        raise InputError("is not accepted: it declares XML entities; remove its DOCTYPE", where) from None
-    except (ValueError, LookupError, RecursionError) as error:
-        raise InputError(f"is no XML that can be read: {one_line(str(error))}; save it as UTF-8", where) from None
-
-
-def _tag(element: Any) -> str:
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
-
-
-def _named(element: Any, tag: str) -> list[Any]:
-    return [child for child in element if _tag(child) == tag]
-
-
 def _short(key: str | None) -> str:
     return repr(key if key is None or len(key) <= 40 else key[:40] + "…")
 
@@ -90,10 +67,10 @@ class _Attributes:
     def __init__(self, root: Any) -> None:
         self.names: dict[str | None, str] = {}
         self.defaults: dict[str, dict[str, str]] = {"node": {}, "edge": {}, "graph": {}}
-        for key in _named(root, "key"):
+        for key in named(root, "key"):
             name = key.get("attr.name") or key.get("id") or ""
             self.names[key.get("id")] = name
-            default = next(((d.text or "").strip() for d in _named(key, "default")), "")
+            default = next(((d.text or "").strip() for d in named(key, "default")), "")
             for domain in self.defaults if key.get("for", "all") == "all" else (key.get("for"),):
                 if default and domain in self.defaults:
                     self.defaults[domain][name] = default
@@ -102,7 +79,44 @@ class _Attributes:
         """Name and value of each attribute of an element: defaults, then XML attributes, then data."""
         own = {k: v for k, v in element.attrib.items() if k not in _GRAPH_WORDS}
         data = {}
-        for child in _named(element, "data"):
+        for child in named(element, "data"):
             key = child.get("key")
             data[self.names.get(key, key or "")] = (child.text or "").strip()
         return self.defaults[domain] | own | data
+
+
+_KEYS = (
+    ("name", "node", "string"),
+    ("kind", "node", "string"),
+    ("site", "node", "string"),
+    ("x", "node", "double"),
+    ("y", "node", "double"),
+    ("lon", "node", "double"),
+    ("lat", "node", "double"),
+    ("bandwidth_Bps", "edge", "double"),
+    ("latency_s", "edge", "double"),
+    ("label", "graph", "string"),
+)
+
+
+def write_graphml(topology: Topology) -> str:
+    """The GraphML text of a topology; what it reads back as lacks ``transit``, ``replicates`` and planes."""
+    from xml.sax.saxutils import escape
+
+    def data(key: str, value: object) -> str:
+        return f'<data key="{key}">{escape(str(value))}</data>'
+
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']
+    lines += [f'<key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}"/>' for name, of, kind in _KEYS]
+    lines += ['<graph edgedefault="directed">', data("label", topology.name)]
+    axes = ("lon", "lat") if topology.geographic else ("x", "y")
+    for v, (name, site) in enumerate(zip(topology.names, topology.sites, strict=True)):
+        known = [data("name", name), data("kind", KINDS[topology.kind[v]])] + [data("site", site)] * bool(site)
+        x, y = map(float, topology.xy[v])
+        known += [data(axes[0], repr(x)), data(axes[1], repr(y))] if x == x and y == y else []
+        lines.append(f'<node id="n{v}">{"".join(known)}</node>')
+    rows = zip(*(c.tolist() for c in (topology.src, topology.dst, topology.bandwidth, topology.latency_s)), strict=True)
+    for a, b, width, delay in rows:
+        known = [data("bandwidth_Bps", repr(width)), data("latency_s", repr(delay))]
+        lines.append(f'<edge source="n{a}" target="n{b}">{"".join(known)}</edge>')
+    return "\n".join([*lines, "</graph>", "</graphml>", ""])

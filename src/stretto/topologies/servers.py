@@ -17,7 +17,7 @@ GB = 1e9
 US = 1e-6
 
 # hybrid cube mesh of 8 V100: 16 directed links of two NVLinks, 16 of one
-_CUBE_MESH = {
+CUBE_MESH = {
     50.0: ((0, 1), (0, 4), (1, 3), (2, 3), (2, 6), (4, 5), (5, 7), (6, 7)),
     25.0: ((0, 2), (0, 3), (1, 2), (1, 5), (3, 7), (4, 6), (4, 7), (5, 6)),
 }
@@ -64,7 +64,7 @@ def _chassis(arguments: list[str], spec: str, pattern: str) -> tuple[int, bool]:
 def _dgx1(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     if arguments:
         raise InputError("dgx1 is one server; write it as dgx1", spec)
-    return make_topology("dgx1", [ACCELERATOR] * 8, _both(_CUBE_MESH, 0, 0.7), xy=_circle(8, 0), sites=["chassis0"] * 8)
+    return make_topology("dgx1", [ACCELERATOR] * 8, _both(CUBE_MESH, 0, 0.7), xy=_circle(8, 0), sites=["chassis0"] * 8)
 
 
 def _ndv2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -80,7 +80,7 @@ def _ndv2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology
     links: Links = []
     xy: XY = [(1.5 * (count - 1), 2.2)] * first
     for c in range(count):
-        links += _both(_CUBE_MESH, first + 8 * c, 0.7)
+        links += _both(CUBE_MESH, first + 8 * c, 0.7)
         xy += _circle(8, 3.0 * c)
         if switched:
             links += [(8 * c + 1, 0, 12.5 * GB, 1.3 * US), (0, 8 * c + 2, 12.5 * GB, 1.3 * US)]

@@ -1,0 +1,150 @@
+"""MSCCL XML: a plan as the program that MSCCL, RCCL and msccl-executor-nccl run on GPUs.
+
+The form is that of microsoft/msccl-tools (msccl/language/ir.py, old format): threadblocks with one
+send and one receive peer at most, on a channel; steps in order, each after at most one step of
+another threadblock, further ones as ``nop``. Buffers are apart ("out of place"). As the executor
+has it, ``rrc`` adds the received chunk to the rank's own ``src``, which is its ``dst`` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+
+from ..errors import Unsupported
+from ..timeline import Timeline
+from . import written_whole
+from .steps import Program, Step, program_of
+
+MOST_STEPS, MOST_CHANNELS, MOST_ELEMENTS = 256, 32, 4096
+"""Of a threadblock, of a file and of a GPU, that the runtimes take."""
+MOST_BYTES = 2**40
+KINDS = {"reducescatter": "reduce_scatter"}
+
+
+@dataclass
+class _Block:
+    """A threadblock as it fills."""
+
+    rank: int
+    send: int
+    receive: int
+    channel: int
+    steps: list[dict[str, str]] = field(default_factory=list)
+    waited: dict[int, int] = field(default_factory=dict)
+    number: int = -1
+
+
+def write(timeline: Timeline, path: str) -> Sequence[str]:
+    """Write the program of a plan; what was lowered on the way comes back as notes.
+
+    Raises:
+        Unsupported: the plan holds what the format cannot say, or more than runtimes take.
+    """
+    program = program_of(timeline)
+    root = to_xml(program, timeline.plan.topology.name)
+    ElementTree.indent(root)
+    with written_whole(path) as file:
+        file.write(ElementTree.tostring(root, encoding="unicode") + "\n")
+    return program.notes
+
+
+def to_xml(program: Program, name: str) -> ElementTree.Element:
+    """The ``<algo>`` of a program."""
+    blocks, channels = _threadblocks(program)
+    chunks = max(max(program.inputs), max(program.outputs))
+    facts = {
+        "name": f"stretto {name}", "proto": "Simple", "nchannels": channels, "nchunksperloop": chunks,
+        "ngpus": program.ranks, "coll": KINDS.get(program.kind, program.kind), "inplace": 0, "outofplace": 1,
+        "minBytes": 0, "maxBytes": MOST_BYTES,
+    }  # fmt: skip
+    root = ElementTree.Element("algo", {k: str(v) for k, v in facts.items()})
+    for rank in range(program.ranks):
+        own = [b for b in blocks if b.rank == rank]
+        if 1 + len(own) + program.ranks + sum(len(b.steps) for b in own) > MOST_ELEMENTS:
+            raise Unsupported(f"rank {rank} has more than the {MOST_ELEMENTS} elements that MSCCL's runtimes take")
+        sizes = zip("ios", (program.inputs[rank], program.outputs[rank], program.scratch[rank]), strict=True)
+        gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank)} | {f"{b}_chunks": str(n) for b, n in sizes})
+        for b in own:
+            ends = {"send": b.send, "recv": b.receive, "chan": b.channel}
+            block = ElementTree.SubElement(gpu, "tb", {"id": str(b.number)} | {k: str(v) for k, v in ends.items()})
+            for s, step in enumerate(b.steps):
+                ElementTree.SubElement(block, "step", {"s": str(s)} | step)
+    return root
+
+
+def _threadblocks(program: Program) -> tuple[list[_Block], int]:
+    """Steps in threadblocks, numbered in each rank, and the number of channels."""
+    steps = program.steps
+    place = _channels(steps)
+    blocks: dict[tuple[int, int, int, int], _Block] = {}
+    for number, step in enumerate(steps):
+        key = _key(step, place[number])
+        blocks.setdefault(key, _Block(*key))
+    ordered = [blocks[key] for key in sorted(blocks)]
+    counts = [0] * program.ranks
+    for block in ordered:
+        block.number = counts[block.rank]
+        counts[block.rank] += 1
+    at: dict[int, tuple[_Block, int]] = {}
+    for number, step in enumerate(steps):
+        block = blocks[_key(step, place[number])]
+        at[number] = (block, _append(block, step, [at[w] for w in step.waits]))
+    channels = 1 + max((b.channel for b in ordered), default=0)
+    if channels > MOST_CHANNELS:
+        raise Unsupported(f"it needs {channels} channels, more than the {MOST_CHANNELS} of MSCCL; use fewer chunks")
+    return ordered, channels
+
+
+def _key(step: Step, channel: int) -> tuple[int, int, int, int]:
+    """Rank, send peer, receive peer and channel of the threadblock that runs a step."""
+    sends, receives = step.kind == "s", step.kind in ("r", "rrc")
+    return step.rank, step.peer if sends else -1, step.peer if receives else -1, channel
+
+
+def _channels(steps: list[Step]) -> list[int]:
+    """The channel of each step: a new one when either end's threadblock is full."""
+    channel: dict[tuple[int, int], int] = {}
+    used: dict[tuple[int, int, int, int], int] = {}
+    place = [0] * len(steps)
+    for number, step in enumerate(steps):
+        if step.kind in ("r", "rrc"):
+            continue
+        pair = (step.rank, step.peer)
+        both = [(number, step)] + ([(step.partner, steps[step.partner])] if step.partner >= 0 else [])
+        now = channel.setdefault(pair, 0)
+        if any(used.get(_key(s, now), 0) + max(1, len(s.waits)) > MOST_STEPS for _, s in both):
+            now = channel[pair] = now + 1
+        for k, s in both:
+            place[k] = now
+            used[_key(s, now)] = used.get(_key(s, now), 0) + max(1, len(s.waits))
+    return place
+
+
+def _append(block: _Block, step: Step, waits: list[tuple[_Block, int]]) -> int:
+    """Add a step to its threadblock, after a nop for each wait but the last; its place."""
+    latest: dict[int, tuple[_Block, int]] = {}
+    for other, place in waits:
+        known = max(block.waited.get(other.number, -1), latest[other.number][1] if other.number in latest else -1)
+        if other is not block and place > known:
+            latest[other.number] = (other, place)
+    needed = list(latest.values())
+    for other, place in needed:
+        block.waited[other.number] = place
+        other.steps[place]["hasdep"] = "1"
+    for wait in needed[:-1]:
+        block.steps.append(_element("nop", ("i", -1), ("o", -1), 0, wait))
+    own = step.dst if step.kind == "rrc" else step.src
+    block.steps.append(_element(step.kind, own, step.dst, 1, needed[-1] if needed else None))
+    return len(block.steps) - 1
+
+
+def _element(
+    kind: str, src: tuple[str, int], dst: tuple[str, int], count: int, wait: tuple[_Block, int] | None
+) -> dict[str, str]:
+    after = (wait[0].number, wait[1]) if wait else (-1, -1)
+    return {
+        "type": kind, "srcbuf": src[0], "srcoff": str(src[1]), "dstbuf": dst[0], "dstoff": str(dst[1]),
+        "cnt": str(count), "depid": str(after[0]), "deps": str(after[1]), "hasdep": "0",
+    }  # fmt: skip

@@ -1,0 +1,269 @@
+"""A plan as the steps of its ranks, for formats that run: copies, sends and receives between buffers.
+
+Every chunk has a slot at every rank where it comes by: in the input where the rank holds it, in
+the output where it is wanted, else in scratch. Steps stand in one order in which they can be run
+one after the other, and name the steps of their own rank that they wait for: who reads a slot
+waits for its last write, who writes it for that and the reads since. So what a step sends is what
+the plan says (docs: decisions 3), in every timing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..collective import Collective
+from ..errors import Unsupported
+from ..plan import REDUCE, Plan
+from ..timeline import Timeline
+
+Slot = tuple[str, int]
+"""A buffer, "i", "o" or "s", and the chunk in it."""
+RESERVED = ("rates", "weights", "priorities")
+
+
+@dataclass
+class Step:
+    """What a rank does: "cpy" from ``src`` to ``dst``, "s"end ``src`` to the peer's ``dst``, "r"eceive
+    the peer's ``src`` into ``dst``, or "rrc": receive it and add to ``dst``."""
+
+    rank: int
+    kind: str
+    peer: int
+    src: Slot
+    dst: Slot
+    waits: list[int] = field(default_factory=list)
+    partner: int = -1
+
+
+@dataclass
+class Program:
+    """The steps of all ranks in an order that can be run, and how many chunks each buffer has."""
+
+    kind: str
+    ranks: int
+    inputs: list[int]
+    outputs: list[int]
+    scratch: list[int]
+    steps: list[Step]
+    notes: list[str]
+
+
+def program_of(timeline: Timeline) -> Program:
+    """Lower a simulated plan to steps.
+
+    Raises:
+        Unsupported: the plan holds what steps cannot say; names it.
+    """
+    plan = timeline.plan
+    collective = only_collective(plan)
+    rank = {int(v): r for r, v in enumerate(collective.ranks)}
+    for v in (*plan.src.tolist(), *plan.dst.values.tolist()):
+        if v not in rank:
+            raise Unsupported(f"{plan.topology.names[v]} sends or receives but is no rank: only ranks run steps")
+    lowering = _Lowering(plan, collective, rank)
+    for event in _order(timeline):
+        (lowering.send if event % 2 == 0 else lowering.receive)(event // 2)
+    notes = []
+    if (plan.dst.lengths > 1).any():
+        notes.append("multicast in switches became one send a receiver")
+    if plan.sharing == "timed":
+        notes.append("times left out: steps run as soon as they can")
+    return lowering.program(notes)
+
+
+def only_collective(plan: Plan) -> Collective:
+    """The collective of a plan that steps of ranks can say.
+
+    Raises:
+        Unsupported: several collectives, reserved rates, optical planes, or unequal chunks.
+    """
+    if len(plan.workload.collectives) != 1:
+        raise Unsupported("the plan has several collectives; a program of steps holds one")
+    if plan.sharing in RESERVED:
+        raise Unsupported(f"the plan shares links by {plan.sharing}, which steps cannot say")
+    if plan.topology.planes or plan.barriers:
+        raise Unsupported("the plan has optical planes or barriers, which steps cannot say")
+    collective = plan.workload.collectives[0]
+    if collective.kind not in INPUT:
+        raise Unsupported(f"{collective.kind} has no layout of buffers; there are {', '.join(INPUT)}")
+    counts = np.bincount(collective.chunk_piece, minlength=len(collective.piece_bytes))
+    if len(set(counts.tolist())) > 1 or np.ptp(collective.chunk_bytes) > 1:
+        raise Unsupported("the chunks are of different sizes, and a buffer of steps has equal ones")
+    return collective
+
+
+def _order(timeline: Timeline) -> list[int]:
+    """Events, 2r for the send and 2r + 1 for the receipt of receiver r of ``plan.dst``, in a legal order.
+
+    A transfer that does not depend on a write to what it sends must be read before it: it carries
+    what was there. From one rank to another messages are received as they were sent. Among what is
+    free the earlier simulated time goes first.
+    """
+    plan = timeline.plan
+    count = len(plan.dst.values)
+    first, last = plan.dst.offsets[:-1].tolist(), plan.dst.offsets[1:].tolist()
+    after: list[list[int]] = [[] for _ in range(2 * count)]
+    missing = np.zeros(2 * count, dtype=np.int64)
+
+    def edge(a: int, b: int) -> None:
+        after[a].append(b)
+        missing[b] += 1
+
+    writes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    owner = plan.dst.owners.tolist()
+    for r, v in enumerate(plan.dst.values.tolist()):
+        writes[v, int(plan.chunk[owner[r]])].append(r)
+        edge(2 * r, 2 * r + 1)
+    for k in range(plan.transfer_count):
+        needed = set(plan.depends[k].tolist())
+        for r in range(first[k], last[k]):
+            for d in needed:
+                for other in range(first[d], last[d]):
+                    edge(2 * other + 1, 2 * r)
+            own = writes.get((int(plan.src[k]), int(plan.chunk[k])), ())
+            copied = max((owner[w] for w in own if owner[w] in needed and plan.op[owner[w]] != REDUCE), default=-1)
+            for other in own:  # what came before a copy is gone, and what came after it and is not needed comes later
+                if owner[other] not in needed and owner[other] > copied:
+                    edge(2 * r, 2 * other + 1)
+    times = np.empty(2 * count)
+    times[0::2], times[1::2] = timeline.start_s[owner], timeline.arrival_s
+    pair = list(zip(plan.src[owner].tolist(), plan.dst.values.tolist(), strict=True))
+    under_way: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+    early: set[int] = set()
+    heap = [(times[e], e) for e in range(2 * count) if not missing[e]]
+    heapq.heapify(heap)
+    found = []
+    while heap:
+        event = heapq.heappop(heap)[1]
+        queue = under_way[pair[event // 2]]
+        if event % 2 == 0:
+            queue.append(event + 1)
+        elif queue[0] != event:
+            early.add(event)
+            continue
+        else:
+            queue.popleft()
+            if queue and queue[0] in early:
+                heapq.heappush(heap, (times[queue[0]], queue[0]))
+        found.append(event)
+        for e in after[event]:
+            missing[e] -= 1
+            if not missing[e]:
+                heapq.heappush(heap, (times[e], e))
+    if len(found) < 2 * count:
+        raise Unsupported("a rank would have to keep an older sum aside while it sends it; steps have one slot a chunk")
+    return found
+
+
+class _Lowering:
+    """Slots and their last uses, as events become steps."""
+
+    def __init__(self, plan: Plan, collective: Collective, rank: dict[int, int]) -> None:
+        self.plan, self.collective, self.rank = plan, collective, rank
+        self.parts = collective.chunk_count // len(collective.piece_bytes)
+        self.steps: list[Step] = []
+        self.scratch = [0] * len(rank)
+        self.homes: dict[tuple[int, int], Slot] = {}
+        self.filled: set[tuple[int, int]] = set()
+        self.written: dict[tuple[int, Slot], int] = {}
+        self.read: dict[tuple[int, Slot], list[int]] = defaultdict(list)
+        self.sent: dict[int, int] = {}
+        self.holders = [set(collective.holders[p].tolist()) for p in range(len(collective.piece_bytes))]
+        self.wanted = [set(collective.wanted[p].tolist()) for p in range(len(collective.piece_bytes))]
+        self._copy_own()
+
+    def _copy_own(self) -> None:
+        """What a rank holds goes to its slot where it is wanted, or added to, before anything is copied over it."""
+        first: dict[tuple[int, int], int] = {}
+        for r, k in enumerate(self.plan.dst.owners.tolist()):
+            key = (self.rank[int(self.plan.dst.values[r])], int(self.plan.chunk[k]))
+            first.setdefault(key, int(self.plan.op[k]))
+        for chunk in range(self.collective.chunk_count):
+            piece = int(self.collective.chunk_piece[chunk])
+            for rank in sorted(self.holders[piece]):
+                wanted = rank in self.wanted[piece] and (rank, chunk) not in first
+                if wanted or first.get((rank, chunk)) == REDUCE:
+                    self._add(Step(rank, "cpy", -1, self._input(rank, chunk), self.home(rank, chunk)))
+                    self.filled.add((rank, chunk))
+
+    def _input(self, rank: int, chunk: int) -> Slot:
+        piece, part = divmod(chunk, self.parts)
+        return "i", INPUT[self.collective.kind](piece, len(self.rank)) * self.parts + part
+
+    def home(self, rank: int, chunk: int) -> Slot:
+        """The slot of a chunk at a rank, given out when it is first asked for."""
+        if (rank, chunk) not in self.homes:
+            piece, part = divmod(chunk, self.parts)
+            if rank in self.wanted[piece]:
+                slot = ("o", OUTPUT[self.collective.kind](piece, len(self.rank)) * self.parts + part)
+            else:
+                slot = ("s", self.scratch[rank])
+                self.scratch[rank] += 1
+            self.homes[rank, chunk] = slot
+        return self.homes[rank, chunk]
+
+    def send(self, receiver: int) -> None:
+        transfer = int(self.plan.dst.owners[receiver])
+        chunk = int(self.plan.chunk[transfer])
+        rank, peer = self.rank[int(self.plan.src[transfer])], self.rank[int(self.plan.dst.values[receiver])]
+        own = self.home(rank, chunk) if (rank, chunk) in self.filled else self._input(rank, chunk)
+        self.sent[receiver] = self._add(Step(rank, "s", peer, own, self.home(peer, chunk)))
+
+    def receive(self, receiver: int) -> None:
+        transfer = int(self.plan.dst.owners[receiver])
+        sent = self.steps[self.sent[receiver]]
+        key = (sent.peer, int(self.plan.chunk[transfer]))
+        adds = self.plan.op[transfer] == REDUCE and key in self.filled
+        self.filled.add(key)
+        step = Step(sent.peer, "rrc" if adds else "r", sent.rank, sent.src, sent.dst, partner=self.sent[receiver])
+        sent.partner = self._add(step)
+
+    def _add(self, step: Step) -> int:
+        """Append a step, with those that it must wait for."""
+        number = len(self.steps)
+        if step.kind in ("cpy", "s"):
+            key = (step.rank, step.src)
+            step.waits += [self.written[key]] if key in self.written else []
+            self.read[key].append(number)
+        if step.kind != "s":
+            key = (step.rank, step.dst)
+            step.waits += [self.written[key]] if key in self.written else []
+            step.waits += [k for k in self.read.pop(key, []) if k != number]
+            self.written[key] = number
+        self.steps.append(step)
+        return number
+
+    def program(self, notes: list[str]) -> Program:
+        n, kind = len(self.rank), self.collective.kind
+        sizes = [0] * n, [0] * n
+        for pieces, layout, size in ((self.holders, INPUT, sizes[0]), (self.wanted, OUTPUT, sizes[1])):
+            for piece, ranks in enumerate(pieces):
+                for r in ranks:
+                    size[r] = max(size[r], (layout[kind](piece, n) + 1) * self.parts)
+        return Program(kind, n, *sizes, self.scratch, self.steps, notes)
+
+
+INPUT: dict[str, Callable[[int, int], int]] = {
+    "allgather": lambda piece, n: 0,
+    "reducescatter": lambda piece, n: piece,
+    "allreduce": lambda piece, n: piece,
+    "alltoall": lambda piece, n: piece % n,
+    "broadcast": lambda piece, n: piece,
+    "reduce": lambda piece, n: piece,
+}
+"""For each kind where in the input of a rank that holds it a piece is, in pieces."""
+
+OUTPUT: dict[str, Callable[[int, int], int]] = {
+    "allgather": lambda piece, n: piece,
+    "reducescatter": lambda piece, n: 0,
+    "allreduce": lambda piece, n: piece,
+    "alltoall": lambda piece, n: piece // n,
+    "broadcast": lambda piece, n: piece,
+    "reduce": lambda piece, n: piece,
+}
+"""For each kind where in the output of a rank that wants it a piece is, in pieces."""

@@ -1,0 +1,135 @@
+"""ASTRA-sim's network YAML: building blocks (Ring, FullyConnected, Switch), one a dimension.
+
+As its analytical backend reads it (astra-sim/astra-network-analytical, common/NetworkFunction.cpp
+and congestion_aware/basic-topology): ``bandwidth`` counts 2^30 bytes a second a link, ``latency``
+nanoseconds a link; a ring goes both ways; a switch is a device of its own, a link from and to each NPU.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
+from .values import count, real, shown
+
+GIB = float(2**30)
+BLOCKS = ("Ring", "FullyConnected", "Switch")
+_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+MOST_DIMENSIONS, MOST_CHARACTERS, MOST_LINKS = 16, 2**20, 1_000_000
+
+
+def parse_astra_sim(text: str, where: str) -> Topology:
+    """The topology of the YAML.
+
+    Raises:
+        InputError: no YAML, a key that is missing, or a list of another length.
+    """
+    data = _yaml(text, where)
+    missing = [key for key in _KEYS if key not in data]
+    if missing:
+        raise InputError(f"{missing[0]!r} is missing; a network has {', '.join(_KEYS)}", where)
+    lists = {key: data[key] if isinstance(data[key], list) else [data[key]] for key in _KEYS}
+    blocks = lists["topology"]
+    for key in _KEYS:
+        if len(lists[key]) != len(blocks) or not 0 < len(blocks) <= MOST_DIMENSIONS:
+            raise InputError(f"{key!r} has {len(lists[key])} entries for {len(blocks)} dimensions", where)
+    for block in blocks:
+        if block not in BLOCKS:
+            raise InputError(f"the topology {shown(block)} is none of {', '.join(BLOCKS)}", where)
+    sizes = [count(n, "'npus_count'", where, 1, 100_000) for n in lists["npus_count"]]
+    widths = [real(w, "'bandwidth'", where, above=True) * GIB for w in lists["bandwidth"]]
+    delays = [real(t, "'latency'", where) / 1e9 for t in lists["latency"]]
+    nodes = math.prod(sizes)
+    links_wanted = nodes * sum(n if b == "FullyConnected" else 2 for n, b in zip(sizes, blocks))
+    if links_wanted > MOST_LINKS:
+        raise InputError(f"has {links_wanted} links, more than the {MOST_LINKS} that are built", where)
+    kinds = [ACCELERATOR] * nodes
+    links: dict[tuple[int, int], tuple[float, float]] = {}
+    stride = 1
+    for block, size, width, delay in zip(blocks, sizes, widths, delays):
+        for first in (v for v in range(nodes) if v // stride % size == 0):
+            members = [first + i * stride for i in range(size)]
+            for pair in _pairs(block, members, kinds):
+                links[pair] = (width, delay)
+        stride *= size
+    return make_topology(
+        "astra-sim " + " x ".join(f"{b} {n}" for b, n in zip(blocks, sizes)),
+        kinds,
+        [(a, b, *way) for (a, b), way in sorted(links.items())],
+        notes=["a GB/s of the file counts 2^30 bytes a second, as ASTRA-sim's analytical backend has it"],
+        where=where,
+    )
+
+
+def _yaml(text: str, where: str) -> dict[str, Any]:
+    import yaml
+
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"has more than {MOST_CHARACTERS} characters; a network has four lists", where)
+    if "&" in text or "*" in text.replace("**", ""):
+        raise InputError("has YAML anchors or aliases, which could grow without bound; write values out", where)
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"is no YAML: {' '.join(str(error).split())[:200]}", where) from None
+    if not isinstance(data, dict):
+        raise InputError(f"is no network: it has none of {', '.join(_KEYS)}", where)
+    return data
+
+
+def _pairs(block: str, members: list[int], kinds: list[int]) -> list[tuple[int, int]]:
+    """The links of one building block among nodes; a switch is added to the kinds."""
+    n = len(members)
+    if n == 1:
+        return []
+    if block == "Switch":
+        switch = len(kinds)
+        kinds.append(SWITCH)
+        return [pair for v in members for pair in ((v, switch), (switch, v))]
+    if block == "FullyConnected":
+        return [(a, b) for a in members for b in members if a != b]
+    after = members[1:] + members[:1]
+    return [pair for a, b in zip(members, after) for pair in ((a, b), (b, a))]
+
+
+def write_astra_sim(topology: Topology, where: str) -> str:
+    """The YAML of a topology that is one ring, full mesh or switch with equal links.
+
+    Raises:
+        InputError: it is none, which this format cannot say.
+    """
+    n = len(topology.accelerators)
+    for block in BLOCKS:
+        kinds = [ACCELERATOR] * n
+        pairs = {(a, b) for a, b in _pairs(block, list(range(n)), kinds)}
+        own = set(zip(topology.src.tolist(), topology.dst.tolist()))
+        order = _order(block, topology)
+        if order is None or len(kinds) != topology.node_count:
+            continue
+        if {(order[a], order[b]) for a, b in own} == pairs and not topology.planes:
+            break
+    else:
+        raise InputError(
+            f"{topology.name} is no ring, full mesh or star of accelerators, and ASTRA-sim's congestion-aware "
+            "analytical network has no other; write json or graphml",
+            where,
+        )
+    if len(set(topology.bandwidth.tolist())) > 1 or len(set(topology.latency_s.tolist())) > 1:
+        raise InputError("its links differ, and a dimension of ASTRA-sim's has one bandwidth and latency", where)
+    width, delay = float(topology.bandwidth[0]) / GIB, float(topology.latency_s[0]) * 1e9
+    return (
+        f"topology: [ {block} ]\nnpus_count: [ {n} ]\n"
+        f"bandwidth: [ {width!r} ]  # 2^30 bytes/s\nlatency: [ {delay!r} ]  # ns\n"
+    )
+
+
+def _order(block: str, topology: Topology) -> dict[int, int] | None:
+    """The number that ASTRA-sim gives each node: NPUs first, in the order of ranks, then the switch."""
+    rest = np.flatnonzero(topology.kind != ACCELERATOR).tolist()
+    if len(rest) != (1 if block == "Switch" else 0):
+        return None
+    return {int(v): i for i, v in enumerate([*topology.accelerators.tolist(), *rest])}
