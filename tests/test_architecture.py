@@ -30,6 +30,8 @@ KNOWS = {
     "topologies": {"errors", "units", "topology"},
     "optics": {"solvers"},
     "telemetry": {"errors", "topology"},
+    "lower": {"collective", "plan", "simulate", "simulate_planes"},
+    "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
         *("errors", "units", "topology", "collective", "plan", "algorithms"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
