@@ -116,10 +116,12 @@ class Run:
     def loop(self) -> None:
         """Until all is received, sent and told."""
         now = time.monotonic()
+        if self.mesh.condemned is not None:
+            self._fail(*self.mesh.condemned)
         for peer, c in self.peers.items():
             c.heard_at = now
-            if c.done < self.number:
-                self._check_open(c)
+            if c.closed is not None and c.done < self.number:
+                self._fail(peer, c.closed)
             if c.closed is None:
                 self.selector.register(c.sock, selectors.EVENT_READ, peer)
         for peer, frame in list(self.mesh.waiting.items()):
@@ -147,8 +149,11 @@ class Run:
                 if mask & selectors.EVENT_READ:
                     self._read(c)
 
+    def _pending(self) -> bool:
+        return bool(self.missing or self.unsent or self.signals or self.events)
+
     def _finished(self) -> bool:
-        if self.missing or self.unsent or self.signals or self.events:
+        if self._pending():
             return False
         if not self.said_done:
             self.said_done = True
@@ -232,7 +237,7 @@ class Run:
                 if c.unsent:
                     break
                 self._segment_sent(queue, peer)
-            if c.closed is not None and c.done < self.number:
+            if c.closed is not None and c.done < self.number and self._pending():
                 self._fail(peer, c.closed)
             self._watch(c)
             if not c.unsent and queue.wake_at < np.inf:
@@ -345,7 +350,10 @@ class Run:
     def _payload_done(self, c: Connection, frame: Frame) -> None:
         if frame.kind is Kind.ABORT:
             reason = printable(self.abort_text.decode(errors="replace"))
-            self._fail(frame.row, f"{reason} (as {self.mesh.name(c.peer)} says)")
+            self.mesh.condemned = frame.row, f"{reason} (as {self.mesh.name(c.peer)} says)"
+            if self._pending():
+                self._fail(*self.mesh.condemned)
+            return
         row = frame.row
         slot = self.buffers.slots[self.program.receives[row].chunk]
         if self.received[row] < slot.size:
@@ -360,17 +368,14 @@ class Run:
         c.closed = why
         if c.sock in self.selector.get_map():
             self.selector.unregister(c.sock)
-        if c.done < self.number or any(peer == c.peer for _, peer in self.unsent):
+        if c.done < self.number and self._pending():
             self._fail(c.peer, why)
-
-    def _check_open(self, c: Connection) -> None:
-        if c.closed is not None:
-            self._fail(c.peer, c.closed)
 
     def _fail(self, peer: int, reason: str, row: int | None = None) -> None:
         """Give up because of a peer, naming the transfer that suffers."""
         self.culprit = peer
         from_it = [r for r in sorted(self.missing) if self.program.receives[r].source == peer]
         to_it = sorted(r for r, to in self.unsent if to == peer)
-        rows = [row] if row is not None else [*from_it, *to_it, *sorted(self.missing), *sorted(self.events)]
+        others = [*sorted(self.missing), *sorted(r for r, _ in self.unsent), *sorted(self.waits)]
+        rows = [row] if row is not None else [*from_it, *to_it, *others]
         raise PeerFailed(self.mesh.name(peer), reason, self.program.describe(rows[0]) if rows else None)

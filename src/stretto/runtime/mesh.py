@@ -40,7 +40,8 @@ class Connection:
 
     def __init__(self, sock: socket.socket, peer: int) -> None:
         self.sock, self.peer = sock, peer
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
         self.unsent: list[memoryview] = []
         self.header = bytearray(HEADER.size)
@@ -78,6 +79,7 @@ class Mesh:
         node: whose it is.
         runs: how many runs it has begun; all of a mesh must run the same programs in the same order.
         failure: what ended it, None while it serves.
+        condemned: the node that a peer says is at fault, and why; no run begins after that.
         waiting: for each peer that is ahead the first frame of a later run; nothing more is read from it.
     """
 
@@ -85,6 +87,7 @@ class Mesh:
         self.node, self.names, self.connections = node, dict(names), dict(connections)
         self.runs = 0
         self.failure: PeerFailed | None = None
+        self.condemned: tuple[int, str] | None = None
         self.waiting: dict[int, Frame] = {}
 
     def name(self, node: int) -> str:
