@@ -36,6 +36,8 @@ KNOWS = {
         *("errors", "units", "topology", "collective", "plan", "algorithms"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
+    "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},
+    "torch": {"errors", "collective", "library", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
     "studies": {

@@ -1,7 +1,9 @@
-"""One rank of a PyTorch program, for test_torch.py: ``python torch_worker.py RANK SIZE STORE BACKEND OUT``."""
+"""One rank of a PyTorch program, for test_torch.py: ``python torch_worker.py RANK SIZE FOLDER``,
+by gloo, by stretto, and by stretto on a topology that is named."""
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import timedelta
 
@@ -72,7 +74,9 @@ def everything(rank: int, n: int) -> dict[str, torch.Tensor]:
 def trained(rank: int) -> dict[str, torch.Tensor]:
     """The parameters of a small model after steps of DDP."""
     torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)))
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     g = torch.Generator().manual_seed(rank)
     for _ in range(5):
@@ -84,10 +88,16 @@ def trained(rank: int) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    rank, size, store, backend, out = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:6]
+    rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
-    dist.init_process_group(
-        backend, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=40)
-    )
-    torch.save(everything(rank, size) | trained(rank), f"{out}.{rank}")
-    dist.destroy_process_group()
+    for number, (backend, topology) in enumerate((("gloo", ""), ("stretto", ""), ("stretto", f"ring:{size}"))):
+        os.environ["STRETTO_TOPOLOGY"] = topology
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{folder}/store{number}",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=40),
+        )
+        torch.save(everything(rank, size) | trained(rank), f"{folder}/{number}.{rank}")
+        dist.destroy_process_group()

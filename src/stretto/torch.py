@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,6 +26,7 @@ from .library import Library
 try:
     import torch
     import torch.distributed as dist
+    from torch import Tensor
 except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
 
@@ -32,7 +34,6 @@ from .runtime.execute import execute
 from .runtime.mesh import Mesh, join, listen
 from .runtime.messages import Messages
 
-Tensor = torch.Tensor
 OPS = dist.ReduceOp.RedOpType
 REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
     OPS.SUM: (np.add, torch.add),
@@ -59,7 +60,9 @@ def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
 def _reducer(op: Any, dtype: torch.dtype) -> Callable[..., Any]:
     kind = getattr(op, "op", op)
     if kind not in REDUCE:
-        raise Unsupported(f"the backend 'stretto' does not reduce by {op}; it does by {', '.join(o.name for o in REDUCE)}")
+        raise Unsupported(
+            f"the backend 'stretto' does not reduce by {op}; it does by {', '.join(o.name for o in REDUCE)}"
+        )
     with_arrays, with_tensors = REDUCE[kind]
     try:
         torch.empty(0, dtype=dtype).numpy()
@@ -233,33 +236,36 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         op = opts.reduceOp if opts is not None else OPS.SUM
-        return self._collective(
-            tensors, tensors, *(lambda t=t: self._run("allreduce", {0: t}, {0: t}, [t.numel()], op=op) for t in tensors)
-        )
+
+        def one(t: Tensor) -> None:
+            self._run("allreduce", {0: t}, {0: t}, [t.numel()], op=op)
+
+        return self._collective(tensors, tensors, *(partial(one, t) for t in tensors))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         root = opts.rootRank
-        held = lambda t: {0: t} if self._rank == root else {}  # noqa: E731
-        return self._collective(
-            tensors, tensors, *(lambda t=t: self._run("broadcast", held(t), {0: t}, [t.numel()], root=root) for t in tensors)
-        )
+
+        def one(t: Tensor) -> None:
+            self._run("broadcast", {0: t} if self._rank == root else {}, {0: t}, [t.numel()], root=root)
+
+        return self._collective(tensors, tensors, *(partial(one, t) for t in tensors))
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         root, op = opts.rootRank, opts.reduceOp
-        wanted = lambda t: {0: t} if self._rank == root else {}  # noqa: E731
-        return self._collective(
-            tensors, tensors,
-            *(lambda t=t: self._run("reduce", {0: t}, wanted(t), [t.numel()], root=root, op=op) for t in tensors),
-        )  # fmt: skip
+
+        def one(t: Tensor) -> None:
+            self._run("reduce", {0: t}, {0: t} if self._rank == root else {}, [t.numel()], root=root, op=op)
+
+        return self._collective(tensors, tensors, *(partial(one, t) for t in tensors))
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        return self._collective(inputs, outputs, *(
-            lambda o=o, i=i: self._run("allgather", {self._rank: i}, dict(enumerate(o)), [t.numel() for t in o])
-            for o, i in zip(outputs, inputs, strict=True)
-        ))  # fmt: skip
+        def one(parts: list[Tensor], own: Tensor) -> None:
+            self._run("allgather", {self._rank: own}, dict(enumerate(parts)), [t.numel() for t in parts])
+
+        return self._collective(inputs, outputs, *map(partial(partial, one), outputs, inputs))
 
     def allgather_into_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([self._shares(o) for o in outputs], inputs, opts)
@@ -269,12 +275,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
         op = opts.reduceOp if opts is not None else OPS.SUM
-        return self._collective(outputs, outputs, *(
-            lambda o=o, i=i: self._run(
-                "reducescatter", dict(enumerate(i)), {self._rank: o}, [t.numel() for t in i], op=op
-            )
-            for o, i in zip(outputs, inputs, strict=True)
-        ))  # fmt: skip
+
+        def one(own: Tensor, parts: list[Tensor]) -> None:
+            held, wanted = dict(enumerate(parts)), {self._rank: own}
+            self._run("reducescatter", held, wanted, [t.numel() for t in parts], op=op)
+
+        return self._collective(outputs, outputs, *map(partial(partial, one), outputs, inputs))
 
     def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
@@ -347,6 +353,16 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         go = self._messages[peer].send if sends else self._messages[peer].receive
         go(tag, payload, done)
         return torch._C._distributed_c10d._create_work_from_future(future)
+
+    # what PyTorch 2.13 calls the same
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def monitored_barrier(self, *arguments: Any) -> Any:
+        raise Unsupported("the backend 'stretto' has no monitored_barrier; its barrier names who is missing")
 
     def _shares(self, tensor: Tensor, splits: Sequence[int] = ()) -> list[Tensor]:
         """A tensor as one part a rank, along its first dimension."""

@@ -295,9 +295,7 @@ def run(
     file: FileArgument,
     paced: Annotated[
         float | None,
-        typer.Option(
-            "--paced", help="Keep the plan's starts and rates; so many seconds for one of the plan's.", min=0.0
-        ),
+        typer.Option("--paced", help="Keep the plan's starts and rates; so many seconds for one of its.", min=0.0),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
     seed: Annotated[int, typer.Option("--seed", help="Of the bytes.")] = 0,

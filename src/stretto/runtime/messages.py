@@ -92,7 +92,9 @@ class Messages:
                 self._fill(memoryview(head))
                 tag, length = _HEAD.unpack(head)
                 if length > MOST_BYTES:
-                    raise PeerFailed(self.name, f"it sent a message of {length} bytes; at most {MOST_BYTES} are allowed")
+                    raise PeerFailed(
+                        self.name, f"it sent a message of {length} bytes; at most {MOST_BYTES} are allowed"
+                    )
                 self._receive_one(tag, length)
         except (OSError, PeerFailed) as error:
             failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, "it died")
