@@ -30,10 +30,14 @@ KNOWS = {
     "topologies": {"errors", "units", "topology"},
     "optics": {"solvers"},
     "telemetry": {"errors", "topology"},
+    "lower": {"collective", "plan", "simulate", "simulate_planes"},
+    "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
         *("errors", "units", "topology", "collective", "plan", "algorithms"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
+    "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},
+    "torch": {"errors", "collective", "library", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
     "studies": {

@@ -3,7 +3,8 @@
     StrettoError
     ├── InputError        a file, spec or argument is wrong: the message names it, the place and the remedy
     ├── Unsupported       the request is sound, but this planner or command does not serve it
-    └── Infeasible        no plan exists or none was found within the limits given
+    ├── Infeasible        no plan exists or none was found within the limits given
+    └── PeerFailed        a process that takes part in a run died, stalled or sent what it should not
 
 The command line prints the message as one line and exits with 2 for each of them.
 """
@@ -34,3 +35,20 @@ class Unsupported(StrettoError):
 
 class Infeasible(StrettoError):
     """No plan exists for this request, or none was found within the limits; says why."""
+
+
+class PeerFailed(StrettoError):
+    """Another process that takes part in a run died, stalled, or sent what it should not.
+
+    Args:
+        peer: the process at fault.
+        reason: what it did.
+        transfer: what was waiting for it, if anything was.
+    """
+
+    def __init__(self, peer: str, reason: str, transfer: str | None = None) -> None:
+        self.peer, self.reason, self.transfer = peer, reason, transfer
+        super().__init__(f"{peer}: {reason}" + (f", in {transfer}" if transfer else ""))
+
+    def __reduce__(self) -> tuple[type[PeerFailed], tuple[str, str, str | None]]:
+        return PeerFailed, (self.peer, self.reason, self.transfer)

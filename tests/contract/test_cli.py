@@ -210,3 +210,12 @@ def test_completion_offers_what_there_is():
     assert ("ndv2:4" in dict(cli._complete_topology("nd"))) and ("mtegcca" in dict(cli._complete_planner("m")))
     assert cli._complete_collective("all") == ["allgather", "allreduce", "alltoall"]
     assert "csv" in cli._complete_format("c")
+
+
+def test_a_plan_runs_on_real_bytes(tmp_path):
+    path = tmp_path / "p.json"
+    stretto("plan", "allreduce", "-t", "ring:4", "--size", "40KB", "-p", "ring", "-o", path)
+    data = answer("run", path, "--timeout", "30")
+    assert data["correct"] is True
+    assert (data["processes"], data["transfers"], data["wrong"]) == (4, 24, [])
+    assert "every byte right" in stretto("run", path).stdout

@@ -310,6 +310,26 @@ def simulate(
 
 
 @app.command()
+def run(
+    file: FileArgument,
+    paced: Annotated[
+        float | None,
+        typer.Option("--paced", help="Keep the plan's starts and rates; so many seconds for one of its.", min=0.0),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a plan: a process a node, real bytes over TCP on this machine, the result checked byte for byte."""
+    from .running import check, run_answer, show_run
+
+    subject = read_verified(file, as_json)
+    data = run_answer(subject, file, seed, paced, timeout)
+    answer(as_json, data, lambda: show_run(data))
+    check(data)
+
+
+@app.command()
 def show(
     file: FileArgument,
     transfers: Annotated[int, typer.Option("--transfers", help="How many to list.", min=0)] = 10,

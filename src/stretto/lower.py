@@ -1,0 +1,246 @@
+"""Lower a plan to programs: what each node has to send, receive, add up and wait for.
+
+Every node that sends or receives gets a program: ranks, and routers that store and forward. A program
+knows its own node only. What a transfer waits for happens at its source where the plan lets it
+(the chunk arrives there); where it happens elsewhere, those who see it *signal* it. The turns of optical
+planes and the barriers between groups are events at one more node, the *controller* (SWOT, section 3.3:
+before a transfer is issued the shim verifies, by explicit signals, that its circuit is there).
+
+What a transfer carries is decided by its dependencies (docs: decision 3), so a node may hold several
+*versions* of a chunk: each is what some transfer sends, or what the node must end with. A version is
+an earlier one with more arrivals on top, in an order fixed here: sums do not depend on timing. No program
+ever waits for anything but dependencies of the plan, so programs cannot deadlock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .collective import Ragged
+from .plan import COPY, Float64, Plan
+from .simulate import simulate
+from .simulate_planes import events
+
+NOTHING = -1
+"""The base of a version that begins with an arrival."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A state of one chunk at one node.
+
+    Attributes:
+        base: the version that it is made from, or NOTHING.
+        adds: the transfers whose bytes are put on it, in this order.
+    """
+
+    base: int
+    adds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Send:
+    """One transfer to send: a version of a chunk to some nodes.
+
+    Attributes:
+        start_s: not before, in the plan's time; ``rate``: bytes/s while it is sent, infinite if the
+            network decides. Both count only where a run is paced.
+        priority: on a connection the highest goes first.
+    """
+
+    row: int
+    chunk: int
+    version: int
+    to: tuple[int, ...]
+    start_s: float
+    rate: float
+    priority: float
+
+
+@dataclass(frozen=True)
+class Receive:
+    """One transfer to receive."""
+
+    row: int
+    chunk: int
+    source: int
+    copies: bool
+
+
+@dataclass(frozen=True)
+class Event:
+    """A turn or a barrier at the controller: ``seconds`` after all that it waits for, not before ``start_s``."""
+
+    row: int
+    start_s: float
+    seconds: float
+
+
+@dataclass
+class Program:
+    """What one node does in a plan. Rows are transfers, then events.
+
+    Attributes:
+        node: whose it is: a node of the topology, or its ``node_count`` for the controller.
+        peers: the other nodes that have programs.
+        waits: for each row that starts here, how many happenings it waits for.
+        wakes: for each happening, a row and the node at which it happened, the rows here that wait for it.
+            Happenings elsewhere come as signals.
+        signals: for each row that happens here, the nodes that must be told.
+        versions: for each chunk its versions; version 0 is what the node holds at first.
+        final: for each chunk that the node wants, the version that it must end with.
+        held: the chunks that it holds at first.
+    """
+
+    plan: Plan
+    node: int
+    peers: tuple[int, ...] = ()
+    sends: dict[int, Send] = field(default_factory=dict)
+    receives: dict[int, Receive] = field(default_factory=dict)
+    events: dict[int, Event] = field(default_factory=dict)
+    waits: dict[int, int] = field(default_factory=dict)
+    wakes: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    signals: dict[int, list[int]] = field(default_factory=dict)
+    versions: dict[int, tuple[Version, ...]] = field(default_factory=dict)
+    final: dict[int, int] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+
+    def describe(self, row: int) -> str:
+        """A row as messages name it."""
+        n, turns = self.plan.transfer_count, self.plan.turns
+        if row < n:
+            return self.plan.describe(row)
+        return f"turn {row - n} of plane {turns.plane[row - n]}" if row < n + turns.count else "a barrier"
+
+    def name(self, node: int) -> str:
+        """A node as messages name it."""
+        return node_name(self.plan, node)
+
+
+def node_name(plan: Plan, node: int) -> str:
+    """The name of a node, or ``controller``."""
+    return plan.topology.names[node] if node < plan.topology.node_count else "controller"
+
+
+def lower(plan: Plan) -> dict[int, Program]:
+    """The programs of a plan that verifies, by node."""
+    n, controller = plan.transfer_count, plan.topology.node_count
+    timed = plan.sharing == "timed"
+    extra = events(plan, plan.barriers, timed)
+    takes_part = {*map(int, plan.src), *map(int, plan.dst.values)}
+    takes_part.update(map(int, plan.workload.chunk_wanted.values))
+    takes_part.update(map(int, plan.workload.chunk_holders.values))
+    if len(extra.asked):
+        takes_part.add(controller)
+    everyone = sorted(takes_part)
+    programs = {v: Program(plan, v, tuple(w for w in everyone if w != v)) for v in everyone}
+    _slots(plan, programs)
+    asked, rate, priority = _pace(plan)
+    read_by = _versions(plan, programs)
+    for k in range(n):
+        source, chunk = int(plan.src[k]), int(plan.chunk[k])
+        to = tuple(map(int, plan.dst[k]))
+        programs[source].sends[k] = Send(
+            k, chunk, read_by[k], to, float(asked[k]), float(rate[k]), float(priority[k])
+        )  # fmt: skip
+        for v in to:
+            programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY))
+    for i, (at, seconds) in enumerate(zip(extra.asked, extra.seconds, strict=True)):
+        programs[controller].events[n + i] = Event(n + i, float(at), float(seconds))
+    _wait(plan, programs, extra.depends)
+    return programs
+
+
+def _slots(plan: Plan, programs: dict[int, Program]) -> None:
+    holders = plan.workload.chunk_holders
+    for chunk, node in zip(holders.owners.tolist(), holders.values.tolist(), strict=True):
+        programs[node].held.add(chunk)
+
+
+def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
+    """For each transfer when it may start, how fast it goes, and its priority."""
+    n = plan.transfer_count
+    asked = plan.workload.chunk_start_s[plan.chunk]
+    rate, priority = np.full(n, np.inf), np.zeros(n)
+    if plan.sharing == "timed" and plan.start_s is not None and plan.finish_s is not None:
+        return np.maximum(asked, plan.start_s), plan.size_bytes / (plan.finish_s - plan.start_s), priority
+    if plan.sharing == "rates" and plan.rate is not None:
+        rate = plan.rate
+    elif plan.sharing == "weights":
+        timeline = simulate(plan)  # a group's share is fixed, so its rate is
+        rate = plan.size_bytes / (timeline.finish_s - timeline.start_s)
+    elif plan.sharing == "priorities" and plan.weight is not None:
+        priority = plan.weight
+    return asked, rate, priority
+
+
+def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
+    """Give each program the versions of its chunks; for each transfer the version that it sends."""
+    writes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for k, v in zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), strict=True):
+        writes[v, int(plan.chunk[k])].append(k)
+    reads: dict[tuple[int, int], dict[frozenset[int], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for k in range(plan.transfer_count):
+        slot = int(plan.src[k]), int(plan.chunk[k])
+        here = set(writes.get(slot, ()))
+        reads[slot][_what_counts(plan, here.intersection(plan.depends[k].tolist()))].append(k)
+    wanted = plan.workload.chunk_wanted
+    wants = set(zip(wanted.values.tolist(), wanted.owners.tolist(), strict=True))
+    read_by: dict[int, int] = {}
+    for slot in {*reads, *wants}:
+        node, chunk = slot
+        everything = _what_counts(plan, writes.get(slot, ()))
+        states: set[frozenset[int]] = set(reads[slot]) | ({everything} if slot in wants else set()) | {frozenset()}
+        ordered = sorted(states, key=lambda s: (len(s), sorted(s)))
+        program = programs[node]
+        program.versions[chunk] = tuple(
+            _version(plan, ordered, i, chunk in program.held) for i in range(len(ordered))
+        )  # fmt: skip
+        if slot in wants:
+            program.final[chunk] = ordered.index(everything)
+        for i, state in enumerate(ordered):
+            for k in reads[slot].get(state, ()):
+                read_by[k] = i
+    return read_by
+
+
+def _what_counts(plan: Plan, writes: Iterable[int]) -> frozenset[int]:
+    """Writes to one chunk at one node without those that a copy replaced: they are ordered, all but sums."""
+    ordered = sorted(writes)
+    copies = [i for i, k in enumerate(ordered) if plan.op[k] == COPY]
+    return frozenset(ordered[copies[-1] :] if copies else ordered)
+
+
+def _version(plan: Plan, ordered: list[frozenset[int]], i: int, held: bool) -> Version:
+    """Version i: the largest earlier one that is part of it, and the rest."""
+    state = ordered[i]
+    base = next((j for j in range(i - 1, -1, -1) if ordered[j] < state), NOTHING)
+    adds = tuple(sorted(state - ordered[base] if base != NOTHING else state))
+    replaced = any(plan.op[k] == COPY for k in adds)
+    return Version(NOTHING if replaced or (base == 0 and not held) else base, adds)
+
+
+def _wait(plan: Plan, programs: dict[int, Program], depends: Ragged) -> None:
+    """Who waits for what, and who must be told of it."""
+    n, controller = plan.transfer_count, plan.topology.node_count
+
+    def happens_at(row: int) -> Iterable[int]:
+        return plan.dst[row].tolist() if row < n else (controller,)
+
+    for row in range(depends.rows):
+        here = int(plan.src[row]) if row < n else controller
+        program = programs[here]
+        program.waits[row] = 0
+        for cause in dict.fromkeys(depends[row].tolist()):
+            places = list(happens_at(cause))
+            for place in [here] if here in places else places:
+                program.wakes.setdefault((cause, place), []).append(row)
+                program.waits[row] += 1
+                if place != here:
+                    told = programs[place].signals.setdefault(cause, [])
+                    if here not in told:
+                        told.append(here)

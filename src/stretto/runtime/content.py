@@ -1,0 +1,43 @@
+"""Bytes to run a plan with, and what every rank must end with by the plain definition of its collective."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..plan import Plan
+
+Bytes = NDArray[np.uint8]
+
+
+def held(plan: Plan, chunk: int, node: int, seed: int = 0) -> Bytes:
+    """What a node holds of a chunk at first: random bytes, the node's own where they are to be summed."""
+    own = node if plan.workload.chunk_reduces[chunk] else -1
+    rng = np.random.default_rng((seed, chunk, own + 1))
+    return rng.integers(0, 256, int(plan.workload.chunk_bytes[chunk]), dtype=np.uint8)
+
+
+def wanted(plan: Plan, chunk: int, seed: int = 0) -> Bytes:
+    """What a rank that wants the chunk must end with: the copy, or the sum modulo 256 over all holders."""
+    holders = plan.workload.chunk_holders[chunk].tolist()
+    if not plan.workload.chunk_reduces[chunk]:
+        return held(plan, chunk, holders[0], seed)
+    total = np.zeros(int(plan.workload.chunk_bytes[chunk]), dtype=np.uint8)
+    for node in holders:
+        total += held(plan, chunk, node, seed)
+    return total
+
+
+def inputs(plan: Plan, chunks: set[int], node: int, seed: int = 0) -> dict[int, Bytes]:
+    """What a node holds of these chunks at first."""
+    return {chunk: held(plan, chunk, node, seed) for chunk in sorted(chunks)}
+
+
+def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
+    """Room for the chunks that a node wants, filled with what is unlikely to be right."""
+    return {chunk: np.full(int(plan.workload.chunk_bytes[chunk]), 0xA5, dtype=np.uint8) for chunk in chunks}
+
+
+def wrong(plan: Plan, results: dict[int, Bytes], seed: int = 0) -> list[int]:
+    """The chunks whose bytes are not what they must be."""
+    return [chunk for chunk, got in results.items() if not np.array_equal(got, wanted(plan, chunk, seed))]

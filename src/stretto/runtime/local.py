@@ -1,0 +1,157 @@
+"""Run a plan on this machine: a process for every node that takes part, real bytes, the result checked."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ..errors import InputError, PeerFailed, StrettoError
+from ..lower import Program, lower, node_name
+from ..plan import Plan
+from . import content
+from .execute import Trace, execute
+from .mesh import Address, dial, join, listen
+
+MOST_PROCESSES = 256
+START_S = 0.05
+"""How long after all are connected a run begins."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        completion_s: from the common start until the last byte that some rank wants had come.
+        traces: for each node when its rows began and arrived, seconds from the common start.
+        wrong: (node, chunk) pairs whose bytes are not what the collective promises.
+    """
+
+    completion_s: float
+    traces: dict[int, Trace]
+    wrong: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node's process runs.
+
+    Attributes:
+        host: the address at which it listens.
+        enter: called in the process before it opens a socket, with ``argument`` (as a network namespace needs).
+    """
+
+    host: str = "127.0.0.1"
+    enter: Callable[[Any], None] | None = None
+    argument: Any = None
+
+
+def run_local(
+    plan: Plan,
+    *,
+    seed: int = 0,
+    pace: float | None = None,
+    timeout_s: float = 60.0,
+    places: dict[int, Place] | None = None,
+) -> Outcome:
+    """Run a plan that verifies, one process a node.
+
+    Args:
+        seed: of the bytes.
+        pace: real seconds for one of the plan's, None for as fast as it goes.
+        places: where each node's process runs; on loopback by default.
+    Raises:
+        InputError: too many nodes for one machine.
+        PeerFailed: a process died, stalled or failed.
+    """
+    programs = lower(plan)
+    if len(programs) > MOST_PROCESSES:
+        raise InputError(f"{len(programs)} nodes take part, more than the {MOST_PROCESSES} processes allowed", "plan")
+    # one server imports what all need, and forks
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    secret = os.urandom(32)
+    pipes: dict[int, Connection] = {}
+    children = []
+    try:
+        for node, program in programs.items():
+            ours, theirs = context.Pipe()
+            place = (places or {}).get(node, Place())
+            child = context.Process(
+                target=_work, args=(program, place, secret, theirs, seed, pace, timeout_s), daemon=True
+            )  # fmt: skip
+            child.start()
+            theirs.close()
+            pipes[node] = ours
+            children.append(child)
+        addresses = _gather(plan, pipes, timeout_s)
+        for pipe in pipes.values():
+            pipe.send(addresses)
+        _gather(plan, pipes, timeout_s)
+        started_at = time.monotonic() + START_S
+        for pipe in pipes.values():
+            pipe.send(started_at)
+        results = _gather(plan, pipes, None)
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join()
+    traces = {node: trace for node, (trace, _) in results.items()}
+    last = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
+    return Outcome(last, traces, [(node, chunk) for node, (_, bad) in results.items() for chunk in bad])
+
+
+def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:
+    """One message from every process; the first failure that one reports ends it."""
+    got: dict[int, Any] = {}
+    while len(got) < len(pipes):
+        left = {node: pipe for node, pipe in pipes.items() if node not in got}
+        heard = wait(list(left.values()), timeout_s)
+        if not heard:
+            raise PeerFailed(node_name(plan, min(left)), "its process does not answer")
+        for node, pipe in left.items():
+            if pipe not in heard:
+                continue
+            try:
+                message = pipe.recv()
+            except EOFError:
+                raise PeerFailed(node_name(plan, node), "its process died") from None
+            if isinstance(message, StrettoError):
+                raise message
+            got[node] = message
+    return got
+
+
+def _work(
+    program: Program, place: Place, secret: bytes, pipe: Connection, seed: int, pace: float | None, timeout_s: float
+) -> None:
+    """The life of one process."""
+    plan = program.plan
+    try:
+        if place.enter is not None:
+            place.enter(place.argument)
+        listener = listen(place.host)
+        pipe.send((place.host, listener.getsockname()[1]))
+        addresses: dict[int, Address] = pipe.recv()
+        names = {node: node_name(plan, node) for node in addresses}
+        mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s, connect=dial)
+        inputs = content.inputs(plan, program.held, program.node, seed)
+        outputs = content.outputs(plan, sorted(program.final))
+        pipe.send(True)
+        started_at = pipe.recv()
+        time.sleep(max(0.0, started_at - time.monotonic()))
+        trace = execute(
+            mesh, program, inputs, outputs, timeout_s=timeout_s, pace=pace, started_at=started_at
+        )  # fmt: skip
+        pipe.send((trace, content.wrong(plan, outputs, seed)))
+        mesh.close()
+    except (EOFError, BrokenPipeError):
+        return
+    except StrettoError as error:
+        pipe.send(error)

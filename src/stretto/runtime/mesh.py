@@ -1,0 +1,228 @@
+"""The connections of one process to all others that run programs with it.
+
+Every pair has one connection, each end proven to know the secret. A mesh serves many runs, one after the other;
+after a failure it serves none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import Empty, Queue
+
+from ..errors import PeerFailed
+from .handshake import shake
+from .wire import HEADER, TEXT_BYTES, Frame, Kind, encode
+
+Address = tuple[str, int]
+Connect = Callable[[Address, float], socket.socket]
+
+HANDSHAKE_S = 10.0
+GRACE_S = 1.0
+"""How long an aborting process tries to say why."""
+MOST_PENDING = 64
+"""Handshakes that a listener has under way at once."""
+
+
+class Connection:
+    """One end of the connection to a peer.
+
+    Attributes:
+        unsent: what is left of the frame that is being sent; control frames queue behind it.
+        header, got: the header that is being received, and how much of it there is.
+        done: the last run that the peer has finished.
+        heard_at: when it last said anything, by the monotonic clock.
+        closed: why nothing more can come or go, None while it can.
+    """
+
+    def __init__(self, sock: socket.socket, peer: int) -> None:
+        self.sock, self.peer = sock, peer
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        self.unsent: list[memoryview] = []
+        self.header = bytearray(HEADER.size)
+        self.got = 0
+        self.done = 0
+        self.heard_at = 0.0
+        self.closed: str | None = None
+        self.said_bye = False
+
+    def queue(self, frame: bytes) -> None:
+        """Send a control frame after what is under way."""
+        self.unsent.append(memoryview(frame))
+
+    def flush(self) -> None:
+        """Send what the kernel takes now; an error closes the connection."""
+        try:
+            while self.unsent:
+                sent = self.sock.sendmsg(self.unsent[:16])
+                while sent:
+                    if sent < len(self.unsent[0]):
+                        self.unsent[0] = self.unsent[0][sent:]
+                        break
+                    sent -= len(self.unsent.pop(0))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.closed = f"the connection broke ({error.strerror or error})"
+            self.unsent.clear()
+
+
+class Mesh:
+    """A process's connections. Make one with :func:`join`.
+
+    Attributes:
+        node: whose it is.
+        runs: how many runs it has begun; all of a mesh must run the same programs in the same order.
+        failure: what ended it, None while it serves.
+        condemned: the node that a peer says is at fault, and why; no run begins after that.
+        waiting: for each peer that is ahead the first frame of a later run; nothing more is read from it.
+    """
+
+    def __init__(self, node: int, names: Mapping[int, str], connections: Mapping[int, Connection]) -> None:
+        self.node, self.names, self.connections = node, dict(names), dict(connections)
+        self.runs = 0
+        self.failure: PeerFailed | None = None
+        self.condemned: tuple[int, str] | None = None
+        self.waiting: dict[int, Frame] = {}
+
+    def name(self, node: int) -> str:
+        return self.names.get(node, f"node {node}")
+
+    def abort(self, failure: PeerFailed, culprit: int) -> None:
+        """Tell every peer who is at fault, and serve nothing more."""
+        self.failure = failure
+        text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
+        payload = text.encode()[:TEXT_BYTES]
+        for c in self.connections.values():
+            c.queue(encode(Kind.ABORT, self.runs, culprit, len(payload)) + payload)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:
+            for c in self.connections.values():
+                if c.closed is None and c.peer != culprit:
+                    c.flush()
+            if not any(c.unsent and c.closed is None and c.peer != culprit for c in self.connections.values()):
+                break
+            time.sleep(0.002)
+        for c in self.connections.values():
+            with contextlib.suppress(OSError):
+                c.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Say goodbye and close; what is still unsent of a goodbye is not worth waiting for."""
+        for c in self.connections.values():
+            if c.closed is None and self.failure is None:
+                c.queue(encode(Kind.BYE, self.runs))
+                c.flush()
+            c.sock.close()
+
+
+def listen(host: str = "127.0.0.1") -> socket.socket:
+    """A socket that listens on a free port of ``host``."""
+    return socket.create_server((host, 0), backlog=MOST_PENDING)
+
+
+def dial(address: Address, timeout_s: float) -> socket.socket:
+    return socket.create_connection(address, timeout_s)
+
+
+def join(
+    node: int,
+    listener: socket.socket,
+    addresses: Mapping[int, Address],
+    names: Mapping[int, str],
+    secret: bytes,
+    *,
+    timeout_s: float = 60.0,
+    connect: Connect = dial,
+) -> Mesh:
+    """Connect to every node of a lower number, and accept every one of a higher.
+
+    Nobody waits in a circle: node 0 only accepts, and each connects before it accepts. Whoever connects without
+    knowing the secret is turned away and does not count.
+
+    Raises:
+        PeerFailed: a peer cannot be reached, is not who it should be, or did not come in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    found: dict[int, socket.socket] = {}
+    try:
+        for peer in sorted(p for p in addresses if p < node):
+            found[peer] = _call(node, peer, addresses[peer], names, secret, deadline, connect)
+        _accept(node, {p for p in addresses if p > node}, listener, names, secret, deadline, found)
+    except BaseException:
+        for sock in found.values():
+            sock.close()
+        raise
+    return Mesh(node, names, {p: Connection(sock, p) for p, sock in sorted(found.items())})
+
+
+def _call(
+    node: int, peer: int, address: Address, names: Mapping[int, str], secret: bytes, deadline: float, connect: Connect
+) -> socket.socket:
+    left = max(deadline - time.monotonic(), 0.1)
+    try:
+        sock = connect(address, left)
+    except OSError as error:
+        raise PeerFailed(names[peer], f"cannot be reached at {address[0]}:{address[1]} ({error})") from None
+    try:
+        sock.settimeout(left)
+        shake(sock, secret, node, peer, connects=True, where=names[peer])
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _accept(
+    node: int,
+    expected: set[int],
+    listener: socket.socket,
+    names: Mapping[int, str],
+    secret: bytes,
+    deadline: float,
+    found: dict[int, socket.socket],
+) -> None:
+    """Accept the expected peers; each handshake has a thread, so that one that says nothing delays nobody."""
+    came: Queue[tuple[int, socket.socket] | PeerFailed] = Queue()
+    pending = threading.Semaphore(MOST_PENDING)
+
+    def greet(sock: socket.socket, where: str) -> None:
+        try:
+            sock.settimeout(HANDSHAKE_S)
+            came.put((shake(sock, secret, node, None, connects=False, where=where), sock))
+        except PeerFailed as failure:
+            sock.close()
+            came.put(failure)
+        finally:
+            pending.release()
+
+    last: PeerFailed | None = None
+    listener.settimeout(0.05)
+    missing = set(expected)
+    while missing:
+        with contextlib.suppress(TimeoutError):
+            if pending.acquire(blocking=False):
+                try:
+                    sock, address = listener.accept()
+                except BaseException:
+                    pending.release()
+                    raise
+                threading.Thread(target=greet, args=(sock, f"{address[0]}:{address[1]}"), daemon=True).start()
+        with contextlib.suppress(Empty):
+            while missing:
+                arrival = came.get_nowait()
+                if isinstance(arrival, PeerFailed):
+                    last = arrival
+                elif arrival[0] in missing:
+                    missing.remove(arrival[0])
+                    found[arrival[0]] = arrival[1]
+                else:
+                    arrival[1].close()
+        if missing and time.monotonic() > deadline:
+            absent = ", ".join(names[p] for p in sorted(missing))
+            raise PeerFailed(absent, "did not connect in time" + (f"; turned away: {last}" if last else ""))

@@ -1,0 +1,140 @@
+"""Point-to-point messages beside the collectives: by peer and tag, in the order of each, never behind a collective.
+
+Every peer has a connection of its own for them, a thread that sends and a thread that receives. What comes before it
+is asked for is kept, up to a limit; beyond that the sender waits.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from ..errors import PeerFailed
+
+_HEAD = struct.Struct("!qQ")
+MOST_BYTES = 1 << 40
+MOST_KEPT = 1 << 28
+"""Bytes that are kept for receives that have not been asked for."""
+
+Done = Callable[[PeerFailed | None], None]
+
+
+class Messages:
+    """The messages to and from one peer.
+
+    Args:
+        sock: a blocking socket, used for nothing else.
+        name: the peer, for messages.
+    """
+
+    def __init__(self, sock: socket.socket, name: str) -> None:
+        self.sock, self.name = sock, name
+        sock.settimeout(None)
+        self.outgoing: SimpleQueue[tuple[int, memoryview, Done] | None] = SimpleQueue()
+        self.asked: dict[int, deque[tuple[memoryview, Done]]] = defaultdict(deque)
+        self.kept: dict[int, deque[bytearray]] = defaultdict(deque)
+        self.kept_bytes = 0
+        self.changed = threading.Condition()
+        self.failure: PeerFailed | None = None
+        for loop in (self._send_all, self._receive_all):
+            threading.Thread(target=loop, daemon=True).start()
+
+    def send(self, tag: int, payload: memoryview, done: Done) -> None:
+        """Send a message; ``done`` is called when the memory may be used again."""
+        self.outgoing.put((tag, payload, done))
+
+    def receive(self, tag: int, into: memoryview, done: Done) -> None:
+        """Ask for the next message with this tag."""
+        with self.changed:
+            if self.failure is None and not self.kept[tag]:
+                self.asked[tag].append((into, done))
+                self.changed.notify()
+                return
+            message = self.kept[tag].popleft() if self.kept[tag] else None
+            self.kept_bytes -= len(message or b"")
+            self.changed.notify()
+        if message is None:
+            done(self.failure)
+        elif len(message) != len(into):
+            done(self._unequal(len(message), len(into), tag))
+        else:
+            into[:] = message
+            done(None)
+
+    def close(self) -> None:
+        self.outgoing.put(None)
+        with_failure = PeerFailed(self.name, "the group was destroyed")
+        self.failure = self.failure or with_failure
+        self.sock.close()
+
+    def _unequal(self, came: int, due: int, tag: int) -> PeerFailed:
+        return PeerFailed(self.name, f"it sent {came} bytes with tag {tag} where {due} were due")
+
+    def _send_all(self) -> None:
+        while (item := self.outgoing.get()) is not None:
+            tag, payload, done = item
+            try:
+                self.sock.sendall(_HEAD.pack(tag, len(payload)))
+                self.sock.sendall(payload)
+            except OSError as error:
+                done(self.failure or PeerFailed(self.name, f"a message could not be sent ({error})"))
+            else:
+                done(None)
+
+    def _receive_all(self) -> None:
+        try:
+            while True:
+                head = bytearray(_HEAD.size)
+                self._fill(memoryview(head))
+                tag, length = _HEAD.unpack(head)
+                if length > MOST_BYTES:
+                    raise PeerFailed(
+                        self.name, f"it sent a message of {length} bytes; at most {MOST_BYTES} are allowed"
+                    )
+                self._receive_one(tag, length)
+        except (OSError, PeerFailed) as error:
+            failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, "it died")
+        with self.changed:
+            self.failure = self.failure or failure
+            waiting = [done for queue in self.asked.values() for _, done in queue]
+            self.asked.clear()
+        for done in waiting:
+            done(self.failure)
+
+    def _receive_one(self, tag: int, length: int) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: bool(self.asked[tag]) or self.kept_bytes + length <= MOST_KEPT)
+            into, done = self.asked[tag].popleft() if self.asked[tag] else (None, None)
+            if into is None:
+                self.kept_bytes += length
+        if into is not None and done is not None and len(into) == length:
+            self._fill(into)
+            done(None)
+            return
+        message = bytearray(length)
+        self._fill(memoryview(message))
+        if done is not None and into is not None:
+            done(self._unequal(length, len(into), tag))
+            return
+        with self.changed:
+            if not self.asked[tag]:
+                self.kept[tag].append(message)
+                return
+            into, done = self.asked[tag].popleft()  # asked for while it came
+            self.kept_bytes -= length
+        if len(into) != length:
+            done(self._unequal(length, len(into), tag))
+            return
+        into[:] = message
+        done(None)
+
+    def _fill(self, target: memoryview) -> None:
+        while len(target):
+            count = self.sock.recv_into(target)
+            if not count:
+                raise ConnectionError("closed")
+            target = target[count:]

@@ -1,0 +1,69 @@
+"""Frames on a connection: sixteen bytes, then at most a segment of payload.
+
+A reader knows from the header alone how much follows, and refuses more than it could ever want
+before it reads any of it. Data comes in segments, so that transfers take turns on a connection and an abort
+need not wait for a long one.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+SEGMENT_BYTES = 1 << 20
+TEXT_BYTES = 1024
+HEADER = struct.Struct("!HBxIII")
+MAGIC = 0x5C7E
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    DATA = 1
+    """The next bytes of a transfer."""
+    SIGNAL = 2
+    """A row has happened at the sender."""
+    DONE = 3
+    """The sender has sent and received all of its program."""
+    PING = 4
+    """The sender is alive, and waits."""
+    ABORT = 5
+    """The sender gives up; ``row`` is the node at fault and the payload says why."""
+    BYE = 6
+    """The sender closes the connection, and means to."""
+
+
+LIMIT = {Kind.DATA: SEGMENT_BYTES, Kind.ABORT: TEXT_BYTES}
+"""The most bytes that may follow a header; none after the other kinds."""
+
+
+class Frame(NamedTuple):
+    """A header. ``run`` numbers the programs that a mesh has run."""
+
+    kind: Kind
+    run: int
+    row: int
+    length: int
+
+
+class Malformed(Exception):
+    """Bytes that are no frame."""
+
+
+def encode(kind: Kind, run: int, row: int = 0, length: int = 0) -> bytes:
+    return HEADER.pack(MAGIC, kind, run, row, length)
+
+
+def decode(header: bytes | bytearray | memoryview) -> Frame:
+    """The frame of sixteen bytes; Malformed if they are none."""
+    magic, kind, run, row, length = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise Malformed(f"it sent {bytes(header[:2]).hex()} where a frame must begin")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise Malformed(f"it sent a frame of unknown kind {kind}") from None
+    if length > LIMIT.get(known, 0):
+        raise Malformed(f"it sent a {known.name} frame of {length} bytes; at most {LIMIT.get(known, 0)} may follow")
+    return Frame(known, run, row, length)

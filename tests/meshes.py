@@ -1,0 +1,73 @@
+"""Meshes of threads on loopback, so that thousands of plans run in one process."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from stretto.errors import PeerFailed
+from stretto.lower import Program, lower, node_name
+from stretto.plan import Plan
+from stretto.runtime import content
+from stretto.runtime.execute import Trace, execute
+from stretto.runtime.mesh import Mesh, join, listen
+
+SECRET = b"a secret"
+
+
+def meshes(
+    nodes: list[int], timeout_s: float = 5.0, secrets: dict[int, bytes] | None = None
+) -> dict[int, Mesh | PeerFailed]:
+    """Connect these nodes to each other; whoever cannot has the reason in its place."""
+    listeners = {v: listen() for v in nodes}
+    addresses = {v: ("127.0.0.1", s.getsockname()[1]) for v, s in listeners.items()}
+    names = {v: f"node {v}" for v in nodes}
+
+    def one(v: int) -> Mesh | PeerFailed:
+        try:
+            secret = (secrets or {}).get(v, SECRET)
+            return join(v, listeners[v], addresses, names, secret, timeout_s=timeout_s)
+        except PeerFailed as failure:
+            return failure
+        finally:
+            listeners[v].close()
+
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return dict(zip(nodes, pool.map(one, nodes)))
+
+
+class Threads:
+    """A mesh for each of ``count`` nodes, reused from plan to plan; a plan's nodes take the first of them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.meshes = meshes(list(range(count)))
+        self.pool = ThreadPoolExecutor(count)
+
+    def run(self, plan: Plan, seed: int = 0, **how) -> dict[int, dict[int, np.ndarray]]:
+        """Run a plan on random bytes; what each node ends with, by node and chunk."""
+        programs = lower(plan)
+        assert max(programs) < self.count
+
+        def one(v: int) -> dict[int, np.ndarray]:
+            mesh, program = self.meshes[v], programs.get(v, Program(plan, v))
+            mesh.names = {w: node_name(plan, w) for w in programs}
+            outputs = content.outputs(plan, sorted(program.final))
+            self.trace: Trace = execute(mesh, program, content.inputs(plan, program.held, v, seed), outputs, **how)
+            return outputs
+
+        return dict(zip(range(self.count), self.pool.map(one, range(self.count))))
+
+    def close(self) -> None:
+        self.pool.shutdown()
+        for mesh in self.meshes.values():
+            mesh.close()
+
+
+def wrong(plan: Plan, results: dict[int, dict[int, np.ndarray]], seed: int = 0) -> list[tuple[int, int]]:
+    """The (node, chunk) pairs with wrong bytes, and those that are missing."""
+    bad = [(v, chunk) for v, got in results.items() for chunk in content.wrong(plan, got, seed)]
+    lists = plan.workload.chunk_wanted
+    missing = {*zip(lists.values.tolist(), lists.owners.tolist())} - {(v, c) for v, got in results.items() for c in got}
+    return bad + sorted(missing)

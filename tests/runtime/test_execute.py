@@ -1,0 +1,167 @@
+"""Programs on real sockets: random plans end with the right bytes, whatever planner made them."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshes import Threads, wrong
+from networks import random_network, ring
+from stretto.collective import Ragged, Workload, make_collective
+from stretto.errors import Unsupported
+from stretto.lower import lower
+from stretto.plan import COPY, REDUCE, Plan, make_plan
+from stretto.planners import registered, run_planner
+from stretto.runtime import content
+from stretto.runtime.execute import execute
+from stretto.runtime.local import run_local
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+PLANNERS = {e.name: e for e in registered().values() if not e.refines and e.quick is None}
+BATCHES = 10
+PLANS = int(os.environ.get("STRETTO_RANDOM_PLANS", "2000")) // BATCHES
+
+
+@pytest.fixture(scope="module")
+def threads():
+    made = Threads(12)
+    yield made
+    made.close()
+
+
+def random_plan(rng: random.Random) -> Plan | None:
+    """A plan by a random planner for a random collective on a random network, None if it does not serve that."""
+    name = rng.choice(sorted(PLANNERS))
+    kind = rng.choice(PLANNERS[name].collectives)
+    net = random_network(rng.randrange(10_000)) if rng.random() < 0.9 else load_topology("optical:4,2")
+    ranks = len(net.accelerators)
+    receivers = rng.sample(range(ranks), rng.randint(1, ranks)) if kind == "multicast" else None
+    size = rng.choice([ranks * 4, rng.randint(500, 5000), rng.randint(10**4, 10**6)])
+    c = make_collective(kind, net, size, root=rng.randrange(ranks), receivers=receivers, chunks=rng.randint(1, 3))
+    try:
+        return run_planner(name, net, Workload((c,)))
+    except Unsupported:
+        return None
+
+
+def any_chain(rng: random.Random) -> Plan:
+    """Sums that pass through random nodes: each node sends several states of one chunk, some not nested in others."""
+    n = rng.randint(3, 5)
+    net = load_topology(f"fullmesh:{n}")
+    c = make_collective("reduce", net, rng.randint(1, 2000), root=0)
+    link = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(net.src, net.dst))}
+    rows: list[tuple[int, int, list[int]]] = []
+    into: dict[int, list[int]] = {v: [] for v in range(n)}
+    order = rng.sample(range(1, n), n - 1)
+    for i, v in enumerate(order):
+        to = rng.choice([0, *order[i + 1 :]])
+        rows.append((v, to, list(into[v])))
+        into[to].append(len(rows) - 1)
+    return make_plan(
+        net, Workload((c,)), "ready-order", chunk=[0] * len(rows), src=[r[0] for r in rows], op=[REDUCE] * len(rows),
+        dst=Ragged.single([r[1] for r in rows]), route=Ragged.of([[link[r[0], r[1]]] for r in rows]),
+        depends=Ragged.of([r[2] for r in rows]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_thousands_of_random_plans_end_and_end_right(batch, threads):
+    rng = random.Random(batch)
+    for i in range(PLANS):
+        plan = random_plan(rng) if i % 4 else any_chain(rng)
+        if plan is not None:
+            assert wrong(plan, threads.run(plan, i), i) == []
+
+
+def test_states_that_do_not_contain_each_other_are_kept_apart(threads):
+    # node 3 gets two summands and sends one sum with each: neither state is part of the other
+    net = load_topology("fullmesh:4")
+    c = make_collective("allreduce", net, 4000)
+    link = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(net.src, net.dst))}
+    rows = [(0, 3, REDUCE, []), (1, 3, REDUCE, []), (3, 1, REDUCE, [0]), (3, 0, REDUCE, [1])]
+    # 0 has 0+1+3, 1 has 0+1+3; 2 tells both, and is told
+    rows += [(2, 0, REDUCE, [3]), (2, 1, REDUCE, [2]), (0, 2, COPY, [3, 4]), (1, 3, COPY, [2, 5, 0, 1])]
+    plan = make_plan(
+        net, Workload((c,)), "ready-order", chunk=[0] * 8, src=[r[0] for r in rows], op=[r[2] for r in rows],
+        dst=Ragged.single([r[1] for r in rows]), route=Ragged.of([[link[r[0], r[1]]] for r in rows]),
+        depends=Ragged.of([r[3] for r in rows]),
+    )  # fmt: skip
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
+    assert wrong(plan, threads.run(plan)) == []
+
+
+def test_an_input_is_not_written_unless_it_is_the_output(threads):
+    net = ring(4)
+    plan = run_planner("ring", net, Workload((make_collective("reducescatter", net, 4000),)))
+    programs = lower(plan)
+    given = {v: content.inputs(plan, p.held, v) for v, p in programs.items()}
+    for some in given.values():
+        for array in some.values():
+            array.flags.writeable = False
+
+    def one(v):
+        program = programs.get(v)
+        if program is not None:
+            execute(threads.meshes[v], program, given[v], content.outputs(plan, sorted(program.final)))
+        else:
+            threads.meshes[v].runs += 1
+
+    list(threads.pool.map(one, range(12)))
+
+
+@pytest.mark.parametrize("spec", ["swot", "rabenseifner+strawman-icr", "ring+one-shot"])
+def test_transfers_on_planes_wait_for_their_turns(spec, threads):
+    net = load_topology("optical:4,2?reconfiguration=2ms")
+    plan = run_planner(spec, net, Workload((make_collective("allreduce", net, 4096),)))
+    assert wrong(plan, threads.run(plan)) == []
+    assert (net.node_count in lower(plan)) == bool(plan.turns.count or plan.barriers)
+
+
+def test_sums_do_not_depend_on_timing(threads):
+    # floating-point sums differ in their last bits by order; each run must choose the same one
+    net = load_topology("star:6")
+    plan = run_planner("shortest-path", net, Workload((make_collective("allreduce", net, 6 * 800),)))
+    programs = lower(plan)
+
+    def one(v):
+        if v not in programs:
+            threads.meshes[v].runs += 1
+            return {}
+        data = {
+            c: np.random.default_rng((v, c)).standard_normal(int(plan.workload.chunk_bytes[c]) // 8)
+            for c in programs[v].held
+        }
+        out = {c: data[c] for c in programs[v].final}
+        execute(threads.meshes[v], programs[v], data, out, dtype=np.float64)
+        return out
+
+    first, *others = [list(threads.pool.map(one, range(12))) for _ in range(5)]
+    for other in others:
+        for a, b in zip(first, other):
+            assert all(np.array_equal(a[c], b[c]) for c in a)
+
+
+def test_a_paced_run_keeps_the_times_of_the_plan(threads):
+    net = ring(3, bandwidth=1e6, latency_s=0.0)
+    plan = run_planner("scale-ccl", net, Workload((make_collective("allgather", net, 60_000),)))
+    plan = (
+        plan
+        if plan.sharing != "ready-order"
+        else replace(plan, sharing="rates", rate=np.full(plan.transfer_count, 1e6))
+    )
+    threads.run(plan, pace=1.0)
+    assert max(threads.trace.arrived_s.values(), default=0.02) >= 0.01
+
+
+def test_processes_of_their_own_end_right():
+    net = load_topology("sites:2,2")
+    plan = run_planner("scale-ccl", net, Workload((make_collective("alltoall", net, 40_000),)))
+    outcome = run_local(plan, timeout_s=30)
+    assert outcome.wrong == []
+    assert outcome.completion_s > 0

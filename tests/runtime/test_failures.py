@@ -1,0 +1,191 @@
+"""What happens when a process dies, stalls, lies or is not who it should be: an error that names it, and soon."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes import SECRET, meshes
+from networks import ring
+from stretto.collective import KINDS, Workload, make_collective
+from stretto.errors import PeerFailed
+from stretto.lower import lower
+from stretto.plan import Plan
+from stretto.planners import run_planner
+from stretto.runtime import content
+from stretto.runtime.execute import execute
+from stretto.runtime.mesh import Connection, Mesh, join, listen
+from stretto.runtime.wire import HEADER, Frame, Kind, Malformed, decode, encode
+from worker import work
+
+RANKS = 4
+TIMEOUT_S = 2.0
+
+
+@cache
+def plans() -> list[Plan]:
+    net = ring(RANKS)
+    sizes = (64, 5000, 300_000)
+    wanted = [make_collective(kind, net, size) for kind in KINDS for size in sizes]
+    return [run_planner("shortest-path", net, Workload((c,))) for c in wanted]
+
+
+@contextlib.contextmanager
+def processes(timeout_s: float):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["worker"])
+    pairs = [context.Pipe() for _ in range(RANKS)]
+    children = [
+        context.Process(target=work, args=(v, pairs[v][1], plans(), timeout_s), daemon=True) for v in range(RANKS)
+    ]
+    pipes = [ours for ours, _ in pairs]
+    try:
+        for child in children:
+            child.start()
+        ports = [pipe.recv() for pipe in pipes]
+        for pipe in pipes:
+            pipe.send(ports)
+        assert [pipe.recv() for pipe in pipes] == ["ready"] * RANKS
+        yield children, pipes
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def reports(pipes, without: int, within_s: float) -> list:
+    found = []
+    for v, pipe in enumerate(pipes):
+        if v != without:
+            assert pipe.poll(within_s), f"rank {v} hangs"
+            found.append(pipe.recv())
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_left_names_the_one_that_was_killed(seed):
+    rng = random.Random(seed)
+    victim = rng.randrange(RANKS)
+    with processes(TIMEOUT_S) as (children, pipes):
+        time.sleep(rng.uniform(0.0, 0.15))
+        os.kill(children[victim].pid, signal.SIGKILL)
+        for peer, transfer, message, _ in reports(pipes, victim, TIMEOUT_S + 5):
+            assert peer == f"gpu{victim}", message
+            assert transfer is not None, message
+            assert "transfer" in transfer
+
+
+def test_whoever_waits_names_the_one_that_stalled():
+    with processes(1.0) as (children, pipes):
+        os.kill(children[2].pid, signal.SIGSTOP)
+        for peer, transfer, message, _ in reports(pipes, 2, 8):
+            assert peer == "gpu2", message
+            assert "said nothing" in message
+            assert transfer is not None, message
+
+
+def test_a_thousand_collectives_in_a_row():
+    with processes(20.0) as (_, pipes):
+        assert reports(pipes, without=-1, within_s=120) == ["ended"] * RANKS
+
+
+def test_a_wrong_secret_is_turned_away_and_both_sides_say_so():
+    found = meshes([0, 1, 2], timeout_s=1.0, secrets={2: b"another"})
+    assert isinstance(found[2], PeerFailed)
+    assert "secret" in str(found[2])
+    assert found[0].peer == "node 2"
+    assert "does not know the secret" in str(found[0])
+
+
+def test_strangers_at_the_door_do_not_count():
+    listeners = [listen(), listen()]
+    addresses = {v: ("127.0.0.1", s.getsockname()[1]) for v, s in enumerate(listeners)}
+    names = {0: "a", 1: "b"}
+    strangers = [socket.create_connection(addresses[0]) for _ in range(5)]
+    for i, s in enumerate(strangers[1:]):
+        s.sendall(random.Random(i).randbytes(200))
+    other = threading.Thread(target=lambda: join(1, listeners[1], addresses, names, SECRET, timeout_s=5).close())
+    other.start()
+    mesh = join(0, listeners[0], addresses, names, SECRET, timeout_s=5)
+    other.join()
+    assert list(mesh.connections) == [1]
+    mesh.close()
+
+
+@given(header=st.binary(min_size=HEADER.size, max_size=HEADER.size))
+def test_sixteen_bytes_are_a_frame_or_are_refused(header):
+    try:
+        frame = decode(header)
+    except Malformed:
+        return
+    assert decode(encode(*frame)) == frame
+
+
+FRAMES = st.builds(
+    lambda frame, payload: encode(*frame) + payload,
+    st.builds(
+        Frame,
+        st.sampled_from(Kind),
+        st.integers(0, 3),
+        st.integers(0, 8),
+        st.sampled_from([0, 1, 99, 1000, 2**20, 2**31]),
+    ),
+    st.binary(max_size=100),
+)
+
+
+@given(chunks=st.lists(st.one_of(FRAMES, st.binary(max_size=64)), max_size=8))
+def test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete(chunks):
+    net = ring(2)
+    plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 2000),)))
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    program = lower(plan)[0]
+    theirs.sendall(b"".join(chunks))
+    theirs.close()
+    with pytest.raises(PeerFailed) as caught:
+        execute(mesh, program, content.inputs(plan, program.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
+    assert "transfer" in str(caught.value)
+    with pytest.raises(PeerFailed):  # a mesh that failed serves no more
+        execute(mesh, program, {}, {})
+    mesh.close()
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (b"GET / HTTP/1.1\r\n", "where a frame must begin"),
+        (HEADER.pack(0x5C7E, 99, 1, 0, 0), "unknown kind 99"),
+        (encode(Kind.DATA, 1, 0, 2**21), "at most"),
+        (encode(Kind.DATA, 1, 77, 4), "does not come from it"),
+        (encode(Kind.DATA, 1, 1, 1001), "where 1000 were due"),
+        (encode(Kind.SIGNAL, 1, 5), "nothing here waits for"),
+        (encode(Kind.DATA, 0, 1, 4), "of run 0 in run 1"),
+    ],
+)
+def test_messages_say_what_was_wrong_with_a_frame(frame, words):
+    net = ring(2)
+    plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 2000),)))
+    program = lower(plan)[0]
+    row = next(iter(program.receives))
+    if words == "where 1000 were due":
+        frame = encode(Kind.DATA, 1, row, 1001)
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    theirs.sendall(frame + bytes(16))
+    with pytest.raises(PeerFailed, match=words) as caught:
+        execute(mesh, program, content.inputs(plan, program.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
+    assert caught.value.peer == "gpu1"
+    mesh.close()
+    theirs.close()

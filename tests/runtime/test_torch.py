@@ -1,0 +1,38 @@
+"""PyTorch by the backend ``stretto`` computes what it does by gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+
+WORKER = Path(__file__).parents[1] / "torch_worker.py"
+RANKS = 3
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> list[list[dict]]:
+    """For gloo, stretto, and stretto on a ring: what each rank had."""
+    folder = tmp_path_factory.mktemp("torch")
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+    commands = [[sys.executable, WORKER, str(r), str(RANKS), str(folder)] for r in range(RANKS)]
+    running = [subprocess.Popen(c, env=environment, stderr=subprocess.PIPE, text=True) for c in commands]
+    failures = [p.communicate(timeout=200)[1] for p in running]
+    assert [p.returncode for p in running] == [0] * RANKS, "\n".join(failures)
+    return [[torch.load(folder / f"{number}.{r}") for r in range(RANKS)] for number in range(3)]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["any network", "a ring"])
+def test_every_call_gives_what_gloo_gives(number, results):
+    for theirs, ours in zip(results[0], results[number]):
+        assert theirs.keys() == ours.keys()
+        for name, expected in theirs.items():
+            if name.startswith("ddp"):
+                torch.testing.assert_close(ours[name], expected)
+            else:
+                assert torch.equal(ours[name], expected), name
