@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ def _one_to_one(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int6
             yield weight, c.ranks[rank : rank + 1].astype(np.int64), backward
 
 
-def in_units(values: NDArray[np.float64] | Int64, roundly_up: bool) -> Int64:
+def in_units(values: NDArray[np.float64] | Int64, upward: bool) -> Int64:
     """Whole numbers in the ratio of ``values``: exactly where they have a common measure, else to 24 bits."""
     whole = values.astype(np.int64)
     if (whole == values).all():
@@ -118,7 +118,8 @@ def in_units(values: NDArray[np.float64] | Int64, roundly_up: bool) -> Int64:
         if int(whole.max(initial=0)) <= FINEST:
             return whole
     scaled = values / values.max() * FINEST
-    return (np.ceil(scaled) if roundly_up else np.rint(scaled)).astype(np.int64)
+    counted: Int64 = (np.ceil(scaled) if upward else np.rint(scaled)).astype(np.int64)
+    return counted
 
 
 class _Search:
@@ -128,15 +129,15 @@ class _Search:
         self.src, self.dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
         self.backward = backward
         self.nodes = topology.node_count
-        self.width = in_units(topology.bandwidth, roundly_up=True)
+        self.width = in_units(topology.bandwidth, upward=True)
         origins = np.flatnonzero(weight)
         shares = weight[origins]
         # shards that differ by a byte, since they are whole, count as equal
         even = shares.max() - shares.min() <= 1
         self.weight = np.zeros(self.nodes, dtype=np.int64)
-        self.weight[origins] = 1 if even else np.maximum(in_units(shares, roundly_up=False), 1)
+        self.weight[origins] = 1 if even else np.maximum(in_units(shares, upward=False), 1)
         self.total = int(self.weight.sum())
-        self.sinks = _near_first(topology, sinks)
+        self.sinks = near_first(topology, sinks)
 
     def cuts(self) -> Iterable[Bool]:
         """Sets that bytes must enter, each of a larger ratio than the one before; the last is the bottleneck."""
@@ -159,8 +160,7 @@ class _Search:
         begin = 0
         passed = np.zeros(len(origins), dtype=np.bool_)
         while True:
-            scale = gcd(ratio.numerator, ratio.denominator)
-            bytes_per, width_per = ratio.denominator // scale, ratio.numerator // scale
+            bytes_per, width_per = ratio.denominator, ratio.numerator
             need = self.total * bytes_per
             unlimited = np.int64(need)
             assert need < 1 << 61 and int(self.width.sum()) * width_per < 1 << 61, "24 bits a number keep this small"
@@ -196,7 +196,7 @@ class Arcs:
     forward: Int64
 
     @classmethod
-    def of(cls, tails: NDArray[np.integer], heads: NDArray[np.integer], nodes: int) -> Arcs:
+    def of(cls, tails: NDArray[Any], heads: NDArray[Any], nodes: int) -> Arcs:
         edges = len(tails)
         start = np.concatenate((tails, heads)).astype(np.int64)
         order = np.argsort(start, kind="stable")
@@ -215,7 +215,7 @@ class Arcs:
         return capacity
 
 
-def _near_first(topology: Topology, sinks: Int64) -> Int64:
+def near_first(topology: Topology, sinks: Int64) -> Int64:
     """The sinks, each near one before it: breadth-first from the first, then what is left."""
     offsets, out = topology.out_links
     order = {int(sinks[0]): None}

@@ -11,10 +11,10 @@ class Bound:
 
     Attributes:
         seconds: no plan completes before.
-        kind: "latency path", "node ingress", "node egress" or "cut".
+        kind: "latency path", "node ingress", "node egress", "cut" or "flow".
         witness: what makes it so, in words.
         nodes: the nodes inside the cut, or along the path.
-        links: the links that enter the cut, or the path's.
+        links: the links that enter the cut, the path's, or those that a flow fills.
     """
 
     seconds: float
