@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from ..collective import Workload
 from ..topology import Topology
-from .allreduce import TreeRates, tree_rates
+from .trees import TreeRates, tree_rates
 from .check import check_cut, check_lengths
 from .cuts import cut_bounds
 from .exact import Bottleneck, bottleneck

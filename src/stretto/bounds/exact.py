@@ -166,7 +166,7 @@ class _Search:
             assert need < 1 << 61 and int(self.width.sum()) * width_per < 1 << 61, "24 bits a number keep this small"
             held = np.where(passed, unlimited, self.weight[origins] * bytes_per)
             capacity = arcs.capacities(np.concatenate((self.width * width_per, held)))
-            at, side = kernel.first_violated(
+            at, side, _ = kernel.first_violated(
                 arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, begin, self.nodes, need, unlimited
             )
             if at == len(self.sinks):

@@ -84,14 +84,26 @@ def first_violated(offsets, to, pair, capacity, sinks, begin, target, need, unli
     This makes all later flows short, as Hao and Orlin (J. Algorithms 1994) do for plain min-cuts.
 
     Returns:
-        Its index (the count of sinks if none), and bool[nodes], its side of the cut.
+        Its index (the count of sinks if none), bool[nodes], its side of the cut, and what the cut lets through.
     """
     for i in range(begin, len(sinks)):
         residual = capacity.copy()
         flow, level = _push(offsets, to, pair, residual, sinks[i], target, need)
         if flow < need:
-            return i, level >= 0
+            return i, level >= 0, flow
         for a in range(offsets[sinks[i]], offsets[sinks[i] + 1]):
             if to[a] == target:
                 capacity[a] = unlimited
-    return len(sinks), np.zeros(len(offsets) - 1, dtype=np.bool_)
+    return len(sinks), np.zeros(len(offsets) - 1, dtype=np.bool_), need
+
+
+def between(offsets, to, pair, capacity, source, target, homes, helper, most):
+    """The flow from ``source`` to ``target`` where ``helper`` is joined to the target without limit, up to ``most``.
+
+    Args:
+        homes: int64[nodes], the arc from each node to the target.
+    """
+    residual = capacity.copy()
+    residual[homes[helper]] = most
+    flow, _ = _push(offsets, to, pair, residual, source, target, most)
+    return flow

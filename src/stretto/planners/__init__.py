@@ -27,6 +27,7 @@ Progress = Callable[[int, int, str], None]
 
 BUILT_IN = (
     "fixed",
+    "forest",
     "milp_allgather",
     "mtegcca",
     "multiring",

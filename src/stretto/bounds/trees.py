@@ -30,7 +30,6 @@ FINEST = 1 << 30
 """Parts of the widest link in which rates are counted when cuts are looked for."""
 
 TOLERANCE = 1e-7
-MOST_ROUNDS = 300
 
 
 @dataclass(frozen=True)
@@ -39,54 +38,62 @@ class TreeRates:
 
     Attributes:
         rate: bytes/s of the buffer, all roots together: a buffer of M bytes takes ``M / rate``.
-        at_most: what no solution of the program can be above.
         root: float64[ranks], bytes/s summed at each rank.
         copies, sums: float64[links], the part of each link for either.
     """
 
     rate: float
-    at_most: float
     root: Float64
     copies: Float64
     sums: Float64
 
 
-def tree_rates(topology: Topology, ranks: NDArray[np.int32] | None = None) -> TreeRates:
-    """The best rates of AllReduce by trees, on links alone (planes are not looked at)."""
+def tree_rates(
+    topology: Topology, ranks: NDArray[np.int32] | None = None, shares: Float64 | None = None
+) -> TreeRates:
+    """The best rates of AllReduce by trees, on links alone (planes are not looked at).
+
+    Args:
+        shares: if given, only copies are planned, roots having these shares of the whole: AllGather (equal ones) or
+            Broadcast (one root) where nodes that are no ranks only pass on what they get.
+    """
     from ..solvers import INFINITY, Model, solve
 
     nodes = topology.accelerators if ranks is None else ranks
     unit = float(topology.bandwidth.max())
     width = topology.bandwidth / unit
-    links = topology.link_count
+    every = np.arange(topology.link_count)
     model = Model()
-    x = model.columns(len(nodes), 0.0, INFINITY, -1.0)
-    parts = model.columns(links, 0.0, width), model.columns(links, 0.0, width)
-    model.rows(links, -INFINITY, width, (np.arange(links), parts[0], 1.0), (np.arange(links), parts[1], 1.0))
+    if shares is None:
+        roots, amount = model.columns(len(nodes), 0.0, INFINITY, -1.0), np.ones(len(nodes))
+    else:
+        roots, amount = np.repeat(model.columns(1, 0.0, INFINITY, -1.0), len(nodes)), shares / shares.sum()
+    parts = [model.columns(topology.link_count, 0.0, width) for _ in range(2 if shares is None else 1)]
+    model.rows(topology.link_count, -INFINITY, width, *((every, part, 1.0) for part in parts))
     passes = np.setdiff1d(np.arange(topology.node_count), nodes)
     for part in parts if len(passes) else ():
-        ends = [(end, sign) for end, sign in ((topology.src, -1.0), (topology.dst, 1.0))]
         entries = []
-        for end, sign in ends:
+        for end, sign in ((topology.src, -1.0), (topology.dst, 1.0)):
             on = np.flatnonzero(np.isin(end, passes))
             entries.append((np.searchsorted(passes, end[on]), part[on], sign))
         model.rows(len(passes), 0.0, 0.0, *entries)
-    searches = [_Separator(topology, nodes, backward) for backward in (False, True)]
-    outside = ~np.eye(topology.node_count, dtype=np.bool_)[nodes]
-    fresh = [[~row for row in outside], [~row for row in outside]]
+    searches = [_Separator(topology, nodes, backward) for backward in (False, True)[: len(parts)]]
+    around = [np.eye(topology.node_count, dtype=np.bool_)[v] for v in nodes]
+    fresh = [around for _ in parts]
     while True:
         for search, part, cuts in zip(searches, parts, fresh, strict=True):
             for inside in cuts:
                 entering = np.flatnonzero(inside[search.dst] & ~inside[search.src])
                 lacking = np.flatnonzero(~inside[nodes])
-                model.rows(1, 0.0, INFINITY, (0, part[entering], 1.0), (0, x[lacking], -1.0))
+                model.rows(1, 0.0, INFINITY, (0, part[entering], 1.0), (0, roots[lacking], -amount[lacking]))
         found = solve(model)
         assert found.x is not None, "nothing at all is a solution"
         at = np.maximum(found.x, 0.0)
-        fresh = [search.broken(at[part], at[x]) for search, part in zip(searches, parts, strict=True)]
+        root = at[roots] * amount
+        fresh = [search.broken(at[part], root) for search, part in zip(searches, parts, strict=True)]
         if not any(fresh):
-            rate = float(at[x].sum()) * unit
-            return TreeRates(rate, rate, at[x] * unit, at[parts[0]] * unit, at[parts[1]] * unit)
+            copies, sums = at[parts[0]] * unit, at[parts[1]] * unit if shares is None else np.zeros(len(width))
+            return TreeRates(float(root.sum()) * unit, root * unit, copies, sums)
 
 
 class _Separator:
@@ -110,7 +117,7 @@ class _Separator:
         found: list[Bool] = []
         begin = 0
         while begin < len(self.sinks):
-            at, side = kernel.first_violated(
+            at, side, _ = kernel.first_violated(
                 self.arcs.offsets, self.arcs.to, self.arcs.pair, capacity, self.sinks, begin, self.nodes,
                 need - slack, np.int64(need),
             )  # fmt: skip
