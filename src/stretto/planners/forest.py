@@ -216,7 +216,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
     """Chunks cut along segments and into parts, lowered, and put in order."""
     chunk: list[int] = []
     at: list[int] = []
-    trees: list[tuple[int, int, int]] = []  # old chunk, its place, the segment from there on
+    trees: list[tuple[int, int, int, float]] = []  # old chunk, its place, the segment from there on
     rows: list[Segment] = []
     roots: list[int] = []
     for number, (c, forest_) in enumerate(zip(workload.collectives, forests, strict=True)):
@@ -228,26 +228,30 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
         base = int(workload.chunk_base[number])
         for i in range(c.chunk_count):
             size = int(c.chunk_bytes[i])
-            for place, row in _places(c, i, size, forest_, first, parts):
+            for place, row, turn in _places(c, i, size, forest_, first, parts):
                 chunk.append(base + i)
                 at.append(place)
-                trees.append((base + i, place, row))
+                trees.append((base + i, place, row, turn))
     finer, start = split_chunks(workload, np.array(chunk, dtype=np.int64), np.array(at, dtype=np.int64))
     # where several segments begin at one byte only the last has any
     tree = np.empty(finer.chunk_count, dtype=np.int64)
-    seen: dict[tuple[int, int], int] = {(old, place): row for old, place, row in trees}
+    seen: dict[tuple[int, int], int] = {(old, place): row for old, place, row, _ in trees}
+    turns = {(old, place): turn for old, place, _, turn in trees}
     order = sorted(seen)
     for k, key in enumerate(order):
         tree[k] = seen[key]
     assert len(order) == finer.chunk_count == int(start[-1])
     up = _as_trees(topology, roots, [s.up for s in rows])
     down = _as_trees(topology, roots, [s.down for s in rows])
-    return dispatched(lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)}))
+    plan = lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)})
+    import os
+    turn = np.array([turns[key] for key in order])
+    return dispatched(plan, turn, float(os.environ.get("W","1")))
 
 
 def _places(
     c: Collective, chunk: int, size: int, trees: Forest, first: dict[int, int], parts: int
-) -> list[tuple[int, int]]:
+) -> list[tuple[int, int, float]]:
     """Where in a chunk each part of each segment begins, and its row."""
     lists = c.wanted if c.kind in ("reducescatter", "reduce") else c.holders
     if c.kind == "allreduce":
@@ -258,9 +262,9 @@ def _places(
     for root, share in shares:
         for k, segment in enumerate(trees.segments[root]):
             wide = share * segment.share / parts
-            for _ in range(parts):
+            for part in range(parts):
                 if int(low * size) < size:
-                    found.append((int(low * size), first[root] + k))
+                    found.append((int(low * size), first[root] + k, part / parts))
                 low += wide
     return found
 
