@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from ..collective import Workload
 from ..topology import Topology
-from .trees import TreeRates, tree_rates
 from .check import check_cut, check_lengths
 from .cuts import cut_bounds
 from .exact import Bottleneck, bottleneck
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .model import Bound
+from .trees import TreeRates, tree_rates
 from .upgrade import Upgrade, best_upgrade
 
 __all__ = [

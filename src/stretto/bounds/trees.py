@@ -48,9 +48,7 @@ class TreeRates:
     sums: Float64
 
 
-def tree_rates(
-    topology: Topology, ranks: NDArray[np.int32] | None = None, shares: Float64 | None = None
-) -> TreeRates:
+def tree_rates(topology: Topology, ranks: NDArray[np.int32] | None = None, shares: Float64 | None = None) -> TreeRates:
     """The best rates of AllReduce by trees, on links alone (planes are not looked at).
 
     Args:

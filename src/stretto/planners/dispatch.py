@@ -19,12 +19,11 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
-def dispatched(plan: Plan, turn: Float64, weight: float) -> Plan:
+def dispatched(plan: Plan, turn: Float64) -> Plan:
     """The plan with starts by urgency.
 
     Args:
         turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
-        weight: how much the turn counts against the longest way that any transfer has before it.
     """
     topology, route = plan.topology, plan.route
     latency = topology.latency_s[route.values]
@@ -35,12 +34,18 @@ def dispatched(plan: Plan, turn: Float64, weight: float) -> Plan:
     dependents = plan.dependents
     kernel = kernels.load("dispatch", 50.0 * plan.transfer_count)
     ahead = kernel.longest(seconds + lag, dependents.offsets, dependents.values.astype(np.int64))
-    urgency = ahead / ahead.max() - weight * turn[plan.chunk]
     rank = np.empty(plan.transfer_count, dtype=np.int64)
-    rank[np.argsort(-urgency, kind="stable")] = np.arange(plan.transfer_count)
+    rank[np.lexsort((-ahead, turn[plan.chunk]))] = np.arange(plan.transfer_count)
     start = kernel.schedule(
         rank, seconds, lag, plan.workload.chunk_start_s[plan.chunk], route.offsets, route.values.astype(np.int64), hop,
         dependents.offsets, dependents.values.astype(np.int64), plan.depends.lengths.astype(np.int64),
         topology.link_count,
     )  # fmt: skip
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds)
+
+
+def completion(plan: Plan) -> float:
+    """When the last transfer of a timed plan arrives."""
+    assert plan.finish_s is not None, "dispatched"
+    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    return float((plan.finish_s + lag).max())

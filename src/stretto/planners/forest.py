@@ -15,13 +15,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bounds import bounds, tree_rates
+from ..bounds import tree_rates
 from ..collective import Collective, Ragged, Workload, split_chunks
 from ..plan import Plan
-from ..simulate import simulate
-from ..topology import ACCELERATOR, Topology
+from ..topology import Topology
 from . import Option, Progress, register
-from .dispatch import dispatched
+from .dispatch import completion, dispatched
 from .forest_pack import Batch, pack
 from .forest_rates import Counted, counted, spreading
 from .forest_split import Direct, without_switches
@@ -31,15 +30,13 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-MOST_TRANSFERS = 40_000
+MOST_TRANSFERS = 16_000
 """Plans of more are not tried unless one part a tree already has more."""
 
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
+PARTS = (1, 4, 16, 64)
 """Into how many parts a tree's share may be cut."""
 
-OPTIONS = (
-    Option("parts", int, 0, "into how many parts each tree's share is cut; 0 tries several and keeps the best"),
-)
+OPTIONS = (Option("parts", int, 0, "into how many parts each tree's share is cut; 0 tries several and keeps the best"),)
 
 
 def _serves(topology: Topology, workload: Workload) -> str | None:
@@ -72,21 +69,14 @@ def forest(
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     forests = [_forest_of(topology, c) for c in workload.collectives]
     trees = sum(f.count for f in forests) * max(topology.accelerators.size - 1, 1)
-    best: tuple[float, Plan] | None = None
-    worse = 0
+    plans: list[Plan] = []
     for count in (parts,) if parts else PARTS:
-        if best is not None and count * trees > MOST_TRANSFERS:
+        if plans and count * trees > MOST_TRANSFERS:
             break
-        plan = _planned(topology, workload, forests, count)
-        completion = simulate(plan).completion_s
-        if best is None or completion < best[0] * (1 - 1e-9):
-            best, worse = (completion, plan), 0
-        else:
-            worse += 1
-        if worse == 2:
+        plans.append(_planned(topology, workload, forests, count))
+        if len(plans) > 1 and completion(plans[-1]) > completion(plans[-2]):
             break
-    assert best is not None
-    return best[1]
+    return min(plans, key=completion)
 
 
 @dataclass(frozen=True)
@@ -244,9 +234,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
     up = _as_trees(topology, roots, [s.up for s in rows])
     down = _as_trees(topology, roots, [s.down for s in rows])
     plan = lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)})
-    import os
-    turn = np.array([turns[key] for key in order])
-    return dispatched(plan, turn, float(os.environ.get("W","1")))
+    return dispatched(plan, np.array([turns[key] for key in order]))
 
 
 def _places(
@@ -274,7 +262,9 @@ def _as_trees(topology: Topology, roots: list[int], trees: list[Routed | None]) 
     hop = np.zeros_like(toward)
     routes: dict[tuple[int, ...], int] = {(0,): 0}
     for k, tree in enumerate(trees):
-        for v, parent in tree.parent.items() if tree is not None else ():
+        if tree is None:
+            continue
+        for v, parent in tree.parent.items():
             toward[k, v] = parent
             hop[k, v] = routes.setdefault(tree.links[v], len(routes))
     return Trees(np.array(roots, dtype=np.int64), toward, hop, Ragged.of(list(routes)))

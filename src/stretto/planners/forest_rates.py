@@ -60,7 +60,9 @@ def _rate(topology: Topology, ranks: NDArray[np.int32], shares: Float64) -> floa
     size = 1 << 40
     root = np.flatnonzero(shares)
     if len(root) == 1:
-        cut = bottleneck(topology, make_collective("broadcast", topology, size, ranks=ranks.tolist(), root=int(root[0])))
+        cut = bottleneck(
+            topology, make_collective("broadcast", topology, size, ranks=ranks.tolist(), root=int(root[0]))
+        )
     else:
         cut = bottleneck(topology, make_collective("allgather", topology, size * len(ranks), ranks=ranks.tolist()))
         size *= len(ranks)
@@ -84,7 +86,9 @@ def counted(topology: Topology, ranks: NDArray[np.int32], part: Float64, root: F
     if exact:
         numbers = np.array([int(f * measure) for f in near], dtype=np.int64)
         common = int(np.gcd.reduce(numbers))
-        found = Counted(numbers[: len(part)] // common, _by_rank(ranks, numbers[len(part) :] // common), unit * common / measure)
+        found = Counted(
+            numbers[: len(part)] // common, _by_rank(ranks, numbers[len(part) :] // common), unit * common / measure
+        )
         if _exist(topology, ranks, found):
             return found
     capacity = np.floor(part / unit * PARTS + 1e-6).astype(np.int64)

@@ -28,9 +28,12 @@ class Direct:
     """Edges between ranks, each with the paths that make it up.
 
     Attributes:
+        src, dst: the ends of links.
         paths: for an edge (u, t) a list of (amount, links).
     """
 
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
     paths: dict[tuple[int, int], deque[tuple[int, Path]]]
 
     def capacity(self, edge: tuple[int, int]) -> int:
@@ -58,7 +61,17 @@ class Direct:
 
     def give(self, edge: tuple[int, int], amount: int, path: Path) -> None:
         """Add a path to an edge."""
-        self.paths.setdefault(edge, deque()).append((amount, path))
+        self.paths.setdefault(edge, deque()).append((amount, self._straight(path)))
+
+    def _straight(self, path: Path) -> Path:
+        """The path without the ways around that lead back to a node that it has passed."""
+        ahead = {int(self.src[link]): link for link in path}  # from each node the last time that it is left
+        end, node = int(self.dst[path[-1]]), int(self.src[path[0]])
+        links = []
+        while node != end:
+            links.append(ahead[node])
+            node = int(self.dst[ahead[node]])
+        return tuple(links)
 
 
 def without_switches(
@@ -70,7 +83,7 @@ def without_switches(
         capacity: int64[links], of which as much enters a node that is no rank as leaves it.
         roots: what each root sends; trees for it must exist in the network given.
     """
-    direct = Direct({})
+    direct = Direct(src, dst, {})
     for link in np.flatnonzero(capacity).tolist():
         direct.give((int(src[link]), int(dst[link])), int(capacity[link]), (link,))
     among = set(ranks)
