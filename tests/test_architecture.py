@@ -26,7 +26,7 @@ KNOWS = {
     "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels", "simulate_planes"},
     "solvers": {"errors"},
     "workloads": {"errors", "topology", "collective"},
-    "bounds": {"errors", "units", "topology", "collective", "kernels"},
+    "bounds": {"errors", "units", "topology", "collective", "kernels", "solvers"},
     "topologies": {"errors", "units", "topology"},
     "optics": {"solvers"},
     "telemetry": {"errors", "topology"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network, ring
-from stretto.bounds import bounds
+from stretto.bounds import best_lengths, best_upgrade, bottleneck, bounds, check_cut, check_lengths, tree_rates
 from stretto.collective import KINDS, Ragged, Workload, make_collective
 from stretto.topologies import load_topology
-from stretto.topology import SWITCH, Topology
+from stretto.topology import SWITCH, Topology, make_topology
 
 TABLE = json.loads((Path(__file__).parent / "data" / "topologies" / "allgather_bounds.json").read_text())
 SPECS = {
@@ -140,3 +141,89 @@ def test_what_several_ranks_hold_comes_from_the_nearest():
     held_twice = replace(c, holders=Ragged.of([[0, 3]]))
     path = next(b for b in bounds(net, Workload((held_twice,))) if b.kind == "latency path")
     assert path.seconds == pytest.approx(1e-6)
+
+
+EXACT = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
+
+
+def worst_cut(net: Topology, collective) -> Fraction:
+    """Of all sets of nodes the one that takes longest, one after the other."""
+    worst = Fraction(0)
+    for chosen in itertools.product((False, True), repeat=net.node_count):
+        inside = {v for v in range(net.node_count) if chosen[v]}
+        ranks = inside & set(map(int, net.accelerators))
+        if 0 < len(ranks) < len(net.accelerators):
+            worst = max(worst, check_cut(net, collective, inside))
+    return worst
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@given(seed=st.integers(0, 100_000), root=st.integers(0, 2))
+def test_the_bottleneck_is_the_worst_of_all_cuts(kind, seed, root):
+    net = random_network(seed)
+    if net.node_count > 7:  # else the plain count takes too long
+        net = random_network(seed, switches=False, routers=False)
+    collective = make_collective(kind, net, len(net.accelerators) * 10**9, root=root)
+    found = bottleneck(net, collective)
+    assert found is not None
+    assert found.seconds == worst_cut(net, collective)
+    assert check_cut(net, collective, set(np.flatnonzero(found.inside).tolist())) == found.seconds
+
+
+@given(seed=st.integers(0, 100_000))
+def test_shards_of_any_size_have_the_worst_of_all_cuts(seed):
+    net = random_network(seed, switches=False, routers=False)
+    c = make_collective("allgather", net, len(net.accelerators) * 1000)
+    sizes = np.array([1000 * (1 + (seed * (i + 3)) % 7) for i in range(len(net.accelerators))])
+    uneven = replace(c, piece_bytes=sizes, chunk_bytes=sizes, size_bytes=int(sizes.sum()))
+    found = bottleneck(net, uneven)
+    assert found is not None
+    assert found.seconds == worst_cut(net, uneven)
+
+
+@given(seed=st.integers(0, 100_000))
+def test_ranks_that_are_some_of_the_accelerators_are_bounded_too(seed):
+    net = random_network(seed, switches=False, routers=False)
+    ranks = net.accelerators[: max(2, len(net.accelerators) - 2)]
+    c = make_collective("allgather", net, len(ranks) * 1000, ranks=ranks)
+    found = bottleneck(net, c)
+    assert found is not None
+    worst = Fraction(0)
+    for chosen in itertools.product((False, True), repeat=net.node_count):
+        inside = {v for v in range(net.node_count) if chosen[v]}
+        if 0 < len(inside & set(map(int, ranks))) < len(ranks):
+            worst = max(worst, check_cut(net, c, inside))
+    assert found.seconds == worst
+
+
+@given(seed=st.integers(0, 100_000))
+def test_trees_of_unequal_roots_are_between_the_composition_and_the_cut(seed):
+    net = random_network(seed, switches=False, routers=False)
+    ranks = len(net.accelerators)
+    both = [bottleneck(net, make_collective(k, net, ranks * 10**9)) for k in ("allgather", "reducescatter")]
+    cut = bottleneck(net, make_collective("allreduce", net, 10**9))
+    rate = tree_rates(net).rate
+    assert rate >= ranks * 1e9 / float(sum(b.seconds for b in both)) * (1 - 1e-6)
+    assert rate <= 1e9 / float(cut.seconds) * (1 + 1e-6)
+
+
+@given(seed=st.integers(0, 100_000))
+def test_an_alltoall_is_bounded_by_lengths_at_least_as_well_as_by_cuts(seed):
+    # the best lengths give the concurrent flow, which no cut can be above
+    net = random_network(seed)
+    c = make_collective("alltoall", net, len(net.accelerators) ** 2 * 10**6)
+    found, cut = best_lengths(net, c), bottleneck(net, c)
+    assert check_lengths(net, c, found.length.tolist()) == found.seconds
+    assert found.seconds >= cut.seconds * (1 - Fraction(1, 10**4))
+
+
+def test_the_link_to_widen_is_the_one_that_all_wait_for():
+    # a line of three with a slow second link to the right: everyone's data for the last rank takes it
+    links = [(0, 1, 4e9, 0.0), (1, 0, 4e9, 0.0), (1, 2, 1e9, 0.0), (2, 1, 4e9, 0.0)]
+    net = make_topology("line", [0, 0, 0], links)
+    upgrade = best_upgrade(net, make_collective("allgather", net, 3 * 10**9))
+    assert (net.link_name(upgrade.link), upgrade.before_s, upgrade.after_s) == ("gpu1→gpu2", 2, 1)
+
+
+def test_no_single_link_helps_where_every_node_is_as_slow():
+    assert best_upgrade(ring(6), make_collective("allgather", ring(6), 6 * 10**9)) is None

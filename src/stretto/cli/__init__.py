@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, StrettoError
-from .output import answer, print_line, print_table, refuse, show_rows, show_summary, show_times, show_topology
+from .output import (
+    answer,
+    print_line,
+    print_table,
+    refuse,
+    show_bounds,
+    show_rows,
+    show_summary,
+    show_times,
+    show_topology,
+)
 from .work import (
     Request,
     chunk_count,
@@ -380,10 +390,14 @@ def bound(
         int | None, typer.Option("--chunks", help="Bound only plans with so many indivisible chunks a piece.", min=1)
     ] = None,
     root: RootOption = 0,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw the network to this SVG file, the best bound's links in red.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what no plan can beat, and why."""
+    """Say what no plan can beat, and why, and which link to widen."""
     from ..bounds import bounds
+    from .bounding import certificates
 
     request = Request(collective, topology, size, shard, chunks or 1, root)
     smallest = float(request.workload.chunk_bytes.min()) if chunks else None
@@ -404,15 +418,14 @@ def bound(
         "bound_s": found[0].seconds,
         "algorithm_bandwidth_bound": total / found[0].seconds if found[0].seconds else None,
         "bounds": rows,
+        "certificates": [certificates(request.topology, c) for c in request.workload.collectives],
     }
-    from ..units import format_time
+    if plot is not None:
+        from ..report.drawing import write_svg
 
-    answer(
-        as_json,
-        data,
-        lambda: print_table("lower bounds, the best first", ("bound", "kind", "because of"),
-                       [(format_time(r["bound_s"]), r["kind"], r["witness"]) for r in rows]),
-    )  # fmt: skip
+        write_svg(request.topology, plot, emphasised=found[0].links)
+        data["plot"] = plot
+    answer(as_json, data, lambda: show_bounds(data))
 
 
 @app.command()

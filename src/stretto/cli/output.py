@@ -138,3 +138,29 @@ def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
     print_table(f"{first['collective']} among {first['ranks']} ranks of {first['topology']}", header, table)
     if output:
         print_line(f"wrote {output}")
+
+
+def show_bounds(data: dict[str, Any]) -> None:
+    from ..units import format_time
+
+    rows = [(format_time(r["bound_s"]), r["kind"], r["witness"]) for r in data["bounds"]]
+    print_table("lower bounds, the best first", ("bound", "kind", "because of"), rows)
+    for facts in data["certificates"]:
+        lines = []
+        for name in ("bottleneck", "flow"):
+            if name in facts:
+                found = facts[name]
+                checked = "checked" if found["checked"] else "NOT CONFIRMED"
+                lines.append((f"{name}, bandwidth alone", f"{found['seconds_exact']} s exactly ({checked})"))
+        if "trees" in facts:
+            lines.append(("best by trees", f"{format_time(facts['trees']['seconds'])} (not a bound)"))
+        if "upgrade" in facts:
+            up = facts["upgrade"]
+            words = f"{up['link']}: twice its bandwidth (both ways) allows {up['gain']:.3g} times the throughput"
+            lines.append(("link to widen", words))
+        elif lines:
+            lines.append(("link to widen", "no single one helps: several cuts bind alike"))
+        if lines:
+            print_table(facts["collective"], ("", ""), lines)
+    if "plot" in data:
+        print_line(f"drawn to {data['plot']}")

@@ -26,7 +26,9 @@ Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
 
 BUILT_IN = (
+    "auto",
     "fixed",
+    "forest",
     "milp_allgather",
     "mtegcca",
     "multiring",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
 import numpy as np
@@ -15,9 +16,11 @@ from .layout import positions
 SIZE, MARGIN = 800, 60
 
 
-def write_svg(topology: Topology, path: str) -> None:
+def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> None:
     """Draw a topology: nodes by kind, links as wide as the logarithm of their bandwidth.
 
+    Args:
+        emphasised: links drawn in red.
     Raises:
         InputError: the path does not end in .svg, or cannot be written.
     """
@@ -31,15 +34,17 @@ def write_svg(topology: Topology, path: str) -> None:
         f'<rect width="{SIZE}" height="{SIZE}" fill="#ffffff"/>',
     ]
     drawn: set[tuple[int, int]] = set()
+    red = {frozenset((int(topology.src[i]), int(topology.dst[i]))) for i in emphasised}
     for i in range(topology.link_count):
         a, b = int(topology.src[i]), int(topology.dst[i])
         if (b, a) in drawn:
             continue
         drawn.add((a, b))
         width = 0.8 + 2.2 / (1 + np.log2(widest / topology.bandwidth[i]))
+        colour = "#d1242f" if frozenset((a, b)) in red else "#8aa0bd"
         lines.append(
             f'<line x1="{at[a, 0]:.1f}" y1="{at[a, 1]:.1f}" x2="{at[b, 0]:.1f}" y2="{at[b, 1]:.1f}" '
-            f'stroke="#8aa0bd" stroke-width="{width:.2f}"><title>{escape(topology.link_name(i))} '
+            f'stroke="{colour}" stroke-width="{width:.2f}"><title>{escape(topology.link_name(i))} '
             f"{format_bandwidth(float(topology.bandwidth[i]))}</title></line>"
         )
     for v in range(topology.node_count):

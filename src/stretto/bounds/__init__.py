@@ -1,0 +1,54 @@
+"""Times that no plan can beat, and what makes them so.
+
+Three kinds of reason. A *latency path*: what a rank wants is held far away. A *cut*: bytes that a
+set of nodes lacks must all enter it over the links that lead in, none of them before it can have
+come there, and the last must still travel on to every rank inside that wants it. A cut around
+one node is its ingress, around all but one its egress. A *flow*: what is not copied uses up bandwidth on
+all its way (:mod:`stretto.bounds.lengths`).
+
+All bounds hold with multicast and summing inside switches, and, unless ``chunk_bytes`` is given,
+however finely the data is cut. The cuts tried are the bottleneck of each collective, found exactly
+by max-flows (:mod:`stretto.bounds.exact`), and, since latency may make another one decide, those of sites, of
+servers (nodes joined by faster links than those between them), of single nodes and of pairs; every cut where
+there are few nodes.
+"""
+
+from __future__ import annotations
+
+from ..collective import Workload
+from ..topology import Topology
+from .check import check_cut, check_lengths
+from .cuts import cut_bounds
+from .exact import Bottleneck, bottleneck
+from .latency import distances, latency_path
+from .lengths import Lengths, best_lengths, length_bound
+from .model import Bound
+from .trees import TreeRates, tree_rates
+from .upgrade import Upgrade, best_upgrade
+
+__all__ = [
+    "Bottleneck", "Bound", "Lengths", "TreeRates", "Upgrade", "best_lengths", "best_upgrade", "bottleneck", "bounds",
+    "check_cut", "check_lengths", "tree_rates",
+]  # fmt: skip
+
+
+def bounds(topology: Topology, workload: Workload, chunk_bytes: float | None = None) -> tuple[Bound, ...]:
+    """Lower bounds on when the last collective of a workload completes, the best first.
+
+    One bound of each kind is given.
+
+    Args:
+        chunk_bytes: if given, bounds for plans that move indivisible chunks of (at least) that
+            size, which accelerators store before they forward them.
+    """
+    near = distances(topology, 0.0)
+    far = near if chunk_bytes is None else distances(topology, chunk_bytes)
+    best: dict[str, Bound] = {}
+    for bound in (
+        latency_path(topology, workload, far, chunk_bytes or 0.0),
+        *cut_bounds(topology, workload, near, far),
+        *(length_bound(topology, c) for c in workload.collectives),
+    ):
+        if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
+            best[bound.kind] = bound
+    return tuple(sorted(best.values(), key=lambda b: -b.seconds))

@@ -1,0 +1,171 @@
+"""Bounds by cuts: bytes that a set of nodes lacks must all enter it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Collective, Ragged, Workload
+from ..topology import ACCELERATOR, Topology
+from ..units import format_bandwidth, format_size
+from .candidates import candidate_cuts, width_into
+from .exact import bottleneck
+from .model import Bound
+
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+MOST_REFINED = 64
+"""How many of the best cuts are looked at more closely (arrival times, way to go inside)."""
+
+
+def cut_bounds(topology: Topology, workload: Workload, near: Float64, far: Float64) -> Iterable[Bound | None]:
+    inside = candidate_cuts(topology, workload)
+    if not topology.planes:
+        exact = (bottleneck(topology, c) for c in workload.collectives)
+        inside = np.concatenate((inside, *(found.inside[None] for found in exact if found is not None)))
+    width = width_into(topology, inside)
+    load = sum((_bytes_into(c, inside) for c in workload.collectives), np.zeros(len(inside)))
+    useful = (load > 0) & (width > 0)
+    inside, width, load = inside[useful], width[useful], load[useful]
+    simple = load / width
+    ranked = np.argsort(-simple, kind="stable")
+    found: list[tuple[float, int]] = []
+    best = 0.0
+    # a cut's detour through arrival times and the way inside adds at most two longest ways
+    reach = 2 * float(far[np.isfinite(far)].max()) + max(c.start_s for c in workload.collectives)
+    for row in map(int, ranked[:MOST_REFINED]):
+        if simple[row] + reach < best:
+            break
+        if topology.planes:
+            seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
+        else:
+            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far)
+        found.append((seconds, row))
+        best = max(best, seconds)
+    return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
+
+
+def _as_bound(topology: Topology, inside: Bool, seconds: float, load: float, width: float) -> Bound:
+    links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
+    members = np.flatnonzero(inside)
+    accelerators = [int(v) for v in members if topology.kind[v] == ACCELERATOR]
+    outside = [v for v in map(int, topology.accelerators) if not inside[v]]
+    flow = f"{format_size(float(load))} over {format_bandwidth(float(width))}"
+    if len(accelerators) == 1:
+        kind, words = "node ingress", f"{flow} into {topology.names[accelerators[0]]}"
+    elif len(outside) == 1:
+        kind, words = "node egress", f"{flow} out of {topology.names[outside[0]]}"
+    else:
+        kind, words = "cut", f"{flow} into {_group_name(topology, accelerators)}"
+    return Bound(seconds, kind, words, tuple(map(int, members)), tuple(map(int, links)))
+
+
+def _group_name(topology: Topology, nodes: list[int]) -> str:
+    sites = sorted({topology.sites[v] for v in nodes})
+    if "" not in sites:
+        whole = [v for v in map(int, topology.accelerators) if topology.sites[v] in sites]
+        if len(whole) == len(nodes):
+            return ", ".join(sites) if len(sites) <= 4 else f"{len(sites)} sites ({sites[0]}, ...)"
+    names = [topology.names[v] for v in nodes]
+    return "{" + ", ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]]) + f"}} ({len(nodes)} nodes)"
+
+
+def _incidence(c: Collective, lists: Ragged) -> NDArray[np.int32] | Float64 | str:
+    """Which ranks are on each piece's list: "everyone", one rank a piece, or a matrix [ranks, pieces]."""
+    lengths = lists.lengths
+    if (lengths == len(c.ranks)).all():
+        return "everyone"
+    if (lengths == 1).all():
+        return lists.values
+    matrix = np.zeros((len(c.ranks), len(lengths)))
+    matrix[lists.values, lists.owners] = 1.0
+    return matrix
+
+
+def _bytes_into(c: Collective, inside: Bool) -> Float64:
+    """float64[cuts]: bytes that must enter each set, copies and sums once."""
+    holders, wanted = _incidence(c, c.holders), _incidence(c, c.wanted)
+    batch = max(1, 20_000_000 // max(len(c.piece_bytes), 1))
+    total = np.zeros(len(inside))
+    for low in range(0, len(inside), batch):
+        ranks = inside[low : low + batch][:, c.ranks]
+        needed = _some(ranks, wanted) & (_some(~ranks, holders) if c.reduces else ~_some(ranks, holders))
+        total[low : low + batch] = np.broadcast_to(needed, (len(ranks), len(c.piece_bytes))) @ c.piece_bytes.astype(
+            float
+        )
+    return total
+
+
+def _some(ranks: Bool, listed: NDArray[np.int32] | Float64 | str) -> Bool:
+    """bool[cuts, pieces (or 1)]: whether some rank of a piece's list is among ``ranks[cuts, ranks]``."""
+    if isinstance(listed, str):
+        anyone: Bool = np.asarray(ranks.any(axis=1, keepdims=True))
+        return anyone
+    if listed.ndim == 1:
+        return ranks[:, listed]
+    some: Bool = ranks.astype(float) @ listed > 0
+    return some
+
+
+def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
+    """When the first bytes of a cut can begin to enter it, and the least latency with which the last do."""
+    links = ~inside[topology.src] & inside[topology.dst]
+    latencies = [*topology.latency_s[links].tolist(), *(p.latency_s for p in topology.planes)]
+    return float(min(c.start_s for c in workload.collectives) + min(latencies))
+
+
+def _refined(topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64) -> float:
+    """The bound of one cut with arrival times outside and the way to go inside.
+
+    If bytes b arrive no earlier than r, all have entered no earlier than r + b / width.
+    """
+    links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
+    if not len(links):
+        return 0.0
+    arrive_s: list[Float64] = []
+    sizes: list[Float64] = []
+    tail = np.inf
+    for c in workload.collectives:
+        # a chunk is at a link's beginning after it came there, and inside a latency later
+        entry = (far[np.ix_(c.ranks, topology.src[links])] + topology.latency_s[links]).min(axis=1)
+        holders, wanted = _incidence(c, c.holders), _incidence(c, c.wanted)
+        ranks = inside[c.ranks]
+        needed = _some(ranks[None], wanted) & (
+            _some(~ranks[None], holders) if c.reduces else ~_some(ranks[None], holders)
+        )
+        pieces = np.flatnonzero(np.broadcast_to(needed[0], len(c.piece_bytes)))
+        if not len(pieces):
+            continue
+        lists = c.holders.take(pieces)
+        starts = np.where(ranks[lists.values], -np.inf if c.reduces else np.inf, entry[lists.values])
+        gather = np.maximum if c.reduces else np.minimum
+        arrive_s.append(c.start_s + gather.reduceat(starts, lists.offsets[:-1]))
+        sizes.append(c.piece_bytes[pieces].astype(float))
+        tail = min(tail, _way_inside(topology, c, wanted, inside, links, near, far))
+    if not sizes:
+        return 0.0
+    when, size = np.concatenate(arrive_s), np.concatenate(sizes)
+    order = np.argsort(-when)
+    return float((when[order] + np.cumsum(size[order]) / width).max()) + tail
+
+
+def _way_inside(
+    topology: Topology,
+    c: Collective,
+    wanted: NDArray[np.int32] | Float64 | str,
+    inside: Bool,
+    links: NDArray[np.int64],
+    near: Float64,
+    far: Float64,
+) -> float:
+    """From any entry, the least time to the last rank inside, if all of them want everything."""
+    if not isinstance(wanted, str) or c.reduces:
+        return 0.0
+    entries = np.unique(topology.dst[links])
+    targets = c.ranks[inside[c.ranks]]
+    stores = (topology.kind[entries] == ACCELERATOR) & ~topology.transit[entries]
+    ways = np.where(stores[:, None], far[np.ix_(entries, targets)], near[np.ix_(entries, targets)])
+    return float(ways.min(axis=0).max())

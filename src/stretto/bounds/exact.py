@@ -1,0 +1,229 @@
+"""The bottleneck of a collective: of all cuts the one that takes longest, exactly, with the cut as its certificate.
+
+Bytes that a set of nodes T lacks must enter it, so ``lacking(T) / width(T)`` seconds must pass, copies and sums
+once. The largest such ratio over all T is found by Dinkelbach's iteration on min-cuts in integers: with the best
+ratio known so far as the time, every rank is asked whether all that it lacks could flow to it in that time; a rank
+to which it cannot has a min-cut of a larger ratio. Trees reach this ratio where switches are balanced: Edmonds'
+branchings (1973) for a broadcast; for AllGather Bérczi and Frank; with switches Zhao et al., "ForestColl"
+(arXiv 2402.06787). Unlike its public code, which bisects in floating point, this ends in a few rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Collective
+from ..topology import Topology
+
+Bool = NDArray[np.bool_]
+Int64 = NDArray[np.int64]
+
+FINEST = 1 << 24
+"""Capacities and weights that have no common measure are counted in so many parts of the largest."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """A cut and what must cross it.
+
+    Attributes:
+        inside: bool[nodes], the set that bytes must enter.
+        load_bytes: what must enter it.
+        width: exactly what can enter it, bytes/s.
+    """
+
+    inside: Bool
+    load_bytes: int
+    width: Fraction
+
+    @property
+    def seconds(self) -> Fraction:
+        """The time that no plan can beat."""
+        return Fraction(self.load_bytes) / self.width
+
+
+def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
+    """The cut of the largest ratio of bytes to width, None where no cut binds.
+
+    It is the largest of all for collectives whose pieces each have one holder or one rank that wants them and are
+    otherwise wanted or held by everyone, and for AllReduce. For AllToAll, and for other lists of holders, it is the
+    largest of the cuts around what one rank lacks. Planes are not looked at.
+    """
+    best: Bottleneck | None = None
+    for weight, sinks, backward in _questions(topology, collective):
+        search = _Search(topology, weight, sinks, backward)
+        for inside in search.cuts():
+            found = measured(topology, collective, inside)
+            if found is not None and (best is None or found.seconds > best.seconds):
+                best = found
+    return best
+
+
+def measured(topology: Topology, collective: Collective, inside: Bool) -> Bottleneck | None:
+    """A cut with its load and width, None where nothing must enter it or nothing can."""
+    enters = ~inside[topology.src] & inside[topology.dst]
+    width = sum(map(Fraction, topology.bandwidth[enters].tolist()), Fraction(0))
+    within = inside[collective.ranks]
+    wanted = np.logical_or.reduceat(within[collective.wanted.values], collective.wanted.offsets[:-1])
+    held = np.logical_or.reduceat(within[collective.holders.values], collective.holders.offsets[:-1])
+    held_outside = np.logical_or.reduceat(~within[collective.holders.values], collective.holders.offsets[:-1])
+    needed = wanted & (held_outside if collective.reduces else ~held)
+    load = int(collective.piece_bytes[needed].sum())
+    return Bottleneck(inside, load, width) if load and width else None
+
+
+def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
+    """What must flow: (int64[nodes] bytes at each node, the nodes that each must get all of it, sums backward).
+
+    Sums flow backward: what all contribute to one is on the reversed links what one sends to all.
+    """
+    weight = np.zeros(topology.node_count, dtype=np.int64)
+    spread, gathered = (c.wanted, c.holders) if not c.reduces else (c.holders, c.wanted)
+    if c.kind == "allreduce":
+        weight[c.ranks[0]] = c.size_bytes
+        yield weight, c.ranks[1:].astype(np.int64), False
+        yield weight, c.ranks[1:].astype(np.int64), True
+    elif (gathered.lengths == 1).all() and (spread.lengths == spread.lengths[0]).all() and spread.lengths[0] > 1:
+        # one origin a piece; all pieces go to the same ranks
+        np.add.at(weight, c.ranks[gathered.values], c.piece_bytes)
+        sinks = c.ranks[np.unique(spread.values)].astype(np.int64)
+        if len(sinks) == spread.lengths[0]:
+            yield weight, sinks, c.reduces
+    elif c.kind in ("scatter", "gather") or (c.kind == "alltoall"):
+        yield from _one_to_one(topology, c)
+
+
+def _one_to_one(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
+    """Pieces of one holder and one receiver: what each rank gets, and (backward) what each sends."""
+    for near, far, backward in ((c.wanted, c.holders, False), (c.holders, c.wanted, True)):
+        for rank in np.unique(near.values):
+            weight = np.zeros(topology.node_count, dtype=np.int64)
+            mine = near.values == rank
+            np.add.at(weight, c.ranks[far.values[mine]], c.piece_bytes[mine])
+            yield weight, c.ranks[rank : rank + 1].astype(np.int64), backward
+
+
+def in_units(values: NDArray[np.float64] | Int64, upward: bool) -> Int64:
+    """Whole numbers in the ratio of ``values``: exactly where they have a common measure, else to 24 bits."""
+    whole = values.astype(np.int64)
+    if (whole == values).all():
+        whole = whole // max(int(np.gcd.reduce(whole)), 1)
+        if int(whole.max(initial=0)) <= FINEST:
+            return whole
+    scaled = values / values.max() * FINEST
+    counted: Int64 = (np.ceil(scaled) if upward else np.rint(scaled)).astype(np.int64)
+    return counted
+
+
+class _Search:
+    """Dinkelbach's iteration for one question: the arcs, and which ranks have been asked."""
+
+    def __init__(self, topology: Topology, weight: Int64, sinks: Int64, backward: bool) -> None:
+        self.src, self.dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
+        self.backward = backward
+        self.nodes = topology.node_count
+        self.width = in_units(topology.bandwidth, upward=True)
+        origins = np.flatnonzero(weight)
+        shares = weight[origins]
+        # shards that differ by a byte, since they are whole, count as equal
+        even = shares.max() - shares.min() <= 1
+        self.weight = np.zeros(self.nodes, dtype=np.int64)
+        self.weight[origins] = 1 if even else np.maximum(in_units(shares, upward=False), 1)
+        self.total = int(self.weight.sum())
+        self.sinks = near_first(topology, sinks)
+
+    def cuts(self) -> Iterable[Bool]:
+        """Sets that bytes must enter, each of a larger ratio than the one before; the last is the bottleneck."""
+        into = np.bincount(self.dst, self.width, self.nodes).astype(np.int64)
+        lacks = self.total - self.weight
+        asked = [v for v in map(int, self.sinks) if lacks[v] > 0 and into[v] > 0]
+        if not asked:
+            return
+        v = max(asked, key=lambda v: Fraction(int(lacks[v]), int(into[v])))
+        ratio = Fraction(int(lacks[v]), int(into[v]))
+        inside = np.zeros(self.nodes, dtype=np.bool_)
+        inside[v] = True
+        yield ~inside if self.backward else inside
+        # arcs lead backward, from the rank that asks to where bytes are: links, then what each node holds
+        origins = np.unique(np.concatenate((np.flatnonzero(self.weight), self.sinks)))
+        tails = np.concatenate((self.dst, origins))
+        heads = np.concatenate((self.src, np.full(len(origins), self.nodes)))
+        arcs = Arcs.of(tails, heads, self.nodes + 1)
+        kernel = kernels.load("maxflow", 20.0 * len(self.sinks) * len(tails))
+        begin = 0
+        passed = np.zeros(len(origins), dtype=np.bool_)
+        while True:
+            bytes_per, width_per = ratio.denominator, ratio.numerator
+            need = self.total * bytes_per
+            unlimited = np.int64(need)
+            assert need < 1 << 61 and int(self.width.sum()) * width_per < 1 << 61, "24 bits a number keep this small"
+            held = np.where(passed, unlimited, self.weight[origins] * bytes_per)
+            capacity = arcs.capacities(np.concatenate((self.width * width_per, held)))
+            at, side, _ = kernel.first_violated(
+                arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, begin, self.nodes, need, unlimited
+            )
+            if at == len(self.sinks):
+                return
+            passed |= np.isin(origins, self.sinks[begin:at])
+            begin = at
+            inside = side[: self.nodes]
+            entering = inside[self.dst] & ~inside[self.src]
+            width = int(self.width[entering].sum())
+            if not width:
+                return  # not joined at all
+            ratio = Fraction(int(self.weight[~inside].sum()), width)
+            yield ~inside if self.backward else inside
+
+
+@dataclass(frozen=True)
+class Arcs:
+    """A network for the kernel ``maxflow``: each directed edge and its reverse.
+
+    Attributes:
+        forward: int64[edges], the arc of each edge.
+    """
+
+    offsets: Int64
+    to: Int64
+    pair: Int64
+    forward: Int64
+
+    @classmethod
+    def of(cls, tails: NDArray[Any], heads: NDArray[Any], nodes: int) -> Arcs:
+        edges = len(tails)
+        start = np.concatenate((tails, heads)).astype(np.int64)
+        order = np.argsort(start, kind="stable")
+        place = np.empty(2 * edges, dtype=np.int64)
+        place[order] = np.arange(2 * edges)
+        offsets = np.zeros(nodes + 1, dtype=np.int64)
+        np.cumsum(np.bincount(start, minlength=nodes), out=offsets[1:])
+        to = np.concatenate((heads, tails)).astype(np.int64)[order]
+        other = np.concatenate((place[edges:], place[:edges]))
+        return cls(offsets, to, other[order], place[:edges])
+
+    def capacities(self, edge: Int64) -> Int64:
+        """int64[arcs]: that of each edge, and none backward."""
+        capacity = np.zeros(len(self.to), dtype=np.int64)
+        capacity[self.forward] = edge
+        return capacity
+
+
+def near_first(topology: Topology, sinks: Int64) -> Int64:
+    """The sinks, each near one before it: breadth-first from the first, then what is left."""
+    offsets, out = topology.out_links
+    order = {int(sinks[0]): None}
+    queue = [int(sinks[0])]
+    for v in queue:
+        for w in topology.dst[out[offsets[v] : offsets[v + 1]]].tolist():
+            if w not in order:
+                order[w] = None
+                queue.append(w)
+    wanted = set(sinks.tolist())
+    return np.array([v for v in [*order, *wanted.difference(order)] if v in wanted], dtype=np.int64)

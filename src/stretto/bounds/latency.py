@@ -1,0 +1,91 @@
+"""How far anything must travel: bounds by latency."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Collective, Workload
+from ..topology import ACCELERATOR, Topology
+from .model import Bound
+
+Float64 = NDArray[np.float64]
+
+
+def _weights(topology: Topology, chunk_bytes: float) -> Float64:
+    """float64[links]: latency, and the time of a chunk where it must be stored before it goes on."""
+    stores = (topology.kind == ACCELERATOR) & ~topology.transit
+    return topology.latency_s + np.where(stores[topology.dst], chunk_bytes / topology.bandwidth, 0.0)
+
+
+def distances(topology: Topology, chunk_bytes: float) -> Float64:
+    kernel = kernels.load("paths", float(topology.node_count) * topology.link_count)
+    offsets, links = topology.out_links
+    distance: Float64 = kernel.all_pairs(offsets, links, topology.dst.astype(np.int64), _weights(topology, chunk_bytes))
+    for plane in topology.planes:
+        # a plane can join any two of its nodes; paths that mix planes and links are not shortened
+        rows = np.ix_(plane.nodes, plane.nodes)
+        distance[rows] = np.minimum(distance[rows], plane.latency_s)
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def latency_path(topology: Topology, workload: Workload, distance: Float64, chunk_bytes: float) -> Bound | None:
+    """The farthest that anything must travel."""
+    worst, ends = -1.0, (0, 0)
+    for c in workload.collectives:
+        far, holder, rank = _farthest(c, distance[np.ix_(c.ranks, c.ranks)])
+        if c.start_s + far > worst:
+            worst, ends = c.start_s + far, (int(c.ranks[holder]), int(c.ranks[rank]))
+    if not np.isfinite(worst) or worst < 0:
+        return None
+    nodes, links = _path(topology, ends, distance, chunk_bytes)
+    words = "→".join(topology.names[v] for v in nodes)
+    return Bound(worst, "latency path", f"the way {words}", nodes, links)
+
+
+def _farthest(c: Collective, between: Float64) -> tuple[float, int, int]:
+    """The largest distance from a rank that wants a piece to its nearest holder (or, of a sum, to any).
+
+    Args:
+        between: float64[ranks, ranks].
+    Returns:
+        The distance, the holder's rank, the wanting rank.
+    """
+    if (c.holders.lengths == 1).all():
+        holder, rank = c.holders.values[c.wanted.owners], c.wanted.values
+        k = int(np.argmax(between[holder, rank]))
+        return float(between[holder[k], rank[k]]), int(holder[k]), int(rank[k])
+    best = (-1.0, 0, 0)
+    for piece in range(len(c.piece_bytes)):
+        holders, wanted = c.holders[piece], c.wanted[piece]
+        block = between[np.ix_(holders, wanted)]
+        chosen = block.argmax(axis=0) if c.reduces else block.argmin(axis=0)
+        reach = block[chosen, np.arange(len(wanted))]
+        k = int(np.argmax(reach))
+        if reach[k] > best[0]:
+            best = float(reach[k]), int(holders[chosen[k]]), int(wanted[k])
+    return best
+
+
+def _path(
+    topology: Topology, ends: tuple[int, int], distance: Float64, chunk_bytes: float
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The nodes and links of a shortest path, walked back from its end."""
+    offsets, into = topology.in_links
+    weight = _weights(topology, chunk_bytes)
+    nodes: list[int] = [ends[1]]
+    links: list[int] = []
+    while nodes[-1] != ends[0]:
+        v = nodes[-1]
+        choices = into[offsets[v] : offsets[v + 1]]
+        if not len(choices):
+            return ends, ()
+        slack = distance[ends[0], topology.src[choices]] + weight[choices]
+        link = int(choices[int(np.argmin(slack))])
+        if len(links) > topology.node_count or slack.min() > distance[ends[0], v] * (1 + 1e-9):
+            return ends, ()  # over a plane
+        links.append(link)
+        nodes.append(int(topology.src[link]))
+    return tuple(nodes[::-1]), tuple(links[::-1])

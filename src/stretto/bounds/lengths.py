@@ -1,0 +1,135 @@
+"""Bounds for what is not copied, AllToAll above all: bytes times distance cannot exceed bandwidth times length.
+
+Give every link a length, any one. A byte from u to v uses links of at least the distance between them, so the bytes
+of all pairs, each times its distance, are at most ``seconds * sum(bandwidth * length)``. By linear programming
+duality (Shahrokhi and Matula, J. ACM 1990) the best lengths give exactly the time of the maximum concurrent flow.
+The lengths are the certificate: whole numbers, from which the bound follows by shortest paths alone. Equal
+lengths count hops, and are the best in tori; small networks are solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Collective
+from ..topology import Topology
+from .model import Bound
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+SOLVED_UP_TO = 5000
+"""Rows (sources times links) of the largest program that is solved, in about a second."""
+
+FINEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A length for every link, and what follows from it.
+
+    Attributes:
+        length: int64[links].
+        byte_lengths: bytes times the distance that they must go, all pairs.
+        room: bandwidth times length, all links, bytes/s.
+    """
+
+    length: Int64
+    byte_lengths: int
+    room: Fraction
+
+    @property
+    def seconds(self) -> Fraction:
+        """The time that no plan can beat."""
+        return Fraction(self.byte_lengths) / self.room
+
+
+def best_lengths(topology: Topology, collective: Collective) -> Lengths | None:
+    """The lengths of the largest bound among those tried, None where pieces are copied or summed."""
+    single = (collective.holders.lengths == 1).all() and (collective.wanted.lengths == 1).all()
+    if not single or collective.reduces or topology.planes:
+        return None
+    tried = [_measured(topology, collective, length) for length in _candidates(topology, collective)]
+    return max(tried, key=lambda found: found.seconds)
+
+
+def length_bound(topology: Topology, collective: Collective) -> Bound | None:
+    """The bound by lengths, in words."""
+    found = best_lengths(topology, collective)
+    if found is None:
+        return None
+    used = np.flatnonzero(found.length)
+    share = found.byte_lengths / max(sum(map(int, collective.piece_bytes)), 1)
+    if len(set(found.length.tolist())) == 1:
+        words = f"a byte takes {share / max(int(found.length[0]), 1):.3g} hops on average, over all {len(used)} links"
+    else:
+        words = f"{len(used)} of {topology.link_count} links are full, however paths are chosen"
+    nodes = tuple(sorted({*topology.src[used].tolist(), *topology.dst[used].tolist()}))
+    seconds = collective.start_s + float(found.seconds)
+    return Bound(seconds, "flow", words, nodes, tuple(used.tolist()))
+
+
+def _measured(topology: Topology, collective: Collective, length: Int64) -> Lengths:
+    offsets, links = topology.out_links
+    kernel = kernels.load("paths", float(topology.node_count) * topology.link_count)
+    # sums of whole numbers below 2^53, so exact
+    distance = kernel.all_pairs(offsets, links, topology.dst.astype(np.int64), length.astype(np.float64))
+    sender, receiver = collective.ranks[collective.holders.values], collective.ranks[collective.wanted.values]
+    far = distance[sender, receiver].astype(np.int64)
+    total = sum(a * b for a, b in zip(far.tolist(), collective.piece_bytes.tolist(), strict=True))
+    used = np.flatnonzero(length)
+    room = sum((Fraction(float(topology.bandwidth[i])) * int(length[i]) for i in used), Fraction(0))
+    return Lengths(length, total, room)
+
+
+def _candidates(topology: Topology, collective: Collective) -> Iterable[Int64]:
+    """Hops; the time of a byte; and, where the program is small, the best lengths of all."""
+    yield np.ones(topology.link_count, dtype=np.int64)
+    if len(np.unique(topology.bandwidth)) > 1:
+        yield _whole(1.0 / topology.bandwidth)
+    sources = np.unique(collective.holders.values)
+    if len(sources) * topology.link_count <= SOLVED_UP_TO:
+        solved = _solved(topology, collective, sources)
+        if solved is not None and solved.max() > 0:
+            yield _whole(solved)
+
+
+def _whole(length: Float64) -> Int64:
+    scaled: Int64 = np.rint(length / length.max() * FINEST).astype(np.int64)
+    return scaled
+
+
+def _solved(topology: Topology, collective: Collective, sources: NDArray[np.int32]) -> Float64 | None:
+    """The lengths that maximise bytes times distance where bandwidth times length is one, sources together."""
+    from ..solvers import INFINITY, Model, solve
+
+    nodes, links = topology.node_count, topology.link_count
+    width = topology.bandwidth / topology.bandwidth.max()
+    amount = np.zeros((len(sources), nodes))
+    at = np.searchsorted(sources, collective.holders.values)
+    np.add.at(amount, (at, collective.ranks[collective.wanted.values]), collective.piece_bytes.astype(float))
+    amount /= amount.max()
+    own = np.zeros((len(sources), nodes), dtype=np.bool_)
+    own[np.arange(len(sources)), collective.ranks[sources]] = True
+    model = Model()
+    length = model.columns(links, 0.0, INFINITY)
+    distance = model.columns(
+        len(sources) * nodes, 0.0, np.where(own, 0.0, INFINITY).ravel(), -np.where(own, 0.0, amount).ravel()
+    )
+    model.rows(1, 1.0, 1.0, (0, length, width))
+    row = np.arange(len(sources) * links)
+    source, link = np.divmod(row, links)
+    model.rows(
+        len(row), -INFINITY, 0.0,
+        (row, distance[source * nodes + topology.dst[link]], 1.0),
+        (row, distance[source * nodes + topology.src[link]], -1.0),
+        (row, length[link], -1.0),
+    )  # fmt: skip
+    found = solve(model)
+    return None if found.x is None else np.maximum(found.x[length], 0.0)

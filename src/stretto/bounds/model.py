@@ -1,0 +1,24 @@
+"""A lower bound and what makes it so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower bound on the completion of a workload.
+
+    Attributes:
+        seconds: no plan completes before.
+        kind: "latency path", "node ingress", "node egress", "cut" or "flow".
+        witness: what makes it so, in words.
+        nodes: the nodes inside the cut, or along the path.
+        links: the links that enter the cut, the path's, or those that a flow fills.
+    """
+
+    seconds: float
+    kind: str
+    witness: str
+    nodes: tuple[int, ...]
+    links: tuple[int, ...]

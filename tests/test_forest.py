@@ -1,0 +1,58 @@
+"""Trees that fill the network: rates that are reached, and trees that exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from networks import random_network
+from stretto.bounds import bottleneck, bounds, tree_rates
+from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.planners.forest_pack import pack
+from stretto.planners.forest_rates import spreading
+from stretto.planners.forest_split import without_switches
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "dgx2:2", "ndv2:4", "amd:1", "sites:2,8", "zoo:Abilene"])
+def test_large_allgathers_come_near_the_bound(spec):
+    net = load_topology(spec)
+    work = Workload((make_collective("allgather", net, shard_bytes=10**9),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.06 * bounds(net, work)[0].seconds
+
+
+def test_allreduce_on_abilene_beats_reducescatter_and_allgather():
+    net = load_topology("zoo:Abilene")
+    work = Workload((make_collective("allreduce", net, 11 * 10**9),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    halves = (bottleneck(net, make_collective(k, net, 11 * 10**9)) for k in ("allgather", "reducescatter"))
+    composed = float(sum(half.seconds for half in halves))
+    assert simulate(plan).completion_s < 0.9 * composed
+    assert simulate(plan).completion_s <= 1.06 * 11e9 / tree_rates(net).rate
+
+
+@given(seed=st.integers(0, 100_000))
+def test_packed_trees_reach_every_rank_and_fit(seed):
+    net = random_network(seed)
+    ranks = net.accelerators.tolist()
+    trees = spreading(net, net.accelerators, np.ones(len(ranks)))
+    direct = without_switches(net.src, net.dst, trees.capacity, trees.roots, ranks, net.node_count)
+    batches = pack({edge: direct.capacity(edge) for edge in direct.paths}, trees.roots, ranks)
+    used: Counter[tuple[int, int]] = Counter()
+    sent: Counter[int] = Counter()
+    for batch in batches:
+        assert sorted(batch.reached) == ranks
+        sent[batch.reached[0]] += batch.count
+        used.update(dict.fromkeys(batch.edges, batch.count))
+    assert sent == Counter(trees.roots)
+    assert all(count <= direct.capacity(edge) for edge, count in used.items())
