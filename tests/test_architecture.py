@@ -17,7 +17,8 @@ KNOWS = {
     "topology": {"errors"},
     "collective": {"errors", "topology"},
     "plan": {"errors", "topology", "collective"},
-    "algorithms": {"collective", "plan"},
+    "two_trees": set(),
+    "algorithms": {"collective", "plan", "two_trees"},
     "timeline": {"plan", "collective"},
     "kernels": {"errors"},
     "verify_planes": {"units", "plan"},
@@ -31,7 +32,7 @@ KNOWS = {
     "optics": {"solvers"},
     "telemetry": {"errors", "topology"},
     "planners": {
-        *("errors", "units", "topology", "collective", "plan", "algorithms"),
+        *("errors", "units", "topology", "collective", "plan", "algorithms", "two_trees"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
