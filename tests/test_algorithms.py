@@ -41,7 +41,7 @@ def test_every_rank_ends_with_what_it_wants_or_the_size_is_refused(name, kind, r
 def test_in_a_step_every_rank_has_one_partner_to_send_to_and_one_to_receive_from(name, kind, ranks):
     if ALGORITHMS[name].serves(kind, ranks) is not None:
         return
-    for step in ALGORITHMS[name].kinds[kind](ranks):
+    for step in ALGORITHMS[name].steps(kind, ranks, 10_000):
         pairs = np.unique(np.stack((step.src, step.dst)), axis=1)
         assert len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1]
         assert (pairs[0] != pairs[1]).all()

@@ -17,7 +17,8 @@ KNOWS = {
     "topology": {"errors"},
     "collective": {"errors", "topology"},
     "plan": {"errors", "topology", "collective"},
-    "algorithms": {"collective", "plan"},
+    "two_trees": set(),
+    "algorithms": {"collective", "plan", "two_trees"},
     "timeline": {"plan", "collective"},
     "kernels": {"errors"},
     "verify_planes": {"units", "plan"},
@@ -33,7 +34,7 @@ KNOWS = {
     "lower": {"collective", "plan", "simulate", "simulate_planes"},
     "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
-        *("errors", "units", "topology", "collective", "plan", "algorithms"),
+        *("errors", "units", "topology", "collective", "plan", "algorithms", "two_trees"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},

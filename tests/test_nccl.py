@@ -12,11 +12,12 @@ from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError, Unsupported
 from stretto.planners import run_planner
-from stretto.planners.nccl_tree import server_parents, slice_count
 from stretto.planners.nccl_tuning import Cluster, expected_s
 from stretto.planners.rings import find_rings, servers_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.two_trees import parents as parents_of
+from stretto.two_trees import slice_count
 from stretto.verify import verify
 
 KB, MB, GB = 10**3, 10**6, 10**9
@@ -158,23 +159,23 @@ def test_some_accelerators_may_be_the_ranks(name):
 
 def test_the_first_tree_is_the_binary_tree_of_trees_cc():
     # the picture there, for 14: 8 below 0, 4 and 12 below 8, 13 below 12, odd ones leaves
-    parents = server_parents(14, second=False, rooted=False)
+    parents = parents_of(14, second=False, rooted=False)
     assert parents == [-1, 2, 4, 2, 8, 6, 4, 6, 0, 10, 12, 10, 8, 12]
 
 
 def test_the_second_tree_is_its_mirror_or_its_shift():
-    assert server_parents(12, second=True, rooted=False)[::-1] == [
-        11 - p if p >= 0 else -1 for p in server_parents(12, second=False, rooted=False)
+    assert parents_of(12, second=True, rooted=False)[::-1] == [
+        11 - p if p >= 0 else -1 for p in parents_of(12, second=False, rooted=False)
     ]
-    odd = server_parents(13, second=True, rooted=False)
+    odd = parents_of(13, second=True, rooted=False)
     assert (odd[1], odd[9], odd[5], odd[0]) == (-1, 1, 9, 9)
 
 
 @pytest.mark.parametrize("servers", range(3, 40))
 @pytest.mark.parametrize("rooted", [False, True])
 def test_no_server_but_a_root_is_inside_both_trees(servers, rooted):
-    first, second = (set(server_parents(servers, s, rooted)) - {-1} for s in (False, True))
-    roots = {server_parents(servers, s, rooted).index(-1) for s in (False, True)}
+    first, second = (set(parents_of(servers, s, rooted)) - {-1} for s in (False, True))
+    roots = {parents_of(servers, s, rooted).index(-1) for s in (False, True)}
     assert len((first & second) - roots) <= 1
 
 

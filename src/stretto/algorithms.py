@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from .collective import Collective, Int32, Int64, Ragged, Workload, cut
 from .plan import COPY, REDUCE
+from .two_trees import descent, slice_count
 
 WHOLE = ("allreduce", "broadcast", "reduce")
 """The kinds whose piece is the full buffer; of the others it is a rank's share."""
@@ -47,17 +48,21 @@ class Algorithm:
     """A pattern for any number of ranks.
 
     Attributes:
-        kinds: for each collective its steps, as a function of the number of ranks.
-        blocks: into how many blocks it cuts each piece, by kind; as many as ranks or one.
+        kinds: for each collective its steps, as a function of the numbers of ranks and of blocks.
+        blocks: into how many blocks it cuts each piece, by kind, ranks and bytes of the piece.
         serves: ``(kind, ranks) -> reason`` why not, None where it does.
     """
 
     name: str
     summary: str
     paper: str
-    kinds: dict[str, Callable[[int], list[Step]]]
-    blocks: Callable[[str, int], int]
+    kinds: dict[str, Callable[[int, int], list[Step]]]
+    blocks: Callable[[str, int, int], int]
     serves: Callable[[str, int], str | None] = lambda kind, n: None
+
+    def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
+        """The steps of a collective whose pieces have so many bytes."""
+        return self.kinds[kind](ranks, self.blocks(kind, ranks, piece_bytes))
 
 
 class Lowered(NamedTuple):
@@ -91,10 +96,11 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
     step_base = chunk_base = row_base = 0
     for c in workload.collectives:
         n = len(c.ranks)
-        blocks = algorithm.blocks(c.kind, n)
+        piece = int(c.piece_bytes.max())
+        blocks = algorithm.blocks(c.kind, n, piece)
         chunks = c.chunk_count // len(c.piece_bytes)
         finer = cut(c, blocks * chunks)
-        steps = algorithm.kinds[c.kind](n)
+        steps = algorithm.steps(c.kind, n, piece)
         part = _rows(finer, steps, chunks)
         chunk, src, dst, group, op, depends = part
         parts.append(
@@ -116,19 +122,20 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
     )  # fmt: skip
 
 
-def demands(algorithm: Algorithm, kind: str, ranks: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tuple[NDArray[np.float64], Int64]:
     """What the steps of an algorithm ask of circuits, without making transfers.
 
     Returns:
         float64[steps], the part of the full buffer that one rank sends at most, and int64[steps], which
         pairing, equal ones by equal numbers.
     """
-    steps = algorithm.kinds[kind](ranks)
-    block = 1 / (algorithm.blocks(kind, ranks) * (1 if kind in WHOLE else ranks))
+    pieces = 1 if kind in WHOLE else ranks
+    steps = algorithm.steps(kind, ranks, size_bytes // pieces)
+    blocks = pieces * algorithm.blocks(kind, ranks, size_bytes // pieces)
     known: dict[bytes, int] = {}
     pairs = [np.unique(np.asarray(s.src, dtype=np.int64) * ranks + s.dst).tobytes() for s in steps]
     return (
-        np.array([np.bincount(s.src).max() * block for s in steps]),
+        np.array([np.bincount(s.src).max() / blocks for s in steps]),
         np.array([known.setdefault(p, len(known)) for p in pairs], dtype=np.int64),
     )
 
@@ -179,13 +186,13 @@ def _dependencies(chunk: Int64, src: Int64, dst: Int64, step: Int64, op: Int64, 
 # --- the algorithms -----------------------------------------------------------------------------
 
 
-def _ring_scatter(n: int) -> list[Step]:
+def _ring_scatter(n: int, blocks: int) -> list[Step]:
     """Partial sums go round: after n - 1 steps rank v has the whole block v."""
     v = np.arange(n)
     return [Step((v - 1 - s) % n, v, (v + 1) % n, REDUCE) for s in range(n - 1)]
 
 
-def _ring_gather(n: int) -> list[Step]:
+def _ring_gather(n: int, blocks: int) -> list[Step]:
     v = np.arange(n)
     return [Step((v - s) % n, v, (v + 1) % n, COPY) for s in range(n - 1)]
 
@@ -194,7 +201,7 @@ def _levels(n: int) -> int:
     return n.bit_length() - 1
 
 
-def _halving(n: int) -> list[Step]:
+def _halving(n: int, blocks: int) -> list[Step]:
     """Step s: exchange with rank ^ 2^s; keep the blocks that agree with the own rank in bit s."""
     steps = []
     for s in range(_levels(n)):
@@ -204,7 +211,7 @@ def _halving(n: int) -> list[Step]:
     return steps
 
 
-def _doubling(n: int) -> list[Step]:
+def _doubling(n: int, blocks: int) -> list[Step]:
     """The reverse: send all that one has, those that agree in the bits below, to rank ^ 2^s."""
     steps = []
     for s in reversed(range(_levels(n))):
@@ -214,22 +221,22 @@ def _doubling(n: int) -> list[Step]:
     return steps
 
 
-def _exchange(n: int) -> list[Step]:
+def _exchange(n: int, blocks: int) -> list[Step]:
     """Everyone's whole sum to rank ^ 2^s."""
     v = np.arange(n)
     return [Step(np.zeros(n, dtype=np.int64), v, v ^ (1 << s), REDUCE) for s in range(_levels(n))]
 
 
-def _folded(steps: Callable[[int], list[Step]], blocks: bool) -> Callable[[int], list[Step]]:
+def _folded(steps: Callable[[int, int], list[Step]]) -> Callable[[int, int], list[Step]]:
     """For ranks that are no power of two: the surplus hands in its data first and gets the result last."""
 
-    def folded(n: int) -> list[Step]:
+    def folded(n: int, blocks: int) -> list[Step]:
         power = 1 << _levels(n)
         if power == n:
-            return steps(n)
-        block, extra = (a.ravel() for a in np.meshgrid(np.arange(power if blocks else 1), np.arange(power, n)))
+            return steps(n, blocks)
+        block, extra = (a.ravel() for a in np.meshgrid(np.arange(blocks), np.arange(power, n)))
         first = Step(block, extra, extra - power, REDUCE)
-        return [first, *steps(power), Step(block, extra - power, extra, COPY)]
+        return [first, *steps(power, blocks), Step(block, extra - power, extra, COPY)]
 
     return folded
 
@@ -240,13 +247,13 @@ def _power_of_two(kind: str, n: int) -> str | None:
     return f"its {kind} needs a power of two of ranks, not {n}"
 
 
-def _pairwise(n: int) -> list[Step]:
+def _pairwise(n: int, blocks: int) -> list[Step]:
     """Step s: everyone sends its block for rank + s there."""
     v = np.arange(n)
     return [Step(v * n + (v + s) % n, v, (v + s) % n, COPY) for s in range(1, n)]
 
 
-def _bruck(n: int) -> list[Step]:
+def _bruck(n: int, blocks: int) -> list[Step]:
     """Step s: blocks whose way still to go has bit s set go on to rank + 2^s."""
     origin, way = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
     steps = []
@@ -256,6 +263,19 @@ def _bruck(n: int) -> list[Step]:
         v = (a + (r & ((1 << s) - 1))) % n
         steps.append(Step(a * n + (a + r) % n, v, (v + (1 << s)) % n, COPY))
     return steps
+
+
+def _two_trees(n: int, blocks: int) -> list[Step]:
+    """Sums up both trees, which is the way down backwards, then the way down."""
+    down = descent(n, blocks // 2)
+    return [Step(block, dst, src, REDUCE) for block, src, dst in reversed(down)] + [
+        Step(block, src, dst, COPY) for block, src, dst in down
+    ]
+
+
+def _two_slices(n: int, piece: int) -> int:
+    """NCCL's slices of both halves."""
+    return 2 * min(slice_count(piece / 2, (n - 1).bit_length()), max(piece // 2, 1))
 
 
 def _power(n: int) -> int:
@@ -269,17 +289,17 @@ RING = Algorithm(
     {
         "allgather": _ring_gather,
         "reducescatter": _ring_scatter,
-        "allreduce": lambda n: _ring_scatter(n) + _ring_gather(n),
+        "allreduce": lambda n, blocks: _ring_scatter(n, blocks) + _ring_gather(n, blocks),
     },
-    lambda kind, n: n if kind == "allreduce" else 1,
+    lambda kind, n, piece: n if kind == "allreduce" else 1,
 )
 
 RECURSIVE_DOUBLING = Algorithm(
     "recursive-doubling",
     "Exchange everything with ranks at distances that are powers of two",
     "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
-    {"allgather": _doubling, "allreduce": _folded(_exchange, blocks=False)},
-    lambda kind, n: 1,
+    {"allgather": _doubling, "allreduce": _folded(_exchange)},
+    lambda kind, n, piece: 1,
     _power_of_two,
 )
 
@@ -290,9 +310,9 @@ RABENSEIFNER = Algorithm(
     {
         "reducescatter": _halving,
         "allgather": _doubling,
-        "allreduce": _folded(lambda n: _halving(n) + _doubling(n), blocks=True),
+        "allreduce": _folded(lambda n, blocks: _halving(n, blocks) + _doubling(n, blocks)),
     },
-    lambda kind, n: _power(n) if kind == "allreduce" else 1,
+    lambda kind, n, piece: _power(n) if kind == "allreduce" else 1,
     _power_of_two,
 )
 
@@ -301,7 +321,7 @@ PAIRWISE = Algorithm(
     "Step s: everyone sends its block for rank + s there",
     "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
     {"alltoall": _pairwise},
-    lambda kind, n: 1,
+    lambda kind, n, piece: 1,
 )
 
 BRUCK = Algorithm(
@@ -309,7 +329,15 @@ BRUCK = Algorithm(
     "Blocks travel by powers of two: few steps, more bytes",
     "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
     {"alltoall": _bruck},
-    lambda kind, n: 1,
+    lambda kind, n, piece: 1,
 )
 
-ALGORITHMS = {a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, PAIRWISE, BRUCK)}
+TWO_TREES = Algorithm(
+    "two-trees",
+    "Sums go up two binary trees and come down, slice after slice, half of the data on each",
+    "Sanders, Speck and Träff, Parallel Computing 2009; slices as NVIDIA NCCL 2.20",
+    {"allreduce": _two_trees},
+    lambda kind, n, piece: _two_slices(n, piece),
+)
+
+ALGORITHMS = {a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK)}

@@ -32,7 +32,7 @@ def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> st
         reason = algorithm.serves(c.kind, n)
         if reason is not None:
             return reason
-        pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in algorithm.kinds[c.kind](n)]), axis=0)
+        pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in algorithm.steps(c.kind, n)]), axis=0)
         ends = c.ranks[pairs]
         if topology.planes:
             missing = np.setdiff1d(ends, topology.planes[0].nodes)

@@ -16,9 +16,10 @@ import numpy as np
 from ..collective import Collective, Ragged, Workload
 from ..plan import Plan
 from ..topology import Topology
+from ..two_trees import STEP_BYTES
 from . import Option, Progress, register
 from .lowering import Int64, Trees, divide, lower
-from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Ring, Rings, channel_count, find_rings, slice_option
+from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, slice_option
 
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
 """Steps a slice, by kind: ALLGATHER_SLICESTEPS and the like."""

@@ -9,7 +9,6 @@ alone; here they also broadcast and reduce, from or to the root's server.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,13 +19,11 @@ import numpy as np
 from ..collective import Collective, Workload
 from ..plan import Plan
 from ..topology import Topology
+from ..two_trees import parents, slice_count
 from . import Option, Progress, register
 from .lowering import Trees, divide, lower
-from .rings import MOST_CHANNELS, MOST_TRANSFERS, STEP_BYTES, Rings, channel_count, find_rings, servers_of, slice_option
+from .rings import MOST_CHANNELS, MOST_TRANSFERS, Rings, channel_count, find_rings, servers_of, slice_option
 from .ways import shortest_trees
-
-HALVINGS = ((8, 128 * 2**10), (4, 64 * 2**10), (1, 32 * 2**10))
-"""A slice is halved, down to so many bytes, while there are fewer than so many for each level (src/enqueue.cc)."""
 
 OPTIONS = (
     Option("channels", str, "auto", f"trees side by side; auto for two a ring that is found, or 1 to {MOST_CHANNELS}"),
@@ -103,61 +100,31 @@ def rank_trees(topology: Topology, c: Collective, found: Rings, channels: int) -
     for lane in range(channels or min(MOST_CHANNELS, both * len(found.rings))):
         ring = found.rings[lane // both % len(found.rings)]
         chains = [[v for v in ring.order if server[v] == name] for name in names]
-        parents = server_parents(len(names), lane % both == 1, root is not None)
-        trees.append(_over_ranks(chains, parents, root))
+        above = parents(len(names), lane % both == 1, root is not None)
+        trees.append(_over_ranks(chains, above, root))
     return trees
 
 
-def server_parents(servers: int, second: bool, rooted: bool) -> list[int]:
-    """The parent of each server in the first or second tree, -1 for the root.
-
-    The second is the mirror of the first, or for an odd number of servers shifted by one. Where
-    the root is given, server 0 is that of both, and the others are shifted.
-    """
-    place = list(range(servers))
-    if second:
-        if rooted:
-            place = [0, *place[2:], *place[1:2]]
-        else:
-            place = place[1:] + place[:1] if servers % 2 else place[::-1]
-    parents = [-1] * servers
-    for i in range(1, servers):
-        # the lowest bit of i says its level: one up is the next multiple of twice that bit, or the last if beyond
-        bit = i & -i
-        up = (i - bit) | 2 * bit
-        parents[place[i]] = place[up if up < servers else i - bit]
-    return parents
-
-
-def _over_ranks(chains: Sequence[Sequence[int]], parents: Sequence[int], root: int | None) -> RankTree:
+def _over_ranks(chains: Sequence[Sequence[int]], above: Sequence[int], root: int | None) -> RankTree:
     """The tree over ranks: servers joined at the heads of their chains, the root the head of its own."""
     heads = [chain[0] for chain in chains]
     if root is not None:
         heads[0] = root
     edges: list[tuple[int, int]] = []
     depth: dict[int, int] = {}
-    todo = [parents.index(-1)]
+    todo = [above.index(-1)]
     for s in todo:
         head = heads[s]
-        if parents[s] >= 0:
-            edges.append((heads[parents[s]], head))
-        depth[head] = depth[heads[parents[s]]] + 1 if parents[s] >= 0 else 0
+        if above[s] >= 0:
+            edges.append((heads[above[s]], head))
+        depth[head] = depth[heads[above[s]]] + 1 if above[s] >= 0 else 0
         at = chains[s].index(head)
         for chain in (chains[s][at:], chains[s][at::-1]):
             for a, b in pairwise(chain):
                 edges.append((a, b))
                 depth[b] = depth[a] + 1
-        todo += [i for i, p in enumerate(parents) if p == s]
+        todo += [i for i, p in enumerate(above) if p == s]
     return RankTree(heads[todo[0]], tuple(edges), max(depth.values()))
-
-
-def slice_count(share_bytes: float, depth: int) -> int:
-    """Into how many slices NCCL cuts a channel's share, so that the levels of the tree are all busy."""
-    size = STEP_BYTES
-    for level, least in HALVINGS:
-        while share_bytes / size < level * depth and size > least:
-            size //= 2
-    return max(1, math.ceil(share_bytes / size))
 
 
 def _routed(topology: Topology, trees: Sequence[RankTree], sizes: Sequence[int], inward: bool) -> Trees:

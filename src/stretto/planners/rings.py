@@ -25,9 +25,6 @@ from .ways import shortest_trees
 MOST_CHANNELS = 32
 """MAXCHANNELS of NCCL 2.20."""
 
-STEP_BYTES = 4 * 2**20 // 8
-"""A step of a channel's buffer: NCCL_BUFFSIZE by default, in NCCL_STEPS (protocol Simple)."""
-
 MOST_TRANSFERS = 200_000
 """Slices are larger than NCCL's where there would be more transfers in a plan."""
 

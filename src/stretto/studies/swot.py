@@ -53,12 +53,12 @@ TIMES: dict[str, Callable[[Instance], float | None]] = {
 }
 """Completion by each scheme."""
 
-_demands = cache(lambda name, kind, ranks: demands(ALGORITHMS[name], kind, ranks))
+_demands = cache(lambda name, kind, ranks, size: demands(ALGORITHMS[name], kind, ranks, size))
 
 
 def instance_for(topology: Topology, algorithm: str, kind: str, size_bytes: float, volumes: str = "true") -> Instance:
     """The steps of an algorithm on planes that are free at first; ``volumes`` are the true ones or the paper's."""
-    part, matching = _demands(algorithm, kind, len(topology.accelerators))
+    part, matching = _demands(algorithm, kind, len(topology.accelerators), round(size_bytes))
     if volumes == "paper" and algorithm == "bruck":
         part = part * 0 + 1.0
     planes = topology.planes
