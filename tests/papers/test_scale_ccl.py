@@ -93,6 +93,13 @@ def test_the_grid_of_section_5_stays_within_a_tenth_of_the_bound(connectivity, c
     assert over_bound(gathered(spec, chunks, size * 10**9 // 1024)) < 1.10
 
 
+@pytest.mark.parametrize("connectivity", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("chunks", [4, 8])
+def test_accelerators_share_routers_that_each_is_joined_to_one_of_them(connectivity, chunks):
+    spec = f"sites:3,4?routers=3&attached=1&seed=1&connectivity={connectivity}&km=100"
+    assert over_bound(gathered(spec, chunks, 256 * 10**9 // 1024)) < 1.10
+
+
 def test_more_subchunks_come_nearer_to_the_bound():
     ratios = [over_bound(gathered("sites:3,4?connectivity=0.5", c)) for c in (1, 2, 4, 8)]
     assert ratios == sorted(ratios, reverse=True)

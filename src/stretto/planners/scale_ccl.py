@@ -27,8 +27,9 @@ from . import Option, Progress, register
 from .inversion import Transfers, plan_in_phases
 from .scale_network import HELD, Goals, Network, build_network, set_goals
 
-TRIES = ((0.5, False), (0.5, True), (0.0, False))
-"""Patience (how long a slow link leaves a chunk to others) and detours, in turn; the first of the best is kept."""
+TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
+"""Patience (how long a slow link leaves a chunk to others), and how many steps of a token may lead no nearer to its
+goal, in turn; the first of the best is kept."""
 
 ONE_TRY_WORK = 5_000_000
 """With more steps than this, only the first is tried."""
@@ -87,18 +88,15 @@ def scale_ccl(
         goals = set_goals(net, network, part, work)
         if rules == "paper":
             return _kept(part, network, _as_published(net, part, network, goals, (queue, occupancy, delivered), work))
-        # detours help chunks that go to single nodes, and often hinder those that go everywhere
-        tries = sorted(TRIES, key=lambda one: one[1] == bool(goals.whole_region.all()))
-        if patience >= 0 or work > ONE_TRY_WORK:
-            tries = tries[:1]
+        tries = TRIES[:1] if patience >= 0 or work > ONE_TRY_WORK else TRIES
         best: tuple[float, Sent] | None = None
-        for number, (waits, detours) in enumerate(tries):
+        for number, (waits, aside) in enumerate(tries):
             if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
                 break
             if progress is not None:
                 progress(number, len(tries), f"patience {waits}")
             waits = patience if patience >= 0 else waits
-            sent, finish = _forward(net, part, network, goals, waits, detours, queue, work)
+            sent, finish = _forward(net, part, network, goals, waits, aside, queue, work)
             if best is None or finish < best[0]:
                 best = finish, sent
         assert best is not None
@@ -117,7 +115,7 @@ def _forward(
     network: Network,
     goals: Goals,
     patience: float,
-    detours: bool,
+    aside: int,
     queue: float,
     work: float,
 ) -> tuple[Sent, float]:
@@ -129,10 +127,10 @@ def _forward(
     sent, missing, finish = kernels.load("forwarding", work).forward(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
-        topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        topology.kind, network.region, network.unlike, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
         goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
-        patience, queue, detours, MOST_LOOKED, np.argsort(turns), turns,
+        patience, queue, aside, MOST_LOOKED, np.argsort(turns), turns,
     )  # fmt: skip
     if missing:
         raise _unreached(topology, workload, came)
