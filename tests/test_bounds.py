@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from networks import random_network, ring
 from stretto.bounds import bounds
 from stretto.collective import KINDS, Ragged, Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import SWITCH, Topology
+from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
 TABLE = json.loads((Path(__file__).parent / "data" / "topologies" / "allgather_bounds.json").read_text())
 SPECS = {
@@ -140,3 +142,22 @@ def test_what_several_ranks_hold_comes_from_the_nearest():
     held_twice = replace(c, holders=Ragged.of([[0, 3]]))
     path = next(b for b in bounds(net, Workload((held_twice,))) if b.kind == "latency path")
     assert path.seconds == pytest.approx(1e-6)
+
+
+def test_whole_chunks_cross_a_cut_over_one_link_each():
+    # three chunks over two links of 1 GB/s into a node: two go one after the other
+    links = [(a, b, 1e9, 0.0) for v, w in ((1, 0), (2, 0), (3, 1), (3, 2)) for a, b in ((v, w), (w, v))]
+    net = make_topology("fan", [ACCELERATOR] * 4, links)
+    work = Workload((make_collective("gather", net, 4 * 10**6, root=0),))
+    assert bounds(net, work)[0].seconds == pytest.approx(1.5e-3)
+    assert bounds(net, work, whole_chunks=True)[0].seconds == pytest.approx(2e-3)
+
+
+@given(
+    seed=st.integers(0, 10_000), chunks=st.integers(1, 3), kind=st.sampled_from(("allgather", "alltoall", "allreduce"))
+)
+def test_no_plan_beats_the_bound_of_its_whole_chunks(seed, chunks, kind):
+    net = random_network(seed)
+    work = Workload((make_collective(kind, net, 10**6, chunks=chunks),))
+    plan = run_planner("scale-ccl", net, work)
+    assert simulate(plan).completion_s >= bounds(net, work, whole_chunks=True)[0].seconds * (1 - 1e-9)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from itertools import combinations, product
 
 import numpy as np
@@ -60,7 +61,9 @@ class Bound:
     links: tuple[int, ...]
 
 
-def bounds(topology: Topology, workload: Workload, chunk_bytes: float | None = None) -> tuple[Bound, ...]:
+def bounds(
+    topology: Topology, workload: Workload, chunk_bytes: float | None = None, *, whole_chunks: bool = False
+) -> tuple[Bound, ...]:
     """Lower bounds on when the last collective of a workload completes, the best first.
 
     One bound of each kind is given.
@@ -68,11 +71,18 @@ def bounds(topology: Topology, workload: Workload, chunk_bytes: float | None = N
     Args:
         chunk_bytes: if given, bounds for plans that move indivisible chunks of (at least) that
             size, which accelerators store before they forward them.
+        whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
+            is stored before it is forwarded, and crosses a cut over one link.
     """
+    if whole_chunks:
+        chunk_bytes = float(workload.chunk_bytes.min())
     near = _distances(topology, 0.0)
     far = near if chunk_bytes is None else _distances(topology, chunk_bytes)
     best: dict[str, Bound] = {}
-    for bound in (_latency_path(topology, workload, far, chunk_bytes or 0.0), *_cuts(topology, workload, near, far)):
+    for bound in (
+        _latency_path(topology, workload, far, chunk_bytes or 0.0),
+        *_cuts(topology, workload, near, far, whole_chunks),
+    ):
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
             best[bound.kind] = bound
     return tuple(sorted(best.values(), key=lambda b: -b.seconds))
@@ -159,7 +169,7 @@ def _path(
 # --- cuts ---------------------------------------------------------------------------------------
 
 
-def _cuts(topology: Topology, workload: Workload, near: Float64, far: Float64) -> Iterable[Bound | None]:
+def _cuts(topology: Topology, workload: Workload, near: Float64, far: Float64, whole: bool) -> Iterable[Bound | None]:
     inside = _candidate_cuts(topology, workload)
     width = _width_into(topology, inside)
     load = sum((_bytes_into(c, inside) for c in workload.collectives), np.zeros(len(inside)))
@@ -177,7 +187,7 @@ def _cuts(topology: Topology, workload: Workload, near: Float64, far: Float64) -
         if topology.planes:
             seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
         else:
-            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far)
+            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
         found.append((seconds, row))
         best = max(best, seconds)
     return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
@@ -262,10 +272,13 @@ def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
     return float(min(c.start_s for c in workload.collectives) + min(latencies))
 
 
-def _refined(topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64) -> float:
+def _refined(
+    topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64, whole: bool
+) -> float:
     """The bound of one cut with arrival times outside and the way to go inside.
 
-    If bytes b arrive no earlier than r, all have entered no earlier than r + b / width.
+    If bytes b arrive no earlier than r, all have entered no earlier than r + b / width; if they are
+    ``whole`` chunks, no earlier than r and the time in which the links can carry so many.
     """
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     if not len(links):
@@ -287,14 +300,35 @@ def _refined(topology: Topology, workload: Workload, inside: Bool, width: float,
         lists = c.holders.take(pieces)
         starts = np.where(ranks[lists.values], -np.inf if c.reduces else np.inf, entry[lists.values])
         gather = np.maximum if c.reduces else np.minimum
-        arrive_s.append(c.start_s + gather.reduceat(starts, lists.offsets[:-1]))
-        sizes.append(c.piece_bytes[pieces].astype(float))
+        arrive = c.start_s + gather.reduceat(starts, lists.offsets[:-1])
+        size = c.piece_bytes[pieces].astype(float)
+        if whole:
+            chunk = np.flatnonzero(np.isin(c.chunk_piece, pieces))
+            arrive = arrive[np.searchsorted(pieces, c.chunk_piece[chunk])]
+            size = c.chunk_bytes[chunk].astype(float)
+        arrive_s.append(arrive)
+        sizes.append(size)
         tail = min(tail, _way_inside(topology, c, wanted, inside, links, near, far))
     if not sizes:
         return 0.0
     when, size = np.concatenate(arrive_s), np.concatenate(sizes)
     order = np.argsort(-when)
-    return float((when[order] + np.cumsum(size[order]) / width).max()) + tail
+    carried_s = np.cumsum(size[order]) / width
+    if whole:
+        carried_s = np.maximum(carried_s, _carried(topology.bandwidth[links], len(size), float(size.min())))
+    return float((when[order] + carried_s).max()) + tail
+
+
+def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
+    """float64[chunks]: the least time in which links side by side carry 1, 2, ... chunks of that size."""
+    soonest = [(chunk_bytes / b, chunk_bytes / b) for b in bandwidth.tolist()]
+    heapify(soonest)
+    times = np.empty(chunks)
+    for k in range(chunks):
+        at, each = soonest[0]
+        times[k] = at
+        heapreplace(soonest, (at + each, each))
+    return times
 
 
 def _way_inside(
