@@ -105,6 +105,19 @@ def test_more_subchunks_come_nearer_to_the_bound():
     assert ratios == sorted(ratios, reverse=True)
 
 
+def test_split_chunks_flow_as_chunks_that_were_given_so():
+    given, split = gathered("sites:3,4", 4), gathered("sites:3,4", split=4)
+    assert split.workload.chunk_count == given.workload.chunk_count
+    assert simulate(split).completion_s == pytest.approx(simulate(given).completion_s)
+
+
+def test_the_planner_halves_chunks_while_that_pays():
+    spec = "sites:3,4?routers=3&attached=1&seed=1&connectivity=0.5"
+    plan = gathered(spec, split=0)
+    assert verify(plan).ok
+    assert over_bound(plan) < 1.10 < over_bound(gathered(spec))
+
+
 def test_our_rules_are_no_worse_than_the_papers():
     for spec in ("sites:3,4?connectivity=0.5", "sites:2,6?connectivity=0.7", "sites:4,3", "sites:4,2?wan=ring"):
         ours, papers = (simulate(gathered(spec, 2, rules=r)).completion_s for r in ("eager", "paper"))
