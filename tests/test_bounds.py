@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from networks import random_network, ring
 from stretto.bounds import best_lengths, best_upgrade, bottleneck, bounds, check_cut, check_lengths, tree_rates
 from stretto.collective import KINDS, Ragged, Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import SWITCH, Topology, make_topology
+from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
 TABLE = json.loads((Path(__file__).parent / "data" / "topologies" / "allgather_bounds.json").read_text())
 SPECS = {
@@ -227,3 +229,22 @@ def test_the_link_to_widen_is_the_one_that_all_wait_for():
 
 def test_no_single_link_helps_where_every_node_is_as_slow():
     assert best_upgrade(ring(6), make_collective("allgather", ring(6), 6 * 10**9)) is None
+
+
+def test_whole_chunks_cross_a_cut_over_one_link_each():
+    # three chunks over two links of 1 GB/s into a node: two go one after the other
+    links = [(a, b, 1e9, 0.0) for v, w in ((1, 0), (2, 0), (3, 1), (3, 2)) for a, b in ((v, w), (w, v))]
+    net = make_topology("fan", [ACCELERATOR] * 4, links)
+    work = Workload((make_collective("gather", net, 4 * 10**6, root=0),))
+    assert bounds(net, work)[0].seconds == pytest.approx(1.5e-3)
+    assert bounds(net, work, whole_chunks=True)[0].seconds == pytest.approx(2e-3)
+
+
+@given(
+    seed=st.integers(0, 10_000), chunks=st.integers(1, 3), kind=st.sampled_from(("allgather", "alltoall", "allreduce"))
+)
+def test_no_plan_beats_the_bound_of_its_whole_chunks(seed, chunks, kind):
+    net = random_network(seed)
+    work = Workload((make_collective(kind, net, 10**6, chunks=chunks),))
+    plan = run_planner("scale-ccl", net, work)
+    assert simulate(plan).completion_s >= bounds(net, work, whole_chunks=True)[0].seconds * (1 - 1e-9)

@@ -93,9 +93,29 @@ def test_the_grid_of_section_5_stays_within_a_tenth_of_the_bound(connectivity, c
     assert over_bound(gathered(spec, chunks, size * 10**9 // 1024)) < 1.10
 
 
+@pytest.mark.parametrize("connectivity", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("chunks", [4, 8])
+def test_accelerators_share_routers_that_each_is_joined_to_one_of_them(connectivity, chunks):
+    spec = f"sites:3,4?routers=3&attached=1&seed=1&connectivity={connectivity}&km=100"
+    assert over_bound(gathered(spec, chunks, 256 * 10**9 // 1024)) < 1.10
+
+
 def test_more_subchunks_come_nearer_to_the_bound():
     ratios = [over_bound(gathered("sites:3,4?connectivity=0.5", c)) for c in (1, 2, 4, 8)]
     assert ratios == sorted(ratios, reverse=True)
+
+
+def test_split_chunks_flow_as_chunks_that_were_given_so():
+    given, split = gathered("sites:3,4", 4), gathered("sites:3,4", split=4)
+    assert split.workload.chunk_count == given.workload.chunk_count
+    assert simulate(split).completion_s == pytest.approx(simulate(given).completion_s)
+
+
+def test_the_planner_halves_chunks_while_that_pays():
+    spec = "sites:3,4?routers=3&attached=1&seed=1&connectivity=0.5"
+    plan = gathered(spec, split=0)
+    assert verify(plan).ok
+    assert over_bound(plan) < 1.10 < over_bound(gathered(spec))
 
 
 def test_our_rules_are_no_worse_than_the_papers():

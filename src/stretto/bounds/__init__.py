@@ -32,7 +32,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-def bounds(topology: Topology, workload: Workload, chunk_bytes: float | None = None) -> tuple[Bound, ...]:
+def bounds(
+    topology: Topology, workload: Workload, chunk_bytes: float | None = None, *, whole_chunks: bool = False
+) -> tuple[Bound, ...]:
     """Lower bounds on when the last collective of a workload completes, the best first.
 
     One bound of each kind is given.
@@ -40,13 +42,17 @@ def bounds(topology: Topology, workload: Workload, chunk_bytes: float | None = N
     Args:
         chunk_bytes: if given, bounds for plans that move indivisible chunks of (at least) that
             size, which accelerators store before they forward them.
+        whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
+            is stored before it is forwarded, and crosses a cut over one link.
     """
+    if whole_chunks:
+        chunk_bytes = float(workload.chunk_bytes.min())
     near = distances(topology, 0.0)
     far = near if chunk_bytes is None else distances(topology, chunk_bytes)
     best: dict[str, Bound] = {}
     for bound in (
         latency_path(topology, workload, far, chunk_bytes or 0.0),
-        *cut_bounds(topology, workload, near, far),
+        *cut_bounds(topology, workload, near, far, whole_chunks),
         *(length_bound(topology, c) for c in workload.collectives),
     ):
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):

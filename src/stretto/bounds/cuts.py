@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heapify, heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ MOST_REFINED = 64
 """How many of the best cuts are looked at more closely (arrival times, way to go inside)."""
 
 
-def cut_bounds(topology: Topology, workload: Workload, near: Float64, far: Float64) -> Iterable[Bound | None]:
+def cut_bounds(
+    topology: Topology, workload: Workload, near: Float64, far: Float64, whole: bool = False
+) -> Iterable[Bound | None]:
     inside = candidate_cuts(topology, workload)
     if not topology.planes:
         exact = (bottleneck(topology, c) for c in workload.collectives)
@@ -42,7 +45,7 @@ def cut_bounds(topology: Topology, workload: Workload, near: Float64, far: Float
         if topology.planes:
             seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
         else:
-            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far)
+            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
         found.append((seconds, row))
         best = max(best, seconds)
     return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
@@ -117,10 +120,13 @@ def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
     return float(min(c.start_s for c in workload.collectives) + min(latencies))
 
 
-def _refined(topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64) -> float:
+def _refined(
+    topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64, whole: bool
+) -> float:
     """The bound of one cut with arrival times outside and the way to go inside.
 
-    If bytes b arrive no earlier than r, all have entered no earlier than r + b / width.
+    If bytes b arrive no earlier than r, all have entered no earlier than r + b / width; if they are
+    ``whole`` chunks, no earlier than r and the time in which the links can carry so many.
     """
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     if not len(links):
@@ -142,14 +148,35 @@ def _refined(topology: Topology, workload: Workload, inside: Bool, width: float,
         lists = c.holders.take(pieces)
         starts = np.where(ranks[lists.values], -np.inf if c.reduces else np.inf, entry[lists.values])
         gather = np.maximum if c.reduces else np.minimum
-        arrive_s.append(c.start_s + gather.reduceat(starts, lists.offsets[:-1]))
-        sizes.append(c.piece_bytes[pieces].astype(float))
+        arrive = c.start_s + gather.reduceat(starts, lists.offsets[:-1])
+        size = c.piece_bytes[pieces].astype(float)
+        if whole:
+            chunk = np.flatnonzero(np.isin(c.chunk_piece, pieces))
+            arrive = arrive[np.searchsorted(pieces, c.chunk_piece[chunk])]
+            size = c.chunk_bytes[chunk].astype(float)
+        arrive_s.append(arrive)
+        sizes.append(size)
         tail = min(tail, _way_inside(topology, c, wanted, inside, links, near, far))
     if not sizes:
         return 0.0
     when, size = np.concatenate(arrive_s), np.concatenate(sizes)
     order = np.argsort(-when)
-    return float((when[order] + np.cumsum(size[order]) / width).max()) + tail
+    carried_s = np.cumsum(size[order]) / width
+    if whole:
+        carried_s = np.maximum(carried_s, _carried(topology.bandwidth[links], len(size), float(size.min())))
+    return float((when[order] + carried_s).max()) + tail
+
+
+def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
+    """float64[chunks]: the least time in which links side by side carry 1, 2, ... chunks of that size."""
+    soonest = [(chunk_bytes / b, chunk_bytes / b) for b in bandwidth.tolist()]
+    heapify(soonest)
+    times = np.empty(chunks)
+    for k in range(chunks):
+        at, each = soonest[0]
+        times[k] = at
+        heapreplace(soonest, (at + each, each))
+    return times
 
 
 def _way_inside(

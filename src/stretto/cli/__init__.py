@@ -400,8 +400,7 @@ def bound(
     from .bounding import certificates
 
     request = Request(collective, topology, size, shard, chunks or 1, root)
-    smallest = float(request.workload.chunk_bytes.min()) if chunks else None
-    found = bounds(request.topology, request.workload, smallest)
+    found = bounds(request.topology, request.workload, whole_chunks=bool(chunks))
     names = request.topology.names
     rows: list[dict[str, Any]] = [
         {

@@ -89,13 +89,14 @@ def _otherwise_at(
 
 def _find_way(
     u, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency, out_offsets, out_pipes,
-    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, kind, detours,
-    planned, mark, label, via, touched, front, way,
+    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, kind, region,
+    aside, planned, mark, label, via, touched, front, way,
 ):  # fmt: skip
     """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest at its goal.
 
     Only the first is taken; what follows is expected, and weighed again at the next node. Every step
-    leads nearer to the goal (the first may lead as near, with ``detours``). A pipe takes the chunk
+    leads nearer to the goal; with ``aside``, those inside u's region only not farther than u is: so
+    accelerators with routers of their own share what is to leave. A pipe takes the chunk
     once it is free and has sent what is queued for it; a neighbour that has the chunk, gets it or
     (where ``planned`` has ``mark``) will get it for another goal costs nothing.
     """
@@ -122,8 +123,10 @@ def _find_way(
             w = pipe_dst[pipe]
             state = came[b * nodes + w]
             lacks = state == LACKS or state == LACKS_WANTED
-            aside = detours and v == u and lacks and distance[goal, w] == distance[goal, u]
-            if not distance[goal, w] < distance[goal, v] and not aside:
+            if not distance[goal, w] < distance[goal, v] and not (
+                aside and w != u and region[v] == region[u] and region[w] == region[u]
+                and distance[goal, w] <= distance[goal, u] * SLACK
+            ):  # fmt: skip
                 continue
             then = label[v]
             if lacks and planned[pipe] != mark:
@@ -142,9 +145,9 @@ def _find_way(
 def forward(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, slow,
     out_offsets, out_pipes, in_offsets, in_pipes, user_offsets, user_pipes,
-    kind, region, chunk_bytes, chunk_start, whole_region, hold_offsets, hold_nodes, came,
+    kind, region, unlike, chunk_bytes, chunk_start, whole_region, hold_offsets, hold_nodes, came,
     token_offsets, token_goal, token_node, goal_offset, distance, beside,
-    patience, weigh_queue, detours, most_looked, turn_of, pipe_at_turn,
+    patience, weigh_queue, most_aside, most_looked, turn_of, pipe_at_turn,
 ):  # fmt: skip
     """Send every chunk to every node that wants it.
 
@@ -154,6 +157,7 @@ def forward(
         slow: bool[pipes], whether a faster pipe leads to the same node.
         user_*: CSR, the pipes that use each link.
         region: int64[nodes], of each accelerator, -1 for routers.
+        unlike: bool[nodes], accelerators of a region whose ways out are not the same for all.
         whole_region: bool[chunks], its goals are regions and not single nodes.
         came: int32[chunks * nodes], what each node knows of each chunk at first; filled.
         token_*: CSR, for each chunk the goals to reach and the holder nearest to each.
@@ -163,7 +167,8 @@ def forward(
         patience: a slow pipe is left idle where others bring the chunk at most this many of its own
             transmission times later.
         weigh_queue: how much queued seconds count in f.
-        detours: chunks may move to a neighbour that is no nearer to the goal.
+        most_aside: how many steps of a token may lead no nearer to its goal, where accelerators are unlike
+            or the goal is a single node.
         most_looked: among how many chunks a slow pipe chooses.
         turn_of, pipe_at_turn: int64[pipes], in which order slow pipes choose, both ways.
     Returns:
@@ -194,9 +199,10 @@ def forward(
     # when each node may hope to have each chunk, where some pipes are slow and everyone passes chunks on
     hoped = np.full(len(came) if slow.any() and whole_region.any() else 0, np.inf)
     front = [0]
-    # tokens: where each is, -1 when done, ``nodes`` when neighbours take the chunk from here; what it
-    # expects to take after its next pipe; the queue of each pipe
+    # tokens: where each is, -1 when done, ``nodes`` when neighbours take the chunk from here; its steps
+    # that led no nearer; what it expects to take after its next pipe; the queue of each pipe
     token_at = token_node.copy()
+    aside = np.zeros(len(token_goal), dtype=np.int64)
     token_way = np.full((len(token_goal), MOST_EXPECTED), -1, dtype=np.int32)
     planned, decisions = np.zeros(pipes, dtype=np.int64), 0
     label, via = np.full(nodes, np.inf), np.empty(nodes, dtype=np.int64)
@@ -294,13 +300,17 @@ def forward(
                     _find_way(
                         at_node, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency,
                         out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
-                        distance, came, kind, detours, planned, decisions, label, via, touched, queue, way,
+                        distance, came, kind, region,
+                        (unlike[at_node] or not whole_region[b]) and aside[k] < most_aside, planned, decisions,
+                        label, via, touched, queue, way,
                     )  # fmt: skip
                     if len(way) == 0:
                         token_at[k] = -1
                         continue
                     pipe = way[0]
                     v = pipe_dst[pipe]
+                    if not distance[goal, v] < distance[goal, at_node]:
+                        aside[k] += 1
                     token_at[k] = v
                     for h in range(min(MOST_EXPECTED, len(way) - 1)):
                         onward = way[h + 1]

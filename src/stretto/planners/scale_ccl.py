@@ -20,18 +20,24 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..collective import KINDS, Workload
-from ..errors import Infeasible, Unsupported
+from ..errors import Infeasible, InputError, Unsupported
 from ..plan import Plan
+from ..simulate import simulate
 from ..topology import Topology
 from . import Option, Progress, register
 from .inversion import Transfers, plan_in_phases
+from .lowering import divide
 from .scale_network import HELD, Goals, Network, build_network, set_goals
 
-TRIES = ((0.5, False), (0.5, True), (0.0, False))
-"""Patience (how long a slow link leaves a chunk to others) and detours, in turn; the first of the best is kept."""
+TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
+"""Patience (how long a slow link leaves a chunk to others), and how many steps of a token may lead no nearer to its
+goal, in turn; the first of the best is kept."""
 
 ONE_TRY_WORK = 5_000_000
 """With more steps than this, only the first is tried."""
+
+LEAST_GAIN = 0.01
+"""With ``split=0`` chunks are halved as long as that brings the completion so much nearer."""
 
 MOST_LOOKED = 16
 """Among how many chunks a slow link chooses."""
@@ -42,6 +48,7 @@ Sent = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np
 OPTIONS = (
     Option("rules", str, "eager", "our own choices, or the paper's", ("eager", "paper")),
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
+    Option("split", int, 1, "cut every chunk into so many more; 0 halves them as long as that gains 1 %"),
     Option("queue", float, 2.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
     Option("occupancy", float, 0.0, "there, with rules=paper, a second queued at the neighbour"),
     Option("delivered", float, 0.0, "there, with rules=paper, the share of the chunk that the neighbour has"),
@@ -65,6 +72,7 @@ def scale_ccl(
     progress: Progress | None = None,
     rules: str = "eager",
     patience: float = -1.0,
+    split: int = 1,
     queue: float = 2.0,
     occupancy: float = 0.0,
     delivered: float = 0.0,
@@ -74,12 +82,19 @@ def scale_ccl(
     Args:
         seed: taken for uniformity; nothing is random.
         time_limit_s: no new try is begun after it.
+        split: with more than 1, or 0, the plan's workload has more chunks than the one given.
     Returns:
         A timed plan.
     Raises:
+        InputError: ``split`` is negative.
         Infeasible: some rank has no path from the source.
     """
+    if split < 0:
+        raise InputError(f"{split} is neither 0 nor a number of parts", "--option split")
     started = clock()
+
+    def in_time() -> bool:
+        return time_limit_s is None or clock() - started <= time_limit_s
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
@@ -87,18 +102,15 @@ def scale_ccl(
         goals = set_goals(net, network, part, work)
         if rules == "paper":
             return _kept(part, network, _as_published(net, part, network, goals, (queue, occupancy, delivered), work))
-        # detours help chunks that go to single nodes, and often hinder those that go everywhere
-        tries = sorted(TRIES, key=lambda one: one[1] == bool(goals.whole_region.all()))
-        if patience >= 0 or work > ONE_TRY_WORK:
-            tries = tries[:1]
+        tries = TRIES[:1] if patience >= 0 or work > ONE_TRY_WORK else TRIES
         best: tuple[float, Sent] | None = None
-        for number, (waits, detours) in enumerate(tries):
-            if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
+        for number, (waits, aside) in enumerate(tries):
+            if best is not None and not in_time():
                 break
             if progress is not None:
                 progress(number, len(tries), f"patience {waits}")
             waits = patience if patience >= 0 else waits
-            sent, finish = _forward(net, part, network, goals, waits, detours, queue, work)
+            sent, finish = _forward(net, part, network, goals, waits, aside, queue, work)
             if best is None or finish < best[0]:
                 best = finish, sent
         assert best is not None
@@ -108,7 +120,20 @@ def scale_ccl(
         for c in workload.collectives:
             if c.kind not in ("allgather", "broadcast"):
                 raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
-    return plan_in_phases(topology, workload, spread)
+    parts = max(split, 1)
+    plan = plan_in_phases(topology, _cut(workload, parts), spread)
+    done = simulate(plan).completion_s if split == 0 else 0.0
+    while split == 0 and in_time() and 2 * parts * workload.chunk_count * topology.link_count <= ONE_TRY_WORK:
+        finer = plan_in_phases(topology, _cut(workload, 2 * parts), spread)
+        then = simulate(finer).completion_s
+        if then > done * (1 - LEAST_GAIN):
+            break
+        plan, done, parts = finer, then, 2 * parts
+    return plan
+
+
+def _cut(workload: Workload, parts: int) -> Workload:
+    return workload if parts == 1 else Workload(tuple(divide(c, parts)[0] for c in workload.collectives))
 
 
 def _forward(
@@ -117,7 +142,7 @@ def _forward(
     network: Network,
     goals: Goals,
     patience: float,
-    detours: bool,
+    aside: int,
     queue: float,
     work: float,
 ) -> tuple[Sent, float]:
@@ -129,10 +154,10 @@ def _forward(
     sent, missing, finish = kernels.load("forwarding", work).forward(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
-        topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        topology.kind, network.region, network.unlike, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
         goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
-        patience, queue, detours, MOST_LOOKED, np.argsort(turns), turns,
+        patience, queue, aside, MOST_LOOKED, np.argsort(turns), turns,
     )  # fmt: skip
     if missing:
         raise _unreached(topology, workload, came)

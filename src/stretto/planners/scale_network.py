@@ -36,6 +36,7 @@ class Network:
         cost_s: float64[pipes], seconds of a typical chunk.
         out, into: CSR of the pipes that leave and enter each node; users: of those over each link.
         region: int64[nodes], the region of each accelerator, -1 elsewhere.
+        unlike: bool[nodes], accelerators of a region of which some are joined to other nodes outside than others.
         slow: bool[pipes], whether a faster pipe leads to the same node.
     """
 
@@ -50,6 +51,7 @@ class Network:
     into: tuple[Int64, Int64]
     users: tuple[Int64, Int64]
     region: Int64
+    unlike: NDArray[np.bool_]
     slow: NDArray[np.bool_]
 
 
@@ -107,6 +109,7 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     least = np.full(topology.node_count, np.inf)
     np.minimum.at(least, dst, cost)
     routed = np.add.reduceat((topology.kind[topology.dst[hops.values]] == 1).astype(np.int64), first) > 0
+    region = _regions(topology, src[~routed], dst[~routed])
     return Network(
         src=src,
         dst=dst,
@@ -118,7 +121,8 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
         out=_csr(src, topology.node_count),
         into=_csr(dst, topology.node_count),
         users=_users(hops, topology.link_count),
-        region=_regions(topology, src[~routed], dst[~routed]),
+        region=region,
+        unlike=_unlike(region, src, dst),
         slow=cost > least[dst] * (1 + 1e-9),
     )
 
@@ -145,6 +149,19 @@ def _regions(topology: Topology, src: Int64, dst: Int64) -> Int64:
             region[_spread(v, src, dst, open_to) & _spread(v, dst, src, open_to)] = count
             count += 1
     return region
+
+
+def _unlike(region: Int64, src: Int64, dst: Int64) -> NDArray[np.bool_]:
+    leave = (region[src] >= 0) & (region[src] != region[dst])
+    outside: dict[int, set[int]] = {}
+    for u, v in zip(src[leave].tolist(), dst[leave].tolist(), strict=True):
+        outside.setdefault(u, set()).add(v)
+    found = np.zeros(int(region.max(initial=0)) + 1, dtype=np.bool_)
+    first: dict[int, set[int]] = {}
+    for u, nodes in outside.items():
+        r = int(region[u])
+        found[r] |= first.setdefault(r, nodes) != nodes
+    return found[region] & (region >= 0)
 
 
 def _spread(node: int, src: Int64, dst: Int64, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
