@@ -96,7 +96,7 @@ def swot(
     "swot-milp",
     exact=True,
     options=(
-        Option("solver", str, "highs", "who solves the program", ("highs", "gurobi")),
+        Option("solver", str, "highs", "who solves the program", ("highs", "cbc", "gurobi")),
         Option("gap", float, 0.05, "relative gap at which it stops; the paper's is 0.05"),
     ),
 )
