@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.algorithms import ALGORITHMS, lower
+from stretto.algorithms import ALGORITHMS, completed, demands, lower
 from stretto.collective import Workload, make_collective
 from stretto.errors import Unsupported
+from stretto.plan import COPY
 from stretto.planners import run_planner
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -83,3 +84,32 @@ def test_partners_that_only_switches_join_use_them():
     plan = run_planner("ring", net, Workload((make_collective("allgather", net, 100),)))
     assert (plan.route.lengths == 2).all()
     assert verify(plan).ok
+
+
+@pytest.mark.parametrize("ranks", range(2, 40))
+def test_the_pipeline_of_two_trees_needs_four_matchings_and_none_as_it_fills(ranks):
+    _, matching = demands(ALGORITHMS["two-trees"], "allreduce", ranks, 10**6)
+    assert len(set(matching.tolist())) <= 4
+    steps = [s for s in ALGORITHMS["two-trees"].steps("allreduce", ranks, 10**6) if s.op == COPY]
+    for step in steps:
+        assert len(set(step.src.tolist())) == len(set(step.dst.tolist())) == len(step.src)
+    receivers = {v: {int(d) for s in steps for d in s.dst[s.src == v]} for v in range(ranks)}
+    assert max(map(len, receivers.values())) <= 2
+
+
+def test_slices_of_two_trees_are_those_of_nccl():
+    assert ALGORITHMS["two-trees"].blocks("allreduce", 16, 2 * 64 * 2**20) == 2 * 128
+    assert ALGORITHMS["two-trees"].blocks("allreduce", 16, 2 * 8 * 2**20) == 2 * 32
+
+
+def test_pairings_that_a_plane_can_hold_together_become_one():
+    part, whole, other = [1, -1, -1, -1], [1, 0, 3, 2], [2, 3, 0, 1]
+    assert (completed(np.array([part, whole, other])) == [whole, whole, other]).all()
+    there, back, joint = [1, -1, -1, -1], [-1, 0, -1, -1], [1, 0, -1, -1]
+    assert (completed(np.array([there, back])) == [joint, joint]).all()
+
+
+@pytest.mark.parametrize("other", [[2, -1, -1, -1], [-1, -1, 1, -1]])
+def test_pairings_with_two_partners_for_a_rank_stay_apart(other):
+    both = np.array([[1, -1, -1, -1], other])
+    assert (completed(both) == both).all()

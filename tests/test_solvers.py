@@ -17,7 +17,7 @@ def knapsack() -> Model:
     return model
 
 
-@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+@pytest.mark.parametrize("solver", ["highs", "cp-sat", "cbc"])
 def test_solvers_agree_on_the_optimum(solver):
     found = solve(knapsack(), solver=solver)
     assert (found.status, found.objective, found.gap) == ("optimal", -22.0, 0.0)
@@ -25,7 +25,7 @@ def test_solvers_agree_on_the_optimum(solver):
     assert (found.columns, found.rows) == (3, 1)
 
 
-@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+@pytest.mark.parametrize("solver", ["highs", "cp-sat", "cbc"])
 def test_an_impossible_model_is_infeasible(solver):
     model = knapsack()
     model.rows(1, 8, np.inf, (0, np.arange(3), [3, 6, 2]))
@@ -44,7 +44,7 @@ def test_a_start_may_be_given_whether_feasible_or_not():
     model = Model()
     x = model.columns(4, integer=True)
     model.rows(1, 2, 2, (0, x, 1.0))
-    for solver in ("highs", "cp-sat"):
+    for solver in ("highs", "cp-sat", "cbc"):
         for start in ([0, 1, 0, 1.0], [1, 1, 1, 1.0]):
             assert solve(model, solver=solver, first=True, start=np.array(start)).x.round().sum() == 2
 

@@ -132,12 +132,43 @@ def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tup
     pieces = 1 if kind in WHOLE else ranks
     steps = algorithm.steps(kind, ranks, size_bytes // pieces)
     blocks = pieces * algorithm.blocks(kind, ranks, size_bytes // pieces)
+    partners = np.full((len(steps), ranks), -1, dtype=np.int32)
+    for row, step in zip(partners, steps, strict=True):
+        row[step.src] = step.dst
     known: dict[bytes, int] = {}
-    pairs = [np.unique(np.asarray(s.src, dtype=np.int64) * ranks + s.dst).tobytes() for s in steps]
     return (
         np.array([np.bincount(s.src).max() / blocks for s in steps]),
-        np.array([known.setdefault(p, len(known)) for p in pairs], dtype=np.int64),
+        np.array([known.setdefault(row.tobytes(), len(known)) for row in completed(partners)], dtype=np.int64),
     )
+
+
+def completed(partners: Int32) -> Int32:
+    """Pairings by step, those that can be had at the same time made one: further circuits do no harm.
+
+    Whatever is possible with the given ones is possible with these, and fewer turns are needed.
+
+    Args:
+        partners: int32[steps, nodes], whom each node sends to, -1 for none.
+    """
+    kinds, which = np.unique(partners, axis=0, return_inverse=True)
+    joint: list[Int32] = []
+    place = np.zeros(len(kinds), dtype=np.int64)
+    for kind in np.argsort(-(kinds >= 0).sum(axis=1), kind="stable").tolist():
+        own = kinds[kind]
+        fitting = (i for i, other in enumerate(joint) if _together(own, other)) if (own < 0).any() else iter(())
+        place[kind] = next(fitting, len(joint))
+        if place[kind] == len(joint):
+            joint.append(own.copy())
+        else:
+            joint[place[kind]] = np.maximum(joint[place[kind]], own)
+    return np.array(joint, dtype=np.int32).reshape(-1, partners.shape[1])[place[which.ravel()]]
+
+
+def _together(one: Int32, other: Int32) -> bool:
+    """Whether a plane can hold both: no node would send to two, or receive from two."""
+    sends = one >= 0
+    fresh = one[sends & (other < 0)]
+    return bool(((other[sends] < 0) | (other[sends] == one[sends])).all() and not np.isin(fresh, other).any())
 
 
 def _rows(c: Collective, steps: list[Step], chunks: int) -> tuple[Int64, Int64, Int64, Int64, NDArray[np.int8], Ragged]:

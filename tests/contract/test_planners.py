@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
+from itertools import product
 
 import numpy as np
 import pytest
@@ -121,6 +122,41 @@ def test_every_plan_verifies_on_named_networks(name, kind, spec):
     plan = planned(name, net, workload)
     assert verify(plan).ok
     assert simulate(plan).completion_s >= bounds(net, workload)[0].seconds * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_planner_serves_some_named_network_for_each_collective_that_it_claims(name, kind):
+    # without this one that refuses everything would pass all that is asked of plans
+    reasons = []
+    for spec in NETWORKS if find(name).quick is None else sorted(SOLVED_ON):
+        net = load_topology(spec)
+        try:
+            plan = run_planner(name, net, work(kind, net, 64_000))
+        except Unsupported as refusal:
+            reasons.append(str(refusal))
+            continue
+        assert verify(plan).ok
+        return
+    pytest.fail("; ".join(reasons))
+
+
+@pytest.mark.parametrize("refiner", [e for e in registered().values() if e.refines], ids=lambda e: e.name)
+def test_a_refiner_serves_some_network_for_each_collective_that_it_claims(refiner):
+    starts = [e.name for e in PLANNERS if e.quick is None]
+    for kind in refiner.collectives:
+        for spec, start in product([*NETWORKS, "optical:4,4"], starts):
+            net = load_topology(spec)
+            if kind in find(start).collectives and _refined(start, refiner.name, net, kind):
+                break
+        else:
+            pytest.fail(f"{refiner.name} refines no plan for {kind}")
+
+
+def _refined(start: str, refiner: str, net: Topology, kind: str) -> bool:
+    try:
+        return verify(run_any_planner(f"{start}+{refiner}", net, work(kind, net, 64_000), time_limit_s=2.0)).ok
+    except Unsupported:
+        return False
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

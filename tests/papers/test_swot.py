@@ -212,3 +212,10 @@ def test_one_shot_refuses_more_matchings_than_planes_by_their_number():
     net = load_topology("optical:8,2")
     with pytest.raises(Unsupported, match="a plane for each of the 3 matchings, and there are 2"):
         run_planner("rabenseifner+one-shot", net, Workload((make_collective("allreduce", net, 1000),)))
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_the_papers_program_finds_1200_us_by_either_solver(solver):
+    answer = named_planes(EXAMPLE, strawman(EXAMPLE), 60.0, 0.0, solver)
+    assert completion(EXAMPLE, answer.share) == pytest.approx(1200 * US)
+    assert answer.bound_s == pytest.approx(1200 * US, rel=1e-5)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms import completed
 from ..collective import Int64, Ragged, Workload, split_chunks
 from ..errors import Unsupported
 from ..optics.model import FREE, Float64, Instance
@@ -58,7 +59,7 @@ def instance_of(plan: Plan) -> Instance:
 
 
 def _steps(plan: Plan) -> tuple[NDArray[np.int32], Float64]:
-    """int32[steps, nodes], whom each node sends to (-1 for none), and the most bytes that one sends."""
+    """int32[steps, nodes], whom each node could send to (-1 for none), and the most bytes that one sends."""
     if plan.group is None or (np.diff(plan.group) < 0).any() or (plan.dst.lengths != 1).any():
         raise Unsupported("the plan is not in steps; start from a fixed algorithm, such as ring+swot")
     nodes = plan.topology.node_count
@@ -72,7 +73,7 @@ def _steps(plan: Plan) -> tuple[NDArray[np.int32], Float64]:
     ).any():
         raise Unsupported("in some step a rank sends to several or receives from several; no plane can do that")
     sent = np.bincount(step * nodes + plan.src, weights=plan.size_bytes, minlength=count * nodes)
-    return partners, sent.reshape(count, nodes).max(axis=1)
+    return completed(partners), sent.reshape(count, nodes).max(axis=1)
 
 
 def _to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ..collective import KINDS
+from ..algorithms import ALGORITHMS
 from ..errors import Unsupported
 from ..optics.bound import lower_bound
 from ..optics.fast import fast
@@ -27,7 +27,7 @@ ALONE = ("rabenseifner", "recursive-doubling", "ring", "pairwise", "bruck")
 
 _refiner = partial(
     refiner,
-    collectives=KINDS,
+    collectives=dict.fromkeys(kind for algorithm in ALGORITHMS.values() for kind in algorithm.kinds),
     topologies="optical planes",
     paper="SWOT: Enabling Reconfiguration-Communication Overlap in Optical Networks",
     serves=refusal,
@@ -96,7 +96,7 @@ def swot(
     "swot-milp",
     exact=True,
     options=(
-        Option("solver", str, "highs", "who solves the program", ("highs", "gurobi")),
+        Option("solver", str, "highs", "who solves the program", ("highs", "cbc", "gurobi")),
         Option("gap", float, 0.05, "relative gap at which it stops; the paper's is 0.05"),
     ),
 )

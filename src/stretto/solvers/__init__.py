@@ -1,8 +1,9 @@
 """A thin layer over LP, MILP and CP solvers: build a model in blocks of arrays, solve it.
 
 A :class:`Model` is columns and rows; :func:`solve` hands it to HiGHS (LP, MILP), to CP-SAT of
-OR-tools (pure integer models) or, where a user has it, to Gurobi. All answer with the same
-:class:`Solution`, so that a planner reads gaps and limits without knowing who solved.
+OR-tools (pure integer models), to CBC, which OR-tools brings, or, where a user has it, to Gurobi.
+All answer with the same :class:`Solution`, so that a planner reads gaps and limits without knowing
+who solved.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Int64 = NDArray[np.int64]
 Progress = Callable[[float, float | None], None]
 """Called with (best bound, objective of the incumbent or None) now and then."""
 
-SOLVERS = ("highs", "cp-sat", "gurobi")
+SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
 INFINITY = float("inf")
 
 
@@ -184,6 +185,8 @@ def solve(
         from .highs import run
     elif solver == "cp-sat":
         from .cpsat import run
+    elif solver == "cbc":
+        from .cbc import run
     else:
         from .gurobi import run
     found = run(built, Limits(time_limit_s, gap, first, seed, threads, effort), start, progress)

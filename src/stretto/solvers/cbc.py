@@ -1,0 +1,53 @@
+"""CBC, for linear and mixed-integer programs, as OR-tools brings it: what SWOT's authors solve with."""
+
+from __future__ import annotations
+
+import numpy as np
+from ortools.linear_solver import pywraplp
+
+from . import Built, Float64, Limits, Progress, Solution
+
+
+def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
+    """See :func:`stretto.solvers.solve`; it says nothing on the way, and its first answer is its last."""
+    solver = pywraplp.Solver.CreateSolver("CBC")
+    kinds = (solver.NumVar, solver.IntVar)
+    columns = [
+        kinds[integer](low, high, "")
+        for low, high, integer in zip(model.lower.tolist(), model.upper.tolist(), model.integer.tolist(), strict=True)
+    ]
+    for low, high, begin, end in zip(
+        model.row_lower.tolist(), model.row_upper.tolist(), model.starts[:-1].tolist(), model.starts[1:].tolist(),
+        strict=True,
+    ):  # fmt: skip
+        row = solver.Constraint(low, high, "")
+        for index, value in zip(model.index[begin:end].tolist(), model.value[begin:end].tolist(), strict=True):
+            row.SetCoefficient(columns[index], value)
+    objective = solver.Objective()
+    for column in np.flatnonzero(model.cost).tolist():
+        objective.SetCoefficient(columns[column], float(model.cost[column]))
+    objective.SetMinimization()
+    if limits.time_limit_s is not None:
+        # zero would be no limit
+        solver.SetTimeLimit(max(int(limits.time_limit_s * 1000), 1))
+    if start is not None:
+        solver.SetHint(columns, start.tolist())
+    given = pywraplp.MPSolverParameters()
+    given.SetDoubleParam(given.RELATIVE_MIP_GAP, limits.gap)
+    status = solver.Solve(given)
+    word = {solver.OPTIMAL: "optimal", solver.FEASIBLE: "feasible", solver.INFEASIBLE: "infeasible"}.get(
+        status, "unknown"
+    )
+    some = word in ("optimal", "feasible")
+    bound = np.inf if word == "infeasible" else -np.inf
+    if some:
+        bound = objective.BestBound() if model.integer.any() else objective.Value()
+    return Solution(
+        word,
+        np.array([column.solution_value() for column in columns]) if some else None,
+        objective.Value() if some else None,
+        float(bound),
+        "CBC",
+        len(model.cost),
+        len(model.row_lower),
+    )
