@@ -21,7 +21,7 @@ from ..topology import Topology
 
 PREFIX = "stretto-"
 HEADERS = 1514 / 1448
-"""Bytes on the wire for each byte of payload in a full segment: links are shaped in the first, plans count the second."""
+"""Bytes on the wire for each byte of payload in a full segment: links shape the first, plans count the second."""
 BURST_BYTES = 16384
 QUEUE_S = "50ms"
 _NEWNET = 0x40000000
