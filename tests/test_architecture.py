@@ -37,6 +37,7 @@ KNOWS = {
         *("errors", "units", "topology", "collective", "plan", "algorithms", "two_trees"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
+    "emulator": {"errors", "topology", "plan", "runtime"},
     "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},
     "torch": {"errors", "collective", "library", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -219,3 +220,10 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     assert data["correct"] is True
     assert (data["processes"], data["transfers"], data["wrong"]) == (4, 24, [])
     assert "every byte right" in stretto("run", path).stdout
+
+
+def test_what_killed_emulations_left_can_be_removed():
+    if shutil.which("ip") is None:
+        pytest.skip("iproute2 is missing")
+    assert isinstance(answer("emulate", "--clean")["removed"], list)
+    assert "FILE" in stretto("emulate", code=2).stderr

@@ -340,6 +340,31 @@ def run(
 
 
 @app.command()
+def emulate(
+    file: Annotated[str | None, typer.Argument(help="A plan file.")] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option("--scale", help="Divide bandwidths by this; by default the widest link gets 20 MB/s.", min=1e-6),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
+    clean: Annotated[bool, typer.Option("--clean", help="Only remove what killed emulations left.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a plan on its own network, built of network namespaces with shaped links (needs root)."""
+    from .running import check, clean_answer, emulate_answer, show_run
+
+    if clean:
+        removed = clean_answer()
+        answer(as_json, {"removed": removed}, lambda: print_line(f"removed {len(removed)} namespaces"))
+        return
+    if file is None:
+        raise InputError("give a plan file, or --clean", "FILE")
+    data = emulate_answer(read_verified(file, as_json), file, scale, timeout)
+    answer(as_json, data, lambda: show_run(data))
+    check(data)
+
+
+@app.command()
 def show(
     file: FileArgument,
     transfers: Annotated[int, typer.Option("--transfers", help="How many to list.", min=0)] = 10,

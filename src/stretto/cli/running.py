@@ -1,4 +1,4 @@
-"""What ``stretto run`` does: real bytes, and whether they came out right."""
+"""What ``stretto run`` and ``stretto emulate`` do: real bytes, and whether they came out right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .output import print_table
 
 if TYPE_CHECKING:
     from ..plan import Plan
+    from ..runtime.local import Outcome
 
+WIDEST = 20e6
+"""Bytes/s of the widest link of an emulation that names no scale."""
 MOST_LISTED = 100
 
 
@@ -19,20 +22,51 @@ def run_answer(plan: Plan, file: str, seed: int, pace: float | None, timeout_s: 
     """Run a plan on local processes and say what came of it."""
     from ..runtime.local import run_local
     from ..simulate import simulate
-    from .work import header
 
     began = time.monotonic()
     outcome = run_local(plan, seed=seed, pace=pace, timeout_s=timeout_s)
-    simulated = simulate(plan).completion_s
+    simulated = simulate(plan).completion_s * (1.0 if pace is None else pace)
+    return _answer(plan, file, outcome, simulated) | {"paced": pace, "wall_s": time.monotonic() - began}
+
+
+def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float) -> dict[str, Any]:
+    """Run a plan in namespaces; the simulator's word is for the network as it was built, without delays."""
+    from dataclasses import replace
+
+    from ..emulator import network
+    from ..runtime.local import run_local
+    from ..simulate import simulate
+
+    net = plan.topology
+    factor = max(1.0, float(net.bandwidth.max()) / WIDEST) if scale is None else scale
+    pace = factor if plan.sharing in ("timed", "rates", "weights") else None
+    with network(plan, factor) as places:
+        outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s)
+    without_delay = replace(plan, topology=replace(net, latency_s=net.latency_s * 0))
+    simulated = simulate(without_delay).completion_s * factor
+    return _answer(plan, file, outcome, simulated) | {
+        "scale": factor,
+        "measured_over_simulated": outcome.completion_s / simulated,
+        "note": "delays are not emulated",
+    }
+
+
+def clean_answer() -> list[str]:
+    from ..emulator import clean
+
+    return clean()
+
+
+def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float) -> dict[str, Any]:
+    from .work import header
+
     return header(plan.topology, plan.workload) | {
         "file": file,
         "processes": len(outcome.traces),
         "transfers": plan.transfer_count,
         "moved_bytes": int((plan.size_bytes * plan.dst.lengths).sum()),
         "completion_s": outcome.completion_s,
-        "simulated_s": simulated * (1.0 if pace is None else pace),
-        "paced": pace,
-        "wall_s": time.monotonic() - began,
+        "simulated_s": simulated_s,
         "correct": not outcome.wrong,
         "wrong": [{"node": plan_node(plan, v), "chunk": c} for v, c in outcome.wrong[:MOST_LISTED]],
     }
@@ -52,6 +86,9 @@ def show_run(data: dict[str, Any]) -> None:
         ("simulated", f"{format_time(data['simulated_s'])} on {data['topology']}"),
         ("every byte right", "yes" if data["correct"] else f"no: {len(data['wrong'])} chunks are wrong"),
     ]
+    if "scale" in data:
+        rows[3] = ("simulated", f"{format_time(data['simulated_s'])}, bandwidths divided by {data['scale']:g}")
+        rows.insert(4, ("measured / simulated", f"{data['measured_over_simulated']:.3f} ({data['note']})"))
     print_table(f"{data['collective']} among {data['ranks']} ranks, run for real", ("", ""), rows)
 
 
