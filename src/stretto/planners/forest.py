@@ -36,9 +36,6 @@ MOST_TRANSFERS = 24_000
 PARTS = (1, 4, 16, 64, 128)
 """Into how many parts a tree's share may be cut."""
 
-LEAST_BYTES = 256
-"""Parts of fewer bytes, on average, are not tried: what whole bytes round would count."""
-
 OPTIONS = (Option("parts", int, 0, "into how many parts each tree's share is cut; 0 tries several and keeps the best"),)
 
 
@@ -72,11 +69,9 @@ def forest(
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     forests = [_forest_of(topology, c) for c in workload.collectives]
     trees = sum(f.count for f in forests) * max(topology.accelerators.size - 1, 1)
-    pieces = sum(f.count for f in forests)
-    total = int(workload.chunk_bytes.sum())
     plans: list[Plan] = []
     for count in (parts,) if parts else PARTS:
-        if plans and (count * trees > MOST_TRANSFERS or count * pieces * LEAST_BYTES > total):
+        if plans and count * trees > MOST_TRANSFERS:
             break
         plans.append(_planned(topology, workload, forests, count))
         if len(plans) > 1 and completion(plans[-1]) > completion(plans[-2]):
