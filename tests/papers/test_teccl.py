@@ -20,7 +20,7 @@ from stretto.planners.teccl_model import CopyModel, distances, epoch_seconds, in
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR
+from stretto.topology import ACCELERATOR, make_topology
 from stretto.verify import verify
 from stretto.workloads import wan_workload
 
@@ -222,3 +222,42 @@ def test_no_mtegcca_plan_in_slots_has_fewer_slots_than_the_exact_model():
     plan = run_planner("mtegcca", net, workload, options={"time": "slots"})
     slots = max(s.there for s in Slots.of(net, workload).sends(plan))
     assert exact["slots"] <= slots
+
+
+def test_a_switch_that_does_not_replicate_sends_each_copy_by_itself():
+    rows = [(v, 4, 1e9, 0.0) for v in range(4)] + [(4, v, 1e9, 0.0) for v in range(4)]
+    net = make_topology("star", [0] * 4 + [2], rows, replicates=[False] * 5)
+    workload = Workload((make_collective("broadcast", net, 10**6),))
+    plan = run_planner("teccl", net, workload)
+    assert verify(plan).ok
+    assert plan.meta["epochs"] == 3
+
+
+def test_the_smallest_pieces_are_not_lost_in_a_solvers_tolerance():
+    net = load_topology("dgx1")
+    workload = Workload((make_collective("scatter", net, 8 * 10**9), make_collective("gather", net, 64)))
+    assert verify(run_planner("teccl", net, workload)).ok
+
+
+def test_the_linear_program_charges_the_latency_after_a_slow_switch():
+    rows = [(0, 2, 100e9, 0.0), (1, 2, 100e9, 0.0), (2, 0, 12.5e9, 100e-6), (2, 1, 12.5e9, 100e-6)]
+    net = make_topology("slow", [0, 0, 2], rows)
+    plan = run_planner("teccl", net, Workload((make_collective("alltoall", net, 2 * 10**6),)))
+    assert plan.meta["reported_s"] >= 100e-6
+
+
+def test_when_time_is_up_the_plan_at_hand_is_the_answer():
+    net = load_topology("ndv2:2")
+    workload = Workload((make_collective("allgather", net, 10**9),))
+    options = {"objective": "paper", "epochs": "from-heuristic"}
+    assert run_planner("teccl", net, workload, options=options, time_limit_s=0.01).meta["proven"] is False
+    assert run_planner("milp-allgather", net, workload, time_limit_s=0.01).meta["proven"] is False
+
+
+@pytest.mark.parametrize(
+    "options", [{"gap": -3.0}, {"epochs": "²"}, {"epoch_multiplier": 1e300}, {"astar": True, "epochs": "3"}]
+)
+def test_options_that_make_no_sense_are_refused(options):
+    net = load_topology("dgx1")
+    with pytest.raises(InputError):
+        run_planner("teccl", net, Workload((make_collective("allgather", net, 8000),)), options=options)

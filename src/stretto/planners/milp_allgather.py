@@ -86,13 +86,16 @@ def milp_allgather(
             raise Infeasible(
                 f"{slots} slots of {grid.seconds:.3g} s are too few; raise --option slots, or leave it at 0"
             )
-        raise Infeasible("nothing was found in time; raise --time-limit, or take mtegcca")
-    last = round(float(found.x[exact.latest]))
+        if not known:
+            raise Infeasible("nothing was found in time; raise --time-limit, or take mtegcca")
+    # out of time MTEGCCA's plan, where the search began, is the answer
+    last = slots if found.x is None else round(float(found.x[exact.latest]))
+    sends = known if found.x is None else exact.sends(found.x)
     meta = {
         "slots": last, "slot_s": grid.seconds, "reported_s": last * grid.seconds, "gap": found.gap,
         "proven": found.status == "optimal", "attempts": [exact.said(found)],
     }  # fmt: skip
-    return plan_of_sends(topology, workload, exact.sends(found.x), meta)
+    return plan_of_sends(topology, workload, sends, meta)
 
 
 @dataclass(frozen=True)

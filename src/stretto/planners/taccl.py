@@ -13,7 +13,6 @@ message pays it once). The plan's times are the physics of stretto in TACCL's or
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from ..collective import Workload
@@ -71,6 +70,8 @@ def taccl(
         InputError: a sketch that is malformed or does not fit; a slack below 1.
         Infeasible: the sketch or the slack leaves no way, or no routing was found in time.
     """
+    if not routing_gap >= 0:
+        raise InputError(f"{routing_gap} is no gap; give 0 or more", "--option routing_gap")
     if not slack >= 1:
         raise InputError(f"{slack} is below 1: not even the cheapest way would be left", "--option slack")
     run = _Run(
@@ -112,14 +113,16 @@ class _Run:
     def spread(self, topology: Topology, workload: Workload, pipes: bool) -> Transfers:
         """Chunks from their holders to all who want them, see :func:`.inversion.plan_in_phases`."""
         sketch = self.sketch.reversed() if pipes else self.sketch
-        hops = hops_of(topology, sketch, pipes)
         try:
+            hops = hops_of(topology, sketch, pipes)
             routing = Routing(topology, workload, hops, sketch, self.slack)
-        except InputError:
-            if not self.lenient:
+        except (InputError, Infeasible):
+            if not self.lenient or sketch.name == "none":
                 raise
             # the family's sketch does not fit this member of it
-            routing = Routing(topology, workload, hops, replace(sketch, rotations=()), self.slack)
+            self.sketch = sketch = Sketch("none")
+            hops = hops_of(topology, sketch, pipes)
+            routing = Routing(topology, workload, hops, sketch, self.slack)
         found = self.solve("routing", routing.model, self.gap, 0.7, routing.start())
         if found.x is None:
             raise Infeasible("no routing was found in time; raise --time-limit")

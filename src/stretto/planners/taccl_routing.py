@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,15 +44,6 @@ class Hops:
     bandwidth: Float64
     remote: NDArray[np.bool_]
 
-    @cached_property
-    def of_link(self) -> dict[int, list[int]]:
-        """The hops that use each link."""
-        found: dict[int, list[int]] = {}
-        for h, route in enumerate(self.route):
-            for i in route:
-                found.setdefault(i, []).append(h)
-        return found
-
 
 def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
     """All hops that the sketch leaves: those between sites only from senders to their receivers.
@@ -61,29 +51,13 @@ def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
     Args:
         pipes: pass through routers as through switches, for what cannot be stored there (sums).
     """
-    offsets, links = topology.out_links
     rank = np.full(topology.node_count, -1)
     rank[topology.accelerators] = np.arange(len(topology.accelerators))
     site, local = site_of(sketch, topology)
     rows: list[tuple[int, int, list[int], bool]] = []
     passed = topology.transit if pipes else topology.kind == SWITCH
     for a in np.flatnonzero(~passed).tolist():
-        shortest: dict[int, list[int]] = {}
-        front: list[tuple[int, list[int]]] = [(a, [])]
-        seen = {a}
-        while front:
-            later: list[tuple[int, list[int]]] = []
-            for v, route in front:
-                for i in links[offsets[v] : offsets[v + 1]].tolist():
-                    w = int(topology.dst[i])
-                    if w in seen:
-                        continue
-                    seen.add(w)
-                    if passed[w]:
-                        later.append((w, [*route, i]))
-                    else:
-                        shortest[w] = [*route, i]
-            front = later
+        shortest = _widest(topology, a, passed)
         for b, route in shortest.items():
             remote = rank[a] >= 0 and rank[b] >= 0 and site[rank[a]] != site[rank[b]]
             if remote and sketch.connections is not None:
@@ -99,6 +73,27 @@ def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
         bandwidth=np.array([topology.bandwidth[r[2]].min() for r in rows]),
         remote=np.array([r[3] for r in rows], dtype=np.bool_),
     )
+
+
+def _widest(topology: Topology, source: int, passed: NDArray[np.bool_]) -> dict[int, list[int]]:
+    """For each node that a hop from ``source`` can end at, the way of most bandwidth, then of fewest links."""
+    offsets, links = topology.out_links
+    ways: dict[int, list[int]] = {}
+    done: set[int] = set()
+    queue: list[tuple[float, int, int, list[int]]] = [(-np.inf, 0, source, [])]
+    while queue:
+        width, count, v, route = heapq.heappop(queue)
+        if v in done:
+            continue
+        done.add(v)
+        if v != source and not passed[v]:
+            ways[v] = route
+            continue
+        for i in links[offsets[v] : offsets[v + 1]].tolist():
+            heapq.heappush(
+                queue, (max(width, -float(topology.bandwidth[i])), count + 1, int(topology.dst[i]), [*route, i])
+            )
+    return ways
 
 
 class Routing:

@@ -107,6 +107,8 @@ def parse_sketch(text: str, where: str) -> Sketch:
     try:
         place = "nodes_per_site"
         site_size = int(data.get(place, 0))
+        if site_size < 0:
+            raise ValueError
         place = "internode_sketch"
         between: dict[str, Any] = data.get(place) or {}
         if between and between.get("strategy", "relay") != "relay":
@@ -131,7 +133,7 @@ def parse_sketch(text: str, where: str) -> Sketch:
             switch_pairs=preference,
             chunks=chunks,
         )
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
         raise InputError(f"the key {place!r} does not have the form that docs/planners/taccl.md gives", where) from None
 
 

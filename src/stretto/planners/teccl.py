@@ -110,9 +110,13 @@ def teccl(
             in time.
         InputError: ``epochs`` is no number, or a time or gap that is none.
     """
-    if not epoch_multiplier > 0:
-        raise InputError(f"{epoch_multiplier} is not positive", "--option epoch_multiplier")
-    if epochs not in ("auto", "from-heuristic") and not (epochs.isdigit() and int(epochs)):
+    if not 0 < epoch_multiplier <= 1e6:
+        raise InputError(f"{epoch_multiplier} is not above 0 and at most a million", "--option epoch_multiplier")
+    if gap != -1.0 and not 0 <= gap < math.inf:
+        raise InputError(f"{gap} is no gap; give 0 or more", "--option gap")
+    if astar and (epochs != "auto" or objective != "auto"):
+        raise InputError("A* rounds have epochs and an objective of their own", "--option astar")
+    if epochs not in ("auto", "from-heuristic") and not (epochs.isascii() and epochs.isdigit() and int(epochs)):
         raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "--option epochs")
     single = bool((workload.chunk_wanted.lengths == 1).all())
     sums = bool(workload.chunk_reduces.any())
@@ -317,6 +321,8 @@ def _with_copies(job: Job, objective: str, epochs: str) -> Schedule:
         while not sends and epochs == "auto" and job.left_s > 0:
             horizon = math.ceil(horizon * 1.25) + 1  # the coarse search promised too much
             found, sends = attempt(horizon, "paper", [])
+        if not sends and known:  # out of time: MTEGCCA's plan is at hand
+            return Schedule(job, known, {"horizon": horizon, "gap": None, "objective": "paper", "proven": False})
         if not sends:
             raise _too_few(job, horizon, least, found)
         gap = found.gap if found else None
@@ -352,8 +358,8 @@ def _too_few(job: Job, horizon: int, least: int, found: Solution | None) -> Infe
     """Why there is no plan, and what to do."""
     if found is not None and found.status != "infeasible":
         return Infeasible(
-            f"no schedule of {horizon} epochs was found in time; raise --time-limit, or try "
-            "--option mode=slow or --option epochs=from-heuristic"
+            f"no schedule of {horizon} epochs of {job.seconds:.3g} s was found in time; raise --time-limit, or try "
+            "longer epochs (mode=slow) or a start from MTEGCCA's plan (epochs=from-heuristic)"
         )
     enough = _end(schedule_of(job.heuristic(), job.epochs()))
     return Infeasible(

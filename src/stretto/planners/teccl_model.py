@@ -80,11 +80,13 @@ class State:
         held: bool[chunks, nodes].
         release: int64[chunks], the epoch from which what is held may be sent.
         coming: (chunk, node, epoch): on its way, there when that epoch begins.
+        begun: (link, epoch) of earlier sends, epochs below 0, which may keep links busy.
     """
 
     held: NDArray[np.bool_]
     release: Int64
     coming: list[tuple[int, int, int]] = field(default_factory=list)
+    begun: list[tuple[int, int]] = field(default_factory=list)
 
     def after(self, sends: Sequence[Send], topology: Topology, horizon: int) -> State:
         """The state ``horizon`` epochs later, epochs counted from there, if these sends are made."""
@@ -98,7 +100,8 @@ class State:
         for q, v, k in coming:
             if k <= 0:
                 held[q, v] = True
-        return State(held, np.maximum(self.release - horizon, 0), [c for c in coming if c[2] > 0])
+        begun = [(i, k - horizon) for i, k in self.begun] + [(s.link, int(s.at) - horizon) for s in sends]
+        return State(held, np.maximum(self.release - horizon, 0), [c for c in coming if c[2] > 0], begun)
 
 
 def initial(topology: Topology, workload: Workload, seconds: float) -> State:
@@ -291,11 +294,10 @@ class CopyModel:
         arrived = model.columns(len(keys), integer=True)
         rows = np.arange(len(keys))
         model.rows(len(keys), -np.inf, 0.0, (rows, arrived, 1.0), (where, self.flow[entering[known]], -1.0))
-        if copies:
-            each = np.arange(len(leaving))
-            model.rows(len(leaving), -np.inf, 0.0, (each, self.flow[leaving], 1.0), (each, arrived[at], -1.0))
-        else:
-            model.rows(len(keys), -np.inf, 0.0, (at, self.flow[leaving], 1.0), (rows, arrived, -1.0))
+        may = net.replicates[net.src[self.link[leaving]]] & copies
+        each = np.arange(int(may.sum()))
+        model.rows(len(each), -np.inf, 0.0, (each, self.flow[leaving[may]], 1.0), (each, arrived[at[may]], -1.0))
+        model.rows(len(keys), -np.inf, 0.0, (at[~may], self.flow[leaving[~may]], 1.0), (rows, arrived, -1.0))
 
     def _capacities(self) -> None:
         """In any ``window`` epochs in a row no more chunks start on a link than it can carry."""
@@ -311,7 +313,12 @@ class CopyModel:
         key, column = np.concatenate(keys), np.concatenate(columns)
         pair = np.unique(np.stack([key, column]), axis=1)
         names, at, count = np.unique(pair[0], return_inverse=True, return_counts=True)
-        room = self.epochs.capacity[names // span]
+        room = self.epochs.capacity[names // span].copy()
+        for link, k in self.state.begun:  # an A* round before this one; windows are named by their last epoch
+            for end in range(max(0, k), k + int(self.epochs.window[link])):
+                place = np.searchsorted(names, link * span + max(end, int(self.epochs.window[link]) - 1))
+                if end >= 0 and place < len(names) and names[place] == link * span + end:
+                    room[place] -= 1
         tight = count > room  # the others cannot be exceeded
         number = np.cumsum(tight) - 1
         kept = tight[at]

@@ -246,8 +246,11 @@ def run_cell(cell: Cell, seed: int = 0) -> Row:
     spent = time.process_time()
     try:
         found = [_instance(cell, s) for s in range(seed, seed + cell.seeds)]
-    except StrettoError as error:
-        return row | {"failed": str(error), "planning_cpu_s": time.process_time() - spent}
+    except Exception as error:  # whatever is wrong with a cell, the others are run
+        return row | {
+            "failed": str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}",
+            "planning_cpu_s": time.process_time() - spent,
+        }
     return row | (found[0] if cell.seeds == 1 else _over_seeds(found))
 
 

@@ -25,20 +25,13 @@ _NETWORKS = ("6", "7", "8")
 
 def _teccl(mode: str, topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
     """TE-CCL in one mode: short, from MTEGCCA's epochs; full, with its own search."""
-    # the public code's inputs lengthen the epochs of the smallest DGX2 sizes
-    small = topology.startswith("dgx2") and size <= (1000 if mode == "slow" else 4000)
-    options = {"mode": mode} | ({"epoch_multiplier": 2.0 if mode == "slow" else 4.0} if small else {})
-    name = f"teccl {mode}"
-    quick = options | {"epochs": "from-heuristic"}
-    cells = [
+    name, options = f"teccl {mode}", {"mode": mode}
+    return [
         Cell(name, topology, size, "teccl", figures, options=options, time_limit_s=FULL_S,
              why_full="TE-CCL's own search for a horizon, up to 2 h"),
+        Cell(f"{name}, from MTEGCCA", topology, size, "teccl", figures, options=options | {"epochs": "from-heuristic"},
+             time_limit_s=SOLVE_S, why_full=why_full),
     ]  # fmt: skip
-    if not why_full:
-        cells.append(
-            Cell(f"{name}, from MTEGCCA", topology, size, "teccl", figures, options=quick, time_limit_s=SOLVE_S)
-        )
-    return cells
 
 
 def _others(topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
