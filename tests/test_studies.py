@@ -35,7 +35,11 @@ def test_a_cell_that_fails_says_why():
 def test_mtegcca_is_within_5_percent_of_the_best_at_every_size_of_figure_3():
     study = find_study("mtegcca")
     quick = {"mtegcca", "nccl ring", "shortest path", "taccl"}
-    result = run_study(few(study, lambda c: "3" in c.figures and c.scheme in quick), full=True)
+    solved = "teccl slow, from MTEGCCA"  # below 16 kB it has hundreds of epochs
+    of_figure = few(
+        study, lambda c: "3" in c.figures and (c.scheme in quick or (c.scheme == solved and c.size_bytes >= 16_000))
+    )
+    result = run_study(of_figure, full=True)
     rows = [r for r in result["rows"] if r["scheme"] == "mtegcca"]
     assert len(rows) == 11
     assert all(r["over_best"] <= 1.05 for r in rows)
@@ -45,7 +49,7 @@ def test_mtegcca_is_within_5_percent_of_the_best_at_every_size_of_figure_3():
 def test_the_short_form_lists_what_it_skips():
     study = find_study("mtegcca")
     result = run_study(few(study, lambda c: c.topology == "dgx1" and c.planner in ("mtegcca", "teccl")))
-    assert {s["scheme"] for s in result["skipped"]} >= {"teccl fast", "teccl slow", "teccl early-stop"}
+    assert {s["scheme"] for s in result["skipped"]} == {"teccl fast", "teccl slow", "teccl early-stop"}
     assert all(s["why"] for s in result["skipped"])
     assert {r["scheme"] for r in result["rows"]} >= {"mtegcca", "teccl fast, from MTEGCCA"}
 

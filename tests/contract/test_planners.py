@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from networks import random_network, ring, star
@@ -51,10 +50,17 @@ REFUSED = {("ring", "zoo:Napnet"): "no ring joins the ranks"}
 SOLVED_ON = {"dgx1", "torus:3x3", "zoo:Napnet", "star:4"}
 """Where planners that solve programs are tried; the others take minutes."""
 
+SOLVED_EXAMPLES = 10
+SOLVED_S = 2.0
+"""On how many drawn examples such planners are tried, and what one gets that would prove an optimum, from which
+on MTEGCCA's plan is the answer: what is asked of plans does not depend on it."""
+
 
 def run_planner(name: str, net: Topology, workload: Workload) -> Plan:
-    """A plan, by quick options where the planner solves programs."""
-    return run_any_planner(name, net, workload, options=find(name).quick)
+    """A plan, by quick options where the planner solves programs; what proves an optimum stops after a while."""
+    entry = find(name)
+    limit = SOLVED_S if entry.exact and entry.quick is not None else None
+    return run_any_planner(name, net, workload, options=entry.quick, time_limit_s=limit)
 
 
 def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0) -> Workload:
@@ -71,15 +77,28 @@ def planned(name: str, net: Topology, workload: Workload) -> Plan:
         pytest.skip(str(refusal))
 
 
-def where_served(test):
-    """A property of plans holds trivially where there is none: an example that is refused passes."""
+def for_drawn(**drawn):
+    """Try a property of a planner's plans on drawn examples, on fewer where the planner solves programs.
 
-    @wraps(test)
-    def held(**arguments):
-        with suppress(pytest.skip.Exception):
-            test(**arguments)
+    It holds trivially where there is no plan: an example that is refused passes.
+    """
 
-    return held
+    def decorate(test):
+        def tried(name, kind):
+            few = {"max_examples": SOLVED_EXAMPLES} if find(name).quick is not None else {}
+
+            @settings(**few)
+            @given(**drawn)
+            def held(**example):
+                with suppress(pytest.skip.Exception):
+                    test(name, kind, **example)
+
+            held()
+
+        tried.__name__, tried.__doc__ = test.__name__, test.__doc__
+        return tried
+
+    return decorate
 
 
 def claimed(plan: Plan) -> float:
@@ -93,8 +112,7 @@ def claimed(plan: Plan) -> float:
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@given(seed=st.integers(0, 10_000), chunks=st.integers(1, 3), size=st.integers(500, 10**6), root=st.integers(0, 2))
-@where_served
+@for_drawn(seed=st.integers(0, 10_000), chunks=st.integers(1, 3), size=st.integers(500, 10**6), root=st.integers(0, 2))
 def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks, size, root):
     net = random_network(seed)
     workload = work(kind, net, size, chunks, root)
@@ -160,8 +178,7 @@ def _refined(start: str, refiner: str, net: Topology, kind: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@given(seed=st.integers(0, 10_000))
-@where_served
+@for_drawn(seed=st.integers(0, 10_000))
 def test_the_simulator_reproduces_every_start_that_a_timed_plan_claims(name, kind, seed):
     net = random_network(seed)
     plan = planned(name, net, work(kind, net))
@@ -181,8 +198,7 @@ def test_the_simulator_reproduces_the_claimed_completion(name, kind):
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@given(seed=st.integers(0, 10_000))
-@where_served
+@for_drawn(seed=st.integers(0, 10_000))
 def test_a_plan_is_still_right_in_ready_order(name, kind, seed):
     net = random_network(seed)
     plan = planned(name, net, work(kind, net))
@@ -200,26 +216,29 @@ def test_equal_requests_give_equal_plans(name, kind):
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_both_speeds_of_the_kernels_give_the_same_plan(name, kind, monkeypatch):
     net = random_network(13)
-    digests, completions = set(), set()
+    digests, completions, ready = set(), set(), set()
     for speed in ("python", "compiled"):
         monkeypatch.setenv("STRETTO_KERNELS", speed)
         plan = planned(name, net, work(kind, net, chunks=2))
         assert verify(plan).ok
         digests.add(plan.digest())
         completions.add(simulate(plan).completion_s)
-        completions.add(simulate(replace(plan, sharing="ready-order")).completion_s * 0 + simulate(plan).completion_s)
-    assert len(digests) == len(completions) == 1
+        untimed = replace(plan, sharing="ready-order", start_s=None, finish_s=None)
+        ready.add(simulate(untimed).completion_s)
+    assert len(digests) == len(completions) == len(ready) == 1
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name, kind):
     net = random_network(17)
     faster = replace(net, bandwidth=net.bandwidth * 4, latency_s=net.latency_s / 2)
-    workload = work(kind, net, 5040)
-    plan = planned(name, net, workload)
-    scaled = planned(name, faster, work(kind, faster, 5040 * 2))
-    if plan.workload.chunk_count != workload.chunk_count:  # parts are whole bytes, and so few may be cut otherwise
-        assert simulate(scaled).completion_s == pytest.approx(simulate(plan).completion_s / 2, rel=0.5)
+    for size in (5040, 5_040_000):  # parts are whole bytes: of little they are cut otherwise than of twice as much
+        plan, scaled = planned(name, net, work(kind, net, size)), planned(name, faster, work(kind, faster, size * 2))
+        if plan.workload.chunk_count == scaled.workload.chunk_count:
+            break
+    assert plan.workload.chunk_count == scaled.workload.chunk_count
+    if plan.workload.chunk_count != work(kind, net).chunk_count:
+        assert simulate(scaled).completion_s == pytest.approx(simulate(plan).completion_s / 2, rel=1e-3)
         return
     assert np.array_equal(plan.chunk, scaled.chunk)
     assert np.array_equal(plan.route.values, scaled.route.values)
@@ -227,8 +246,7 @@ def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@given(order=st.permutations(range(5)))
-@where_served
+@for_drawn(order=st.permutations(range(5)))
 def test_relabelled_nodes_are_served_as_well(name, kind, order):
     # ties may break differently, so what is kept is that the plan is right and near as good
     net = ring(5)
