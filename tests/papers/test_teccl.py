@@ -20,7 +20,7 @@ from stretto.planners.teccl_model import CopyModel, distances, epoch_seconds, in
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, make_topology
+from stretto.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.verify import verify
 from stretto.workloads import wan_workload
 
@@ -175,6 +175,30 @@ def test_sums_pass_through_switches_and_routers_and_are_not_made_there(spec):
     assert (net.kind[plan.src[sums]] == ACCELERATOR).all()
     assert (net.kind[plan.dst.take(np.flatnonzero(sums)).values] == ACCELERATOR).all()
     assert plan.start_s.min() >= 1e-3
+
+
+def test_a_round_is_longer_than_a_passage_through_several_switches():
+    # 1 + 10 + 10 epochs from end to end, more than a round's 15
+    joined = [(0, 2, 1e8), (2, 3, 1e7), (3, 4, 1e7), (4, 1, 1e8)]
+    links = [(a, b, width, 0.0) for s, d, width in joined for a, b in ((s, d), (d, s))]
+    net = make_topology("chain", [ACCELERATOR] * 2 + [SWITCH] * 3, links)
+    plan = run_planner("teccl", net, Workload((make_collective("allgather", net, 2000),)), options={"astar": True})
+    assert verify(plan).ok
+    assert plan.meta["rounds"] == 1
+
+
+def test_a_round_leaves_links_alone_that_an_earlier_one_keeps_busy():
+    net = make_topology("pair", [ACCELERATOR] * 3, [(0, 1, 1e8, 0.0), (1, 2, 1e9, 0.0), (2, 0, 1e9, 0.0)])
+    work = Workload((make_collective("broadcast", net, 1000, root=0),))
+    epochs = in_epochs(net, 1000.0, 1e-6)
+    assert epochs.window.tolist() == [10, 1, 1]
+    state = replace(initial(net, work, epochs.seconds), begun=[(0, -4)])  # so busy until epoch 6
+    wanted = np.zeros_like(state.held)
+    wanted[0, 1:] = True
+    between = distances(net, epochs)
+    for horizon, status in ((6 + 10 + 1, "optimal"), (6 + 10, "infeasible")):
+        model = CopyModel(net, work, epochs, horizon, state, wanted, between)
+        assert solve(model.model, solver="cp-sat", time_limit_s=60.0).status == status
 
 
 def test_sums_in_rounds():

@@ -31,7 +31,7 @@ from . import Option, Progress, register, run_planner
 from .asap import Send, passes_of, plan_of_sends
 from .inversion import Transfers, plan_in_phases, transfers_of
 from .teccl_horizon import fewest_epochs, hops, schedule_of
-from .teccl_model import CopyModel, Epochs, Int64, distances, epoch_seconds, in_epochs, initial
+from .teccl_model import CopyModel, Epochs, Int64, distances, epoch_seconds, in_epochs, initial, longest_passage
 
 EARLY_GAP = 0.3
 """The gap at which ``mode=early-stop`` is content."""
@@ -372,7 +372,7 @@ def _in_rounds(job: Job) -> Schedule:
     """A*: some epochs at a time, each round nearer to the goal than the one before."""
     grid = job.epochs()
     between = distances(job.topology, grid)
-    horizon = max(ROUND_EPOCHS, int(grid.delay.max()) + 1)
+    horizon = max(ROUND_EPOCHS, longest_passage(job.topology, grid, between) + 1, int(grid.window.max()) + 1)
     state, wanted, first, sends = job.state, job.wanted.copy(), 0, []
     while wanted.any():
         model = CopyModel(

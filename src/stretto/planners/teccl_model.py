@@ -104,6 +104,21 @@ class State:
         return State(held, np.maximum(self.release - horizon, 0), [c for c in coming if c[2] > 0], begun)
 
 
+def longest_passage(topology: Topology, epochs: Epochs, between: Int64) -> int:
+    """Epochs of the longest way between two accelerators, through switches alone, that no other way is faster than.
+
+    An A* round has to be longer: it ends with nothing inside a switch.
+    """
+    n, relays = topology.node_count, np.flatnonzero(topology.kind == SWITCH)
+    d = np.full((n, n), NEVER, dtype=np.int64)
+    np.minimum.at(d, (topology.src, topology.dst), epochs.delay)
+    for k in relays:
+        np.minimum(d, d[:, k, None] + d[None, k, :], out=d)
+    ends = np.ix_(topology.kind != SWITCH, topology.kind != SWITCH)
+    fastest = (d[ends] == between[ends]) & (d[ends] < NEVER)
+    return int(d[ends][fastest].max(initial=1))
+
+
 def initial(topology: Topology, workload: Workload, seconds: float) -> State:
     """What the workload says is held at first, in epochs of ``seconds``."""
     held = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
@@ -303,22 +318,23 @@ class CopyModel:
         """In any ``window`` epochs in a row no more chunks start on a link than it can carry."""
         window = self.epochs.window[self.link]
         span = int(self.horizon + self.epochs.window.max() + 1)
+        # windows are named by their last epoch; those that begin before epoch 0 matter after an earlier A* round only
+        least = self.epochs.window - 1
+        least[[link for link, _ in self.state.begun]] = 0
         columns, keys = [], []
         for shift in range(int(window.max(initial=0))):
             some = shift < window
             columns.append(self.flow[some])
-            keys.append(self.link[some] * span + np.maximum(self.epoch[some] + shift, window[some] - 1))
+            keys.append(self.link[some] * span + np.maximum(self.epoch[some] + shift, least[self.link[some]]))
         if not columns:
             return
         key, column = np.concatenate(keys), np.concatenate(columns)
         pair = np.unique(np.stack([key, column]), axis=1)
         names, at, count = np.unique(pair[0], return_inverse=True, return_counts=True)
-        room = self.epochs.capacity[names // span].copy()
-        for link, k in self.state.begun:  # an A* round before this one; windows are named by their last epoch
-            for end in range(max(0, k), k + int(self.epochs.window[link])):
-                place = np.searchsorted(names, link * span + max(end, int(self.epochs.window[link]) - 1))
-                if end >= 0 and place < len(names) and names[place] == link * span + end:
-                    room[place] -= 1
+        room = self.epochs.capacity[names // span]
+        for link, k in self.state.begun:
+            end = names - link * span
+            room = room - ((end >= 0) & (k <= end) & (end < k + self.epochs.window[link]))
         tight = count > room  # the others cannot be exceeded
         number = np.cumsum(tight) - 1
         kept = tight[at]
