@@ -1,0 +1,129 @@
+"""What the documentation shows does what it shows, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stretto import planners
+from stretto.cli import app
+from stretto.planners import registered
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+LEFT_OUT = {
+    ("study",): "minutes; tests/test_studies.py runs a part of each",
+    ("emulate",): "needs root; tests/test_emulator.py",
+    ("ui",): "serves until it is stopped",
+}
+"""Commands that are shown and not run here, by how they begin, and why."""
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(text: str) -> Iterator[tuple[str, str, str]]:
+    """(language, text, the line of prose before it) of each code block of a page, the indented ones as console."""
+    fenced = r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$"
+    indented = r"(?:(?:^ {4}[^\n]*|^)\n)+"
+    prose = ""
+    for found in re.finditer(rf"{fenced}|({indented})|^([^\n]*)\n", text, flags=re.M | re.S):
+        indent, language, inside, console, line = found.groups()
+        if inside is not None:
+            yield language, re.sub(rf"^{indent}", "", inside, flags=re.M), prose
+        elif console is not None and console.strip():
+            yield "console", console, prose
+        elif line:
+            prose = line
+
+
+def commands(console: str) -> list[tuple[list[str], int]]:
+    """The stretto commands of a block and the exit codes that they promise (``# exits with 1``), without the prompt."""
+    joined = console.replace("\\\n", " ")
+    lines = [re.sub(r"^\s*(\$ )?", "", line) for line in joined.splitlines()]
+    return [
+        (shlex.split(line, comments=True)[1:], int(code[1]) if (code := re.search(r"# exits with (\d)", line)) else 0)
+        for line in lines
+        if re.match(r"stretto [a-z]", line)
+    ]
+
+
+def shown(page: Path) -> list[tuple[str, str, str]]:
+    return list(blocks(page.read_text()))
+
+
+WITH_COMMANDS = [
+    p
+    for p in PAGES
+    if p.name != "adding-a-planner.md" and any(k in ("console", "sh", "bash") and commands(t) for k, t, _ in shown(p))
+]
+
+
+def test_the_blocks_of_a_page_are_found():
+    text = "Save this as `a.json`:\n\n```json\n{}\n```\n\n    $ stretto x \\\n      -t ring:3  # why\n    printed\n\nEnd.\n"
+    found = list(blocks(text))
+    assert found[0] == ("json", "{}\n", "Save this as `a.json`:")
+    assert commands(found[1][1]) == [(["x", "-t", "ring:3"], 0)]
+    assert {"README.md", "docs/tutorial.md"} <= {named(p) for p in WITH_COMMANDS}
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
+def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for language, text, prose in shown(page):
+        saved = re.search(r"as `([\w.-]+)`", prose)
+        if saved and language not in ("console", "python"):
+            Path(saved[1]).write_text(text)
+        elif language == "python" and "from stretto" in text:
+            exec(compile(text, named(page), "exec"), {"__name__": "shown"})
+        elif language in ("console", "sh", "bash"):
+            for arguments, code in commands(text):
+                if not any(tuple(arguments[: len(k)]) == k for k in LEFT_OUT):
+                    _run(arguments, code, page)
+
+
+def _run(arguments: list[str], code: int, page: Path) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == code, f"{named(page)}: stretto {shlex.join(arguments)}\n{result.output}"
+
+
+def test_a_planner_is_added_as_the_page_says(tmp_path, monkeypatch):
+    page = ROOT / "docs" / "adding-a-planner.md"
+    kinds = shown(page)
+    code = next(text for language, text, _ in kinds if language == "python")
+    # a package of its own, so the parts of stretto are named whole
+    code = code.replace("from ..", "from stretto.").replace("from . import", "from stretto.planners import")
+    (tmp_path / "star_planner.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    before = set(registered())
+    monkeypatch.setattr(planners, "_ENTRIES", dict(planners._ENTRIES))
+    monkeypatch.setitem(sys.modules, "star_planner", None)
+    del sys.modules["star_planner"]
+    importlib.import_module("star_planner")
+    assert set(registered()) - before == {"star"}
+    for arguments, exits in next(c for k, t, _ in kinds if k == "console" and (c := commands(t))):
+        _run(arguments, exits, page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_inside_the_repository_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target or target.startswith(("#", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve()
+        assert there.exists(), f"{named(page)} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), flags=re.M)
+            assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}, target
