@@ -169,7 +169,8 @@ def make_topology(
         kinds: one of ACCELERATOR, ROUTER, SWITCH for each node.
         links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or the same
             as the rows of an array.
-        replicates, transit: by default true for routers and switches, false for accelerators.
+        replicates: whether a node copies; by default true for routers and switches, false for accelerators.
+        transit: whether routes may pass through a node; by default likewise.
         where: the file or argument to name in errors.
     Raises:
         InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and
