@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring, star
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.collective import ALLTOALLV, Workload, make_collective
+from stretto.demand import alltoallv
 from stretto.errors import Unsupported
 from stretto.formats.native import read_plan, write_plan
 from stretto.plan import Plan
@@ -57,7 +58,16 @@ def run_planner(name: str, net: Topology, workload: Workload) -> Plan:
     return run_any_planner(name, net, workload, options=find(name).quick)
 
 
+def uneven(ranks: int, size: int) -> np.ndarray:
+    """A matrix with large, small and no entries, some of them on the diagonal."""
+    row, column = np.indices((ranks, ranks))
+    part = (5 * row + 3 * column) % 4
+    return np.where((row - column) % ranks == 1, size, part * (size // (3 * ranks)))
+
+
 def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0) -> Workload:
+    if kind == ALLTOALLV:
+        return Workload((alltoallv(net, uneven(len(net.accelerators), size), chunks=chunks),))
     receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
     return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))
 
