@@ -262,7 +262,8 @@ def test_a_plan_survives_its_file(name, kind, tmp_path):
 def test_several_collectives_share_a_network(name):
     net = random_network(23)
     kinds = next(e for e in PLANNERS if e.name == name).collectives[:2]
-    workload = Workload(tuple(make_collective(k, net, 5000, start_s=0.001 * i) for i, k in enumerate(kinds)))
+    each = (work(kind, net, 5000).collectives[0] for kind in kinds)
+    workload = Workload(tuple(replace(c, start_s=0.001 * i) for i, c in enumerate(each)))
     plan = planned(name, net, workload)
     assert verify(plan).ok
     timeline = simulate(plan)
