@@ -75,7 +75,13 @@ def pipeline() -> dict:
     spent = between - began, time.process_time() - between
     print(f"\n{name} {kind} {n}/{k}, {size_mb} MB, {made.steps} steps: {ours:.3f} ms in {spent[0]:.1f} CPU s, "
           f"bound {bound:.3f} ms in {spent[1]:.1f} CPU s")  # fmt: skip
-    return {"steps": made.steps, "swot_ms": ours, "bound_ms": bound, "planning_cpu_s": spent[0], "bound_cpu_s": spent[1]}
+    return {
+        "steps": made.steps,
+        "swot_ms": ours,
+        "bound_ms": bound,
+        "planning_cpu_s": spent[0],
+        "bound_cpu_s": spent[1],
+    }
 
 
 def random_instance(seed: int) -> Instance:

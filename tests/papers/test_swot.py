@@ -154,16 +154,16 @@ def test_short_instances_are_proved_optimal_and_the_fast_search_is_near(seed):
     assert completion(instance, share) <= 1.02 * completion(instance, answer.share)
 
 
-def test_of_twenty_short_instances_all_are_proved_and_the_fast_search_has_the_optimum_of_nine_in_ten():
+def test_of_ten_short_instances_all_are_proved_and_the_fast_search_has_the_optimum_of_nine_in_ten():
     gaps = []
-    for seed in range(20):
+    for seed in range(10):
         instance = some_instance(seed)
         share = fast(instance)
         answer = optimal(instance, share)
         assert proved(instance, answer), seed
         gaps.append(completion(instance, share) / completion(instance, answer.share) - 1)
     assert max(gaps) <= 0.02
-    assert sum(gap <= 2e-6 for gap in gaps) >= 18
+    assert sum(gap <= 2e-6 for gap in gaps) >= 9
 
 
 @given(st.integers(0, 10_000))

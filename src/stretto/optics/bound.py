@@ -23,8 +23,8 @@ ALL_WINDOWS_UP_TO = 40
 
 SHORT = 6
 
-PIECE = 256
-"""Steps from twice of which on an instance is bounded piece by piece, each with planes that are free at first."""
+PIECE = 128
+"""Steps from four times which on an instance is bounded piece by piece, each with planes that are free at first."""
 
 
 def lower_bound(instance: Instance) -> float:
@@ -37,7 +37,7 @@ def lower_bound(instance: Instance) -> float:
     half = mirrored_half(instance)
     if half is not None:
         return max(floor, 2 * lower_bound(half))
-    if instance.steps < 2 * PIECE:
+    if instance.steps < 4 * PIECE:
         return max(floor, _windows(instance))
     # OPT(1..n) >= OPT(1..a) + OPT(a+1..n), and pieces that are alike are bounded once
     known: dict[tuple[bytes, bytes], float] = {}
