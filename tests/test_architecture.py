@@ -16,6 +16,7 @@ KNOWS = {
     "units": {"errors"},
     "topology": {"errors"},
     "collective": {"errors", "topology"},
+    "demand": {"errors", "topology", "collective"},
     "plan": {"errors", "topology", "collective"},
     "two_trees": set(),
     "algorithms": {"collective", "plan", "two_trees"},
@@ -34,7 +35,7 @@ KNOWS = {
     "lower": {"collective", "plan", "simulate", "simulate_planes"},
     "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
-        *("errors", "units", "topology", "collective", "plan", "algorithms", "two_trees"),
+        *("errors", "units", "topology", "collective", "demand", "plan", "algorithms", "two_trees"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "emulator": {"errors", "topology", "plan", "runtime"},

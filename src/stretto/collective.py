@@ -29,6 +29,8 @@ Int64 = NDArray[np.int64]
 ROOTED = ("broadcast", "reduce", "scatter", "gather", "multicast")
 REMAINDER = "remainder"
 """The kind of what is left of a collective that was under way: any pieces, from any holders to any ranks."""
+ALLTOALLV = "alltoallv"
+"""The kind of an AllToAll of uneven parts, see :mod:`stretto.demand`."""
 REDUCING = ("reducescatter", "allreduce", "reduce")
 
 
@@ -85,8 +87,8 @@ class Collective:
 
     Attributes:
         kind: "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce",
-            "scatter", "gather", "multicast" (a broadcast to some of the ranks), or "remainder" (what is
-            left of another, see :mod:`stretto.replan`).
+            "scatter", "gather", "multicast" (a broadcast to some of the ranks), "alltoallv" (see
+            :mod:`stretto.demand`), or "remainder" (what is left of another, see :mod:`stretto.replan`).
         ranks: int32[ranks], the node of each rank.
         size_bytes: the full buffer, see the module.
         root: the rank that a rooted kind starts from or ends at, else -1.
@@ -283,6 +285,8 @@ def make_collective(
     """
     nodes = topology.accelerators if ranks is None else np.asarray(ranks, dtype=np.int32)
     n = len(nodes)
+    if kind == ALLTOALLV:
+        raise InputError(f"{kind} needs a matrix of bytes, from each rank to each (--demand FILE)", "collective")
     if kind not in PROMISES and kind != "multicast":
         raise InputError(f"{kind!r} is no collective; there are {', '.join(KINDS)}", "collective")
     if n < 2:

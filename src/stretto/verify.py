@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
-from .collective import PROMISES, REMAINDER, Collective
+from .collective import ALLTOALLV, PROMISES, REMAINDER, Collective
 from .plan import Plan
 from .units import format_bandwidth, format_time
 from .verify_planes import Wrong, as_links, broken_barrier, delays, wrong_circuit, wrong_turn
@@ -116,6 +116,8 @@ def _broken_promise(c: Collective) -> str | None:
         return None
     if c.kind == REMAINDER:
         return None if c.piece_bytes.sum() == c.size_bytes and not c.reduces else "its pieces must add up to its size"
+    if c.kind == ALLTOALLV:
+        return _broken_matrix(c)
     if c.kind not in PROMISES:
         return "no such kind"
     pieces = PROMISES[c.kind](ranks, c.size_bytes, c.root)
@@ -125,6 +127,16 @@ def _broken_promise(c: Collective) -> str | None:
     for ours, theirs in ((pieces.holders, c.holders), (pieces.wanted, c.wanted)):
         same = same and np.array_equal(ours.offsets, theirs.offsets) and np.array_equal(ours.values, theirs.values)
     return None if same else f"its pieces are not those of {c.kind} among {ranks} ranks"
+
+
+def _broken_matrix(c: Collective) -> str | None:
+    if c.reduces or (c.holders.lengths != 1).any() or (c.wanted.lengths != 1).any():
+        return "each of its pieces must go from one rank to one"
+    pair = c.holders.values.astype(np.int64) * len(c.ranks) + c.wanted.values
+    if len(np.unique(pair)) != len(pair) or (c.piece_bytes < 1).any():
+        return "two ranks have one piece of at least one byte between them, or none"
+    most = np.bincount(c.holders.values, weights=c.piece_bytes).max()
+    return None if most == c.size_bytes else "its size must be what the rank that has most starts with"
 
 
 def _routes(plan: Plan) -> Finding | None:

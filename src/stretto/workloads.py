@@ -1,4 +1,4 @@
-"""Workloads as papers generate them: several Ring-AllReduces over one WAN of uneven links.
+"""Workloads as papers generate them: several Ring-AllReduces over one WAN of uneven links, and experts' AllToAll.
 
 Wang, Craps, Li, "Optimizing Wide-Area Collective Communication via Flow-Dependency-Aware Rate
 Allocation", section IV-B: flow sizes and capacities from normal distributions, truncated to
@@ -77,6 +77,22 @@ def uneven_allreduce(
         chunk_offset=(np.cumsum(sizes) - sizes).astype(np.int64),
         chunk_bytes=sizes.astype(np.int64),
     )
+
+
+def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.0, seed: int = 0) -> NDArray[np.int64]:
+    """What a layer of experts, one a rank, sends: a matrix for :func:`stretto.demand.alltoallv`.
+
+    Every rank routes its tokens to experts by popularities of its own, drawn (Dirichlet) around those that all
+    share, which fall with an expert's place to the power ``skew`` (Zipf).
+
+    Args:
+        tokens: of each rank.
+        token_bytes: of one token's activations.
+    """
+    rng = np.random.default_rng(seed)
+    popularity = rng.permutation(np.arange(1, ranks + 1) ** -float(skew))
+    shares = rng.dirichlet(ranks * popularity / popularity.sum(), ranks)
+    return np.array([rng.multinomial(tokens, share) for share in shares], dtype=np.int64) * token_bytes
 
 
 def _positive(rng: np.random.Generator, mean: float, spread: float, count: int) -> NDArray[np.float64]:

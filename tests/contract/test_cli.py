@@ -70,6 +70,18 @@ def test_a_plan_can_be_verified_simulated_and_shown(file):
         assert stretto(command, file).stdout.strip()
 
 
+def test_a_matrix_says_who_has_how_much_for_whom(tmp_path):
+    matrix, path = tmp_path / "d.csv", tmp_path / "p.parquet"
+    matrix.write_text("0,4MB,1MB\n2MB,0,\n,3MB,0\n")
+    made = answer("plan", "alltoallv", "-t", "optical:3,2", "--demand", matrix, "-p", "birkhoff", "-o", path)
+    assert made["verified"] and made["size_bytes"] == 5_000_000
+    assert answer("simulate", path)["completion_s"] == made["completion_s"]
+    # 7 MB into one rank over 100 GB/s, and 20 us
+    assert answer("bound", "alltoallv", "-t", "optical:3,2", "--demand", matrix)["bound_s"] == pytest.approx(90e-6)
+    rows = answer("compare", "alltoallv", "-t", "optical:3,2", "--demand", matrix, "-p", "birkhoff,swot")["rows"]
+    assert [row["planner"] for row in rows] == ["birkhoff", "birkhoff+swot"]
+
+
 def test_a_plan_that_is_wrong_is_a_no(tmp_path):
     path = tmp_path / "p.json"
     stretto("plan", "broadcast", "-t", "ring:4", "--size", "4KB", "-o", path)
@@ -183,6 +195,10 @@ def test_options_and_seeds_reach_the_planner():
         (["report", "none.parquet", "-o", "x.html"], "cannot be read"),
         (["topologies", "ring:4", "--plot", "x.png"], "svg"),
         (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "some"], "number of chunks"),
+        (["plan", "alltoallv", "-t", "ring:4", "--size", "1KB"], "alltoallv needs a matrix"),
+        (["plan", "allgather", "-t", "ring:4", "--demand", "none.csv"], "allgather has no matrix"),
+        (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv"], "none.csv: cannot be read"),
+        (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv", "--size", "1KB"], "leave out --size"),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring, star
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.collective import ALLTOALLV, Workload, make_collective
+from stretto.demand import alltoallv
 from stretto.errors import Unsupported
 from stretto.formats.native import read_plan, write_plan
 from stretto.plan import Plan
@@ -63,7 +64,16 @@ def run_planner(name: str, net: Topology, workload: Workload) -> Plan:
     return run_any_planner(name, net, workload, options=entry.quick, time_limit_s=limit)
 
 
+def uneven(ranks: int, size: int) -> np.ndarray:
+    """A matrix with large, small and no entries, some of them on the diagonal."""
+    row, column = np.indices((ranks, ranks))
+    part = (5 * row + 3 * column) % 4
+    return np.where((row - column) % ranks == 1, size, part * (size // (3 * ranks)))
+
+
 def work(kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0) -> Workload:
+    if kind == ALLTOALLV:
+        return Workload((alltoallv(net, uneven(len(net.accelerators), size), chunks=chunks),))
     receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
     return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))
 
@@ -270,7 +280,8 @@ def test_a_plan_survives_its_file(name, kind, tmp_path):
 def test_several_collectives_share_a_network(name):
     net = random_network(23)
     kinds = next(e for e in PLANNERS if e.name == name).collectives[:2]
-    workload = Workload(tuple(make_collective(k, net, 5000, start_s=0.001 * i) for i, k in enumerate(kinds)))
+    each = (work(kind, net, 5000).collectives[0] for kind in kinds)
+    workload = Workload(tuple(replace(c, start_s=0.001 * i) for i, c in enumerate(each)))
     plan = planned(name, net, workload)
     assert verify(plan).ok
     timeline = simulate(plan)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..collective import Collective
+from ..collective import ALLTOALLV, Collective
 from ..topology import Topology
 
 Bool = NDArray[np.bool_]
@@ -96,7 +96,7 @@ def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64
         sinks = c.ranks[np.unique(spread.values)].astype(np.int64)
         if len(sinks) == spread.lengths[0]:
             yield weight, sinks, c.reduces
-    elif c.kind in ("scatter", "gather") or (c.kind == "alltoall"):
+    elif c.kind in ("scatter", "gather", "alltoall", ALLTOALLV):
         yield from _one_to_one(topology, c)
 
 

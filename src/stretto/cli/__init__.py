@@ -69,9 +69,9 @@ def _complete_planner(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _complete_collective(incomplete: str) -> list[str]:
-    from ..collective import KINDS
+    from ..collective import ALLTOALLV, KINDS
 
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
+    return [kind for kind in (*KINDS, ALLTOALLV) if kind.startswith(incomplete)]
 
 
 def _complete_format(incomplete: str) -> list[str]:
@@ -103,6 +103,10 @@ PlannerOption = Annotated[
 ]
 SizeOption = Annotated[str | None, typer.Option("--size", help="The full buffer, as nccl-tests count it.")]
 ShardOption = Annotated[str | None, typer.Option("--shard", help="One rank's share of the buffer.")]
+DemandOption = Annotated[
+    str | None,
+    typer.Option("--demand", help="A CSV file, a row a sender and a column a receiver, of an alltoallv; no size then."),
+]
 ChunksOption = Annotated[int, typer.Option("--chunks", help="Into how many chunks each piece is cut.", min=1)]
 RootOption = Annotated[int, typer.Option("--root", help="The rank that rooted collectives start from or end at.")]
 OptionsOption = Annotated[list[str] | None, typer.Option("--option", help="An option of a planner, name=value.")]
@@ -202,6 +206,7 @@ def plan(
     topology: TopologyOption,
     size: SizeOption = None,
     shard: ShardOption = None,
+    demand: DemandOption = None,
     planner: PlannerOption = "mtegcca",
     chunks: ChunksOption = 1,
     root: RootOption = 0,
@@ -215,7 +220,7 @@ def plan(
     """Make a plan, verify it, simulate it, and print a summary."""
     from ..formats.native import write_plan
 
-    request = Request(collective, topology, size, shard, chunks, root)
+    request = Request(collective, topology, size, shard, chunks, root, demand)
     made = request.plan(planner, seed, time_limit, option)
     verdict = verified(made) if check else None
     if verdict is not None and not verdict.ok:
@@ -411,6 +416,7 @@ def bound(
     topology: TopologyOption,
     size: SizeOption = None,
     shard: ShardOption = None,
+    demand: DemandOption = None,
     chunks: Annotated[
         int | None, typer.Option("--chunks", help="Bound only plans with so many indivisible chunks a piece.", min=1)
     ] = None,
@@ -424,7 +430,7 @@ def bound(
     from ..bounds import bounds
     from .bounding import certificates
 
-    request = Request(collective, topology, size, shard, chunks or 1, root)
+    request = Request(collective, topology, size, shard, chunks or 1, root, demand)
     found = bounds(request.topology, request.workload, whole_chunks=bool(chunks))
     names = request.topology.names
     rows: list[dict[str, Any]] = [
@@ -458,6 +464,7 @@ def compare(
     topology: TopologyOption,
     size: SizeOption = None,
     shard: ShardOption = None,
+    demand: DemandOption = None,
     planner: PlannerOption = "mtegcca",
     chunks: Annotated[str, typer.Option("--chunks", help="Chunks a piece, or several by comma.")] = "1",
     root: RootOption = 0,
@@ -468,7 +475,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare planners over sizes (both by comma) against the lower bound."""
-    if (size is None) == (shard is None):
+    if demand is None and (size is None) == (shard is None):
         raise InputError("give either --size or --shard", "size")
     counts = [chunk_count(text) for text in chunks.split(",")]
     cells = [
@@ -481,7 +488,7 @@ def compare(
     pages: list[tuple[Timeline, tuple[Bound, ...]]] = []
     for i, (text, count, name) in enumerate(cells):
         show_progress(i, len(cells), f"{name}, {text}")
-        request = Request(collective, topology, text if size else None, text if shard else None, count, root)
+        request = Request(collective, topology, text if size else None, text if shard else None, count, root, demand)
         try:
             made = request.plan(name, seed, time_limit, option)
             verdict = verified(made)

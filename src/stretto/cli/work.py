@@ -12,6 +12,7 @@ from .output import refuse
 
 if TYPE_CHECKING:
     from ..bounds import Bound
+    from ..collective import Workload
     from ..plan import Plan
     from ..timeline import Timeline
     from ..topology import Topology
@@ -29,15 +30,25 @@ class Request:
     """A topology and a workload, as the command line asks for them."""
 
     def __init__(
-        self, collectives: str, topology: str, size: str | None, shard: str | None, chunks: int, root: int
+        self,
+        collectives: str,
+        topology: str,
+        size: str | None,
+        shard: str | None,
+        chunks: int,
+        root: int,
+        demand: str | None = None,
     ) -> None:
         from ..collective import Workload, make_collective
         from ..topologies import load_topology
         from ..units import parse_size
 
+        self.topology: Topology = load_topology(topology)
+        if demand is not None:
+            self.workload = _uneven(collectives, self.topology, demand, chunks, size or shard)
+            return
         if (size is None) == (shard is None):
             raise InputError("give either --size or --shard", "size")
-        self.topology: Topology = load_topology(topology)
         self.workload = Workload(
             tuple(
                 make_collective(
@@ -67,6 +78,19 @@ class Request:
             progress=show_progress,
             options=given_options(options),
         )
+
+
+def _uneven(collective: str, topology: Topology, path: str, chunks: int, size: str | None) -> Workload:
+    """The AllToAll of a matrix in a file."""
+    from ..collective import ALLTOALLV, Workload
+    from ..demand import alltoallv
+    from ..formats.demand import read_demand
+
+    if collective != ALLTOALLV:
+        raise InputError(f"{collective} has no matrix; {ALLTOALLV} has one", "--demand")
+    if size is not None:
+        raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "--demand")
+    return Workload((alltoallv(topology, read_demand(path), chunks=chunks, where=path),))
 
 
 def read_foreign(file: str, source: str, topology: str, size: str | None, shard: str | None) -> Plan:

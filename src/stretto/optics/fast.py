@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .model import FREE, Float64, Instance, completion, ideal, one_shot, strawman
 from .polish import polished
+from .repeats import by_repeating
 from .search import beam
 
 Key = tuple[tuple[float, float, float, int, bytes], ...]
@@ -43,10 +44,15 @@ def fast(instance: Instance) -> Float64:
     if completion(instance, together) <= ideal(instance) * (1 + 1e-12):
         return together  # one matching, as a ring's: nothing need turn
     long = instance.steps * instance.planes >= LONG
+    if long:
+        repeated = by_repeating(instance, fast)
+        if repeated is not None:
+            others = (s for s in (together, one_shot(instance), *_in_groups(instance)) if s is not None)
+            return min((repeated, *others), key=partial(completion, instance))
     found = [share for width in (LONG_WIDTHS if long else WIDTHS) for share in beam(instance, width)]
     seen: set[Key] = set()
     found = [s for s in sorted(found, key=lambda s: completion(instance, s)) if _is_new(instance, s > 0, seen)]
-    known = [s for s in (together, one_shot(instance), _in_pairs(instance)) if s is not None]
+    known = [s for s in (together, one_shot(instance), *_in_groups(instance)) if s is not None]
     by_time = partial(completion, instance)
     if long:
         return min((*known, *(polished(instance, s) for s in found[:LONG_POLISHED])), key=by_time)
@@ -54,23 +60,25 @@ def fast(instance: Instance) -> Float64:
     return _climbed(instance, better[:2], seen)
 
 
-def _in_pairs(instance: Instance) -> Float64 | None:
-    """The schedule for half as many planes of twice the bandwidth, which pairs of planes can follow.
+def _in_groups(instance: Instance) -> Iterator[Float64]:
+    """Schedules for fewer planes of the same bandwidth in all, which groups of planes can follow.
 
-    So more planes are never worse. None where planes do not come in pairs.
+    So a multiple of planes is never worse; three planes may be worse than two (docs: planners/swot). None where
+    planes differ, or cannot be grouped by what they join at first.
     """
-    first, second = instance.initial[::2], instance.initial[1::2]
-    if not instance.alike or instance.planes % 2 or (first != second).any():
-        return None
-    wider = replace(
-        instance,
-        bandwidth=2 * instance.bandwidth[::2],
-        latency_s=instance.latency_s[::2],
-        turn_s=instance.turn_s[::2],
-        initial=first,
-    )
-    share: Float64 = np.repeat(fast(wider) / 2, 2, axis=1)
-    return share
+    k = instance.planes
+    for size in (d for d in range(2, k + 1) if k % d == 0 and all(d % e for e in range(2, d))):
+        first = instance.initial.reshape(-1, size)
+        if size == k or not instance.alike or (first != first[:, :1]).any():
+            continue
+        wider = replace(
+            instance,
+            bandwidth=size * instance.bandwidth[::size],
+            latency_s=instance.latency_s[::size],
+            turn_s=instance.turn_s[::size],
+            initial=first[:, 0],
+        )
+        yield np.repeat(fast(wider) / size, size, axis=1)
 
 
 def mirrored_half(instance: Instance) -> Instance | None:

@@ -17,7 +17,7 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..collective import REMAINDER, Workload, find_unreachable
+from ..collective import ALLTOALLV, REMAINDER, Workload, find_unreachable
 from ..errors import InputError, Unsupported
 from ..plan import Plan
 from ..topology import Topology
@@ -27,6 +27,7 @@ Progress = Callable[[int, int, str], None]
 
 BUILT_IN = (
     "auto",
+    "birkhoff",
     "fixed",
     "forest",
     "milp_allgather",
@@ -198,8 +199,9 @@ def run_planner(
     given = _distribute(stages, dict(options or {}))
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
-            # what is left of a collective is a multicast of each chunk
-            if ("multicast" if kind == REMAINDER else kind) not in stage.collectives:
+            # what is left of a collective, or an uneven AllToAll, is a multicast of each chunk
+            names = {kind, "multicast"} if kind in (REMAINDER, ALLTOALLV) else {kind}
+            if names.isdisjoint(stage.collectives):
                 raise Unsupported(f"{stage.name} does not serve {kind}; it serves {', '.join(stage.collectives)}")
         reason = stage.serves(topology, workload)
         if reason is not None:

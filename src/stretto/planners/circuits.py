@@ -46,7 +46,7 @@ def instance_of(plan: Plan) -> Instance:
     initial = []
     for plane in plan.topology.planes:
         free = (plane.matching < 0).all()
-        initial.append(FREE if free else known.setdefault(_to_nodes(plan.topology, plane).tobytes(), len(known)))
+        initial.append(FREE if free else known.setdefault(to_nodes(plan.topology, plane).tobytes(), len(known)))
     planes = plan.topology.planes
     return Instance(
         volume,
@@ -76,7 +76,7 @@ def _steps(plan: Plan) -> tuple[NDArray[np.int32], Float64]:
     return completed(partners), sent.reshape(count, nodes).max(axis=1)
 
 
-def _to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:
+def to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:
     """int32[nodes], whom each node sends to over a plane at first."""
     to = np.full(topology.node_count, -1, dtype=np.int32)
     joined = plane.matching >= 0
@@ -156,14 +156,14 @@ def _timed(plan: Plan, step: Int64, plane: Int64, needs_s: Float64, latency_s: F
     np.maximum.at(span, (step, plane), needs_s)
     first_row = np.searchsorted(step, np.arange(steps))
     partners, _ = _steps(plan)
-    holds = [_to_nodes(plan.topology, p) for p in planes]
+    holds = [to_nodes(plan.topology, p) for p in planes]
     dark = [bool((p.matching < 0).all()) for p in planes]
     window, free, now, turns = np.zeros((steps, k)), [0.0] * k, 0.0, []
     for i in range(steps):
         latest = now
         for p in np.flatnonzero(span[i]).tolist():
             if not np.array_equal(holds[p], partners[i]):
-                turns.append((p, int(first_row[i]), free[p], _to_ports(planes[p], partners[i])))
+                turns.append((p, int(first_row[i]), free[p], to_ports(planes[p], partners[i])))
                 free[p] += 0.0 if dark[p] else planes[p].reconfiguration_s
                 holds[p], dark[p] = partners[i], False
             window[i, p] = max(now, free[p])
@@ -173,7 +173,7 @@ def _timed(plan: Plan, step: Int64, plane: Int64, needs_s: Float64, latency_s: F
     return window, Turns.of(turns)
 
 
-def _to_ports(plane: Plane, partners: NDArray[np.int32]) -> NDArray[np.int32]:
+def to_ports(plane: Plane, partners: NDArray[np.int32]) -> NDArray[np.int32]:
     """int32[ports], the port that each port sends to so that nodes reach their partners."""
     port = np.full(len(partners), -1, dtype=np.int32)
     port[plane.nodes] = np.arange(len(plane.nodes))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..algorithms import ALGORITHMS
+from ..collective import ALLTOALLV
 from ..errors import Unsupported
 from ..optics.bound import lower_bound
 from ..optics.fast import fast
@@ -23,11 +24,11 @@ from . import Option, Progress, refiner
 from .circuits import instance_of, refusal, scheduled
 
 ALONE = ("rabenseifner", "recursive-doubling", "ring", "pairwise", "bruck")
-"""The algorithms that ``-p swot`` chooses from."""
+"""The fixed algorithms that ``-p swot`` chooses from; uneven demands are decomposed instead."""
 
 _refiner = partial(
     refiner,
-    collectives=dict.fromkeys(kind for algorithm in ALGORITHMS.values() for kind in algorithm.kinds),
+    collectives=dict.fromkeys((*(kind for algorithm in ALGORITHMS.values() for kind in algorithm.kinds), ALLTOALLV)),
     topologies="optical planes",
     paper="SWOT: Enabling Reconfiguration-Communication Overlap in Optical Networks",
     serves=refusal,
@@ -73,7 +74,7 @@ def one_shot_planes(
 
 @_refiner(
     "swot",
-    alone=ALONE,
+    alone=(*ALONE, "birkhoff"),
     options=(Option("mode", str, "fast", "search, or prove the optimum in 30 s or --time-limit", ("fast", "exact")),),
 )
 def swot(

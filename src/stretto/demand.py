@@ -1,0 +1,67 @@
+"""AllToAll of uneven parts: a matrix says how many bytes each rank has for each.
+
+Mixtures of experts need it: which tokens go to which expert is up to the router. As a collective it
+has a piece for each pair of ranks of which the first has bytes for the second; its size is what the
+rank that has most starts with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .collective import ALLTOALLV, Collective, Int64, Ragged, cut, make_collective
+from .errors import InputError
+from .topology import Topology
+
+
+def alltoallv(
+    topology: Topology,
+    demand: ArrayLike,
+    *,
+    ranks: Sequence[int] | None = None,
+    chunks: int = 1,
+    start_s: float = 0.0,
+    where: str = "demand",
+) -> Collective:
+    """The AllToAll in which rank i has ``demand[i, j]`` bytes for rank j.
+
+    Args:
+        ranks: the node of each rank; all accelerators, in order, by default.
+        chunks: into how many chunks each piece is cut (each of at least one byte).
+        where: what to name in errors.
+    Raises:
+        InputError: the matrix is not square with a row a rank, is negative or not whole, or asks for nothing.
+    """
+    n = len(topology.accelerators if ranks is None else ranks)
+    matrix = _checked(np.asarray(demand), n, where)
+    sender, receiver = np.nonzero(matrix)
+    count, piece = len(sender), matrix[sender, receiver]
+    even = make_collective("alltoall", topology, n, ranks=ranks, start_s=start_s)
+    uncut = replace(
+        even, kind=ALLTOALLV, size_bytes=int(matrix.sum(axis=1).max()), piece_bytes=piece,
+        holders=Ragged.single(sender.astype(np.int32)), wanted=Ragged.single(receiver.astype(np.int32)),
+        chunk_piece=np.arange(count, dtype=np.int32), chunk_offset=np.zeros(count, dtype=np.int64), chunk_bytes=piece,
+    )  # fmt: skip
+    return cut(uncut, chunks)
+
+
+def demand_of(collective: Collective) -> Int64:
+    """int64[ranks, ranks], the bytes that each rank has for each, of an AllToAll of either kind."""
+    n = len(collective.ranks)
+    matrix = np.zeros((n, n), dtype=np.int64)
+    np.add.at(matrix, (collective.holders.values, collective.wanted.values), collective.piece_bytes)
+    return matrix
+
+
+def _checked(matrix: np.ndarray, ranks: int, where: str) -> Int64:
+    if matrix.shape != (ranks, ranks):
+        raise InputError(f"the matrix is {'x'.join(map(str, matrix.shape))}, and there are {ranks} ranks", where)
+    if matrix.dtype.kind not in "iu" or (matrix < 0).any():
+        raise InputError("bytes must be whole and not negative", where)
+    if not matrix[~np.eye(ranks, dtype=np.bool_)].any():
+        raise InputError("no rank has bytes for another", where)
+    return matrix.astype(np.int64)

@@ -1,0 +1,40 @@
+"""A demand matrix as CSV: a row a sending rank, a column a receiving one, in bytes or sizes such as 4MB."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+
+from ..collective import Int64
+from ..errors import InputError
+from ..topologies.files import read_text
+from ..units import parse_size
+
+
+def read_demand(path: str) -> Int64:
+    """int64[ranks, ranks] of a file; empty cells are zero.
+
+    Raises:
+        InputError: it cannot be read, a row has more or fewer cells than there are rows, or a cell is
+            no size; names the line and column.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(read_text(path))))
+    except csv.Error as error:
+        raise InputError(f"is no CSV: {error}", path) from None
+    lines = [(number, row) for number, row in enumerate(rows, start=1) if any(cell.strip() for cell in row)]
+    for number, row in lines:
+        if len(row) != len(lines):
+            raise InputError(
+                f"has {len(row)} cells, and the file {len(lines)} rows; give a square", f"{path}, line {number}"
+            )
+    return np.array(
+        [[_bytes(cell, f"{path}, line {n}, column {i}") for i, cell in enumerate(row, start=1)] for n, row in lines],
+        dtype=np.int64,
+    ).reshape(len(lines), -1)
+
+
+def _bytes(cell: str, where: str) -> int:
+    return 0 if cell.strip() in ("", "0") else parse_size(cell, where)
