@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from msccl_executor import Stuck, execute
+from msccl_executor import Stuck, check, execute
 from stretto.collective import Ragged, Workload, make_collective
 from stretto.errors import InputError, Unsupported
 from stretto.formats import exporters
@@ -35,25 +35,6 @@ def written(plan, tmp_path) -> str:
     path = tmp_path / "plan.xml"
     exporters()["msccl"].write(simulate(plan), str(path))
     return path.read_text()
-
-
-def check(text: str, kind: str, n: int, chunks: int, seed: int) -> None:
-    """Run it, and compare with what the collective means."""
-    rng = np.random.default_rng(seed)
-    rows = {"allgather": 1, "reducescatter": n, "alltoall": n}.get(kind, 1) * chunks
-    inputs = [rng.integers(0, 10**6, (rows if kind != "broadcast" or r == 0 else 0, 3)) for r in range(n)]
-    outputs = execute(text, inputs, seed)
-    total = sum(inputs) if kind in ("allreduce", "reduce", "reducescatter") else None
-    for r in range(n):
-        wanted = {
-            "allgather": lambda: np.concatenate(inputs),
-            "allreduce": lambda: total,
-            "reduce": lambda r=r: total if r == 0 else np.zeros((0, 3)),
-            "reducescatter": lambda r=r: total[r * chunks : (r + 1) * chunks],
-            "broadcast": lambda: inputs[0],
-            "alltoall": lambda r=r: np.concatenate([i[r * chunks : (r + 1) * chunks] for i in inputs]),
-        }[kind]()
-        np.testing.assert_array_equal(outputs[r], wanted)
 
 
 def quick() -> list[str]:
