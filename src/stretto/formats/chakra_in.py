@@ -9,7 +9,7 @@ times can be checked, and not what they compute.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,7 +39,7 @@ Key = TypeVar("Key")
 class _Node:
     """A node as it is read."""
 
-    key: int = -1
+    key: int = 0
     kind: int = 0
     busy_us: int = 0
     deps: list[int] = field(default_factory=list)
@@ -75,6 +75,10 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
             raise InputError("its messages have sizes of their own; leave out --size and --shard", path)
         collective = _messages([(*key[:2], rows[key].size_bytes) for key in order], topology)
         chunk = list(range(len(order)))
+    busy_us = max((sum(node.busy_us for node in nodes if node.kind == COMPUTE) for nodes in traces), default=0)
+    if busy_us:
+        notes = (*topology.notes, f"computing left out: {busy_us} us at the rank that computes most")
+        topology = replace(topology, notes=notes)
     place = {key: i for i, key in enumerate(order)}
     routes = Routes(topology, path)
     ends = [tuple(int(topology.accelerators[r]) for r in key[:2]) for key in order]
@@ -248,8 +252,6 @@ def _trace(path: str) -> tuple[Any, list[_Node]]:
         if node.kind not in (SEND, RECEIVE, METADATA, COMPUTE):
             reason = REFUSED.get(node.kind, f"is of type {shown(node.kind)}")
             raise InputError(f"node {node.key} {reason}; a plan has sends and receipts only", path)
-        if node.kind == COMPUTE and (node.busy_us or node.facts.get("num_ops")):
-            raise InputError(f"node {node.key} computes for a while; a plan has sends and receipts only", path)
         nodes.append(node)
     return head, nodes
 
