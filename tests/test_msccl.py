@@ -13,7 +13,7 @@ from stretto.collective import Ragged, Workload, make_collective
 from stretto.errors import InputError, Unsupported
 from stretto.formats import exporters
 from stretto.plan import make_plan
-from stretto.planners import registered, run_planner
+from stretto.planners import find, registered, run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, SWITCH, make_topology
@@ -21,14 +21,13 @@ from stretto.verify import verify
 
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 NETS = ("dgx1", "ndv2:2", "torus:4x4")
-SOLVERS = ("milp", "teccl", "taccl", "exact", "swot")
 
 
 def made(net: str, kind: str, planner: str, chunks: int = 1):
     topology = load_topology(net)
     n = len(topology.accelerators)
     workload = Workload((make_collective(kind, topology, 64 * n * chunks, chunks=chunks),))
-    return run_planner(planner, topology, workload)
+    return run_planner(planner, topology, workload, options=find(planner).quick)
 
 
 def written(plan, tmp_path) -> str:
@@ -37,8 +36,9 @@ def written(plan, tmp_path) -> str:
     return path.read_text()
 
 
-def quick() -> list[str]:
-    return [e.name for e in registered().values() if not e.refines and not e.name.startswith(SOLVERS)]
+def quick(solving: bool = False) -> list[str]:
+    """The planners that plan in a moment, or those that solve programs."""
+    return [e.name for e in registered().values() if not e.refines and (e.quick is not None) == solving]
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -53,6 +53,13 @@ def test_every_planners_program_computes_its_collective(net, kind, planner, tmp_
     parts = plan.workload.chunk_count // len(plan.workload.collectives[0].piece_bytes)
     for seed in range(3):
         check(text, kind, len(plan.topology.accelerators), parts, seed)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+@pytest.mark.parametrize("planner", quick(solving=True))
+def test_so_does_that_of_planners_that_solve_programs(kind, planner, tmp_path):
+    """On a small network; benchmarks/msccl.py has the others."""
+    test_every_planners_program_computes_its_collective("ring:4", kind, planner, tmp_path)
 
 
 @pytest.mark.parametrize(
