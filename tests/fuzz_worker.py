@@ -1,7 +1,7 @@
-"""Reads damaged files within hard limits; run by test_fuzz.py as ``fuzz_worker.py FOLDER SUBJECT...``.
+"""Reads damaged files within hard limits; run by test_fuzz.py as ``fuzz_worker.py FOLDER SECONDS SUBJECT...``.
 
 What it is about to read it says first, and ends where a reader lets anything but an error of stretto
-out, takes more than 5 s of CPU or more than 1 GB: then the last line names the case, and the file is
+out, takes more than SECONDS of CPU or more than 1 GB: then the last line names the case, and the file is
 left in the folder.
 """
 
@@ -31,7 +31,7 @@ from test_foreign_topologies import FILES
 from test_imports import TECCL, XML
 from test_topology_files import RICH
 
-SECONDS, BYTES = 5, 10**9
+BYTES = 10**9
 HUGE = [b"9" * 18, b"1e308", b"-1", b"4294967296", b"1e999", b"nan", b"1000000"]
 ODD = [
     b"9" * 30,
@@ -136,9 +136,9 @@ def data_bytes() -> int:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
     known = subjects(folder) | FAULTY
-    for name in sys.argv[2:]:  # loads what is imported late
+    for name in sys.argv[3:]:  # loads what is imported late
         if name not in FAULTY:
             whole, read = known[name]
             path = folder / (name.rpartition(" ")[2])
@@ -146,14 +146,14 @@ def main() -> None:
             read(str(path))
     most = data_bytes() + BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    for name in sys.argv[2:]:
+    for name in sys.argv[3:]:
         whole, read = known[name]
         path = folder / (name.rpartition(" ")[2])
         cases = damaged(whole, path.name.rpartition(".")[2], random.Random(name))
         for number, content in enumerate(cases):
             print(f"{name}, case {number}", flush=True)
             path.write_bytes(content)
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
             try:
                 read(str(path))
             except StrettoError as error:
