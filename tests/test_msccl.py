@@ -114,13 +114,12 @@ def test_the_public_verifier_accepts_it(kind, net, tmp_path):
         pytest.skip("MSCCL_VERIFIER does not name a folder with allgather-verifier and alltoall-verifier")
     for planner in quick():
         try:
-            plan = made(net, kind, planner)
+            text = written(made(net, kind, planner), tmp_path)
         except Unsupported:
             continue
-        path = tmp_path / "plan.xml"
-        exporters()["msccl"].write(simulate(plan), str(path))
+        path = tmp_path / "judged.xml"
         # its alltoall-verifier wants that attribute to say allreduce
-        path.write_text(path.read_text().replace('coll="alltoall"', 'coll="allreduce"'))
+        path.write_text(text.replace('coll="alltoall"', 'coll="allreduce"'))
         done = subprocess.run(
             [f"{folder}/{kind}-verifier", str(path), "2"], capture_output=True, text=True, timeout=120
         )
