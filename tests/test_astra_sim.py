@@ -1,4 +1,4 @@
-"""Our Chakra traces, run by ASTRA-sim on its congestion-aware analytical network: the time that our simulator says.
+"""Our Chakra traces, run by ASTRA-sim on its congestion-aware analytical network, beside our simulator.
 
 Where ASTRA_SIM names the program, or AstraSim_Analytical_Congestion_Aware is on the PATH; skipped elsewhere.
 """
