@@ -18,6 +18,25 @@ def need(fact: bool, words: str) -> None:
         raise Stuck(words)
 
 
+def check(text: str, kind: str, n: int, chunks: int, seed: int) -> None:
+    """Run a program on random numbers, ``chunks`` to a piece, and compare with what the collective means."""
+    rng = np.random.default_rng(seed)
+    rows = {"allgather": 1, "reducescatter": n, "alltoall": n}.get(kind, 1) * chunks
+    inputs = [rng.integers(0, 10**6, (rows if kind != "broadcast" or r == 0 else 0, 3)) for r in range(n)]
+    outputs = execute(text, inputs, seed)
+    total = sum(inputs) if kind in ("allreduce", "reduce", "reducescatter") else None
+    for r in range(n):
+        wanted = {
+            "allgather": lambda: np.concatenate(inputs),
+            "allreduce": lambda: total,
+            "reduce": lambda r=r: total if r == 0 else np.zeros((0, 3)),
+            "reducescatter": lambda r=r: total[r * chunks : (r + 1) * chunks],
+            "broadcast": lambda: inputs[0],
+            "alltoall": lambda r=r: np.concatenate([i[r * chunks : (r + 1) * chunks] for i in inputs]),
+        }[kind]()
+        np.testing.assert_array_equal(outputs[r], wanted)
+
+
 def execute(text: str, inputs: list[np.ndarray], seed: int) -> list[np.ndarray]:
     """The outputs of all ranks; ``inputs`` has a row a chunk."""
     algo = ElementTree.fromstring(text)

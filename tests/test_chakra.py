@@ -9,6 +9,7 @@ import pytest
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError, StrettoError
 from stretto.formats import Size, exporters, importers
+from stretto.formats.protobuf import block, number, sized
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -72,13 +73,85 @@ def test_protobufs_own_library_reads_the_same(tmp_path):
     assert sends == len(plan.dst.values)
 
 
-def test_traces_of_others_are_refused_with_the_reason(tmp_path):
+def trace(*nodes: bytes) -> bytes:
+    return sized(block(1, b"0.0.4")) + b"".join(map(sized, nodes))
+
+
+def node(key: int, kind: int, *deps: int, us: int = 0, **facts: int) -> bytes:
+    """A node as other tools write it: what is zero is left out."""
+    body = (number(1, key) if key else b"") + number(3, kind) + b"".join(number(5, d) for d in deps)
+    body += number(7, us) if us else b""
+    for name, value in facts.items():
+        body += block(10, block(1, name.encode()) + number(11, value))
+    return body
+
+
+def read_others(tmp_path, *traces: bytes, net: str = "ring:3?bandwidth=1GB/s&latency=1us"):
+    for r, data in enumerate(traces):
+        (tmp_path / f"other.{r}.et").write_bytes(data)
+    return importers()["chakra"].read(str(tmp_path / "other"), load_topology(net), Size(None, None))
+
+
+def test_traces_of_others_are_messages_that_wait_for_each_other(tmp_path):
+    """0 sends to 1, which computes and sends on to 2: each tag is used twice, and one end of each is left out."""
+    plan = read_others(
+        tmp_path,
+        trace(node(0, 5, comm_dst=1, comm_size=1000), node(1, 5, comm_dst=1, comm_size=3000)),
+        trace(
+            node(0, 6, comm_src=0, comm_size=1000), node(1, 6, comm_src=0, comm_size=3000),
+            node(2, 4, 0, 1, us=7), node(3, 5, 2, comm_dst=2, comm_size=1000, comm_tag=4),
+        ),
+        trace(node(7, 6, comm_src=1, comm_size=1000, comm_tag=4)),
+    )  # fmt: skip
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(4e-6 + 1e-6 + 1e-6 + 1e-6)
+    assert any("7 us" in note for note in plan.topology.notes)
+
+
+def test_a_receipt_that_waits_holds_up_what_comes_after_it(tmp_path):
+    """Rank 1 receives at once, but may go on only when what it sent before has come."""
+    plan = read_others(
+        tmp_path,
+        trace(node(0, 5, comm_dst=1, comm_size=1000)),
+        trace(
+            node(0, 5, comm_dst=2, comm_size=9000), node(1, 6, 0, comm_src=0, comm_size=1000),
+            node(2, 5, 1, comm_dst=2, comm_size=1000, comm_tag=1),
+        ),
+        trace(node(0, 6, comm_src=1, comm_size=9000), node(1, 6, comm_src=1, comm_size=1000, comm_tag=1)),
+    )  # fmt: skip
+    assert simulate(plan).completion_s == pytest.approx(10e-6 + 2e-6)
+
+
+SENT = trace(node(0, 5, comm_dst=1, comm_size=8))
+GOT = trace(node(0, 6, comm_src=0, comm_size=8))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (trace(node(3, 7, comm_type=2, comm_size=8)), GOT, "node 3 is a whole collective"),
+        (trace(node(3, 2)), GOT, "node 3 loads from memory"),
+        (SENT, trace(node(0, 6, comm_src=0, comm_size=9)), "from 0 to 1 with tag 0 has only one end"),
+        (SENT, trace(), "only one end"),
+        (trace(node(0, 5, comm_dst=1)), GOT, "comm_size"),
+        (trace(node(0, 5, 9, comm_dst=1, comm_size=8)), GOT, "waits for node 9, which is not there"),
+        (trace(node(0, 5, 1, comm_dst=1, comm_size=8), node(1, 4, 0)), GOT, "in a circle"),
+        (trace(node(0, 5, comm_dst=1, comm_size=8), node(0, 4)), GOT, "two nodes with one id"),
+        (trace(node(0, 5, comm_src=1, comm_dst=0, comm_size=8)), GOT, "no send here has"),
+    ],
+)
+def test_what_others_say_and_a_plan_does_not_is_named(first, second, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        read_others(tmp_path, first, second, net="ring:2")
+
+
+def test_a_size_is_for_our_own_traces_only(tmp_path):
+    read_others(tmp_path, SENT, GOT, net="ring:2")
+    with pytest.raises(InputError, match="leave out --size"):
+        importers()["chakra"].read(str(tmp_path / "other"), load_topology("ring:2"), Size(8, None))
     plan = written(tmp_path)
-    for r in range(9):
-        path = tmp_path / f"t.{r}.et"
-        path.write_bytes(path.read_bytes().replace(b"\x07stretto", b"\x07another"))
-    with pytest.raises(InputError, match="does not say which chunks"):
-        importers()["chakra"].read(str(tmp_path / "t"), plan.topology, Size(72_000, None))
+    with pytest.raises(InputError, match="give --size"):
+        importers()["chakra"].read(str(tmp_path / "t"), plan.topology, Size(None, None))
 
 
 def test_another_size_is_refused(tmp_path):

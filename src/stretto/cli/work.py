@@ -102,7 +102,7 @@ def read_foreign(file: str, source: str, topology: str, size: str | None, shard:
     known = importers()
     if source not in known:
         raise InputError(f"there is no format {source!r}; there are {', '.join(known)}", "--from")
-    if (size is None) == (shard is None):
+    if (size is None) == (shard is None) and not (size is None and known[source].sized):
         raise InputError("give either --size or --shard: the file does not say", "size")
     given = Size(
         parse_size(size, "--size") if size is not None else None,

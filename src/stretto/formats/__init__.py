@@ -53,19 +53,20 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Importer:
-    """A format that plans are read from: ``read(path, topology, size)``."""
+    """A format that plans are read from: ``read(path, topology, size)``; ``sized`` if files may say the size."""
 
     name: str
     help: str
     read: Callable[[str, Topology, Size], Plan]
+    sized: bool = False
 
 
 def importers() -> dict[str, Importer]:
     """The formats of ``stretto import --from``, by name."""
-    from . import chakra, msccl_in, teccl
+    from . import chakra_in, msccl_in, teccl
 
     known = (
-        Importer("chakra", "Chakra traces that stretto wrote, FILE for FILE.RANK.et", chakra.read),
+        Importer("chakra", "Chakra traces of sends and receipts, FILE for FILE.RANK.et", chakra_in.read, sized=True),
         Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read),
         Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
         Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),

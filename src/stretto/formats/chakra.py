@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from ..collective import Ragged, Workload, make_collective
-from ..errors import InputError, Unsupported
-from ..plan import Plan, make_plan
+from ..errors import Unsupported
+from ..plan import Plan
 from ..timeline import Timeline
-from ..topologies.values import count, parse_json, shown
-from ..topology import Topology
-from . import Size, written_whole
-from .protobuf import block, fields, messages, number, packed, sized, varint
-from .routes import Routes
+from . import written_whole
+from .protobuf import block, number, sized, varint
 from .steps import only_collective
 
 SEND, RECEIVE = 5, 6
@@ -30,7 +24,6 @@ ID, NAME, TYPE, CONTROL_DEPS, DATA_DEPS, ATTR = 1, 2, 3, 4, 5, 10
 """Fields of Node."""
 INT32, INT64, BOOL, STRING = 7, 9, 27, 29
 """Fields of AttributeProto, beside its name (1)."""
-MOST_BYTES = 256 * 2**20
 
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
@@ -91,145 +84,3 @@ def _node(key: int, name: str, kind: int, deps: list[int], attributes: list[tupl
 
 def _text(name: str, value: str) -> bytes:
     return block(1, name.encode()) + block(STRING, value.encode())
-
-
-@dataclass
-class _Node:
-    """A node as it is read."""
-
-    key: int = -1
-    kind: int = 0
-    deps: list[int] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-def read(path: str, topology: Topology, size: Size) -> Plan:
-    """The plan of traces that :func:`write` made.
-
-    Raises:
-        InputError: a file is missing or torn, a message without both ends, or no word of chunks.
-    """
-    n = len(topology.accelerators)
-    traces, facts = [], None
-    for r in range(n):
-        head, nodes = _trace(f"{path}.{r}.et")
-        facts = facts or head
-        traces.append(nodes)
-    if not isinstance(facts, dict):
-        raise InputError("does not say which chunks it carries; only traces that stretto wrote can be read", path)
-    parts, root = (count(facts.get(key), key, path, least, 10**6) for key, least in (("chunks", 1), ("root", 0)))
-    kind = str(facts.get("kind"))
-    collective = make_collective(kind, topology, size.full_bytes, shard_bytes=size.shard_bytes, chunks=parts, root=root)
-    rows = _paired(traces, path)
-    order = _ordered(rows, path)
-    place = {key: i for i, key in enumerate(order)}
-    routes = Routes(topology, path)
-    ends = [tuple(int(topology.accelerators[r]) for r in key[:2]) for key in order]
-    for key in order:
-        chunk, _, _, length = rows[key]
-        if not chunk < collective.chunk_count or length != collective.chunk_bytes[chunk]:
-            raise InputError(f"a message of {length} bytes is no chunk of this size; give that of the traces", path)
-    return make_plan(
-        topology, Workload((collective,)), "ready-order",
-        chunk=[rows[key][0] for key in order], src=[a for a, _ in ends], op=[rows[key][1] for key in order],
-        dst=Ragged.single([b for _, b in ends]), route=Ragged.of([routes.between(a, b) for a, b in ends]),
-        depends=Ragged.of([sorted({place[d] for d in rows[key][2]}) for key in order]),
-        meta={"planner": "chakra", "imported": path}, where=path,
-    )  # fmt: skip
-
-
-Message = tuple[int, int, int]
-"""Sender, receiver and tag."""
-
-
-def _paired(traces: list[list[_Node]], where: str) -> dict[Message, tuple[int, int, list[Message], int]]:
-    """Chunk, op, the messages that it waits for, and length of each message."""
-    n = len(traces)
-    at: dict[tuple[int, int], Message] = {}
-    ends: dict[int, set[Message]] = {SEND: set(), RECEIVE: set()}
-    for r, nodes in enumerate(traces):
-        for node in nodes:
-            place = f"{where}.{r}.et, node {node.key}"
-            src, dst = (count(node.facts.get(f"comm_{end}"), f"comm_{end}", place, 0, n - 1) for end in ("src", "dst"))
-            key = (src, dst, count(node.facts.get("comm_tag"), "comm_tag", place, 0, 2**32))
-            if r != (src if node.kind == SEND else dst) or src == dst or key in ends[node.kind] or (r, node.key) in at:
-                raise InputError("is at another rank than it says, or is given twice", place)
-            ends[node.kind].add(key)
-            at[r, node.key] = key
-    if ends[SEND] != ends[RECEIVE]:
-        lost = sorted(ends[SEND] ^ ends[RECEIVE])[0]
-        raise InputError(f"the message from {lost[0]} to {lost[1]} with tag {lost[2]} has only one end", where)
-    rows = {}
-    for r, nodes in enumerate(traces):
-        for node in (node for node in nodes if node.kind == SEND):
-            place = f"{where}.{r}.et, node {node.key}"
-            missing = [d for d in node.deps if (r, d) not in at]
-            if missing:
-                raise InputError(f"waits for node {missing[0]}, which is not there", place)
-            chunk = count(node.facts.get("stretto_chunk"), "stretto_chunk", place)
-            op = count(node.facts.get("stretto_op"), "stretto_op", place, 0, 1)
-            length = count(node.facts.get("comm_size"), "comm_size", place, 0, 2**62)
-            rows[at[r, node.key]] = (chunk, op, [at[r, d] for d in node.deps], length)
-    return rows
-
-
-def _ordered(rows: dict[Message, tuple[int, int, list[Message], int]], where: str) -> list[Message]:
-    """The messages, each after those that it waits for."""
-    missing = {key: len(row[2]) for key, row in rows.items()}
-    after: dict[Message, list[Message]] = {key: [] for key in rows}
-    for key, row in rows.items():
-        for d in row[2]:
-            after[d].append(key)
-    free = sorted((key for key, left in missing.items() if not left), key=lambda key: key[2])
-    for key in free:
-        for other in after[key]:
-            missing[other] -= 1
-            if not missing[other]:
-                free.append(other)
-    if len(free) < len(rows):
-        raise InputError("its messages wait for each other in a circle", where)
-    return free
-
-
-def _trace(path: str) -> tuple[Any, list[_Node]]:
-    """What a file says of its plan, and its send and receive nodes."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path) from None
-    if len(data) > MOST_BYTES:
-        raise InputError(f"is larger than {MOST_BYTES // 2**20} MiB", path)
-    head, nodes = None, []
-    for i, message in enumerate(messages(data, path)):
-        if i == 0:
-            texts = [_attribute(v, path) for f, v in fields(message, path) if f == 2 and isinstance(v, bytes)]
-            head = next((parse_json(str(v), path) for name, v in texts if name == "stretto"), None)
-            continue
-        node = _Node()
-        for what, value in fields(message, path):
-            if what in (ID, TYPE) and isinstance(value, int):
-                node.key, node.kind = (value, node.kind) if what == ID else (node.key, value)
-            elif what in (CONTROL_DEPS, DATA_DEPS):
-                node.deps += packed(value, path)
-            elif what == ATTR and isinstance(value, bytes):
-                name, fact = _attribute(value, path)
-                node.facts[name] = fact
-        if node.kind not in (SEND, RECEIVE):
-            raise InputError(f"node {node.key} is of type {shown(node.kind)}, neither a send nor a receive", path)
-        nodes.append(node)
-    return head, nodes
-
-
-def _attribute(data: bytes, where: str) -> tuple[str, Any]:
-    """Name and value of an attribute; lists are left out."""
-    name: str = ""
-    fact: Any = None
-    for what, value in fields(data, where):
-        if what == 1 and isinstance(value, bytes):
-            name = value.decode("utf-8", "replace")
-        elif what == STRING and isinstance(value, bytes):
-            fact = value.decode("utf-8", "replace")
-        elif isinstance(value, int):
-            fact = value
-    return name, fact

@@ -1,22 +1,36 @@
 """MSCCL++ execution plans (JSON), as microsoft/mscclpp's src/core/executor/execution_plan.cc loads them.
 
-One threadblock a GPU runs its steps one after the other. A send puts the chunk into a slot of the
-peer's scratch that no other message uses, and signals; a receipt waits, then copies the slot to the
-chunk's own, or adds it. So no rank writes where another still reads.
+A GPU runs its steps one after the other. A send puts the chunk into a slot of the peer's scratch
+that no other message uses, and signals; a receipt waits, then copies the slot to the chunk's own,
+or adds it. So no rank writes where another still reads. Where the steps are more than a threadblock
+takes (execution_common.hpp), the next one goes on when a semaphore says that it ended.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..timeline import Timeline
 from . import written_whole
-from .steps import Program, Slot, program_of
+from .steps import Program, Slot, Step, program_of
 
 MEMORY = "memory"
 """The type of all channels: peers that map each other's memory, as within a server."""
+MOST_OPERATIONS, MOST_CHANNELS = 64, 16
+"""Of a threadblock."""
+NOP = {"name": "nop"}
+"""All threads of a threadblock wait for each other."""
+
+
+@dataclass
+class _Block:
+    """A threadblock as it fills: its operations, and the peers that they name by place."""
+
+    ops: list[dict[str, Any]] = field(default_factory=list)
+    peers: list[int] = field(default_factory=list)
 
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
@@ -29,39 +43,20 @@ def write(timeline: Timeline, path: str) -> Sequence[str]:
     with written_whole(path) as file:
         json.dump(to_json(program, timeline.plan.topology.name), file, indent=1)
         file.write("\n")
-    return [*program.notes, "one threadblock a GPU, memory channels, a scratch slot a message: correct, not fast"]
+    return [*program.notes, "steps one after the other, memory channels, a scratch slot a message: correct, not fast"]
 
 
 def to_json(program: Program, name: str) -> dict[str, Any]:
     """The object of an execution plan."""
-    peers: list[set[int]] = [set() for _ in range(program.ranks)]
-    staged: dict[int, int] = {}
     scratch = list(program.scratch)
+    slots: dict[int, int] = {}
     for number, step in enumerate(program.steps):
         if step.kind == "s":
-            peers[step.rank].add(step.peer)
-            peers[step.peer].add(step.rank)
-            staged[number] = scratch[step.peer]
+            slots[number] = scratch[step.peer]
             scratch[step.peer] += 1
-    channel = [{peer: i for i, peer in enumerate(sorted(own))} for own in peers]
-    ops: list[list[dict[str, Any]]] = [[] for _ in range(program.ranks)]
+    blocks = [[_Block()] for _ in range(program.ranks)]
     for number, step in enumerate(program.steps):
-        own = ops[step.rank]
-        if step.kind == "cpy":
-            own.append({"name": "copy", "src_buff": [_local(step.src)], "dst_buff": [_local(step.dst)]})
-        elif step.kind == "s":
-            via = {"channel_ids": [channel[step.rank][step.peer]], "channel_type": MEMORY}
-            slot = {"buffer_id": channel[step.rank][step.peer], "index": staged[number], "size": 1}
-            own.append({"name": "put", "src_buff": [_local(step.src)], "dst_buff": [slot]} | via)
-            own += [{"name": "nop"}, {"name": "signal"} | via]
-        else:
-            got = _local(("s", staged[step.partner]))
-            own.append({"name": "wait", "channel_ids": [channel[step.rank][step.peer]], "channel_type": MEMORY})
-            sums = [_local(step.dst), got]
-            add = {"name": "re", "src_buff": sums, "dst_buff": [_local(step.dst)], "reduce_op": "sum"}
-            copy = {"name": "copy", "src_buff": [got], "dst_buff": [_local(step.dst)]}
-            own += [{"name": "nop"}, add if step.kind == "rrc" else copy]
-        own.append({"name": "nop"})
+        _append(blocks[step.rank], step, slots[number if step.kind == "s" else step.partner] if step.peer >= 0 else -1)
     return {
         "name": f"stretto {name}",
         "collective": program.kind,
@@ -69,28 +64,62 @@ def to_json(program: Program, name: str) -> dict[str, Any]:
         "inplace": False,
         "reuse_resources": False,
         "gpus": [
-            {
-                "id": rank,
-                "input_chunks": program.inputs[rank],
-                "output_chunks": program.outputs[rank],
-                "scratch_chunks": scratch[rank],
-                "threadblocks": [_threadblock(ops[rank], len(peers[rank]))],
-                "channels": [{"channel_type": MEMORY, "connected_to": sorted(peers[rank])}],
-                "remote_buffers": [
-                    {"rank": p, "type": "s", "access_channel_types": [MEMORY]} for p in sorted(peers[rank])
-                ],
-                "semaphores": [],
-            }
-            for rank in range(program.ranks)
+            # a rank that holds or wants nothing passes a buffer all the same: the loader divides by its chunks
+            _gpu(
+                rank, own, program.inputs[rank] or max(program.inputs), program.outputs[rank] or max(program.outputs), s
+            )
+            for rank, (own, s) in enumerate(zip(blocks, scratch, strict=True))
         ],
     }
 
 
-def _threadblock(ops: list[dict[str, Any]], peers: int) -> dict[str, Any]:
-    ids = list(range(peers))
+def _append(blocks: list[_Block], step: Step, slot: int) -> None:
+    """Add the operations of a step to the last threadblock of its rank, or to a new one where that is full."""
+    wanted = 2 if step.kind == "cpy" else 4
+    block = blocks[-1]
+    full = len(block.ops) + wanted + 1 > MOST_OPERATIONS
+    if full or (step.peer not in block.peers and len(block.peers) == MOST_CHANNELS):
+        block.ops.append({"name": "sem_release", "semaphore_ids": [len(blocks) - 1]})
+        block = _Block([{"name": "sem_acquire", "semaphore_ids": [len(blocks) - 1]}, NOP])
+        blocks.append(block)
+    if step.kind == "cpy":
+        block.ops += [{"name": "copy", "src_buff": [_local(step.src)], "dst_buff": [_local(step.dst)]}, NOP]
+        return
+    if step.peer not in block.peers:
+        block.peers.append(step.peer)
+    place = block.peers.index(step.peer)
+    via = {"channel_ids": [place], "channel_type": MEMORY}
+    if step.kind == "s":
+        there = {"buffer_id": place, "index": slot, "size": 1}
+        put = {"name": "put", "src_buff": [_local(step.src)], "dst_buff": [there]}
+        block.ops += [put | via, NOP, {"name": "signal"} | via, NOP]
+        return
+    got, own = _local(("s", slot)), _local(step.dst)
+    add = {"name": "re", "src_buff": [own, got], "dst_buff": [own], "reduce_op": "sum"}
+    copy = {"name": "copy", "src_buff": [got], "dst_buff": [own]}
+    block.ops += [{"name": "wait"} | via, NOP, add if step.kind == "rrc" else copy, NOP]
+
+
+def _gpu(rank: int, blocks: list[_Block], inputs: int, outputs: int, scratch: int) -> dict[str, Any]:
+    """A rank's threadblocks, and what all of them share."""
+    peers = sorted({p for block in blocks for p in block.peers})
+    channel = {p: i for i, p in enumerate(peers)}
     return {
-        "id": 0,
-        "ops": ops,
+        "id": rank,
+        "input_chunks": inputs,
+        "output_chunks": outputs,
+        "scratch_chunks": scratch,
+        "threadblocks": [_threadblock(i, block, [channel[p] for p in block.peers]) for i, block in enumerate(blocks)],
+        "channels": [{"channel_type": MEMORY, "connected_to": peers}],
+        "remote_buffers": [{"rank": p, "type": "s", "access_channel_types": [MEMORY]} for p in peers],
+        "semaphores": [{"init_value": 0}] * (len(blocks) - 1),
+    }
+
+
+def _threadblock(number: int, block: _Block, ids: list[int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "ops": block.ops,
         "channels": [{"channel_type": MEMORY, "channel_ids": ids}],
         "remote_buffer_refs": [{"access_channel_type": MEMORY, "remote_buffer_ids": ids}],
     }

@@ -1,0 +1,111 @@
+"""Can MSCCL XML say what every planner plans, and does it compute its collective?
+
+Every planner, and every refiner after ``ring`` or ``pairwise``, on three networks and for four
+collectives: the program runs on NumPy buffers in three random legal orders (tests/msccl_executor.py,
+which shares nothing with the exporter). Where MSCCL_VERIFIER names the folder with the programs of
+dromniscience/MSCCL-XML-Verifier, these judge the AllGathers and AllToAlls too. Prints a line a
+planner and what was refused, and writes benchmarks/out/msccl.json.
+
+Planners that solve programs use their quick options; ``--seconds`` (60) limits each of their plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from msccl_executor import check
+from stretto.collective import Workload, make_collective
+from stretto.errors import StrettoError, Unsupported
+from stretto.formats import exporters
+from stretto.planners import Entry, registered, run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+NETWORKS = ("dgx1", "ndv2:2", "torus:4x4")
+KINDS = ("allgather", "reducescatter", "allreduce", "alltoall")
+TOO_LARGE = {"milp-allgather": ("ndv2:2", "torus:4x4")}
+"""Not tried: a run over these was stopped at 9 GB of memory."""
+VERIFIED = ("allgather", "alltoall")
+"""The kinds that the public verifier knows."""
+
+
+def row(entry: Entry, net: str, kind: str, folder: str, seconds: float) -> dict[str, str]:
+    """What became of one plan: refused with the reason, or computed, and what the public verifier said."""
+    spec = f"{'pairwise' if kind == 'alltoall' else 'ring'}+{entry.name}" if entry.refines else entry.name
+    facts = {"planner": entry.name, "topology": net, "collective": kind}
+    if kind in entry.collectives and net in TOO_LARGE.get(entry.name, ()):
+        return facts | {"outcome": "not tried", "reason": "was stopped at 9 GB of memory"}
+    topology = load_topology(net)
+    n = len(topology.accelerators)
+    workload = Workload((make_collective(kind, topology, 64 * n),))
+    limit = seconds if entry.quick is not None else None
+    try:
+        plan = run_planner(spec, topology, workload, time_limit_s=limit, options=entry.quick)
+    except Unsupported as refusal:
+        return facts | {"outcome": "not served", "reason": str(refusal)}
+    except StrettoError as failure:
+        return facts | {"outcome": "no plan in time", "reason": str(failure)}
+    path = os.path.join(folder, "plan.xml")
+    try:
+        exporters()["msccl"].write(simulate(plan), path)
+    except Unsupported as refusal:
+        return facts | {"outcome": "refused", "reason": str(refusal)}
+    text = Path(path).read_text()
+    for seed in range(3):
+        check(text, kind, n, plan.workload.chunk_count // len(plan.workload.collectives[0].piece_bytes), seed)
+    return facts | {"outcome": "computed", "public verifier": judged(text, kind, folder)}
+
+
+def judged(text: str, kind: str, folder: str) -> str:
+    """What the public verifier says of a program; its alltoall-verifier wants the kind to say allreduce."""
+    programs = os.environ.get("MSCCL_VERIFIER")
+    if not programs or kind not in VERIFIED:
+        return "not asked"
+    path = os.path.join(folder, "judged.xml")
+    Path(path).write_text(text.replace('coll="alltoall"', 'coll="allreduce"'))
+    done = subprocess.run([f"{programs}/{kind}-verifier", path, "2"], capture_output=True, text=True, timeout=300)
+    return (
+        "accepted" if done.returncode == 0 and "All tests passed" in done.stdout else f"refused: {done.stderr[-200:]}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--planner", action="append", help="only these")
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit of each plan that is solved for")
+    asked = parser.parse_args()
+    entries = [e for e in registered().values() if not asked.planner or e.name in asked.planner]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in entries:
+            own = [row(entry, net, kind, folder, asked.seconds) for net in NETWORKS for kind in KINDS]
+            counts = Counter(r["outcome"] for r in own) + Counter(
+                f"public verifier: {r['public verifier']}"
+                for r in own
+                if r.get("public verifier", "not asked") != "not asked"
+            )
+            print(f"{entry.name:20} {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}", flush=True)
+            for reason in sorted({r["reason"] for r in own if r["outcome"] in ("refused", "no plan in time")}):
+                print(f"{'':20}   {reason}", flush=True)
+            rows += own
+    print(
+        "all:",
+        dict(Counter(r["outcome"] for r in rows)),
+        dict(Counter(r.get("public verifier", "not asked") for r in rows)),
+    )
+    out = Path(__file__).parent / "out" / "msccl.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Chakra execution traces, a file a rank: what is sent after what, read as a plan.
+
+Traces that stretto wrote say which chunk a message carries, and are the collective again. Those of
+others (mlcommons/chakra, schema/protobuf/et_def.proto) do not: each of their messages is a piece of
+its own, from the sender that holds it to the receiver that wants it. So their dependencies and
+times can be checked, and not what they compute.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..collective import REMAINDER, Collective, Ragged, Workload, make_collective
+from ..errors import InputError
+from ..plan import Plan, make_plan
+from ..topologies.values import count, parse_json, shown
+from ..topology import Topology
+from . import Size
+from .chakra import ATTR, CONTROL_DEPS, DATA_DEPS, ID, RECEIVE, SEND, STRING, TYPE
+from .protobuf import fields, messages, packed
+from .routes import Routes
+
+METADATA, COMPUTE = 1, 4
+REFUSED = {2: "loads from memory", 3: "stores to memory", 7: "is a whole collective"}
+"""Of the enum NodeType, and what a plan has no word for."""
+DURATION = 7
+"""Of Node, microseconds."""
+MOST_BYTES = 256 * 2**20
+MOST_DEPENDENCIES = 5_000_000
+
+Key = TypeVar("Key")
+
+
+@dataclass
+class _Node:
+    """A node as it is read."""
+
+    key: int = 0
+    kind: int = 0
+    busy_us: int = 0
+    deps: list[int] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def read(path: str, topology: Topology, size: Size) -> Plan:
+    """The plan of the traces ``path.RANK.et``, one for each accelerator.
+
+    Args:
+        size: of the collective, for traces that stretto wrote; others say the size of each message.
+    Raises:
+        InputError: a file is missing or torn, a message without both ends, a node that is neither
+            sent nor received, or a circle.
+    """
+    n = len(topology.accelerators)
+    traces, facts = [], None
+    for r in range(n):
+        head, nodes = _trace(f"{path}.{r}.et")
+        facts = facts or head
+        traces.append(nodes)
+    rows = _paired(traces, path, own=isinstance(facts, dict))
+    order = _ordered(rows, path)
+    if isinstance(facts, dict):
+        collective = _own(facts, topology, size, path)
+        for row in (rows[key] for key in order):
+            if not row.chunk < collective.chunk_count or row.size_bytes != collective.chunk_bytes[row.chunk]:
+                what = f"a message of {row.size_bytes} bytes is no chunk of this size; give that of the traces"
+                raise InputError(what, path)
+        chunk = [rows[key].chunk for key in order]
+    else:
+        if size != Size(None, None):
+            raise InputError("its messages have sizes of their own; leave out --size and --shard", path)
+        collective = _messages([(*key[:2], rows[key].size_bytes) for key in order], topology)
+        chunk = list(range(len(order)))
+    busy_us = max((sum(node.busy_us for node in nodes if node.kind == COMPUTE) for nodes in traces), default=0)
+    if busy_us:
+        notes = (*topology.notes, f"computing left out: {busy_us} us at the rank that computes most")
+        topology = replace(topology, notes=notes)
+    place = {key: i for i, key in enumerate(order)}
+    routes = Routes(topology, path)
+    ends = [tuple(int(topology.accelerators[r]) for r in key[:2]) for key in order]
+    return make_plan(
+        topology, Workload((collective,)), "ready-order",
+        chunk=chunk, src=[a for a, _ in ends], op=[rows[key].op for key in order],
+        dst=Ragged.single([b for _, b in ends]), route=Ragged.of([routes.between(a, b) for a, b in ends]),
+        depends=Ragged.of([sorted({place[d] for d in rows[key].after}) for key in order]),
+        meta={"planner": "chakra", "imported": path}, where=path,
+    )  # fmt: skip
+
+
+def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> Collective:
+    """The collective of traces that stretto wrote."""
+    if size == Size(None, None):
+        raise InputError("give --size or --shard: traces of a collective do not say it", where)
+    parts, root = (count(facts.get(key), key, where, least, 10**6) for key, least in (("chunks", 1), ("root", 0)))
+    full, shard = size
+    return make_collective(str(facts.get("kind")), topology, full, shard_bytes=shard, chunks=parts, root=root)
+
+
+def _messages(ends: list[tuple[int, int, int]], topology: Topology) -> Collective:
+    """A piece for each (sender, receiver, bytes)."""
+    src, dst, size = np.array(ends, dtype=np.int64).reshape(-1, 3).T
+    return Collective(
+        kind=REMAINDER, ranks=topology.accelerators.astype(np.int32), size_bytes=int(size.sum()), root=-1, start_s=0.0,
+        piece_bytes=size, holders=Ragged.single(src.tolist()), wanted=Ragged.single(dst.tolist()), reduces=False,
+        chunk_piece=np.arange(len(size), dtype=np.int32), chunk_offset=np.zeros(len(size), dtype=np.int64),
+        chunk_bytes=size,
+    )  # fmt: skip
+
+
+Message = tuple[int, int, int, int]
+"""Sender, receiver, tag, and how many of the same came before."""
+
+
+@dataclass
+class _Row:
+    """A message: which chunk it carries and whether it is added, for traces of our own, and what it waits for."""
+
+    chunk: int
+    op: int
+    size_bytes: int
+    after: list[Message]
+
+
+def _paired(traces: list[list[_Node]], where: str, own: bool) -> dict[Message, _Row]:
+    """The messages of the traces, sends paired with receipts of the same tag in the order of the files."""
+    n = len(traces)
+    at: dict[tuple[int, int], Message] = {}
+    ends: dict[int, dict[Message, int]] = {SEND: {}, RECEIVE: {}}
+    for r, nodes in enumerate(traces):
+        seen: dict[tuple[int, int, int, int], int] = defaultdict(int)
+        for node in (node for node in nodes if node.kind in ends):
+            place = f"{where}.{r}.et, node {node.key}"
+            here = "comm_src" if node.kind == SEND else "comm_dst"
+            known = {here: r} | node.facts
+            src, dst = (count(known.get(f"comm_{end}"), f"comm_{end}", place, 0, n - 1) for end in ("src", "dst"))
+            tag = count(node.facts.get("comm_tag", None if own else 0), "comm_tag", place, 0, 2**32)
+            if known[here] != r or src == dst:
+                raise InputError(f"comm_src is {src} and comm_dst {dst}, which no {NAMES[node.kind]} here has", place)
+            key = (src, dst, tag, seen[src, dst, tag, node.kind])
+            seen[src, dst, tag, node.kind] += 1
+            ends[node.kind][key] = count(node.facts.get("comm_size"), "comm_size", place, 1, 2**40)
+            at[r, node.key] = key
+    if ends[SEND] != ends[RECEIVE]:
+        lost = min(set(ends[SEND].items()) ^ set(ends[RECEIVE].items()))[0]
+        raise InputError(f"the message from {lost[0]} to {lost[1]} with tag {lost[2]} has only one end", where)
+    rows = {}
+    total = 0
+    for r, nodes in enumerate(traces):
+        waits = _waits(
+            nodes, {key: at[r, key] for key in (node.key for node in nodes) if (r, key) in at}, f"{where}.{r}.et"
+        )
+        for node in (node for node in nodes if node.kind == SEND):
+            place = f"{where}.{r}.et, node {node.key}"
+            chunk = count(node.facts.get("stretto_chunk"), "stretto_chunk", place) if own else -1
+            op = count(node.facts.get("stretto_op"), "stretto_op", place, 0, 1) if own else 0
+            total += len(waits[node.key])
+            if total > MOST_DEPENDENCIES:
+                raise InputError(f"its messages have more than {MOST_DEPENDENCIES} dependencies", where)
+            key = at[r, node.key]
+            rows[key] = _Row(chunk, op, ends[SEND][key], sorted(waits[node.key]))
+    return rows
+
+
+NAMES = {SEND: "send", RECEIVE: "receipt"}
+
+
+def _waits(nodes: list[_Node], message: dict[int, Message], where: str) -> dict[int, set[Message]]:
+    """For each node the messages that must have come before it may start, through what sends nothing.
+
+    A receipt is over when its message has come and all before the receipt is over; other nodes take no time.
+    """
+    known = {node.key: node for node in nodes}
+    before: dict[int, set[Message]] = {}
+    total = 0
+    for key in _in_order(nodes, where):
+        before[key] = set()
+        for d in known[key].deps:
+            if d in message:
+                before[key].add(message[d])
+            if known[d].kind != SEND:
+                before[key] |= before[d]
+        total += len(before[key])
+        if total > MOST_DEPENDENCIES:
+            raise InputError(f"its nodes wait for more than {MOST_DEPENDENCIES} messages", where)
+    return before
+
+
+def _in_order(nodes: list[_Node], where: str) -> list[int]:
+    """The nodes of a rank, each after those that it waits for."""
+    known = {node.key for node in nodes}
+    if len(known) < len(nodes):
+        raise InputError("has two nodes with one id", where)
+    for node in nodes:
+        gone = [d for d in node.deps if d not in known]
+        if gone:
+            raise InputError(f"waits for node {gone[0]}, which is not there", f"{where}, node {node.key}")
+    return _sorted({node.key: sorted(set(node.deps)) for node in nodes}, "its nodes", where)
+
+
+def _ordered(rows: dict[Message, _Row], where: str) -> list[Message]:
+    """The messages, each after those that it waits for."""
+    by_tag = sorted(rows, key=lambda key: key[2])
+    return _sorted({key: rows[key].after for key in by_tag}, "its messages", where)
+
+
+def _sorted(waits: dict[Key, list[Key]], what: str, where: str) -> list[Key]:
+    """The keys, each after those that it waits for; among what is free, as they stand."""
+    missing = {key: len(before) for key, before in waits.items()}
+    after: dict[Key, list[Key]] = {key: [] for key in waits}
+    for key, before in waits.items():
+        for d in before:
+            after[d].append(key)
+    free = [key for key, left in missing.items() if not left]
+    for key in free:
+        for other in after[key]:
+            missing[other] -= 1
+            if not missing[other]:
+                free.append(other)
+    if len(free) < len(waits):
+        raise InputError(f"{what} wait for each other in a circle", where)
+    return free
+
+
+def _trace(path: str) -> tuple[Any, list[_Node]]:
+    """What a file says of its plan, and its nodes."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path) from None
+    if len(data) > MOST_BYTES:
+        raise InputError(f"is larger than {MOST_BYTES // 2**20} MiB", path)
+    head, nodes = None, []
+    for i, message in enumerate(messages(data, path)):
+        if i == 0:
+            texts = [_attribute(v, path) for f, v in fields(message, path) if f == 2 and isinstance(v, bytes)]
+            head = next((parse_json(str(v), path) for name, v in texts if name == "stretto"), None)
+            continue
+        node = _Node()
+        for what, value in fields(message, path):
+            if what in PLAIN and isinstance(value, int):
+                setattr(node, PLAIN[what], value)
+            elif what in (CONTROL_DEPS, DATA_DEPS):
+                node.deps += packed(value, path)
+            elif what == ATTR and isinstance(value, bytes):
+                name, fact = _attribute(value, path)
+                node.facts[name] = fact
+        if node.kind not in (SEND, RECEIVE, METADATA, COMPUTE):
+            reason = REFUSED.get(node.kind, f"is of type {shown(node.kind)}")
+            raise InputError(f"node {node.key} {reason}; a plan has sends and receipts only", path)
+        nodes.append(node)
+    return head, nodes
+
+
+PLAIN = {ID: "key", TYPE: "kind", DURATION: "busy_us"}
+"""The fields of a node that are numbers, and what they are called here."""
+
+
+def _attribute(data: bytes, where: str) -> tuple[str, Any]:
+    """Name and value of an attribute; lists are left out."""
+    name: str = ""
+    fact: Any = None
+    for what, value in fields(data, where):
+        if what == 1 and isinstance(value, bytes):
+            name = value.decode("utf-8", "replace")
+        elif what == STRING and isinstance(value, bytes):
+            fact = value.decode("utf-8", "replace")
+        elif isinstance(value, int):
+            fact = value
+    return name, fact
