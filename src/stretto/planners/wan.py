@@ -33,8 +33,7 @@ Float64 = NDArray[np.float64]
 WORK = 5e7
 """Steps (flows x groups x runs) that a search may take by default, about a second."""
 
-MOST_RUNS, RESTARTS = 2000, 4
-"""So many runs a descent at most; where a second allows them, so many descents."""
+MOST_RUNS = 2000
 
 EXACT_UP_TO, EXACT_S = 200, 1.0
 """Up to so many flows an exact non-concurrent schedule is looked for, for so many seconds where no limit is given."""
@@ -79,7 +78,7 @@ def wan(
     share = _shares(weights, flows.collectives)
     lag = lags(plan)
     if runs < 0:
-        runs = int(min(MOST_RUNS, max(20, WORK / (len(flows.size) * flows.groups))))
+        runs = int(min(MOST_RUNS, max(4, WORK / (len(flows.size) * flows.groups))))
     judge = Judge(plan, flows, lag, _goal(objective, share), runs)
     remaining = ways(plan, flows, lag)[1] + flows.seconds
     said: dict[str, float | bool] = {}
@@ -88,8 +87,6 @@ def wan(
     else:
         firsts = orders(judge, flows, remaining)
         best = descend(judge, remaining, firsts, runs, seed, time_limit_s, progress)
-        for again in range(1, RESTARTS if runs == MOST_RUNS else 1):
-            best = min(best, descend(judge, remaining, firsts, runs, seed + again, time_limit_s, progress), key=_value)
         starts = list(list_schedule(plan, flows, lag))
         exact = _exact(plan, flows, lag, starts, seed, time_limit_s) if len(flows.size) <= EXACT_UP_TO else None
         for other in _others(plan, flows, judge, starts, exact, runs, seed, time_limit_s):
@@ -157,9 +154,10 @@ def _others(
         yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
     if exact is not None:
         starts = [*starts, exact.start]
-        # the order of an exact schedule is another place to begin from, with nothing left idle
+        # the orders of schedules are other places to begin from, with nothing left idle
         still = Point(np.zeros(flows.collectives), np.zeros(len(flows.size)))
-        yield descend(judge, -starts[-1], [still], runs, seed, limit, None)
+        for i, start in enumerate(starts):
+            yield descend(judge, -start, [still], runs, seed + i, limit, None)
     for start in starts:
         value = judge.value(start + flows.seconds)
         yield Candidate(value, partial(with_times, plan, start, flows.seconds))

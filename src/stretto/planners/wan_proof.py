@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..plan import Plan
 from .flows import Flows
-from .wan_bound import FlowBound, shifts, ways
+from .wan_bound import shifts, ways
 
 Float64 = NDArray[np.float64]
 
-STEPS = 5e6
+STEPS = 2e7
 """Pairs of flows on a link looked at by default, over all narrowings: about half a second."""
+
+WORTH = 50
+"""Fewer narrowings than so many a collective lead nowhere: by default none is made then."""
 
 ROUNDS = 60
 FINE = 1e-4
@@ -49,7 +52,8 @@ class Windows:
         self.head, self.tail = ways(plan, flows, lag)
         self.collective = flows.collective[flows.group]
         steps = float((np.diff(offsets).astype(np.float64) ** 2).sum())
-        self.left = int(STEPS / steps) if tries < 0 else tries
+        affordable = int(STEPS / steps)
+        self.left = tries if tries >= 0 else affordable * (affordable >= WORTH * flows.collectives)
         self.kernel = kernels.load("narrowing", 10 * steps * self.left)
 
     def narrowed(self, ends: Float64) -> tuple[Float64, Float64] | None:
