@@ -100,7 +100,7 @@ def test_bandwidths_that_vary_are_the_same_at_every_call_and_slow_rates_more_tha
 
 def test_the_wan_study_has_every_figure_of_its_paper_and_says_what_the_short_form_skips():
     study = find_study("wan")
-    assert {f for c in study.cells for f in c.figures} == {f.name for f in study.figures} == {*"45678", "varying"}
+    assert {f for c in study.cells for f in c.figures} == {f.name for f in study.figures} == {*"45678", "4b", "varying"}
     assert {c.shared.collectives for c in study.cells if "4" in c.figures} == set(range(2, 9))
     assert all(c.seeds >= 5 for c in study.cells)
     assert all(c.why_full for c in study.cells if c.topology == "ring:40")
