@@ -81,6 +81,25 @@ def test_refiners_take_plans_of_other_planners(name):
     assert simulate(plan).completion_s > 0
 
 
+@pytest.mark.parametrize("refiner", ["wan", "rate-alloc", "tcp-fair"])
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [("rabenseifner", "allreduce"), ("recursive-doubling", "allreduce"), ("two-trees", "allreduce"),
+     ("shortest-path", "alltoall"), ("scale-ccl", "allreduce"), ("ring", "allgather")],
+)  # fmt: skip
+def test_other_algorithms_share_a_wan_as_well(algorithm, kind, refiner):
+    net = load_topology("zoo:Abilene?transit=true")
+    work = Workload(tuple(make_collective(kind, net, 40_000, ranks=r) for r in ([0, 3, 5, 8], [1, 2, 8, 10])))
+    options = {"runs": 10, "proof": 20} if refiner == "wan" else {}
+    plan = run_planner(f"{algorithm}+{refiner}", net, work, options=options, time_limit_s=0.1)
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
+    mean = simulate(plan).mean_completion_s
+    assert mean >= bound_of(plan).mean_s * (1 - 1e-9)
+    if refiner == "wan":
+        assert mean == pytest.approx(plan.meta["objective_s"], rel=1e-9)
+
+
 # --- wan ----------------------------------------------------------------------------------------
 
 
@@ -259,6 +278,7 @@ def test_where_the_exact_model_proves_its_schedule_wan_is_within_2_percent_of_it
         meta = run_planner("wan", wan, work).meta
         assert meta["non_concurrent_optimal"]
         assert meta["objective_over_non_concurrent"] <= 1.02
+        assert 1 <= meta["objective_over_bound"] <= 1.02  # of what no sharing whatever beats
         assert meta["objective_bound_s"] <= meta["objective_s"]
 
 

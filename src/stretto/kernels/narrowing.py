@@ -4,7 +4,7 @@ A flow is sent between its ready time and its deadline. All bytes whose windows 
 of time must cross a link in it (Hall's condition, exact for one machine that may be interrupted),
 which says how early a flow can have ended and how late it can begin; whoever waits for it, or it
 for whom, has a narrower window then (preemptive edge finding: Carlier and Pinson, Management
-Science 1989; Baptiste, Le Pape, Nuijten, "Constraint-Based Scheduling", section 3).
+Science 1989; Baptiste, Le Pape, Nuijten, "Constraint-Based Scheduling", 2001).
 """
 
 import numpy as np

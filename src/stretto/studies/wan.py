@@ -135,7 +135,7 @@ STUDY = Study(
         "The paper gives its figures as bars without numbers: its trends stand beside ours, not its values.",
         "Figure 8 is simulated; the paper emulates, and emulation is not part of stretto yet.",
         "The lower bound holds for these routes, however they are shared; TE-CCL and SCALE-CCL choose their own.",
-        "A wan / bound is certified for any sharing of the routes, flows put aside or at any rates included.",
+        "wan / bound is certified for any sharing of the routes, flows put aside or at any rates included.",
         "TE-CCL's own time (reported) is the sum of both phases' epochs.",
         "Reserved shares (the paper's reading) stay their group's, used or not; conserving ones are shared when idle.",
     ),
