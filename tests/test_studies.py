@@ -82,6 +82,27 @@ def test_generated_cells_have_the_mean_and_spread_of_five_seeds():
     assert rows["wan"]["over_best"] == 1
     assert rows["wan"]["bound_over_baseline"] < rows["wan"]["over_baseline"] < 0.78
     assert rows["rate-alloc"]["over_baseline"] > 2
+    figure, standing = result["tables"]
+    assert figure["columns"] == ("topology", "zoo:Arpanet")
+    assert [row[0] for row in figure["rows"]] == ["rate-alloc", "tcp-fair", "wan", "bound"]
+    assert figure["rows"][1][1] == "1.00 ± 0.00"
+    gap = [w / b for w, b in zip(*rows["wan"]["by_seed"].values(), strict=True)]
+    assert standing["rows"][0][:2] == ("5", "5")
+    assert standing["rows"][0][4] == f"{max(gap):.3f}"
+
+
+def test_routes_that_are_free_count_neither_for_nor_against_wan():
+    seeds = {"completion_s": [2.0, 2.0], "bound_s": [1.0, 1.6]}
+    at = {"figures": ["6"], "where": "here", "size_bytes": 1, "completion_s": 2.0, "completion_s_spread": 0.0}
+    free = {"completion_s": [1.0, 1.0], "bound_s": [0.5, 0.5]}
+    slower = {"completion_s": [4.0, 3.0], "bound_s": [1.0, 1.6]}
+    rows = [
+        {**at, "scheme": "wan", "planner": "wan", "by_seed": seeds},
+        {**at, "scheme": "teccl", "planner": "teccl", "by_seed": free},
+        {**at, "scheme": "tcp-fair", "planner": "tcp-fair", "by_seed": slower},
+    ]
+    standing = find_study("wan").tables(rows)[-1]
+    assert standing.rows == [("6", "2", "0.583", "1.625", "2.000", "1.5000")]
 
 
 def test_the_published_order_stands_beside_ours(tmp_path):
@@ -104,7 +125,7 @@ def test_bandwidths_that_vary_are_the_same_at_every_call_and_slow_rates_more_tha
 
 def test_the_wan_study_has_every_figure_of_its_paper_and_says_what_the_short_form_skips():
     study = find_study("wan")
-    assert {f for c in study.cells for f in c.figures} == {f.name for f in study.figures} == {*"45678", "varying"}
+    assert {f for c in study.cells for f in c.figures} == {f.name for f in study.figures} == {*"45678", "4b", "varying"}
     assert {c.shared.collectives for c in study.cells if "4" in c.figures} == set(range(2, 9))
     assert all(c.seeds >= 5 for c in study.cells)
     assert all(c.why_full for c in study.cells if c.topology == "ring:40")

@@ -108,8 +108,11 @@ def show_summary(data: dict[str, Any]) -> None:
         gap = "optimal" if data["steps_gap"] < 5e-6 else f"gap {100 * data['steps_gap']:.2f} %"
         rows.append(("bound of these steps", f"{format_time(data['steps_bound_s'])} ({gap})"))
     if "objective_over_bound" in data:
-        of = f"{format_time(data['objective_s'])}, {data['objective_over_bound']:.3f} of what no sharing beats"
-        rows.append(("minimised", of))
+        ratio = f"{data['objective_over_bound']:.3f} of what no sharing of these routes beats"
+        rows.append(("minimised", f"{format_time(data['objective_s'])}, {ratio}"))
+    if data.get("non_concurrent_bound_s"):
+        how = "the best there is" if data.get("non_concurrent_optimal") else "or more"
+        rows.append(("one flow a link at a time", f"{format_time(data['non_concurrent_bound_s'])}, {how}"))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:

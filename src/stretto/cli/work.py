@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 SAID = (
     "reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts",
-    "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s", "optimal",
+    "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s",
+    "non_concurrent_optimal", "optimal",
 )  # fmt: skip
 """What a planner that solves a program says of its answer, in the plan's meta and in summaries."""
 

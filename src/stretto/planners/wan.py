@@ -24,7 +24,8 @@ from . import Option, Progress, rate_alloc, refiner, weight_alloc
 from .flows import KINDS, Flows, flows_of, noted, with_times
 from .lists import list_schedule
 from .nonconcurrent import improve, jobs_of
-from .wan_bound import FlowBound, flow_bound, lags, ways
+from .wan_bound import flow_bound, lags, ways
+from .wan_proof import Windows, least_last, least_mean
 from .wan_search import Candidate, Judge, Point, arrive, descend, orders, sharing_by
 
 Float64 = NDArray[np.float64]
@@ -43,6 +44,7 @@ OPTIONS = (
     Option("weights", str, "", "of the mean, one a collective, by comma"),
     Option("online", bool, False, "decide as collectives arrive, knowing nothing of those to come"),
     Option("runs", int, -1, "how many plans to try; -1 for about a second's worth"),
+    Option("proof", int, -1, "how many times windows are narrowed for the bound; -1 for about half a second's worth"),
 )  # fmt: skip
 
 
@@ -57,13 +59,14 @@ OPTIONS = (
 def wan(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
     objective: str = "mean", weights: str = "", online: bool = False, runs: int = -1,
+    proof: int = -1,
 ) -> Plan:  # fmt: skip
     """The least average completion found, by priorities, with a bound on what is possible.
 
     Args:
         seed: of the moves.
         time_limit_s: no further plan is tried after it (then equal requests may differ).
-        objective, weights, online, runs: see ``OPTIONS``.
+        objective, weights, online, runs, proof: see ``OPTIONS``.
     Returns:
         A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has
         ``objective_s``, ``objective_bound_s`` (that no sharing beats) and ``objective_over_bound``;
@@ -75,15 +78,15 @@ def wan(
     share = _shares(weights, flows.collectives)
     lag = lags(plan)
     if runs < 0:
-        runs = int(min(MOST_RUNS, max(20, WORK / (len(flows.size) * flows.groups))))
+        runs = int(min(MOST_RUNS, max(4, WORK / (len(flows.size) * flows.groups))))
     judge = Judge(plan, flows, lag, _goal(objective, share), runs)
     remaining = ways(plan, flows, lag)[1] + flows.seconds
-    least = _least(plan, flow_bound(plan, flows, lag, share), objective)
     said: dict[str, float | bool] = {}
     if online:
         best, said["slowest_decision_cpu_s"] = arrive(judge, remaining)
     else:
-        best = descend(judge, remaining, orders(judge, flows, remaining), runs, seed, time_limit_s, progress)
+        firsts = orders(judge, flows, remaining)
+        best = descend(judge, remaining, firsts, runs, seed, time_limit_s, progress)
         starts = list(list_schedule(plan, flows, lag))
         exact = _exact(plan, flows, lag, starts, seed, time_limit_s) if len(flows.size) <= EXACT_UP_TO else None
         for other in _others(plan, flows, judge, starts, exact, runs, seed, time_limit_s):
@@ -91,6 +94,7 @@ def wan(
                 best = other
         if exact is not None and objective == "mean" and not weights:
             said |= _among_schedules(exact, best.value, float(judge.began.mean()))
+    least = _least(plan, flows, lag, share, objective, best.value, proof)
     said |= {"objective_s": best.value, "objective_bound_s": least, "objective_over_bound": best.value / least}
     return noted(best.plan(), **said)
 
@@ -118,13 +122,22 @@ def _goal(objective: str, share: Float64) -> Callable[[Float64, Float64], float]
     return lambda ends, took: float(took.max())
 
 
-def _least(plan: Plan, bound: FlowBound, objective: str) -> float:
-    """Below which what is minimised cannot be, seconds."""
+def _value(candidate: Candidate) -> float:
+    return candidate.value
+
+
+def _least(
+    plan: Plan, flows: Flows, lag: Float64, share: Float64, objective: str, value: float, proof: int
+) -> float:  # fmt: skip
+    """Below which what is minimised cannot be however links are shared, seconds; ``value`` was found."""
+    bound = flow_bound(plan, flows, lag, share)
+    began = np.array([c.start_s for c in plan.workload.collectives])
+    windows = Windows(plan, flows, lag, proof)
     if objective == "mean":
-        return bound.mean_s
+        return least_mean(windows, bound.mean_s, value, began, share)
     if objective == "makespan":
-        return bound.last_s
-    return max(bound.mean_s, bound.last_s - max(c.start_s for c in plan.workload.collectives))
+        return least_last(windows, bound.last_s, value, np.zeros(len(began)))
+    return least_last(windows, max(bound.mean_s, bound.last_s - began.max()), value, began)
 
 
 def _others(
@@ -141,9 +154,10 @@ def _others(
         yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
     if exact is not None:
         starts = [*starts, exact.start]
-        # the order of an exact schedule is another place to begin from, with nothing left idle
+        # the orders of schedules are other places to begin from, with nothing left idle
         still = Point(np.zeros(flows.collectives), np.zeros(len(flows.size)))
-        yield descend(judge, -starts[-1], [still], runs, seed, limit, None)
+        for i, start in enumerate(starts):
+            yield descend(judge, -start, [still], runs, seed + i, limit, None)
     for start in starts:
         value = judge.value(start + flows.seconds)
         yield Candidate(value, partial(with_times, plan, start, flows.seconds))

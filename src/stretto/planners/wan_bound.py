@@ -6,7 +6,7 @@ neither before what precedes it nor later than what follows it allows (heads and
 job-shop bounds: Carlier, EJOR 1982). That is L(S), before which S has not ended. In any order of ends
 the j-th collective ends no earlier than L of the first j, so the least sum of ends over all orders
 bounds the mean; a recursion over sets finds it. With many collectives the j-th to end is bounded
-by the j smallest loads of a link instead.
+by the j smallest loads of a link instead. :mod:`.wan_proof` starts from this bound and raises it.
 """
 
 from __future__ import annotations
@@ -64,13 +64,15 @@ def flow_bound(plan: Plan, flows: Flows, lag: Float64, weight: Float64 | None = 
     np.maximum.at(longest, collective, head + flows.seconds + tail)
     owners, links = flows.route.owners, flows.route.values.astype(np.int64)
     work = flows.size[owners] / flows.width[links]
+    # a link further on may see the bytes later, and has less after it then
+    after = np.maximum(tail[owners] - shifts(plan), 0.0)
     if k > MOST_SETS:
-        return _by_load(collective[owners], links, work, head[owners], tail[owners], longest, began, share)
+        return _by_load(collective[owners], links, work, head[owners], after, longest, began, share)
     order = np.lexsort((head[owners], links))
     offsets = np.searchsorted(links[order], np.arange(len(flows.width) + 1)).astype(np.int64)
     rows = owners[order]
     kernel = kernels.load("windows", 20.0 * len(rows) * 2**k)
-    least = kernel.subsets(offsets, head[rows], work[order], tail[rows], collective[rows], longest, k)
+    least = kernel.subsets(offsets, head[rows], work[order], after[order], collective[rows], longest, k)
     return FlowBound(float(kernel.orders(least, share) - share @ began), float(least[-1]))
 
 
@@ -101,6 +103,16 @@ def _by_load(
     # the least weights go with the latest ends
     mean = float(np.sort(share)[::-1] @ ends - share @ began)
     return FlowBound(mean, float(ends[-1]))
+
+
+def shifts(plan: Plan) -> Float64:
+    """float64[hops], how much later than its source each link of a route sees the bytes, where plans are timed."""
+    t = plan.topology
+    hop: Float64 = kernels.load("fluid", float(len(plan.route.values))).delays(
+        plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
+        t.src, t.dst, t.latency_s, t.node_count,
+    )[0]  # fmt: skip
+    return hop
 
 
 def lags(plan: Plan) -> Float64:

@@ -1,0 +1,81 @@
+"""What the rows of the WAN study come to: ratios to TCP's sharing by figure, and how ``wan`` stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import Row, Table
+
+RATIOS = {"4": "collectives", "4b": "collectives", "5": "topology", "8": "topology"}
+"""Figures of ratios to ``tcp-fair``, and what their columns are."""
+
+FREE = ("teccl", "scale-ccl+wan")
+"""Planners that choose routes: no bound for fixed routes holds for them."""
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """All tables of which there are rows."""
+    found = [_ratios(f"Figure {f}: mean completion / tcp-fair", _of(rows, f), x) for f, x in RATIOS.items()]
+    found.append(_seconds("Figures 6 and 7: mean completion, s", [*_of(rows, "6"), *_of(rows, "7")]))
+    found.append(_slowdowns(_of(rows, "varying")))
+    found.append(_standing(rows))
+    return [table for table in found if table.rows]
+
+
+def _of(rows: Iterable[Row], figure: str) -> list[Row]:
+    return [row for row in rows if figure in row["figures"]]
+
+
+def _grid(title: str, rows: Sequence[Row], x: str, cell: Any) -> Table:
+    """Schemes down, ``x`` across; ``cell`` makes text of a row."""
+    across = list(dict.fromkeys(row[x] for row in rows))
+    at = {(row["scheme"], row[x]): cell(row) for row in rows}
+    down = list(dict.fromkeys(row["scheme"] for row in rows))
+    body = [(scheme, *(at.get((scheme, v), "") for v in across)) for scheme in down]
+    return Table(title, (x.replace("_", " "), *map(str, across)), body)
+
+
+def _ratios(title: str, rows: Sequence[Row], x: str) -> Table:
+    rows = [row for row in rows if "over_baseline" in row]
+    table = _grid(title, rows, x, lambda r: f"{r['over_baseline']:.2f} ± {r['over_baseline_spread']:.2f}")
+    bound = {row[x]: f"{row['bound_over_baseline']:.2f}" for row in rows if row["scheme"] == "wan"}
+    across = list(dict.fromkeys(row[x] for row in rows))
+    if bound:
+        table.rows.append(("bound", *(bound.get(v, "") for v in across)))
+    return table
+
+
+def _seconds(title: str, rows: Sequence[Row]) -> Table:
+    return _grid(title, rows, "size_bytes", lambda r: f"{r['completion_s']:.2f} ± {r['completion_s_spread']:.2f}")
+
+
+def _slowdowns(rows: Sequence[Row]) -> Table:
+    return _grid("Completion where bandwidths vary / where they are constant", rows, "varying",
+                 lambda r: f"{r['slowdown']:.3f} ± {r['slowdown_spread']:.3f}")  # fmt: skip
+
+
+def _standing(rows: Sequence[Row]) -> Table:
+    """``wan`` against TCP's sharing, the bound, and on each instance the best other scheme with the same routes."""
+    body: list[tuple[str, ...]] = []
+    for figure in (*RATIOS, "6"):
+        requests: dict[tuple[str, int], dict[str, Row]] = {}
+        for row in _of(rows, figure):
+            if row["planner"] not in FREE:
+                requests.setdefault((row["where"], row["size_bytes"]), {})[row["scheme"]] = row["by_seed"]
+        whole = [r for r in requests.values() if "wan" in r and len(r) > 1]
+        if not whole:
+            continue
+        ours = np.concatenate([r["wan"]["completion_s"] for r in whole])
+        bound = np.concatenate([r["wan"]["bound_s"] for r in whole])
+        fair = np.concatenate([r["tcp-fair"]["completion_s"] for r in whole if "tcp-fair" in r])
+        others = [np.min([own["completion_s"] for name, own in r.items() if name != "wan"], axis=0) for r in whole]
+        gap = ours / bound
+        body.append((
+            figure, str(len(ours)), f"{(ours / fair).mean():.3f}" if len(fair) == len(ours) else "",
+            f"{gap.mean():.3f}", f"{gap.max():.3f}", f"{(np.concatenate(others) / ours).min():.4f}",
+        ))  # fmt: skip
+    columns = ("figure", "instances", "wan / tcp-fair", "wan / bound", "at worst", "best other / wan, at least")
+    return Table("wan and the others with the same routes", columns, body)
