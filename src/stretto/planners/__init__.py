@@ -29,6 +29,7 @@ BUILT_IN = (
     "auto",
     "fixed",
     "forest",
+    "greedy",
     "milp_allgather",
     "mtegcca",
     "multiring",
