@@ -2,7 +2,8 @@
 
 Chunks are matched to links event by event, the earliest arrival first and the rarest chunk of those that are there
 (:mod:`stretto.kernels.matching`; TACOS, Won et al., MICRO 2024, is the nearest relative). What ties leave open is
-searched (:mod:`.greedy_search`). Sums are the same backwards in time, AllReduce is both. How finely chunks are cut is tried.
+searched (:mod:`.greedy_search`). Sums are the same backwards in time; AllReduce is both, or an exchange
+(:mod:`.exchange`). How finely chunks are cut is tried.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import completion
+from .exchange import exchanged
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
@@ -27,6 +29,9 @@ LEAST_GAIN = 0.005
 
 MOST_TRIES, QUICK_TRIES = 120, 6
 """How many solutions the search tries at most, with the best number of parts and with the others."""
+
+EXCHANGES = 6
+"""How many exchanges are tried for an AllReduce."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
@@ -79,8 +84,11 @@ def greedy(
         if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
             break
     best = min(tried, key=lambda count: tried[count][0])
-    searched = _planned(topology, workload, best, MOST_TRIES, work, seed)
-    return min((searched, tried[best][1]), key=completion)
+    plans = [_planned(topology, workload, best, MOST_TRIES, work, seed), tried[best][1]]
+    meeting = exchanged(topology, workload, EXCHANGES, seed)
+    if meeting is not None:
+        plans.append(meeting)
+    return min(plans, key=completion)
 
 
 def _counts(topology: Topology, workload: Workload) -> Iterator[int]:

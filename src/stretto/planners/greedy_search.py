@@ -2,8 +2,8 @@
 
 A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, and for
 each pipe its turn. A neighbour forgets those of some chunks, or of the pipes into some nodes; all that followed
-from them is routed anew (random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through
-nodes that do not want them, trees are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is searched.
+from them is routed anew (random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through nodes
+that do not want them, trees are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is searched.
 """
 
 from __future__ import annotations
