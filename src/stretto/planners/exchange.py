@@ -1,7 +1,7 @@
 """AllReduce by exchange: partial sums meet, instead of all going to a root and back, when latency counts.
 
 Every chosen rank is the root of a tree of shortest ways along which all contributions come to it. Messages of
-different trees that carry the same sum over the same way are one, so that on a hypercube with its dimensions in order the
+different trees that carry the same sum over the same way are one: on a hypercube with its dimensions in order the
 trees of all ranks together are recursive doubling. A sum never counts a contribution twice, so what comes to
 a root must be its own tree alone; a rank whose tree does not agree with those chosen before gets the result as a
 copy from the nearest that has it.
