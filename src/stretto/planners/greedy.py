@@ -79,16 +79,22 @@ def greedy(
         if progress is not None:
             progress(len(tried), len(tried) + 1, f"{count} parts")
         plan = _planned(topology, workload, count, QUICK_TRIES, work // 20, seed)
-        tried[count] = completion(plan), plan
+        tried[count] = _ends(plan), plan
         last = [t[0] for t in tried.values()]
         if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
             break
     best = min(tried, key=lambda count: tried[count][0])
-    plans = [_planned(topology, workload, best, MOST_TRIES, work, seed), tried[best][1]]
+    plans = [tried[best][1]]
+    if 2 * effort(topology, plans[0].workload) <= work:
+        plans.append(_planned(topology, workload, best, MOST_TRIES, work, seed))
     meeting = exchanged(topology, workload, EXCHANGES, seed)
     if meeting is not None:
         plans.append(meeting)
-    return min(plans, key=completion)
+    return min(plans, key=_ends)
+
+
+def _ends(plan: Plan) -> float:
+    return completion(plan) if plan.transfer_count else 0.0
 
 
 def _counts(topology: Topology, workload: Workload) -> Iterator[int]:

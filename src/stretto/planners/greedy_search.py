@@ -27,7 +27,7 @@ Float64 = NDArray[np.float64]
 LACKS, HELD, UNWANTED = -1, -9, -5
 """What a node knows of a chunk at first, see :mod:`stretto.kernels.matching`."""
 
-SPREADS = (0.0, 1.0, 3.0)
+SPREADS = (1.0, 0.0, 3.0, 5.0)
 """How many copies more than the rarest a preferred chunk may have, in turn."""
 
 RESTARTS = 0.25
@@ -39,7 +39,7 @@ LATE = 8
 TICK = 2.0**-20
 """Moments that are closer than this part of the shortest transfer are the same."""
 
-LOOKED = 128
+LOOKED = 48
 """Among how many chunks a pipe chooses."""
 
 GROWING = 0.02
