@@ -137,8 +137,8 @@ def cell(binary: Path, spec: str, kind: str, work: int) -> dict[str, Any]:
 def line(r: dict[str, Any]) -> str:
     mark = "" if r["theirs_checked"] else "unchecked"
     return (
-        f"{r['network']:14}{r['links']:16}{r['theirs_s'] / r['m_bound_s']:8.4f}{r['ours_same_rule_s'] / r['m_bound_s']:8.4f}"
-        f"{mark:>10}{r['theirs_cpu_s']:10.4f}{r['ours_cpu_s']:10.4f}"
+        f"{r['network']:14}{r['links']:16}{r['theirs_s'] / r['m_bound_s']:8.4f}"
+        f"{r['ours_same_rule_s'] / r['m_bound_s']:8.4f}{mark:>10}{r['theirs_cpu_s']:10.4f}{r['ours_cpu_s']:10.4f}"
         f"{r['ours_own_rule_s'] / r['own_bound_s']:8.4f}{r['ours_own_cpu_s']:9.3f}"
     )
 

@@ -66,8 +66,11 @@ class Exchange:
     copies: list[tuple[int, int]] = field(default_factory=list)
 
 
-def exchanged(topology: Topology, workload: Workload, tries: int, seed: int) -> Plan | None:
-    """The best plan by exchange, None but for a single AllReduce among few ranks that are joined directly."""
+def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, before_s: float) -> Plan | None:
+    """The best plan by exchange that could end before a given time.
+
+    None but for a single AllReduce among few ranks that are joined directly.
+    """
     if len(workload.collectives) > 1 or workload.collectives[0].kind != "allreduce":
         return None
     c = workload.collectives[0]
@@ -88,10 +91,12 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int) -> 
             structures = list(_structures(network, c.ranks, size, min(parts, MOST_STRUCTURES), k, rng))
             if not structures:
                 return None
+            if _least(topology, network, structures, float(c.size_bytes)) >= before_s:
+                continue
             plan = _planned(topology, finer, network, structures)
             plans.append((completion(plan), k, plan))
         plans.sort(key=lambda p: p[:2])
-        if plans[0][0] > done * (1 - LEAST_GAIN):
+        if not plans or (best is not None and plans[0][0] > done * (1 - LEAST_GAIN)):
             break
         done, _, best = plans[0]
         chosen, parts = [k for _, k, _ in plans[:2]], 2 * parts
@@ -233,6 +238,14 @@ def _add_copies(
             w = int(network.dst[p])
             if w not in done and w not in found.complete:
                 heappush(heap, (at + float(cost[p]), w, p))
+
+
+def _least(topology: Topology, network: Network, structures: list[Exchange], size: float) -> float:
+    """Seconds in which the busiest link carries its share of a buffer whose parts take turns in the exchanges."""
+    pipes = [p for e in structures for p in (*(m.pipe for m in e.messages), *(p for p, _ in e.copies))]
+    links = network.hops.take(np.array(pipes, dtype=np.int64)).values
+    times = np.bincount(links, minlength=topology.link_count) / topology.bandwidth
+    return float(times.max()) * size / len(structures)
 
 
 def _planned(topology: Topology, workload: Workload, network: Network, structures: list[Exchange]) -> Plan:

@@ -30,7 +30,7 @@ LEAST_GAIN = 0.005
 MOST_TRIES, QUICK_TRIES = 120, 6
 """How many solutions the search tries at most, with the best number of parts and with the others."""
 
-EXCHANGES = 6
+EXCHANGES = 4
 """How many exchanges are tried for an AllReduce."""
 
 OPTIONS = (
@@ -87,7 +87,7 @@ def greedy(
     plans = [tried[best][1]]
     if 2 * effort(topology, plans[0].workload) <= work:
         plans.append(_planned(topology, workload, best, MOST_TRIES, work, seed))
-    meeting = exchanged(topology, workload, EXCHANGES, seed)
+    meeting = exchanged(topology, workload, EXCHANGES, seed, min(map(_ends, plans)))
     if meeting is not None:
         plans.append(meeting)
     return min(plans, key=_ends)
