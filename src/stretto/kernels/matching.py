@@ -32,7 +32,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
 
 def match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
-    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, salt, turn, spread, looked, tick,
+    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, salt, turn, hold, spread, looked, tick,
 ):  # fmt: skip
     """Bring every chunk to all nodes that lack it.
 
@@ -47,6 +47,7 @@ def match(
             not want it; in the end the transfer that brought it.
         salt: int64[chunks], what the preferences of each chunk are drawn from.
         turn: float64[pipes], which of pipes that would arrive together goes first, the lowest.
+        hold: float64[pipes], seconds before which each is not used.
         spread: how many copies more a preferred chunk may have.
         looked: among how many chunks a pipe chooses the rarest.
         tick: moments less than this apart, seconds, are the same.
@@ -111,7 +112,7 @@ def match(
         c = held[room[u] + i]
         first = came[c * nodes + u]
         ready = out_last[first] if first >= 0 else chunk_start[c]
-        start = max(ready, _free_from(p, hop_offsets, hop_links, hop_late, free_at))
+        start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
         now = np.floor(arrival / tick + 0.5)
         if now > key:

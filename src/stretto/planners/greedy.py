@@ -27,8 +27,8 @@ MOST_WORK = 30_000
 LEAST_GAIN = 0.005
 """Cutting goes on as long as one of the last two steps brought the completion so much nearer."""
 
-MOST_TRIES, QUICK_TRIES = 120, 6
-"""How many solutions the search tries at most, with the best number of parts and with the others."""
+QUICK_TRIES = 6
+"""How many solutions are tried with each number of parts."""
 
 EXCHANGES = 4
 """How many exchanges are tried for an AllReduce."""
@@ -36,6 +36,7 @@ EXCHANGES = 4
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
     Option("work", int, 300_000, "how many deliveries the search may try"),
+    Option("tries", int, 400, "how many solutions it may try"),
 )
 
 
@@ -56,6 +57,7 @@ def greedy(
     progress: Progress | None = None,
     parts: int = 0,
     work: int = 300_000,
+    tries: int = 400,
 ) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
 
@@ -63,17 +65,17 @@ def greedy(
         seed: of the search.
         time_limit_s: taken for uniformity; the search counts its work, so that equal requests give equal plans.
         parts: into how many parts each chunk is cut, 0 to choose. An AllReduce's is cut for each rank before.
-        work: how many deliveries are tried in all.
+        work, tries: how many deliveries are tried in all, and how many solutions, with the best number of parts.
     Returns:
         A timed plan.
     Raises:
-        InputError: ``parts`` or ``work`` is negative. Infeasible: some rank has no path from a source.
+        InputError: ``parts``, ``work`` or ``tries`` is negative. Infeasible: some rank has no path from a source.
     """
-    for name, value in (("parts", parts), ("work", work)):
+    for name, value in (("parts", parts), ("work", work), ("tries", tries)):
         if value < 0:
             raise InputError(f"{value} is below 0", f"--option {name}")
     if parts:
-        return _planned(topology, workload, parts, MOST_TRIES, work, seed)
+        return _planned(topology, workload, parts, tries, work, seed)
     tried: dict[int, tuple[float, Plan]] = {}
     for count in _counts(topology, workload):
         if progress is not None:
@@ -86,7 +88,7 @@ def greedy(
     best = min(tried, key=lambda count: tried[count][0])
     plans = [tried[best][1]]
     if 2 * effort(topology, plans[0].workload) <= work:
-        plans.append(_planned(topology, workload, best, MOST_TRIES, work, seed))
+        plans.append(_planned(topology, workload, best, tries, work, seed))
     meeting = exchanged(topology, workload, EXCHANGES, seed, min(map(_ends, plans)))
     if meeting is not None:
         plans.append(meeting)

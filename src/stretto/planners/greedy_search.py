@@ -1,9 +1,10 @@
 """The search of the greedy planner: restarts, and large neighbourhoods of the best.
 
-A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, and for
-each pipe its turn. A neighbour forgets those of some chunks, or of the pipes into some nodes; all that followed
-from them is routed anew (random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through nodes
-that do not want them, trees are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is searched.
+A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, for each
+pipe its turn, and from when on it is used (a slow link that takes a chunk at once may take what a fast one then lacks).
+A neighbour forgets those of some chunks, or of the pipes into some nodes; all that followed from them is routed anew
+(random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through nodes that do not want them, trees
+are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is searched.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LACKS, HELD, UNWANTED = -1, -9, -5
 SPREADS = (1.0, 0.0, 3.0, 5.0)
 """How many copies more than the rarest a preferred chunk may have, in turn."""
 
-RESTARTS = 0.25
+RESTARTS = 0.4
 """The part of the tries that start anew."""
 
 LATE = 8
@@ -82,8 +83,14 @@ class Search:
         return _grown(topology, workload, through_routers, self.work, self.tries, rng)
 
 
-Keys = tuple[Int64, Float64, float]
-"""Salts of chunks, turns of pipes, spread."""
+Keys = tuple[Int64, Float64, Float64, float]
+"""Salts of chunks, turns of pipes, from when on each is used, spread."""
+
+HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
+"""Which share of the slow pipes is held back, in turn."""
+
+SLOW = 1.5
+"""Pipes that take so many times as long as the quickest one may be held back."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +120,22 @@ class Matching:
     def run(self, keys: Keys, work: float) -> tuple[Any, int]:
         network, workload = self.network, self.workload
         holders = workload.chunk_holders
-        salt, turn, spread = keys
+        salt, turn, hold, spread = keys
         return kernels.load("matching", work).match(  # type: ignore[no-any-return]
             network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
             network.latency_s, network.per_byte, *network.out, self.links,
             workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
             holders.offsets, holders.values.astype(np.int64), self.came.copy(),
-            salt, turn, spread, LOOKED, self.tick,
+            salt, turn, hold, spread, LOOKED, self.tick,
         )  # fmt: skip
+
+    def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
+        """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
+        took = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
+        least = float(took.min())
+        held = (took[pipes] > SLOW * least) & (rng.random(len(pipes)) < share)
+        times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
+        return np.where(held, least * times, 0.0)
 
     def transfers(self, sent: Any) -> Transfers:
         """What was sent, in the order of its starts."""
@@ -149,7 +164,13 @@ def _search(matching: Matching, tries: int, rng: np.random.Generator) -> Any:
     best: tuple[Score, Keys, Any] | None = None
     for k in range(tries):
         if best is None or k < RESTARTS * tries:
-            keys = rng.integers(0, 1 << 30, chunks), rng.random(pipes), SPREADS[k % len(SPREADS)]
+            hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
+            keys = (
+                rng.integers(0, 1 << 30, chunks),
+                rng.random(pipes),
+                hold,
+                SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
+            )
         else:
             keys = _neighbour(matching, best[1], rng)
         sent, missing = matching.run(keys, work)
@@ -169,7 +190,7 @@ def _score(last: Float64) -> Score:
 
 def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys:
     """Some chunks, or the pipes into some nodes, choose anew."""
-    salt, turn, spread = keys[0].copy(), keys[1].copy(), keys[2]
+    salt, turn, hold, spread = keys[0].copy(), keys[1].copy(), keys[2].copy(), keys[3]
     what = rng.integers(0, 3)
     if what != 1:
         some = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
@@ -178,9 +199,10 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
         nodes = rng.integers(0, len(matching.network.out[0]) - 1, 2)
         into = np.flatnonzero(np.isin(matching.network.dst, nodes))
         turn[into] = rng.random(len(into))
+        hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
     if rng.random() < 0.1:
         spread = SPREADS[rng.integers(0, len(SPREADS))]
-    return salt, turn, spread
+    return salt, turn, hold, spread
 
 
 def _grown(
