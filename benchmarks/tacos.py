@@ -1,6 +1,6 @@
 """Beside TACOS (Won et al., MICRO 2024) on its own meshes and tori: AllGather, completion and planning CPU, one run.
 
-python benchmarks/tacos.py --source DIRECTORY [--large] [--work N]
+python benchmarks/tacos.py --source DIRECTORY [--large] [--networks SPEC ...]
 
 DIRECTORY (or the environment variable TACOS_SOURCE) is a checkout of github.com/astra-sim/tacos, which is compiled
 with one `g++ -O3` and a driver of ours that reads links from standard input; without it the benchmark says so and
@@ -42,6 +42,9 @@ NETWORKS = ("torus:4x4", "mesh:4x4", "torus:8x8", "mesh:8x8", "torus:16x16", "me
 LARGE = ("torus:32x32", "mesh:32x32")
 WIDTHS = {"homogeneous": (50.0, 50.0, 50.0), "heterogeneous": (50.0, 75.0, 100.0)}
 LATENCY_S = 0.5e-6
+
+WORK, LEAST_WORK = 0.01, 4_000
+"""Our search may try so many deliveries for each cube of a rank, as TACOS's cost grows, and so many at least."""
 
 DRIVER = """
 #include <cstdio>
@@ -121,10 +124,10 @@ def ours(net: Topology, parts: int, work: int) -> tuple[float, float, float]:
     return simulate(plan).completion_s, bounds(net, plan.workload, whole_chunks=parts == 1)[0].seconds, cpu
 
 
-def cell(binary: Path, spec: str, kind: str, work: int) -> dict[str, Any]:
+def cell(binary: Path, spec: str, kind: str) -> dict[str, Any]:
     net = network(spec, kind)
     tries = [theirs(binary, net) for _ in range(1 if net.node_count > 300 else 3)]
-    same, bound, cpu = ours(under_its_rule(net), 1, work)
+    same, bound, cpu = ours(under_its_rule(net), 1, max(int(WORK * net.node_count**3), LEAST_WORK))
     finer, own_bound, finer_cpu = ours(net, 4 if net.node_count <= 300 else 2, 0)
     return {
         "network": spec, "links": kind, "ranks": net.node_count, "theirs_s": min(t for t, _ in tries),
@@ -163,7 +166,7 @@ def main() -> None:
         binary = compiled(given.source, Path(folder))
         for spec in given.networks or (*NETWORKS, *(LARGE if given.large else ())):
             for kind in WIDTHS:
-                r = cell(binary, spec, kind, given.work)
+                r = cell(binary, spec, kind)
                 rows.append(r)
                 print(line(r), flush=True)
     out = Path(__file__).parent / "out"

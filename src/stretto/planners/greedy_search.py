@@ -77,7 +77,7 @@ class Search:
         rng = np.random.default_rng(self.seed)
         matching = Matching.of(topology, workload, self.work)
         tries = int(np.clip(self.work / matching.effort, 1, self.tries))
-        found = _search(matching, tries, rng)
+        found = _search(matching, tries, self.work, rng)
         if found is not None:
             return matching.transfers(found)
         return _grown(topology, workload, through_routers, self.work, self.tries, rng)
@@ -157,13 +157,18 @@ class Matching:
         )
 
 
-def _search(matching: Matching, tries: int, rng: np.random.Generator) -> Any:
-    """What the best solution sends, None if some node cannot be reached through those that want the chunks."""
+def _search(matching: Matching, tries: int, given: float, rng: np.random.Generator) -> Any:
+    """What the best solution sends, None if some node cannot be reached through those that want the chunks.
+
+    Where not even one solution fits the given work it is the one that is quickest to find: no preferences.
+    """
     chunks, pipes = matching.workload.chunk_count, len(matching.network.src)
     work = matching.effort * tries * 10
     best: tuple[Score, Keys, Any] | None = None
     for k in range(tries):
-        if best is None or k < RESTARTS * tries:
+        if matching.effort > given:
+            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0
+        elif best is None or k < RESTARTS * tries:
             hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
             keys = (
                 rng.integers(0, 1 << 30, chunks),
