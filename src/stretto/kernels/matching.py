@@ -85,7 +85,7 @@ def match(
     heap = [(0.0, 0.0, 0)]
     heap.clear()
     # who holds what at first, in the order in which it may be sent
-    order = np.argsort(chunk_start)
+    order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
     for k in range(chunks):
         c = order[k]
         for i in range(hold_offsets[c], hold_offsets[c + 1]):
