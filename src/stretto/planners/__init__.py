@@ -30,6 +30,7 @@ BUILT_IN = (
     "birkhoff",
     "fixed",
     "forest",
+    "greedy",
     "milp_allgather",
     "mtegcca",
     "multiring",

@@ -106,7 +106,7 @@ def mtegcca(
     tries: tuple[tuple[str, str], ...] = AUTO if tree == "auto" else ((tree, order),)
     if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
         tries = tuple(t for t in tries if t[1] == "interleaved")
-    work = _work(topology, workload)
+    work = tree_steps(topology, workload)
     if rounds < 0:
         rounds = min(MOST_ROUNDS, max(ROUNDS_WORK // work, int(work <= ONE_ROUND_WORK))) if tree == "auto" else 0
     started = clock()
@@ -132,7 +132,7 @@ def mtegcca(
     return trees_to_plan(topology, workload, best[1], best[2])
 
 
-def _work(topology: Topology, workload: Workload) -> int:
+def tree_steps(topology: Topology, workload: Workload) -> int:
     """Steps of the kernel's inner loop, roughly: links tried a chunk, those through switches from every node."""
     switched = topology.kind[topology.dst] == SWITCH
     beyond = int((switched | (topology.kind[topology.src] == SWITCH)).sum())

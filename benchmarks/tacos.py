@@ -1,0 +1,178 @@
+"""Beside TACOS (Won et al., MICRO 2024) on its own meshes and tori: AllGather, completion and planning CPU, one run.
+
+python benchmarks/tacos.py --source DIRECTORY [--large] [--networks SPEC ...]
+
+DIRECTORY (or the environment variable TACOS_SOURCE) is a checkout of github.com/astra-sim/tacos, which is compiled
+with one `g++ -O3` and a driver of ours that reads links from standard input; without it the benchmark says so and
+ends. Under TACOS's rule latency occupies a link on every hop: a link is one of no latency that takes
+latency + size / bandwidth for a chunk, and so is ours here ("its rule"); ours under the physics of this project
+stands beside it. Each is held against the least time of whole chunks under its rule ("m-bound").
+
+TACOS prints one time and no schedule, and takes no seed: the best of its runs counts. Its times on heterogeneous
+networks cannot be checked (when a duplicate arrives it may swap in a chunk that the sender got only later), so they
+are marked; ours are verified and simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ["STRETTO_KERNELS"] = "compiled"
+
+import numpy as np
+
+from stretto.bounds import bounds
+from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.topology import Topology
+from stretto.verify import verify
+
+GIB, SHARD = 2.0**30, 1 << 20
+NETWORKS = ("torus:4x4", "mesh:4x4", "torus:8x8", "mesh:8x8", "torus:16x16", "mesh:16x16", "torus:8x8x8")
+LARGE = ("torus:32x32", "mesh:32x32")
+WIDTHS = {"homogeneous": (50.0, 50.0, 50.0), "heterogeneous": (50.0, 75.0, 100.0)}
+LATENCY_S = 0.5e-6
+
+WORK, LEAST_WORK = 0.01, 4_000
+"""Our search may try so many deliveries for each cube of a rank, as TACOS's cost grows, and so many at least."""
+
+DRIVER = """
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+#include <tacos/collective/all_gather.h>
+#include <tacos/synthesizer/synthesizer.h>
+#include <tacos/topology/topology.h>
+struct Links : tacos::Topology {
+    Links() {
+        int nodes, links, a, b;
+        double width, latency;
+        std::cin >> nodes >> links;
+        setNpusCount_(nodes);
+        while (links-- && std::cin >> a >> b >> width >> latency) connect_(a, b, width, latency);
+    }
+};
+int main() {
+    Links net;
+    double bytes;
+    std::cin >> bytes;
+    const auto gather = tacos::AllGather(net.npusCount(), 1);
+    const auto began = std::clock();
+    const double us = tacos::Synthesizer().solve(net, gather, bytes);
+    std::printf("%.9f %.6f\\n", us, double(std::clock() - began) / CLOCKS_PER_SEC);
+}
+"""
+
+
+def network(spec: str, kind: str) -> Topology:
+    """A mesh or torus whose links have the bandwidth of their dimension."""
+    net = load_topology(spec)
+    sides = [int(s) for s in spec.partition(":")[2].split("x")]
+    a, b = (np.stack(np.unravel_index(ends, sides)) for ends in (net.src, net.dst))
+    axis = np.argmax(a != b, axis=0)
+    width = np.array(WIDTHS[kind])[axis] * GIB
+    return replace(net, bandwidth=width, latency_s=np.full(net.link_count, LATENCY_S))
+
+
+def under_its_rule(net: Topology) -> Topology:
+    """Links without latency that take latency + size / bandwidth."""
+    return replace(net, bandwidth=SHARD / (net.latency_s + SHARD / net.bandwidth), latency_s=np.zeros(net.link_count))
+
+
+def compiled(source: Path, folder: Path) -> Path:
+    driver, binary = folder / "driver.cpp", folder / "tacos"
+    driver.write_text(DRIVER)
+    parts = [p for p in (source / "src").rglob("*.cpp") if p.name != "main.cpp"]
+    subprocess.run(
+        ["g++", "-O3", "-std=c++17", f"-I{source / 'include'}", str(driver), *map(str, parts), "-o", str(binary)],
+        check=True,
+    )
+    return binary
+
+
+def theirs(binary: Path, net: Topology) -> tuple[float, float]:
+    """Seconds of the collective, CPU seconds of its planning."""
+    rows = "\n".join(
+        f"{a} {b} {w / GIB!r} {t * 1e6!r}"
+        for a, b, w, t in zip(
+            net.src.tolist(), net.dst.tolist(), net.bandwidth.tolist(), net.latency_s.tolist(), strict=True
+        )
+    )
+    text = f"{net.node_count} {net.link_count}\n{rows}\n{SHARD}\n"
+    done = subprocess.run([str(binary)], input=text, capture_output=True, text=True, check=True)
+    us, cpu = map(float, done.stdout.split())
+    return us * 1e-6, cpu
+
+
+def ours(net: Topology, parts: int, work: int) -> tuple[float, float, float]:
+    """Completion, its bound, CPU seconds of planning in this warm process."""
+    load = Workload((make_collective("allgather", net, shard_bytes=SHARD),))
+    cpu = time.process_time()
+    plan = run_planner("greedy", net, load, options={"parts": parts, "work": work})
+    cpu = time.process_time() - cpu
+    assert verify(plan).ok
+    return simulate(plan).completion_s, bounds(net, plan.workload, whole_chunks=parts == 1)[0].seconds, cpu
+
+
+def cell(binary: Path, spec: str, kind: str) -> dict[str, Any]:
+    net = network(spec, kind)
+    tries = [theirs(binary, net) for _ in range(1 if net.node_count > 300 else 3)]
+    same, bound, cpu = ours(under_its_rule(net), 1, max(int(WORK * net.node_count**3), LEAST_WORK))
+    finer, own_bound, finer_cpu = ours(net, 4 if net.node_count <= 300 else 2, 0)
+    return {
+        "network": spec, "links": kind, "ranks": net.node_count, "theirs_s": min(t for t, _ in tries),
+        "theirs_cpu_s": float(np.median([c for _, c in tries])), "ours_same_rule_s": same, "m_bound_s": bound,
+        "ours_cpu_s": cpu, "ours_own_rule_s": finer, "own_bound_s": own_bound, "ours_own_cpu_s": finer_cpu,
+        "theirs_checked": kind == "homogeneous",
+    }  # fmt: skip
+
+
+def line(r: dict[str, Any]) -> str:
+    mark = "" if r["theirs_checked"] else "unchecked"
+    return (
+        f"{r['network']:14}{r['links']:16}{r['theirs_s'] / r['m_bound_s']:8.4f}"
+        f"{r['ours_same_rule_s'] / r['m_bound_s']:8.4f}{mark:>10}{r['theirs_cpu_s']:10.4f}{r['ours_cpu_s']:10.4f}"
+        f"{r['ours_own_rule_s'] / r['own_bound_s']:8.4f}{r['ours_own_cpu_s']:9.3f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, default=os.environ.get("TACOS_SOURCE"))
+    parser.add_argument("--large", action="store_true", help="1,024 ranks too: minutes of TACOS")
+    parser.add_argument("--networks", nargs="*")
+    parser.add_argument(
+        "--work", type=int, default=0, help="how many deliveries our search may try beyond one solution"
+    )
+    given = parser.parse_args()
+    if given.source is None or not (given.source / "include" / "tacos").is_dir():
+        print("TACOS is not here: give --source or TACOS_SOURCE, a checkout of github.com/astra-sim/tacos; skipped")
+        return
+    rows = []
+    ours(network("torus:4x4", "homogeneous"), 1, 0)  # loads the kernels
+    print("time / m-bound and planning CPU s under its rule, then time / bound and CPU s of ours under our physics")
+    print(f"{'network':14}{'links':16}{'TACOS':>8}{'greedy':>8}{'':10}{'TACOS':>10}{'greedy':>10}{'greedy':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        binary = compiled(given.source, Path(folder))
+        for spec in given.networks or (*NETWORKS, *(LARGE if given.large else ())):
+            for kind in WIDTHS:
+                r = cell(binary, spec, kind)
+                rows.append(r)
+                print(line(r), flush=True)
+    out = Path(__file__).parent / "out"
+    out.mkdir(exist_ok=True)
+    (out / "tacos.json").write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

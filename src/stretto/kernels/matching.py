@@ -1,0 +1,158 @@
+"""Chunks matched to pipes, event by event: the delivery that can arrive first is made next.
+
+TACOS (Won et al., MICRO 2024) matches, step by step of an expanded graph, what a node lacks to a link from one that has
+it. Here time is continuous and nothing is expanded. Every pipe has in a heap the earliest arrival of what it
+could carry next; the first of them is made. A slow pipe thus takes a chunk only if no faster one brings it before.
+"""
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+SLACK = 1 + 1e-12
+LACKS, HELD = -1, -9
+NO_PIPE = np.inf
+
+
+def _noise(a, b):
+    """A number from 0 to 1 that looks random, the same for the same two integers."""
+    x = (a * 2654435761 + b * 40503 + 12345) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 73244475) & 0xFFFFFFFF
+    x = ((x ^ (x >> 13)) * 73244475) & 0xFFFFFFFF
+    return (x ^ (x >> 16)) / 4294967296.0
+
+
+def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
+    """When all links of a pipe are free, each in its turn."""
+    t = 0.0
+    for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
+        t = max(t, free_at[hop_links[i]] - hop_late[i])
+    return t
+
+
+def match(
+    pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
+    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, salt, turn, hold, spread, looked, tick,
+):  # fmt: skip
+    """Bring every chunk to all nodes that lack it.
+
+    Args:
+        pipe_*, hop_*, latency, per_byte: the pipes and the links that each consists of, and how much later than the
+            pipe's beginning each carries the bytes, see :mod:`stretto.planners.scale_network`.
+        out_offsets, out_pipes: CSR, the pipes that leave each node.
+        links: how many links there are.
+        chunk_bytes, chunk_start: float64[chunks].
+        hold_offsets, hold_nodes: CSR, who holds each chunk at first.
+        came: int32[chunks * nodes], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
+            not want it; in the end the transfer that brought it.
+        salt: int64[chunks], what the preferences of each chunk are drawn from.
+        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest.
+        hold: float64[pipes], seconds before which each is not used.
+        spread: how many copies more a preferred chunk may have.
+        looked: among how many chunks a pipe chooses the rarest.
+        tick: moments less than this apart, seconds, are the same.
+    Returns:
+        (pipe, chunk, parent, start, last): a row a transfer, in the order of arrival; the parent brought the chunk
+            to its source, -1 if that held it; when its first byte leaves and its last one arrives.
+        missing: how many deliveries could not be made.
+    """
+    pipes, chunks, nodes = len(pipe_src), len(chunk_bytes), len(out_offsets) - 1
+    missing = 0
+    lacks = np.zeros(nodes, dtype=np.int64)
+    for c in range(chunks):
+        for v in range(nodes):
+            if came[c * nodes + v] == LACKS:
+                missing += 1
+                lacks[v] += 1
+    room = np.zeros(nodes + 1, dtype=np.int64)
+    for v in range(nodes):
+        room[v + 1] = lacks[v]
+    for k in range(len(hold_nodes)):
+        room[hold_nodes[k] + 1] += 1
+    for v in range(nodes):
+        room[v + 1] += room[v]
+    held = np.empty(room[nodes], dtype=np.int32)
+    count = np.zeros(nodes, dtype=np.int64)
+    out_pipe, out_chunk = np.empty(missing, dtype=np.int32), np.empty(missing, dtype=np.int32)
+    out_parent = np.empty(missing, dtype=np.int32)
+    out_start, out_last = np.empty(missing), np.empty(missing)
+    done = 0
+
+    copies = np.zeros(chunks)
+    free_at = np.zeros(links)
+    cursor = np.zeros(pipes, dtype=np.int64)
+    due = np.full(pipes, NO_PIPE)  # the key under which a pipe waits in the heap
+    heap = [(0.0, 0.0, 0)]
+    heap.clear()
+    # who holds what at first, in the order in which it may be sent
+    order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
+    for k in range(chunks):
+        c = order[k]
+        for i in range(hold_offsets[c], hold_offsets[c + 1]):
+            v = hold_nodes[i]
+            held[room[v] + count[v]] = c
+            count[v] += 1
+            copies[c] += 1.0
+    for p in range(pipes):
+        due[p] = 0.0
+        heappush(heap, (0.0, turn[p], p))
+
+    while missing > 0 and len(heap) > 0:
+        key, _, p = heappop(heap)
+        if due[p] != key:
+            continue
+        u, v = pipe_src[p], pipe_dst[p]
+        i = cursor[p]
+        while i < count[u] and came[held[room[u] + i] * nodes + v] != LACKS:
+            i += 1
+        cursor[p] = i
+        if i == count[u]:
+            due[p] = NO_PIPE
+            continue
+        c = held[room[u] + i]
+        first = came[c * nodes + u]
+        ready = out_last[first] if first >= 0 else chunk_start[c]
+        start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
+        arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
+        now = np.floor(arrival / tick + 0.5)
+        if now > key:
+            due[p] = now
+            heappush(heap, (now, turn[p], p))
+            continue
+        # of what is there by then, the rarest
+        best, chosen = np.inf, c
+        seen = 0
+        while i < count[u] and seen < looked:
+            c = held[room[u] + i]
+            i += 1
+            if came[c * nodes + v] != LACKS:
+                continue
+            brought = came[c * nodes + u]
+            if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
+                break
+            seen += 1
+            value = copies[c] + spread * _noise(salt[c], p)
+            if value < best:
+                best, chosen = value, c
+        c = chosen
+        seconds = chunk_bytes[c] * per_byte[p]
+        out_pipe[done], out_chunk[done] = p, c
+        out_parent[done] = max(came[c * nodes + u], -1)
+        out_start[done], out_last[done] = start, start + latency[p] + seconds
+        came[c * nodes + v] = done
+        done += 1
+        missing -= 1
+        copies[c] += 1.0
+        held[room[v] + count[v]] = c
+        count[v] += 1
+        for i in range(hop_offsets[p], hop_offsets[p + 1]):
+            free_at[hop_links[i]] = start + hop_late[i] + seconds
+        due[p] = now
+        heappush(heap, (now, turn[p], p))
+        for e in range(out_offsets[v], out_offsets[v + 1]):
+            q = out_pipes[e]
+            if due[q] == NO_PIPE and came[c * nodes + pipe_dst[q]] == LACKS:
+                due[q] = now
+                heappush(heap, (now, turn[q], q))
+
+    return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing

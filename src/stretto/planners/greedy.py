@@ -1,0 +1,120 @@
+"""Greedy matching, searched: every collective at small and middle sizes, where latency and order decide.
+
+Chunks are matched to links event by event, the earliest arrival first and the rarest chunk of those that are there
+(:mod:`stretto.kernels.matching`; TACOS, Won et al., MICRO 2024, is the nearest relative). What ties leave open is
+searched (:mod:`.greedy_search`). Sums are the same backwards in time; AllReduce is both, or an exchange
+(:mod:`.exchange`). How finely chunks are cut is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..collective import KINDS, Workload
+from ..errors import InputError
+from ..plan import Plan
+from ..topology import Topology
+from . import Option, Progress, register
+from .dispatch import completion
+from .exchange import exchanged
+from .greedy_search import Search, effort
+from .inversion import plan_in_phases
+from .lowering import divide
+
+MOST_WORK = 30_000
+"""Chunks are not cut further where one try would take more work, unless it does so uncut."""
+
+LEAST_GAIN = 0.005
+"""Cutting goes on as long as one of the last two steps brought the completion so much nearer."""
+
+QUICK_TRIES = 6
+"""How many solutions are tried with each number of parts."""
+
+EXCHANGES = 4
+"""How many exchanges are tried for an AllReduce."""
+
+OPTIONS = (
+    Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
+    Option("work", int, 300_000, "how many deliveries the search may try"),
+    Option("tries", int, 400, "how many solutions it may try"),
+)
+
+
+@register(
+    "greedy",
+    collectives=(*KINDS, "multicast"),
+    topologies="any without planes",
+    paper="our own; greedy matching as in TACOS, MICRO 2024",
+    options=OPTIONS,
+    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+)
+def greedy(
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+    parts: int = 0,
+    work: int = 300_000,
+    tries: int = 400,
+) -> Plan:
+    """Chunks matched to links, earliest arrival first, and the order of what ties searched.
+
+    Args:
+        seed: of the search.
+        time_limit_s: taken for uniformity; the search counts its work, so that equal requests give equal plans.
+        parts: into how many parts each chunk is cut, 0 to choose. An AllReduce's is cut for each rank before.
+        work, tries: how many deliveries are tried in all, and how many solutions, with the best number of parts.
+    Returns:
+        A timed plan.
+    Raises:
+        InputError: ``parts``, ``work`` or ``tries`` is negative. Infeasible: some rank has no path from a source.
+    """
+    for name, value in (("parts", parts), ("work", work), ("tries", tries)):
+        if value < 0:
+            raise InputError(f"{value} is below 0", f"--option {name}")
+    if parts:
+        return _planned(topology, workload, parts, tries, work, seed)
+    tried: dict[int, tuple[float, Plan]] = {}
+    for count in _counts(topology, workload):
+        if progress is not None:
+            progress(len(tried), len(tried) + 1, f"{count} parts")
+        plan = _planned(topology, workload, count, QUICK_TRIES, work // 20, seed)
+        tried[count] = _ends(plan), plan
+        last = [t[0] for t in tried.values()]
+        if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
+            break
+    best = min(tried, key=lambda count: tried[count][0])
+    plans = [tried[best][1]]
+    if 2 * effort(topology, plans[0].workload) <= work:
+        plans.append(_planned(topology, workload, best, tries, work, seed))
+    meeting = exchanged(topology, workload, EXCHANGES, seed, min(map(_ends, plans)))
+    if meeting is not None:
+        plans.append(meeting)
+    return min(plans, key=_ends)
+
+
+def _ends(plan: Plan) -> float:
+    return completion(plan) if plan.transfer_count else 0.0
+
+
+def _counts(topology: Topology, workload: Workload) -> Iterator[int]:
+    """1, 2, 4, ... as far as work and bytes allow."""
+    least = effort(topology, _finer(workload, 1))
+    count = 1
+    while count == 1 or (least * count <= MOST_WORK and count <= int(workload.chunk_bytes.max())):
+        yield count
+        count *= 2
+
+
+def _finer(workload: Workload, parts: int) -> Workload:
+    """Every chunk cut, what everyone wants summed into a part a rank before."""
+    each = ((c, parts * (len(c.ranks) if c.kind == "allreduce" else 1)) for c in workload.collectives)
+    return Workload(tuple(divide(c, count)[0] for c, count in each))
+
+
+def _planned(topology: Topology, workload: Workload, parts: int, tries: int, work: int, seed: int) -> Plan:
+    plan = plan_in_phases(topology, _finer(workload, parts), Search(work, tries, seed))
+    plan.meta["parts"] = parts
+    return plan

@@ -1,0 +1,275 @@
+"""The search of the greedy planner: restarts, and large neighbourhoods of the best.
+
+A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, for each
+pipe its turn, and from when on it is used (a slow link that takes a chunk at once may take what a fast one then lacks).
+A neighbour forgets those of some chunks, or of the pipes into some nodes; all that followed from them is routed anew
+(random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through nodes that do not want them, trees
+are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Ragged, Workload
+from ..topology import ACCELERATOR, ROUTER, SWITCH, Topology
+from .inversion import Transfers
+from .mtegcca import grow_implicitly, task_order, tree_steps
+from .scale_network import Network, build_network
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+LACKS, HELD, UNWANTED = -1, -9, -5
+"""What a node knows of a chunk at first, see :mod:`stretto.kernels.matching`."""
+
+SPREADS = (1.0, 0.0, 3.0, 5.0)
+"""How many copies more than the rarest a preferred chunk may have, in turn."""
+
+RESTARTS = 0.4
+"""The part of the tries that start anew."""
+
+LATE = 8
+"""Among solutions that end together, the one whose arrivals to this power sum to less is nearer to a better one."""
+
+TICK = 2.0**-20
+"""Moments that are closer than this part of the shortest transfer are the same."""
+
+LOOKED = 48
+"""Among how many chunks a pipe chooses."""
+
+GROWING = 0.02
+"""The work of a step of growing trees, in deliveries."""
+
+Score = tuple[float, float]
+
+
+def effort(topology: Topology, workload: Workload) -> float:
+    """The work of one try, in deliveries; those over links that many pipes share are looked at more often."""
+    sums = np.where(workload.chunk_reduces, workload.chunk_holders.lengths, 0)
+    deliveries = float(np.maximum(workload.chunk_wanted.lengths, sums).sum())
+    beyond = int((topology.kind[topology.src] != ACCELERATOR).sum())
+    entries = int((topology.kind[topology.dst] != ACCELERATOR).sum())
+    shared = len(topology.accelerators) * beyond / max(topology.link_count, 1)
+    return deliveries * (1.0 + shared / 8 * (entries > 0))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Spreads chunks, as :func:`.inversion.plan_in_phases` asks for it.
+
+    Attributes:
+        work: how many deliveries may be tried,
+        tries: and how many solutions at most.
+        seed: of the random choices.
+    """
+
+    work: int
+    tries: int
+    seed: int
+
+    def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
+        rng = np.random.default_rng(self.seed)
+        matching = Matching.of(topology, workload, self.work)
+        tries = int(np.clip(self.work / matching.effort, 1, self.tries))
+        found = _search(matching, tries, self.work, rng)
+        if found is not None:
+            return matching.transfers(found)
+        return _grown(topology, workload, through_routers, self.work, self.tries, rng)
+
+
+Keys = tuple[Int64, Float64, Float64, float]
+"""Salts of chunks, turns of pipes, from when on each is used, spread."""
+
+HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
+"""Which share of the slow pipes is held back, in turn."""
+
+SLOW = 1.5
+"""Pipes that take so many times as long as the quickest one may be held back."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """One matching problem, ready for the kernel."""
+
+    workload: Workload
+    network: Network
+    came: NDArray[np.int32]
+    links: int
+    tick: float
+    effort: float
+
+    @classmethod
+    def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:
+        holders, wanted = workload.chunk_holders, workload.chunk_wanted
+        network = build_network(topology, float(workload.chunk_bytes.mean()), True, work)
+        came = np.full((workload.chunk_count, topology.node_count), UNWANTED, dtype=np.int32)
+        came[wanted.owners, wanted.values] = LACKS
+        came[holders.owners, holders.values] = HELD
+        shortest = float((network.latency_s + workload.chunk_bytes.min() * network.per_byte).min())
+        return cls(
+            workload, network, came.ravel(), topology.link_count, shortest * TICK,
+            effort(topology, workload),
+        )  # fmt: skip
+
+    def run(self, keys: Keys, work: float) -> tuple[Any, int]:
+        network, workload = self.network, self.workload
+        holders = workload.chunk_holders
+        salt, turn, hold, spread = keys
+        return kernels.load("matching", work).match(  # type: ignore[no-any-return]
+            network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
+            network.latency_s, network.per_byte, *network.out, self.links,
+            workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+            holders.offsets, holders.values.astype(np.int64), self.came.copy(),
+            salt, turn, hold, spread, LOOKED, self.tick,
+        )  # fmt: skip
+
+    def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
+        """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
+        took = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
+        least = float(took.min())
+        held = (took[pipes] > SLOW * least) & (rng.random(len(pipes)) < share)
+        times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
+        return np.where(held, least * times, 0.0)
+
+    def transfers(self, sent: Any) -> Transfers:
+        """What was sent, in the order of its starts."""
+        pipe, chunk, parent, start, last = sent
+        network = self.network
+        order = np.lexsort((last, start))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        pipe, parent, chunk = pipe[order], parent[order], chunk[order].astype(np.int64)
+        return Transfers(
+            chunk=chunk,
+            src=network.src[pipe],
+            dst=network.dst[pipe],
+            route=network.hops.take(pipe),
+            parent=np.where(parent >= 0, rank[parent], -1),
+            start_s=start[order],
+            seconds=self.workload.chunk_bytes[chunk] * network.per_byte[pipe],
+            arrival_s=last[order],
+        )
+
+
+def _search(matching: Matching, tries: int, given: float, rng: np.random.Generator) -> Any:
+    """What the best solution sends, None if some node cannot be reached through those that want the chunks.
+
+    Where not even one solution fits the given work it is the one that is quickest to find: no preferences.
+    """
+    chunks, pipes = matching.workload.chunk_count, len(matching.network.src)
+    work = matching.effort * tries * 10
+    best: tuple[Score, Keys, Any] | None = None
+    for k in range(tries):
+        if matching.effort > given:
+            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0
+        elif best is None or k < RESTARTS * tries:
+            hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
+            keys = (
+                rng.integers(0, 1 << 30, chunks),
+                rng.random(pipes),
+                hold,
+                SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
+            )
+        else:
+            keys = _neighbour(matching, best[1], rng)
+        sent, missing = matching.run(keys, work)
+        if missing:
+            return None
+        score = _score(sent[-1])
+        if best is None or score <= best[0]:
+            best = score, keys, sent
+    assert best is not None
+    return best[2]
+
+
+def _score(last: Float64) -> Score:
+    finish = float(last.max(initial=0.0))
+    return finish, float(((last / finish) ** LATE).mean()) if finish > 0 else 0.0
+
+
+def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys:
+    """Some chunks, or the pipes into some nodes, choose anew."""
+    salt, turn, hold, spread = keys[0].copy(), keys[1].copy(), keys[2].copy(), keys[3]
+    what = rng.integers(0, 3)
+    if what != 1:
+        some = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
+        salt[some] = rng.integers(0, 1 << 30, len(some))
+    if what != 0:
+        nodes = rng.integers(0, len(matching.network.out[0]) - 1, 2)
+        into = np.flatnonzero(np.isin(matching.network.dst, nodes))
+        turn[into] = rng.random(len(into))
+        hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
+    if rng.random() < 0.1:
+        spread = SPREADS[rng.integers(0, len(SPREADS))]
+    return salt, turn, hold, spread
+
+
+def _grown(
+    topology: Topology, workload: Workload, through_routers: bool, work: float, most: int, rng: np.random.Generator
+) -> Transfers:
+    """Trees, chunk by chunk in the best order found."""
+    passed = np.where((topology.kind == ROUTER) & through_routers, SWITCH, topology.kind).astype(np.int8)
+    net = replace(topology, kind=passed, replicates=np.zeros_like(topology.replicates))
+    steps = float(tree_steps(topology, workload))
+    tries = int(np.clip(work / (GROWING * steps), 1, most))
+    best: tuple[Score, Int64, Any] | None = None
+    for k in range(tries):
+        order = task_order(workload, "interleaved") if best is None else _later_first(best, workload, rng)
+        grown, finish = grow_implicitly(net, workload, order, None, 0.0, (0.0, 2.0)[k % 2], steps * tries)
+        score = finish, float((_arrivals(net, grown) ** LATE).mean())
+        if best is None or score <= best[0]:
+            best = score, order, grown
+    assert best is not None
+    return _as_transfers(net, workload, best[2])
+
+
+def _later_first(best: tuple[Score, Int64, Any], workload: Workload, rng: np.random.Generator) -> Int64:
+    """The order with some of the chunks that came last, and some others, moved to the front."""
+    (finish, _), order, grown = best
+    (chunk, *_), (start, seconds), _, _ = grown
+    last = np.zeros(workload.chunk_count)
+    np.maximum.at(last, chunk, start + seconds)
+    weight = (last / max(finish, 1e-300)) ** LATE + 0.01
+    moved = rng.choice(len(order), size=int(rng.integers(1, max(2, len(order) // 4))), p=weight / weight.sum())
+    front = np.isin(order, moved)
+    return np.concatenate((order[front], order[~front]))
+
+
+def _arrivals(topology: Topology, grown: Any) -> Float64:
+    """float64[passes], relative to the last."""
+    _, (start, seconds), _, (hop_pass, hop) = grown
+    arrives = start + seconds + np.bincount(hop_pass, weights=topology.latency_s[hop], minlength=len(start))
+    relative: Float64 = arrives / max(float(arrives.max(initial=0.0)), 1e-300)
+    return relative
+
+
+def _as_transfers(topology: Topology, workload: Workload, grown: Any) -> Transfers:
+    (chunk, src, parent), (start, _), (hit_pass, hit), (hop_pass, hop) = grown
+    n = len(chunk)
+    order = np.argsort(start, kind="stable")
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
+    dst = np.empty(n, dtype=np.int64)
+    dst[hit_pass] = hit
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(hop_pass, minlength=n)))).astype(np.int64)
+    route = Ragged(offsets, hop[np.argsort(hop_pass, kind="stable")].astype(np.int32)).take(order)
+    first = route.offsets[:-1]
+    parent, chunk = parent[order], chunk[order].astype(np.int64)
+    seconds = workload.chunk_bytes[chunk] * np.maximum.reduceat(1.0 / topology.bandwidth[route.values], first)
+    start_s = start[order]
+    return Transfers(
+        chunk=chunk,
+        src=src[order].astype(np.int64),
+        dst=dst[order],
+        route=route,
+        parent=np.where(parent >= 0, rank[parent], -1),
+        start_s=start_s,
+        seconds=seconds,
+        arrival_s=start_s + seconds + np.add.reduceat(topology.latency_s[route.values], first),
+    )

@@ -1,0 +1,74 @@
+"""Greedy matching: what it reaches, and that its search counts work and not time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.bounds import bounds
+from stretto.collective import Workload, make_collective
+from stretto.errors import InputError
+from stretto.planners import run_planner
+from stretto.planners.exchange import exchanged
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+
+def work(kind: str, spec: str, shard: int, **arguments):
+    net = load_topology(spec)
+    return net, Workload((make_collective(kind, net, shard_bytes=shard, **arguments),))
+
+
+def ratio(plan, net, load) -> float:
+    assert verify(plan).ok
+    return simulate(plan).completion_s / bounds(net, load)[0].seconds
+
+
+def test_one_chunk_a_gpu_on_dgx1_takes_three_slots_not_four():
+    # slots of a fast link (50 GB/s, 0.7 us); greedy search alone gives four
+    net, load = work("allgather", "dgx1", 10**6)
+    plan = run_planner("greedy", net, load, options={"parts": 1})
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(3 * (10**6 / 50e9 + 0.7e-6), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
+def test_middle_sizes_come_near_the_bound_by_cutting_chunks(kind):
+    net, load = work(kind, "dgx1", 64_000)
+    assert ratio(run_planner("greedy", net, load), net, load) <= 1.03
+    assert ratio(run_planner("greedy", net, load, options={"parts": 1}), net, load) > 1.3
+
+
+def test_a_hypercube_exchanges_by_recursive_doubling():
+    net, load = work("allreduce", "hypercube:3", 1)
+    plan = exchanged(net, load, 1, 0, np.inf)
+    assert verify(plan).ok
+    # in each of three steps everyone sends to one other, and nothing is copied
+    assert plan.transfer_count == 3 * 8
+    assert (plan.op == 1).all()
+
+
+def test_a_small_allreduce_on_a_ring_takes_five_hops_not_eight():
+    net, load = work("allreduce", "ring:8", 1)
+    hop = float(net.latency_s[0])
+    assert simulate(run_planner("greedy", net, load)).completion_s <= 5.05 * hop
+
+
+def test_a_subset_of_ranks_is_served_through_the_others():
+    net = load_topology("torus:4x4")
+    load = Workload((make_collective("reducescatter", net, shard_bytes=64_000, ranks=[0, 5, 10, 15]),))
+    assert verify(run_planner("greedy", net, load)).ok
+
+
+def test_more_work_is_never_worse():
+    net, load = work("allgather", "amd:1", 64_000)
+    some, more = (run_planner("greedy", net, load, options={"work": w}) for w in (0, 300_000))
+    assert simulate(more).completion_s <= simulate(some).completion_s
+
+
+@pytest.mark.parametrize("name", ["parts", "work", "tries"])
+def test_an_option_below_zero_is_refused(name):
+    net, load = work("allgather", "ring:4", 1000)
+    with pytest.raises(InputError, match=name):
+        run_planner("greedy", net, load, options={name: -1})
