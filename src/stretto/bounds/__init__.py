@@ -17,18 +17,19 @@ from __future__ import annotations
 
 from ..collective import Workload
 from ..topology import Topology
-from .check import check_cut, check_lengths
+from .check import check_cut, check_lengths, check_parts
 from .cuts import cut_bounds
 from .exact import Bottleneck, bottleneck
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .model import Bound
+from .parts import Parts, best_parts, parts_bound
 from .trees import TreeRates, tree_rates
 from .upgrade import Upgrade, best_upgrade
 
 __all__ = [
-    "Bottleneck", "Bound", "Lengths", "TreeRates", "Upgrade", "best_lengths", "best_upgrade", "bottleneck", "bounds",
-    "check_cut", "check_lengths", "tree_rates",
+    "Bottleneck", "Bound", "Lengths", "Parts", "TreeRates", "Upgrade", "best_lengths", "best_parts", "best_upgrade",
+    "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "tree_rates",
 ]  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def bounds(
         latency_path(topology, workload, far, chunk_bytes or 0.0),
         *cut_bounds(topology, workload, near, far, whole_chunks),
         *(length_bound(topology, c) for c in workload.collectives),
+        *(parts_bound(topology, c, near) for c in workload.collectives),
     ):
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
             best[bound.kind] = bound

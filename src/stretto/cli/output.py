@@ -147,7 +147,7 @@ def show_bounds(data: dict[str, Any]) -> None:
     print_table("lower bounds, the best first", ("bound", "kind", "because of"), rows)
     for facts in data["certificates"]:
         lines = []
-        for name in ("bottleneck", "flow"):
+        for name in ("bottleneck", "parts", "flow"):
             if name in facts:
                 found = facts[name]
                 checked = "checked" if found["checked"] else "NOT CONFIRMED"
