@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from ..collective import Collective, Ragged, Workload, split_chunks
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
-from .dispatch import completion, dispatched
+from .dispatch import dispatched
 from .forest_pack import Batch, pack
 from .forest_rates import Counted, counted, spreading
 from .forest_split import Direct, without_switches
@@ -30,13 +31,12 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-MOST_TRANSFERS = 24_000
-"""Plans of more are not tried unless one part a tree already has more."""
+TRANSFERS = 24_000
+"""Parts are cut so small that a plan has about so many."""
 
-PARTS = (1, 4, 16, 64, 128)
-"""Into how many parts a tree's share may be cut."""
-
-OPTIONS = (Option("parts", int, 0, "into how many parts each tree's share is cut; 0 tries several and keeps the best"),)
+OPTIONS = (
+    Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
+)
 
 
 def _serves(topology: Topology, workload: Workload) -> str | None:
@@ -68,15 +68,9 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     forests = [_forest_of(topology, c) for c in workload.collectives]
-    trees = sum(f.count for f in forests) * max(topology.accelerators.size - 1, 1)
-    plans: list[Plan] = []
-    for count in (parts,) if parts else PARTS:
-        if plans and count * trees > MOST_TRANSFERS:
-            break
-        plans.append(_planned(topology, workload, forests, count))
-        if len(plans) > 1 and completion(plans[-1]) > completion(plans[-2]):
-            break
-    return min(plans, key=completion)
+    # each part is sent once along each edge of its trees
+    edges = sum(f.edges for f in forests)
+    return _planned(topology, workload, forests, float(parts) if parts else max(TRANSFERS / edges, 1.0))
 
 
 @dataclass(frozen=True)
@@ -104,8 +98,19 @@ class Forest:
     share: dict[int, Fraction]
 
     @property
-    def count(self) -> int:
-        return sum(map(len, self.segments.values()))
+    def edges(self) -> int:
+        """Of all trees."""
+        trees = (t for some in self.segments.values() for s in some for t in (s.up, s.down) if t is not None)
+        return sum(len(t.parent) for t in trees)
+
+    @cached_property
+    def weight(self) -> dict[int, list[float]]:
+        """For each segment how many times the average one's data it has."""
+        count, whole = sum(map(len, self.segments.values())), sum(self.share.values())
+        return {
+            root: [float(share * s.share / whole) * count for s in self.segments[root]]
+            for root, share in self.share.items()
+        }
 
 
 def _forest_of(topology: Topology, c: Collective) -> Forest:
@@ -202,7 +207,7 @@ def _routed(direct: Direct, batch: Batch, backward: bool) -> list[tuple[int, Rou
     return found
 
 
-def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: int) -> Plan:
+def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: float) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
     chunk: list[int] = []
     at: list[int] = []
@@ -238,7 +243,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
 
 
 def _places(
-    c: Collective, chunk: int, size: int, trees: Forest, first: dict[int, int], parts: int
+    c: Collective, chunk: int, size: int, trees: Forest, first: dict[int, int], parts: float
 ) -> list[tuple[int, int, float]]:
     """Where in a chunk each part of each segment begins, and its row."""
     lists = c.wanted if c.kind in ("reducescatter", "reduce") else c.holders
@@ -249,10 +254,11 @@ def _places(
     found, low = [], Fraction(0)
     for root, share in shares:
         for k, segment in enumerate(trees.segments[root]):
-            wide = share * segment.share / parts
-            for part in range(parts):
+            count = max(round(parts * trees.weight[root][k]), 1)
+            wide = share * segment.share / count
+            for part in range(count):
                 if int(low * size) < size:
-                    found.append((int(low * size), first[root] + k, part / parts))
+                    found.append((int(low * size), first[root] + k, (part + 0.5) / count))
                 low += wide
     return found
 
