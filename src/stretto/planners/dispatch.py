@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..collective import Ragged
-from ..plan import Plan
+from ..plan import COPY, REDUCE, Plan
+from .lowering import grouped
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -32,27 +33,54 @@ GAIN = 1e-3
 def dispatched(plan: Plan, turn: Float64) -> Plan:
     """The plan with starts by urgency.
 
+    Where sums and copies meet, two ways are tried: all together, and copies after sums, as ReduceScatter then
+    AllGather would.
+
     Args:
         turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
     """
-    line = _Line.of(plan)
-    asked = plan.workload.chunk_start_s[plan.chunk]
-    kernel = line.kernel
-    ahead = kernel.longest(line.seconds + line.lag, line.followers.offsets, line.followers.values.astype(np.int64))
-    start = line.run(np.lexsort((-ahead, turn[plan.chunk])), asked)
+    turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
+    start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked)
+    sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
+    if len(sums) and len(copies):
+        lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums])
+        half = (first + of_first + lag[sums]).max()
+        second, of_second = _scheduled(plan, copies, turn[copies], np.maximum(asked[copies] - half, 0.0))
+        if half + (second + of_second + lag[copies]).max() < (start + seconds + lag).max():
+            start[sums], seconds[sums] = first, of_first
+            start[copies], seconds[copies] = half + second, of_second
+    return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds)
+
+
+def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64) -> tuple[Float64, Float64]:
+    """Starts and seconds of some transfers of a plan, as if there were no others.
+
+    Where routes of several links meet, two ways are tried: a transfer has its links for itself, or every route has a
+    share of its links for itself, as large as what it carries.
+    """
+    lines = [_Line.of(plan, rows)]
+    if (plan.route.lengths > 1).any():
+        lines.append(lines[0].with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64)))
+    tried = [(line, line.run(np.lexsort((-line.ahead, turn)), asked)) for line in lines]
+    line, start = min(tried, key=lambda found: found[0].end(found[1]))
+    return _justified(line, start, asked), line.seconds
+
+
+def _justified(line: _Line, start: Float64, asked: Float64) -> Float64:
+    """Starts improved by turning time round and back."""
     for _ in range(ROUNDS):
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
         back = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
         again = line.run(np.argsort(back, kind="stable"), asked)
         best = back if (asked == 0).all() and line.end(back) < line.end(again) else again
-        if line.end(best) >= line.end(start):
-            break
         gain = 1 - line.end(best) / line.end(start)
-        start = best
+        if gain > 0:
+            start = best
         if gain < GAIN:
             break
-    return replace(plan, sharing="timed", start_s=start, finish_s=start + line.seconds)
+    return start
 
 
 def completion(plan: Plan) -> float:
@@ -81,16 +109,39 @@ class _Line:
     followers: Ragged
 
     @classmethod
-    def of(cls, plan: Plan) -> _Line:
-        topology, route = plan.topology, plan.route
+    def of(cls, plan: Plan, rows: Int64) -> _Line:
+        """Of some transfers of a plan, each with its links for itself."""
+        topology, route = plan.topology, plan.route.take(rows)
         latency = topology.latency_s[route.values]
         hop = np.cumsum(latency) - latency
         hop -= np.repeat(hop[route.offsets[:-1]], route.lengths)
         # what a sum over all routes rounds away is no delay
         hop[route.offsets[:-1]] = 0.0
         lag = np.add.reduceat(latency, route.offsets[:-1])
-        seconds = plan.size_bytes / np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
-        return cls(route, topology.link_count, seconds, lag, hop, plan.depends, plan.dependents)
+        slowest = np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
+        waits = _among(plan.depends, rows)
+        return cls(
+            route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, _turned(waits)
+        )  # fmt: skip
+
+    def with_shares(self, bandwidth: Float64, size: Float64) -> _Line:
+        """The same where a route is a link of its own, with a share of its links as large as what it carries."""
+        load = np.bincount(self.route.values, size[self.route.owners], len(bandwidth))
+        per_byte = np.maximum.reduceat((load / bandwidth)[self.route.values], self.route.offsets[:-1])
+        which = _distinct(self.route)
+        carried = np.bincount(which, size)[which]
+        return replace(
+            self, route=Ragged.single(which), links=int(which.max()) + 1, hop=np.zeros(len(size)),
+            seconds=size * per_byte / carried,
+        )  # fmt: skip
+
+    @property
+    def ahead(self) -> Float64:
+        """float64[transfers], the longest chain from each one's start."""
+        found: Float64 = self.kernel.longest(
+            self.seconds + self.lag, self.followers.offsets, self.followers.values.astype(np.int64)
+        )
+        return found
 
     @property
     def kernel(self) -> Any:
@@ -114,3 +165,25 @@ class _Line:
 
     def end(self, start: Float64) -> float:
         return float((start + self.seconds + self.lag).max())
+
+
+def _distinct(lists: Ragged) -> NDArray[np.int32]:
+    """For each list a number, equal ones alike."""
+    longest = int(lists.lengths.max())
+    table = np.full((lists.rows, longest), -1, dtype=np.int32)
+    table[lists.owners, np.arange(len(lists.values)) - lists.offsets[lists.owners]] = lists.values
+    return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
+
+
+def _among(lists: Ragged, rows: Int64) -> Ragged:
+    """The lists of ``rows``, of what is among the rows itself, by its place there."""
+    place = np.full(lists.rows, -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    own = lists.take(rows)
+    found = place[own.values]
+    return grouped(own.owners[found >= 0], found[found >= 0], len(rows))
+
+
+def _turned(lists: Ragged) -> Ragged:
+    """For each row the rows whose lists name it."""
+    return grouped(lists.values.astype(np.int64), lists.owners, lists.rows)

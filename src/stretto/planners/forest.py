@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bounds import tree_rates
-from ..collective import Collective, Ragged, Workload, split_chunks
+from ..bounds import best_parts, bottleneck, tree_rates
+from ..collective import Collective, Ragged, Workload, make_collective, split_chunks
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
@@ -31,8 +31,11 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-TRANSFERS = 24_000
+TRANSFERS = 48_000
 """Parts are cut so small that a plan has about so many."""
+
+ENOUGH = 1.001
+"""How many times faster AllReduce must be by unequal roots to be worth the search for them."""
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
@@ -138,8 +141,8 @@ def _allreduce(topology: Topology, ranks: NDArray[np.int32]) -> Forest:
     sums = spreading(back, ranks, np.ones(len(ranks)))
     # of a link's time, copies take one part in proportion, sums the other
     composed = len(ranks) / (1 / _each(copies) + 1 / _each(sums))
-    best = tree_rates(topology, ranks)
-    if best.rate > composed * 1.001:
+    best = None if composed * ENOUGH >= _limit(topology, ranks) else tree_rates(topology, ranks)
+    if best is not None and best.rate > composed * ENOUGH:
         copies = counted(topology, ranks, best.copies, best.root)
         sums = counted(back, ranks, best.sums, best.root)
     down, up = _packed(topology, ranks, copies, backward=False), _packed(back, ranks, sums, backward=True)
@@ -147,6 +150,13 @@ def _allreduce(topology: Topology, ranks: NDArray[np.int32]) -> Forest:
     share = {v: Fraction(k, total) for v, k in copies.roots.items() if v in down and v in up}
     whole = sum(share.values(), Fraction(0))
     return Forest({v: _paired(up[v], down[v]) for v in share}, {v: s / whole for v, s in share.items()})
+
+
+def _limit(topology: Topology, ranks: NDArray[np.int32]) -> float:
+    """Bytes/s of AllReduce that no plan can beat."""
+    c = make_collective("allreduce", topology, 1 << 40, ranks=ranks.tolist())
+    found = (bottleneck(topology, c), best_parts(topology, c))
+    return float(min(c.size_bytes / bound.seconds for bound in found if bound is not None))
 
 
 def _each(trees: Counted) -> float:
@@ -178,7 +188,16 @@ def _packed(
     """For each root its trees with their shares of its data."""
     nodes = ranks.tolist()
     direct = without_switches(topology.src, topology.dst, trees.capacity, trees.roots, nodes, topology.node_count)
-    batches = pack({edge: direct.capacity(edge) for edge in direct.paths}, trees.roots, nodes)
+    batches = pack(
+        {edge: direct.capacity(edge) for edge in direct.paths},
+        trees.roots,
+        nodes,
+        {
+            edge: min(topology.latency_s[list(p)].sum() for _, p in paths)
+            for edge, paths in direct.paths.items()
+            if paths
+        },
+    )
     found: dict[int, list[tuple[Fraction, Routed]]] = {}
     for batch in batches:
         root = batch.reached[0]
