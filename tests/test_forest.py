@@ -47,7 +47,8 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
     ranks = net.accelerators.tolist()
     trees = spreading(net, net.accelerators, np.ones(len(ranks)))
     direct = without_switches(net.src, net.dst, trees.capacity, trees.roots, ranks, net.node_count)
-    batches = pack({edge: direct.capacity(edge) for edge in direct.paths}, trees.roots, ranks)
+    capacity = {edge: direct.capacity(edge) for edge in direct.paths}
+    batches = pack(capacity, trees.roots, ranks, dict.fromkeys(capacity, 1.0))
     used: Counter[tuple[int, int]] = Counter()
     sent: Counter[int] = Counter()
     for batch in batches:

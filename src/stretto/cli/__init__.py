@@ -202,7 +202,7 @@ def plan(
     topology: TopologyOption,
     size: SizeOption = None,
     shard: ShardOption = None,
-    planner: PlannerOption = "mtegcca",
+    planner: PlannerOption = "auto",
     chunks: ChunksOption = 1,
     root: RootOption = 0,
     option: OptionsOption = None,

@@ -110,6 +110,13 @@ def show_summary(data: dict[str, Any]) -> None:
     if "objective_over_bound" in data:
         of = f"{format_time(data['objective_s'])}, {data['objective_over_bound']:.3f} of what no sharing beats"
         rows.append(("minimised", of))
+    if "tried" in data:
+        rows.append(("chosen", data["chosen"]))
+        rows += [
+            ("", f"{t['planner']}: {format_time(t['completion_s'])}") for t in data["tried"] if "completion_s" in t
+        ]
+        unserved = [f"{t['planner']} ({t['refused']})" for t in data["tried"] if "refused" in t]
+        rows += [("not tried", "; ".join(unserved))] if unserved else []
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:

@@ -17,6 +17,7 @@ from .. import kernels
 from ..bounds.exact import Arcs
 
 Int64 = NDArray[np.int64]
+Edge = tuple[int, int]
 
 
 @dataclass
@@ -32,13 +33,11 @@ class Batch:
 
     count: int
     reached: list[int]
-    edges: list[tuple[int, int]] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
     arrival: dict[int, float] = field(default_factory=dict)
 
 
-def pack(
-    capacity: dict[tuple[int, int], int], roots: dict[int, int], ranks: list[int], far: dict[tuple[int, int], float]
-) -> list[Batch]:
+def pack(capacity: dict[Edge, int], roots: dict[int, int], ranks: list[int], far: dict[Edge, float]) -> list[Batch]:
     """Out-trees to all ranks, ``roots[v]`` from each root; they must exist.
 
     Args:
@@ -74,10 +73,10 @@ class _Network:
 
     def __init__(
         self,
-        capacity: dict[tuple[int, int], int],
+        capacity: dict[Edge, int],
         roots: dict[int, int],
         ranks: list[int],
-        far: dict[tuple[int, int], float],
+        far: dict[Edge, float],
     ) -> None:
         self.left = {edge: c for edge, c in sorted(capacity.items()) if c}
         self.place = {v: i for i, v in enumerate(ranks)}
@@ -129,7 +128,7 @@ class _Network:
             self.capacity[self.slot[i]] = batch.count
         self.reserved = sum(self.pending.values()) + sum(b.count for b in stack)
 
-    def next_edge(self, batch: Batch) -> tuple[tuple[int, int], int]:
+    def next_edge(self, batch: Batch) -> tuple[Edge, int]:
         """An edge out of the batch that all its trees can take, from near the root if possible; else the widest."""
         inside = set(batch.reached)
         best, most = None, 0
@@ -146,7 +145,7 @@ class _Network:
         assert best is not None, "Edmonds: some edge can always be taken"
         return best, most
 
-    def _room(self, edge: tuple[int, int], limit: int) -> int:
+    def _room(self, edge: Edge, limit: int) -> int:
         x, y = self.place[edge[0]], self.place[edge[1]]
         arcs = self.arcs
         flow = self.kernel.between(
@@ -154,7 +153,7 @@ class _Network:
         )
         return max(min(limit, int(flow) - self.reserved), 0)
 
-    def use(self, edge: tuple[int, int], count: int) -> None:
+    def use(self, edge: Edge, count: int) -> None:
         """Take an edge."""
         self.left[edge] -= count
         self.capacity[self.edge_arc[edge]] = self.left[edge]
