@@ -26,6 +26,9 @@ Int64 = NDArray[np.int64]
 ROUNDS = 4
 """How often at most time is reversed."""
 
+NEAR = 1.002
+"""Times the busiest link's work that are near enough."""
+
 GAIN = 1e-3
 """A round that gains less, as a share, is the last."""
 
@@ -42,7 +45,7 @@ def dispatched(plan: Plan, turn: Float64) -> Plan:
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked)
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
-    if len(sums) and len(copies):
+    if len(sums) and len(copies) and completion(replace(plan, finish_s=start + seconds)) > NEAR * busy(plan):
         lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
         first, of_first = _scheduled(plan, sums, turn[sums], asked[sums])
         half = (first + of_first + lag[sums]).max()
@@ -59,17 +62,24 @@ def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64) -> tuple[
     Where routes of several links meet, two ways are tried: a transfer has its links for itself, or every route has a
     share of its links for itself, as large as what it carries.
     """
-    lines = [_Line.of(plan, rows)]
-    if (plan.route.lengths > 1).any():
-        lines.append(lines[0].with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64)))
-    tried = [(line, line.run(np.lexsort((-line.ahead, turn)), asked)) for line in lines]
-    line, start = min(tried, key=lambda found: found[0].end(found[1]))
-    return _justified(line, start, asked), line.seconds
+    line = _Line.of(plan, rows)
+    enough = NEAR * busy(plan, rows)
+    if (plan.route.lengths == 1).all():
+        return _justified(line, line.first(turn, asked), asked, enough), line.seconds
+    shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
+    start = shared.first(turn, asked)
+    if shared.end(start) > enough:
+        alone = line.first(turn, asked)
+        if line.end(alone) < shared.end(start):
+            return _justified(line, alone, asked, enough), line.seconds
+    return _justified(shared, start, asked, enough), shared.seconds
 
 
-def _justified(line: _Line, start: Float64, asked: Float64) -> Float64:
+def _justified(line: _Line, start: Float64, asked: Float64, enough: float) -> Float64:
     """Starts improved by turning time round and back."""
     for _ in range(ROUNDS):
+        if line.end(start) <= enough:
+            break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
         back = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
@@ -81,6 +91,15 @@ def _justified(line: _Line, start: Float64, asked: Float64) -> Float64:
         if gain < GAIN:
             break
     return start
+
+
+def busy(plan: Plan, rows: Int64 | None = None) -> float:
+    """Seconds for which some link must carry these transfers (or all), whatever their order."""
+    size = np.zeros(plan.transfer_count)
+    chosen = slice(None) if rows is None else rows
+    size[chosen] = plan.size_bytes[chosen]
+    load = np.bincount(plan.route.values, size[plan.route.owners], plan.topology.link_count)
+    return float((load / plan.topology.bandwidth).max())
 
 
 def completion(plan: Plan) -> float:
@@ -134,6 +153,10 @@ class _Line:
             self, route=Ragged.single(which), links=int(which.max()) + 1, hop=np.zeros(len(size)),
             seconds=size * per_byte / carried,
         )  # fmt: skip
+
+    def first(self, turn: Float64, asked: Float64) -> Float64:
+        """Starts where the earliest part of the data goes first, of that what has the longest way before it."""
+        return self.run(np.lexsort((-self.ahead, turn)), asked)
 
     @property
     def ahead(self) -> Float64:

@@ -21,7 +21,7 @@ from ..collective import Collective, Ragged, Workload, make_collective, split_ch
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
-from .dispatch import dispatched
+from .dispatch import busy, completion, dispatched
 from .forest_pack import Batch, pack
 from .forest_rates import Counted, counted, spreading
 from .forest_split import Direct, without_switches
@@ -31,8 +31,11 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-TRANSFERS = 48_000
-"""Parts are cut so small that a plan has about so many."""
+TRANSFERS = (12_000, 60_000)
+"""Parts are cut so small that a plan has about so many; smaller ones are tried where larger are not ``NEAR``."""
+
+NEAR = 1.003
+"""Times the busiest link's work that are near enough."""
 
 ENOUGH = 1.001
 """How many times faster AllReduce must be by unequal roots to be worth the search for them."""
@@ -73,7 +76,13 @@ def forest(
     forests = [_forest_of(topology, c) for c in workload.collectives]
     # each part is sent once along each edge of its trees
     edges = sum(f.edges for f in forests)
-    return _planned(topology, workload, forests, float(parts) if parts else max(TRANSFERS / edges, 1.0))
+    counts = [float(parts)] if parts else sorted({max(count / edges, 1.0) for count in TRANSFERS})
+    plans: list[Plan] = []
+    for count in counts:
+        plans.append(_planned(topology, workload, forests, count))
+        if completion(plans[-1]) <= NEAR * busy(plans[-1]):
+            break
+    return min(plans, key=completion)
 
 
 @dataclass(frozen=True)
