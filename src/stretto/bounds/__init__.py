@@ -1,12 +1,13 @@
 """Times that no plan can beat, and what makes them so.
 
-Three kinds of reason. A *latency path*: what a rank wants is held far away. A *cut*: bytes that a
+Four kinds of reason. A *latency path*: what a rank wants is held far away. A *cut*: bytes that a
 set of nodes lacks must all enter it over the links that lead in, none of them before it can have
 come there, and the last must still travel on to every rank inside that wants it. A cut around
 one node is its ingress, around all but one its egress. A *flow*: what is not copied uses up bandwidth on
-all its way (:mod:`stretto.bounds.lengths`).
+all its way (:mod:`stretto.bounds.lengths`). *Parts*: each byte of an AllReduce must be received 2 (k - 1) times by
+the k parts of a network (:mod:`stretto.bounds.parts`).
 
-All bounds hold with multicast and summing inside switches, and, unless ``chunk_bytes`` is given,
+All bounds hold with multicast inside switches, all but that by parts also with sums there, and, unless ``chunk_bytes`` is given,
 however finely the data is cut. The cuts tried are the bottleneck of each collective, found exactly
 by max-flows (:mod:`stretto.bounds.exact`), and, since latency may make another one decide, those of sites, of
 servers (nodes joined by faster links than those between them), of single nodes and of pairs; every cut where

@@ -112,9 +112,8 @@ def show_summary(data: dict[str, Any]) -> None:
         rows.append(("minimised", of))
     if "tried" in data:
         rows.append(("chosen", data["chosen"]))
-        rows += [
-            ("", f"{t['planner']}: {format_time(t['completion_s'])}") for t in data["tried"] if "completion_s" in t
-        ]
+        gave = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
+        rows.append(("tried", ", ".join(gave)))
         unserved = [f"{t['planner']} ({t['refused']})" for t in data["tried"] if "refused" in t]
         rows += [("not tried", "; ".join(unserved))] if unserved else []
     if data["planning_s"] is not None:
