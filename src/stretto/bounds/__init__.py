@@ -7,11 +7,11 @@ one node is its ingress, around all but one its egress. A *flow*: what is not co
 all its way (:mod:`stretto.bounds.lengths`). *Parts*: each byte of an AllReduce must be received 2 (k - 1) times by
 the k parts of a network (:mod:`stretto.bounds.parts`).
 
-All bounds hold with multicast inside switches, all but that by parts also with sums there, and, unless ``chunk_bytes`` is given,
-however finely the data is cut. The cuts tried are the bottleneck of each collective, found exactly
-by max-flows (:mod:`stretto.bounds.exact`), and, since latency may make another one decide, those of sites, of
-servers (nodes joined by faster links than those between them), of single nodes and of pairs; every cut where
-there are few nodes.
+All bounds hold with multicast inside switches, all but that by parts also with sums there, and, unless
+``chunk_bytes`` is given, however finely the data is cut. The cuts tried are the bottleneck of each collective, found
+exactly by max-flows (:mod:`stretto.bounds.exact`), and, since latency may make another one decide, those of sites, of
+servers (nodes joined by faster links than those between them), of single nodes and of pairs; every cut where there
+are few nodes.
 """
 
 from __future__ import annotations
