@@ -31,11 +31,11 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-TRANSFERS = (12_000, 60_000)
-"""Parts are cut so small that a plan has about so many; smaller ones are tried where larger are not ``NEAR``."""
+TRANSFERS = (3_000, 12_000, 60_000)
+"""Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
 NEAR = 1.003
-"""Times the busiest link's work that are near enough."""
+"""Times the busiest link's work that are near enough, or times which a finer plan must gain."""
 
 ENOUGH = 1.001
 """How many times faster AllReduce must be by unequal roots to be worth the search for them."""
@@ -81,6 +81,8 @@ def forest(
     for count in counts:
         plans.append(_planned(topology, workload, forests, count))
         if completion(plans[-1]) <= NEAR * busy(plans[-1]):
+            break
+        if len(plans) > 1 and completion(plans[-2]) <= NEAR * completion(plans[-1]):
             break
     return min(plans, key=completion)
 
