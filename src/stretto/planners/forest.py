@@ -34,6 +34,9 @@ KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 TRANSFERS = (3_000, 12_000, 60_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
+SMALLEST_BYTES = 4096
+"""Parts are not cut smaller than this, on average."""
+
 NEAR = 1.003
 """Times the busiest link's work that are near enough, or times which a finer plan must gain."""
 
@@ -76,7 +79,9 @@ def forest(
     forests = [_forest_of(topology, c) for c in workload.collectives]
     # each part is sent once along each edge of its trees
     edges = sum(f.edges for f in forests)
-    counts = [float(parts)] if parts else sorted({max(count / edges, 1.0) for count in TRANSFERS})
+    trees = sum(len(some) for f in forests for some in f.segments.values())
+    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
+    counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []
     for count in counts:
         plans.append(_planned(topology, workload, forests, count))
