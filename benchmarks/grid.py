@@ -1,54 +1,107 @@
 """How near the bound is a planner on many topologies and sizes? One row a cell, and means at the end.
 
-python benchmarks/grid.py [PLANNER] [TOPOLOGY,...] [SIZE,...] [KIND,...]
+python benchmarks/grid.py [-p auto,forest] [-t dgx1,...] [-s 16MB,...] [-c allgather,...]
+
+Topologies are separated by spaces or semicolons, since their specs hold commas. CPU seconds are of a second, warm run
+of each cell; the plans are verified, simulated and held against `bounds` of the same cell.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
+from stretto.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.units import parse_size
 from stretto.verify import verify
 
-TOPOLOGIES = "dgx1,dgx2:2,ndv2:2,ndv2:4,ndv2:10,amd:1,amd:2,ring:8,torus:4x4,torus:8x8,mesh:8x8,zoo:Abilene"
-SIZES = "1KB,64KB,1MB,16MB,256MB,1GB"
-KINDS = "allgather,reducescatter,allreduce"
+TOPOLOGIES = (
+    "dgx1", "dgx2:2", "ndv2:2", "ndv2:4", "ndv2:10", "amd:1", "amd:2", "ring:8", "torus:4x4", "torus:8x8", "mesh:8x8",
+    "sites:2,8", "sites:3,4", "zoo:Abilene", "zoo:Arpanet", "zoo:Cesnet", "zoo:Gblnet", "zoo:HiberniaIreland",
+    "zoo:Napnet",
+)  # fmt: skip
+SIZES = ("16MB", "256MB", "1GB")
+KINDS = ("allgather", "reducescatter", "allreduce")
 
 
 def main() -> None:
-    given = sys.argv[1:] + [""] * 4
-    planner = given[0] or "auto"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-p", "--planners", default="auto", help="by comma")
+    parser.add_argument("-t", "--topologies", nargs="*", default=TOPOLOGIES)
+    parser.add_argument("-s", "--sizes", default=",".join(SIZES), help="of a rank's shard, by comma")
+    parser.add_argument("-c", "--collectives", default=",".join(KINDS), help="by comma")
+    parser.add_argument("--cold", action="store_true", help="run each cell once: times include loading of code")
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "grid.json")
+    given = parser.parse_args()
     rows = []
-    nets = [*(given[1] or TOPOLOGIES).split(","), *([] if given[1] else ["sites:2,8", "sites:3,4"])]
-    for spec in nets:
-        net = load_topology(spec)
-        for kind in (given[3] or KINDS).split(","):
-            for size in (given[2] or SIZES).split(","):
-                work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size")),))
-                cpu = time.process_time()
-                plan = run_planner(planner, net, work)
-                cpu = time.process_time() - cpu
-                assert verify(plan).ok
-                ratio = simulate(plan).completion_s / bounds(net, work)[0].seconds
-                chosen = plan.meta.get("chosen", planner)
-                rows.append({"topology": spec, "kind": kind, "size": size, "ratio": ratio, "cpu_s": cpu, "by": chosen})
-                print(f"{spec:12} {kind:14} {size:6} {ratio:7.3f} of the bound {cpu:7.2f} s  {chosen}", flush=True)
-    for size in dict.fromkeys(r["size"] for r in rows):
-        ratios = [r["ratio"] for r in rows if r["size"] == size]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"{size:6} geometric mean {mean:.3f}, worst {max(ratios):.3f}")
-    out = Path(__file__).parent / "out"
-    out.mkdir(exist_ok=True)
-    (out / f"grid-{planner}.json").write_text(json.dumps(rows))
+    for spec in given.topologies:
+        for kind in given.collectives.split(","):
+            for size in given.sizes.split(","):
+                for planner in given.planners.split(","):
+                    row = measured(spec, kind, size, planner, 1 if given.cold else 2)
+                    if row is not None:
+                        rows.append(row)
+                        print(
+                            f"{spec:20} {kind:14} {size:6} {row['ratio']:8.4f} of the bound {row['cpu_s']:7.2f} s"
+                            f"{row['transfers']:9}  {planner}: {row['by']}",
+                            flush=True,
+                        )
+    summarise(rows)
+    given.output.parent.mkdir(exist_ok=True)
+    given.output.write_text(json.dumps(rows, indent=1))
+
+
+def measured(spec: str, kind: str, size: str, planner: str, runs: int) -> dict[str, Any] | None:
+    """One cell; None where the planner does not serve it."""
+    net = load_topology(spec)
+    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size")),))
+    for _ in range(runs):
+        cpu = time.process_time()
+        try:
+            plan = run_planner(planner, net, work)
+        except Unsupported:
+            return None
+        cpu = time.process_time() - cpu
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
+    best = bounds(net, work)[0]
+    completion = simulate(plan).completion_s
+    return {
+        "topology": spec, "kind": kind, "size": size, "planner": planner, "by": plan.meta.get("chosen", planner),
+        "completion_s": completion, "bound_s": best.seconds, "bound": best.kind, "ratio": completion / best.seconds,
+        "cpu_s": cpu, "transfers": plan.transfer_count,
+    }  # fmt: skip
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> None:
+    """Means by planner, and by each size and collective."""
+    for planner in dict.fromkeys(r["planner"] for r in rows):
+        mine = [r for r in rows if r["planner"] == planner]
+        _line(f"{planner}, all", mine)
+        for column in ("size", "kind"):
+            for value in dict.fromkeys(r[column] for r in mine):
+                _line(f"{planner}, {value}", [r for r in mine if r[column] == value])
+
+
+def _line(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    mean = math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
+    worst = max(rows, key=lambda r: r["ratio"])
+    slowest = max(rows, key=lambda r: r["cpu_s"])
+    print(
+        f"{title:28} {len(rows):4} cells, geometric mean {mean:.4f}, worst {worst['ratio']:.4f} "
+        f"({worst['topology']} {worst['kind']} {worst['size']}), planning at most {slowest['cpu_s']:.2f} s "
+        f"({slowest['topology']} {slowest['kind']} {slowest['size']})"
+    )
 
 
 if __name__ == "__main__":

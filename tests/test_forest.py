@@ -47,7 +47,8 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
     ranks = net.accelerators.tolist()
     trees = spreading(net, net.accelerators, np.ones(len(ranks)))
     direct = without_switches(net.src, net.dst, trees.capacity, trees.roots, ranks, net.node_count)
-    batches = pack({edge: direct.capacity(edge) for edge in direct.paths}, trees.roots, ranks)
+    capacity = {edge: direct.capacity(edge) for edge in direct.paths}
+    batches = pack(capacity, trees.roots, ranks, dict.fromkeys(capacity, 1.0))
     used: Counter[tuple[int, int]] = Counter()
     sent: Counter[int] = Counter()
     for batch in batches:
@@ -56,3 +57,30 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
         used.update(dict.fromkeys(batch.edges, batch.count))
     assert sent == Counter(trees.roots)
     assert all(count <= direct.capacity(edge) for edge, count in used.items())
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_allreduce_is_never_below_reducescatter_then_allgather(seed):
+    net = random_network(seed)
+    seconds = {}
+    for kind in ("allreduce", "reducescatter", "allgather"):
+        work = Workload((make_collective(kind, net, 4 * 10**9),))
+        seconds[kind] = simulate(run_planner("forest", net, work)).completion_s
+    assert seconds["allreduce"] <= 1.02 * (seconds["reducescatter"] + seconds["allgather"])
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "amd:1", "torus:4x4", "ring:8"])
+def test_at_most_sixteen_trees_a_root_reach_the_bound(spec):
+    net = load_topology(spec)
+    work = Workload((make_collective("allgather", net, shard_bytes=16 * 10**6),))
+    plan = run_planner("forest", net, work)
+    assert plan.meta["trees"] <= 16 * len(net.accelerators)
+    assert simulate(plan).completion_s <= 1.02 * bounds(net, work)[0].seconds
+
+
+def test_transfers_through_a_switch_share_their_links():
+    net = load_topology("dgx2:1")
+    work = Workload((make_collective("allgather", net, shard_bytes=16 * 10**6),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.005 * bounds(net, work)[0].seconds

@@ -234,7 +234,8 @@ def _flow(plan: Plan) -> Finding | None:
         code, k, other, _ = kernel.flow(
             plan.chunk, slots.of(plan.chunk, plan.src), plan.op,
             plan.dst.offsets, slots.of(plan.chunk[plan.dst.owners], plan.dst.values),
-            plan.depends.offsets, plan.depends.values, work.chunk_reduces, state,
+            plan.depends.offsets, plan.depends.values, plan.dependents.offsets, plan.dependents.values,
+            work.chunk_reduces, state,
         )  # fmt: skip
     if code:
         name, k = CODES[code], int(k)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+
 from ..collective import Collective
-from ..topology import Topology
+from ..topology import SWITCH, Topology
 
 
 def check_cut(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
@@ -43,3 +45,19 @@ def check_lengths(topology: Topology, collective: Collective, length: list[int])
                 needed += size * far[int(collective.ranks[receiver])]
     room = sum(Fraction(w) * way for w, way in zip(topology.bandwidth.tolist(), length, strict=True))
     return Fraction(needed) / room
+
+
+def check_parts(topology: Topology, collective: Collective, parts: list[set[int]]) -> Fraction:
+    """Seconds in which an AllReduce's buffer can enter the parts twice for each but one."""
+    width = Fraction(0)
+    storing: set[int] = set()
+    for inside in parts:
+        assert inside & set(collective.ranks.tolist()), "a part without a rank needs nothing"
+        here = {v for v in inside if topology.kind[v] != SWITCH}
+        assert not here & storing, "parts share a node"
+        storing |= here
+        for a, b, bandwidth in zip(topology.src, topology.dst, topology.bandwidth.tolist(), strict=True):
+            if a not in inside and b in inside:
+                width += Fraction(bandwidth)
+    assert storing == set(np.flatnonzero(topology.kind != SWITCH).tolist()), "a node that could sum is in no part"
+    return 2 * (len(parts) - 1) * collective.size_bytes / width

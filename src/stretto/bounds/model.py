@@ -11,7 +11,7 @@ class Bound:
 
     Attributes:
         seconds: no plan completes before.
-        kind: "latency path", "node ingress", "node egress", "cut" or "flow".
+        kind: "latency path", "node ingress", "node egress", "cut", "flow" or "parts".
         witness: what makes it so, in words.
         nodes: the nodes inside the cut, or along the path.
         links: the links that enter the cut, the path's, or those that a flow fills.

@@ -8,7 +8,7 @@ ReduceScatter then AllGather gives every rank an equal share to sum. That is not
 for every set T of nodes with a rank in it. By Edmonds' theorem (1973) trees exist for all such rates; nodes that
 are no ranks must pass on as much as they get. The program has too many rows to write down, and few that bind: they
 are added where a max-flow finds them broken. What it gives is the best of its kind; that no other way to sum is
-faster is known where it meets the cut of :func:`stretto.bounds.exact.bottleneck`.
+faster is known where it meets the cut of :func:`stretto.bounds.exact.bottleneck` or :mod:`stretto.bounds.parts`.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def plan(
     size: SizeOption = None,
     shard: ShardOption = None,
     demand: DemandOption = None,
-    planner: PlannerOption = "mtegcca",
+    planner: PlannerOption = "auto",
     chunks: ChunksOption = 1,
     root: RootOption = 0,
     option: OptionsOption = None,

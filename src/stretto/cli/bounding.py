@@ -11,7 +11,18 @@ if TYPE_CHECKING:
 
 def certificates(net: Topology, collective: Collective) -> dict[str, Any]:
     """What bandwidth alone allows one collective, exactly, and how to allow more."""
-    from ..bounds import best_lengths, best_upgrade, bottleneck, check_cut, check_lengths, tree_rates
+    import numpy as np
+
+    from ..bounds import (
+        best_lengths,
+        best_parts,
+        best_upgrade,
+        bottleneck,
+        check_cut,
+        check_lengths,
+        check_parts,
+        tree_rates,
+    )
 
     data: dict[str, Any] = {"collective": collective.kind}
     if net.planes:
@@ -34,6 +45,17 @@ def certificates(net: Topology, collective: Collective) -> dict[str, Any]:
             "seconds_exact": str(lengths.seconds),
             "lengths": {net.link_name(i): int(x) for i, x in enumerate(lengths.length) if x},
             "checked": check_lengths(net, collective, lengths.length.tolist()) == lengths.seconds,
+        }
+    parts = best_parts(net, collective)
+    if parts is not None:
+        sets = [set(np.flatnonzero(row).tolist()) for row in parts.inside]
+        data["parts"] = {
+            "seconds": float(parts.seconds),
+            "seconds_exact": str(parts.seconds),
+            "bytes": parts.load_bytes,
+            "width": float(parts.width),
+            "inside": [[net.names[v] for v in sorted(some)] for some in sets],
+            "checked": check_parts(net, collective, sets) == parts.seconds,
         }
     if collective.kind == "allreduce":
         rates = tree_rates(net, collective.ranks)

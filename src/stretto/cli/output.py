@@ -113,6 +113,12 @@ def show_summary(data: dict[str, Any]) -> None:
     if data.get("non_concurrent_bound_s"):
         how = "the best there is" if data.get("non_concurrent_optimal") else "or more"
         rows.append(("one flow a link at a time", f"{format_time(data['non_concurrent_bound_s'])}, {how}"))
+    if "tried" in data:
+        rows.append(("chosen", data["chosen"]))
+        gave = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
+        rows.append(("tried", ", ".join(gave)))
+        unserved = [f"{t['planner']} ({t['refused']})" for t in data["tried"] if "refused" in t]
+        rows += [("not tried", "; ".join(unserved))] if unserved else []
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:
@@ -150,7 +156,7 @@ def show_bounds(data: dict[str, Any]) -> None:
     print_table("lower bounds, the best first", ("bound", "kind", "because of"), rows)
     for facts in data["certificates"]:
         lines = []
-        for name in ("bottleneck", "flow"):
+        for name in ("bottleneck", "parts", "flow"):
             if name in facts:
                 found = facts[name]
                 checked = "checked" if found["checked"] else "NOT CONFIRMED"

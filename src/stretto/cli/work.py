@@ -23,8 +23,9 @@ SAID = (
     "reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts",
     "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s",
     "non_concurrent_optimal", "optimal",
+    "chosen", "tried",
 )  # fmt: skip
-"""What a planner that solves a program says of its answer, in the plan's meta and in summaries."""
+"""What a planner that solves a program, or asks others, says of its answer, in the plan's meta and in summaries."""
 
 
 class Request:
@@ -69,7 +70,10 @@ class Request:
 
     def plan(self, planner: str, seed: int, time_limit_s: float | None, options: Sequence[str] | None) -> Plan:
         from ..planners import run_planner
+        from ..planners.auto import LIMIT_S
 
+        if planner == "auto" and time_limit_s is None:
+            time_limit_s = LIMIT_S
         return run_planner(
             planner,
             self.topology,

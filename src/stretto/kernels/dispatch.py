@@ -1,6 +1,6 @@
 """Starts by urgency: a link that falls free takes the most urgent of the transfers that wait for it.
 
-Each waiting transfer is in the heap of one busy link of its route, so that an event looks at few.
+Each waiting transfer is in the heap of one link of its route, one that is busy, so that an event looks at few.
 """
 
 from heapq import heappop, heappush
@@ -13,12 +13,14 @@ def schedule(
 ):  # fmt: skip
     """Starts of all transfers, each of which has its links for itself.
 
+    A route's later links are taken for the time when its bytes come there; what passes before may still use them.
+
     Args:
         rank: int64[transfers], each number once, the lowest goes first.
         seconds: float64[transfers], on every link of the route.
         lag: float64[transfers], latency from source to receiver.
         asked: float64[transfers], none starts before.
-        hop: float64[route], how much later than the first its links carry a transfer.
+        hop: float64[route], how much later than it starts its links carry a transfer.
         next_offsets, dependents: for each transfer those that wait for it.
         dep_count: int64[transfers], how many each waits for.
     """
@@ -26,7 +28,6 @@ def schedule(
     start = np.zeros(n)
     ready = asked.copy()
     missing = dep_count.copy()
-    free = np.zeros(links)
     by_rank = np.empty(n, dtype=np.int64)
     for k in range(n):
         by_rank[rank[k]] = k
@@ -37,6 +38,12 @@ def schedule(
         room[link + 1] += room[link]
     heap = np.empty(len(route_links), dtype=np.int64)
     size = np.zeros(links, dtype=np.int64)
+    # when each link is taken: lists in the order of time, an entry for each hop
+    first = np.full(links, -1, dtype=np.int64)
+    after = np.full(len(route_links), -1, dtype=np.int64)
+    begin, end = np.zeros(len(route_links)), np.zeros(len(route_links))
+    # transfers that are ready, and (after them) links to be looked at, each once
+    wake = np.full(links, np.inf)
     events = [(0.0, 0)]
     events.clear()
     for k in range(n):
@@ -46,36 +53,49 @@ def schedule(
         now, event = heappop(events)
         slack = 1e-12 * now
         if event < n:
-            first = route_links[route_offsets[event]]
-            _add(heap, room[first], size[first], rank[event])
-            size[first] += 1
-            if free[first] <= now + slack:
-                heappush(events, (now, n + first))
+            i = route_offsets[event]
+            link = route_links[i]
+            _add(heap, room[link], size[link], rank[event])
+            size[link] += 1
+            later = _fit(now + hop[i], seconds[event], slack, first[link], after, begin, end) - hop[i]
+            _wake(link, max(now, later), wake, events, n)
             continue
         link = event - n
+        if now < wake[link]:
+            continue
+        wake[link] = np.inf
+        while first[link] >= 0 and end[first[link]] <= now:
+            first[link] = after[first[link]]
         while size[link] > 0:
             k = by_rank[heap[room[link]]]
-            later = free[link] - _hop_on(link, k, route_offsets, route_links, hop)
+            later = now
+            for i in range(route_offsets[k], route_offsets[k + 1]):
+                if route_links[i] == link:
+                    later = _fit(now + hop[i], seconds[k], slack, first[link], after, begin, end) - hop[i]
             if later > now + slack:
-                heappush(events, (later, event))
+                _wake(link, later, wake, events, n)
                 break
             _take(heap, room[link], size[link])
             size[link] -= 1
             blocked = -1
             for i in range(route_offsets[k], route_offsets[k + 1]):
-                if free[route_links[i]] - hop[i] > now + slack:
-                    blocked = i
+                other = route_links[i]
+                later = _fit(now + hop[i], seconds[k], slack, first[other], after, begin, end) - hop[i]
+                if later > now + slack:
+                    blocked = other
                     break
             if blocked >= 0:
-                other = route_links[blocked]
-                _add(heap, room[other], size[other], rank[k])
-                size[other] += 1
-                heappush(events, (free[other] - hop[blocked], n + other))
+                _add(heap, room[blocked], size[blocked], rank[k])
+                size[blocked] += 1
+                _wake(blocked, later, wake, events, n)
                 continue
             start[k] = now
             for i in range(route_offsets[k], route_offsets[k + 1]):
-                free[route_links[i]] = now + hop[i] + seconds[k]
-                heappush(events, (now + seconds[k], n + route_links[i]))
+                other = route_links[i]
+                begin[i], end[i] = now + hop[i], now + hop[i] + seconds[k]
+                _insert(i, other, first, after, begin)
+                if other != link and size[other] > 0:
+                    _wake(other, now if hop[i] > 0.0 else now + seconds[k], wake, events, n)
             for i in range(next_offsets[k], next_offsets[k + 1]):
                 m = dependents[i]
                 ready[m] = max(ready[m], now + seconds[k] + lag[k])
@@ -85,11 +105,32 @@ def schedule(
     return start
 
 
-def _hop_on(link, k, route_offsets, route_links, hop):
-    for i in range(route_offsets[k], route_offsets[k + 1]):
-        if route_links[i] == link:
-            return hop[i]
-    return 0.0
+def _wake(link, at, wake, events, n):
+    """Look at a link then, if it is not looked at before."""
+    if at < wake[link]:
+        wake[link] = at
+        heappush(events, (at, n + link))
+
+
+def _fit(at, seconds, slack, entry, after, begin, end):
+    """From ``at``, the first moment from which a link is free for so long."""
+    while entry >= 0 and begin[entry] < at + seconds - slack:
+        if end[entry] > at + slack:
+            at = end[entry]
+        entry = after[entry]
+    return at
+
+
+def _insert(i, link, first, after, begin):
+    """Put an entry into its link's list."""
+    before, entry = -1, first[link]
+    while entry >= 0 and begin[entry] < begin[i]:
+        before, entry = entry, after[entry]
+    after[i] = entry
+    if before < 0:
+        first[link] = i
+    else:
+        after[before] = i
 
 
 def _add(heap, base, size, value):

@@ -63,26 +63,44 @@ def routes(
     return 0, -1, -1, -1
 
 
-def _happened_before(a, b, dep_offsets, dep_values, seen, stamp, stack):
-    """Whether transfer ``b`` depends on ``a``, directly or not."""
-    top = 0
-    stack[0] = b
-    while top >= 0:
-        k = stack[top]
-        top -= 1
-        for i in range(dep_offsets[k], dep_offsets[k + 1]):
-            d = dep_values[i]
-            if d == a:
-                return True
-            if d > a and seen[d] != stamp:
-                seen[d] = stamp
-                top += 1
-                stack[top] = d
+def _happened_before(a, b, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth):
+    """Whether transfer ``b`` depends on ``a``, directly or not.
+
+    What ``b`` waits for and what waits for ``a`` are followed in turn, the shorter list first, until they meet: a copy
+    that comes down a tree leads straight to its root, and so does a sum that goes up.
+    """
+    behind, before = 2 * stamp, 2 * stamp + 1
+    seen[b], seen[a] = behind, before
+    back[0], forth[0] = b, a
+    backs, forths = 1, 1
+    while backs > 0 and forths > 0:
+        if backs <= forths:
+            backs -= 1
+            k = back[backs]
+            for i in range(dep_offsets[k], dep_offsets[k + 1]):
+                d = dep_values[i]
+                if seen[d] == before:
+                    return True
+                if d > a and seen[d] != behind:
+                    seen[d] = behind
+                    back[backs] = d
+                    backs += 1
+        else:
+            forths -= 1
+            k = forth[forths]
+            for i in range(next_offsets[k], next_offsets[k + 1]):
+                m = followers[i]
+                if seen[m] == behind:
+                    return True
+                if m < b and seen[m] != before:
+                    seen[m] = before
+                    forth[forths] = m
+                    forths += 1
     return False
 
 
 def flow(
-    chunk, src_slot, op, dst_offsets, dst_slot, dep_offsets, dep_values, reduces, state,
+    chunk, src_slot, op, dst_offsets, dst_slot, dep_offsets, dep_values, next_offsets, followers, reduces, state,
 ):  # fmt: skip
     """Does every transfer have what it sends, and does every write follow those before it?
 
@@ -102,7 +120,7 @@ def flow(
     writer = np.empty(len(dst_slot), dtype=np.int64)
     listed = np.full(n, -1, dtype=np.int64)
     seen = np.full(n, -1, dtype=np.int64)
-    stack = np.empty(len(dep_values) + 1, dtype=np.int64)
+    back, forth = np.empty(n + 1, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
     stamp = 0
     for k in range(n):
         s = src_slot[k]
@@ -120,7 +138,9 @@ def flow(
                     carried = carried + value[w]
                 else:
                     stamp += 1
-                    if _happened_before(w, k, dep_offsets, dep_values, seen, stamp, stack):
+                    if _happened_before(
+                        w, k, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth
+                    ):
                         return 12, k, w, -1
                 i = older[i]
             if carried == 0:
@@ -138,7 +158,9 @@ def flow(
                 # sums commute; any other pair of writes must be ordered
                 if not (adds and writer[j] != copied[w]):
                     stamp += 1
-                    if not _happened_before(writer[j], k, dep_offsets, dep_values, seen, stamp, stack):
+                    if not _happened_before(
+                        writer[j], k, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth
+                    ):
                         return 14, k, writer[j], -1
                 if writer[j] == copied[w]:
                     break

@@ -1,7 +1,8 @@
 """Whatever suits: several planners on the same request, the plan that ends first by the simulator.
 
-Which are tried depends on the collective, the topology and how many chunks there are, not on the clock, so equal
-requests give equal plans; a time limit, where one is given, only keeps further candidates from being started.
+Which are tried depends on the collective, the topology and the sizes, not on the clock, so equal requests give equal
+plans; and none further once a plan is within ``NEAR`` of the lower bound. A time limit, where one is given, only keeps
+further candidates from being started: a slow machine may then miss the best of them, and the answer says so.
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic as clock
 
+from ..bounds import bottleneck, bounds
 from ..collective import KINDS, Workload
 from ..errors import Unsupported
 from ..plan import Plan
 from ..simulate import simulate
-from ..topology import Topology
-from . import Progress, register, run_planner
+from ..topology import ROUTER, SWITCH, Topology
+from . import Progress, register, registered, run_planner
 
-CANDIDATES = ("scale-ccl", "mtegcca", "shortest-path", "forest", "ring", "nccl-tree", "pairwise", "birkhoff")
-"""In the order in which they are tried: those first that answer soonest and serve most."""
+CANDIDATES = ("greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "forest", "nccl-tree")
+"""In the order in which they are tried, as far as they are there: those first that answer soonest."""
 
 ALL_UP_TO = 64
-"""Ranks up to which all are tried; beyond, the first that serves and the trees that fill the network."""
+"""Ranks up to which all are tried; beyond, the trees that fill the network, and the first other that serves."""
 
-LARGE = ("scale-ccl", "forest")
+WIDE = 0.8
+"""Where bandwidth makes up such a share beside latency, the trees that fill the network are tried first."""
+
+NEAR = 1.005
+"""A plan that takes at most so many times the lower bound is good enough."""
+
+LIMIT_S = 1.0
+"""The time limit of people who give none."""
 
 
 @register(
@@ -44,13 +53,17 @@ def auto(
     Returns:
         The plan; its ``meta`` says as ``chosen`` who made it, and as ``tried`` what each candidate gave.
     """
-    names = CANDIDATES if len(topology.accelerators) <= ALL_UP_TO else LARGE
-    began = clock()
+    names = _candidates(topology, workload)
+    began, bound = clock(), bounds(topology, workload)[0].seconds
     best: tuple[float, str, Plan] | None = None
     tried: list[dict[str, object]] = []
     for number, name in enumerate(names):
+        if best is not None and best[0] <= NEAR * bound:
+            break
         if best is not None and time_limit_s is not None and clock() - began > time_limit_s:
             tried.append({"planner": name, "refused": "no time was left"})
+            continue
+        if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
             continue
         if progress is not None:
             progress(number, len(names), name)
@@ -66,3 +79,27 @@ def auto(
     if best is None:
         raise Unsupported(f"auto does not serve {topology.name}: " + "; ".join(str(t["refused"]) for t in tried))
     return replace(best[2], meta={**best[2].meta, "chosen": best[1], "tried": tried})
+
+
+def _candidates(topology: Topology, workload: Workload) -> list[str]:
+    names = [name for name in CANDIDATES if name in registered()]
+    if "scale-ccl" in names and not _is_wan(topology):
+        # its event loop is for networks of datacenters; elsewhere it can take minutes
+        names.remove("scale-ccl")
+    if not topology.planes and _is_wide(topology, workload):
+        names.sort(key=lambda name: name != "forest")
+    return names
+
+
+def _is_wan(topology: Topology) -> bool:
+    """Whether there are routers, or neither switches nor many nodes."""
+    routers, switches = (topology.kind == ROUTER).any(), (topology.kind == SWITCH).any()
+    return bool(routers or (not switches and len(topology.accelerators) <= ALL_UP_TO // 4))
+
+
+def _is_wide(topology: Topology, workload: Workload) -> bool:
+    """Whether bandwidth decides, and not latency."""
+    cuts = (bottleneck(topology, c) for c in workload.collectives)
+    alone = max((float(cut.seconds) for cut in cuts if cut is not None), default=0.0)
+    longest = next((b.seconds for b in bounds(topology, workload) if b.kind == "latency path"), 0.0)
+    return longest <= (1 - WIDE) * (alone + longest)

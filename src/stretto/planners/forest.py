@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bounds import tree_rates
-from ..collective import Collective, Ragged, Workload, split_chunks
+from ..bounds import best_parts, bottleneck, tree_rates
+from ..collective import Collective, Ragged, Workload, make_collective, split_chunks
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
-from .dispatch import completion, dispatched
+from .dispatch import busy, completion, dispatched
 from .forest_pack import Batch, pack
 from .forest_rates import Counted, counted, spreading
 from .forest_split import Direct, without_switches
@@ -30,13 +31,21 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-MOST_TRANSFERS = 24_000
-"""Plans of more are not tried unless one part a tree already has more."""
+TRANSFERS = (3_000, 12_000, 60_000)
+"""Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
-PARTS = (1, 4, 16, 64, 128)
-"""Into how many parts a tree's share may be cut."""
+SMALLEST_BYTES = 4096
+"""Parts are not cut smaller than this, on average."""
 
-OPTIONS = (Option("parts", int, 0, "into how many parts each tree's share is cut; 0 tries several and keeps the best"),)
+NEAR = 1.003
+"""Times the busiest link's work that are near enough, or times which a finer plan must gain."""
+
+ENOUGH = 1.001
+"""How many times faster AllReduce must be by unequal roots to be worth the search for them."""
+
+OPTIONS = (
+    Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
+)
 
 
 def _serves(topology: Topology, workload: Workload) -> str | None:
@@ -68,13 +77,17 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     forests = [_forest_of(topology, c) for c in workload.collectives]
-    trees = sum(f.count for f in forests) * max(topology.accelerators.size - 1, 1)
+    # each part is sent once along each edge of its trees
+    edges = sum(f.edges for f in forests)
+    trees = sum(len(some) for f in forests for some in f.segments.values())
+    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
+    counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []
-    for count in (parts,) if parts else PARTS:
-        if plans and count * trees > MOST_TRANSFERS:
-            break
+    for count in counts:
         plans.append(_planned(topology, workload, forests, count))
-        if len(plans) > 1 and completion(plans[-1]) > completion(plans[-2]):
+        if completion(plans[-1]) <= NEAR * busy(plans[-1]):
+            break
+        if len(plans) > 1 and completion(plans[-2]) <= NEAR * completion(plans[-1]):
             break
     return min(plans, key=completion)
 
@@ -104,8 +117,19 @@ class Forest:
     share: dict[int, Fraction]
 
     @property
-    def count(self) -> int:
-        return sum(map(len, self.segments.values()))
+    def edges(self) -> int:
+        """Of all trees."""
+        trees = (t for some in self.segments.values() for s in some for t in (s.up, s.down) if t is not None)
+        return sum(len(t.parent) for t in trees)
+
+    @cached_property
+    def weight(self) -> dict[int, list[float]]:
+        """For each segment how many times the average one's data it has."""
+        count, whole = sum(map(len, self.segments.values())), sum(self.share.values())
+        return {
+            root: [float(share * s.share / whole) * count for s in self.segments[root]]
+            for root, share in self.share.items()
+        }
 
 
 def _forest_of(topology: Topology, c: Collective) -> Forest:
@@ -133,8 +157,8 @@ def _allreduce(topology: Topology, ranks: NDArray[np.int32]) -> Forest:
     sums = spreading(back, ranks, np.ones(len(ranks)))
     # of a link's time, copies take one part in proportion, sums the other
     composed = len(ranks) / (1 / _each(copies) + 1 / _each(sums))
-    best = tree_rates(topology, ranks)
-    if best.rate > composed * 1.001:
+    best = None if composed * ENOUGH >= _limit(topology, ranks) else tree_rates(topology, ranks)
+    if best is not None and best.rate > composed * ENOUGH:
         copies = counted(topology, ranks, best.copies, best.root)
         sums = counted(back, ranks, best.sums, best.root)
     down, up = _packed(topology, ranks, copies, backward=False), _packed(back, ranks, sums, backward=True)
@@ -142,6 +166,13 @@ def _allreduce(topology: Topology, ranks: NDArray[np.int32]) -> Forest:
     share = {v: Fraction(k, total) for v, k in copies.roots.items() if v in down and v in up}
     whole = sum(share.values(), Fraction(0))
     return Forest({v: _paired(up[v], down[v]) for v in share}, {v: s / whole for v, s in share.items()})
+
+
+def _limit(topology: Topology, ranks: NDArray[np.int32]) -> float:
+    """Bytes/s of AllReduce that no plan can beat."""
+    c = make_collective("allreduce", topology, 1 << 40, ranks=ranks.tolist())
+    found = (bottleneck(topology, c), best_parts(topology, c))
+    return float(min(c.size_bytes / bound.seconds for bound in found if bound is not None))
 
 
 def _each(trees: Counted) -> float:
@@ -173,7 +204,16 @@ def _packed(
     """For each root its trees with their shares of its data."""
     nodes = ranks.tolist()
     direct = without_switches(topology.src, topology.dst, trees.capacity, trees.roots, nodes, topology.node_count)
-    batches = pack({edge: direct.capacity(edge) for edge in direct.paths}, trees.roots, nodes)
+    batches = pack(
+        {edge: direct.capacity(edge) for edge in direct.paths},
+        trees.roots,
+        nodes,
+        {
+            edge: min(topology.latency_s[list(p)].sum() for _, p in paths)
+            for edge, paths in direct.paths.items()
+            if paths
+        },
+    )
     found: dict[int, list[tuple[Fraction, Routed]]] = {}
     for batch in batches:
         root = batch.reached[0]
@@ -202,7 +242,7 @@ def _routed(direct: Direct, batch: Batch, backward: bool) -> list[tuple[int, Rou
     return found
 
 
-def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: int) -> Plan:
+def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: float) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
     chunk: list[int] = []
     at: list[int] = []
@@ -238,7 +278,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
 
 
 def _places(
-    c: Collective, chunk: int, size: int, trees: Forest, first: dict[int, int], parts: int
+    c: Collective, chunk: int, size: int, trees: Forest, first: dict[int, int], parts: float
 ) -> list[tuple[int, int, float]]:
     """Where in a chunk each part of each segment begins, and its row."""
     lists = c.wanted if c.kind in ("reducescatter", "reduce") else c.holders
@@ -249,10 +289,11 @@ def _places(
     found, low = [], Fraction(0)
     for root, share in shares:
         for k, segment in enumerate(trees.segments[root]):
-            wide = share * segment.share / parts
-            for part in range(parts):
+            count = max(round(parts * trees.weight[root][k]), 1)
+            wide = share * segment.share / count
+            for part in range(count):
                 if int(low * size) < size:
-                    found.append((int(low * size), first[root] + k, part / parts))
+                    found.append((int(low * size), first[root] + k, (part + 0.5) / count))
                 low += wide
     return found
 

@@ -8,7 +8,7 @@ where that is not for the whole batch, the batch is divided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from .. import kernels
 from ..bounds.exact import Arcs
 
 Int64 = NDArray[np.int64]
+Edge = tuple[int, int]
 
 
 @dataclass
@@ -27,34 +28,42 @@ class Batch:
         count: how many.
         reached: the ranks in them, in the order in which they were, the root first.
         edges: (from, to) of each rank but the root, in that order.
+        arrival: for each rank in the trees how far it is from the root.
     """
 
     count: int
     reached: list[int]
-    edges: list[tuple[int, int]] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    arrival: dict[int, float] = field(default_factory=dict)
 
 
-def pack(capacity: dict[tuple[int, int], int], roots: dict[int, int], ranks: list[int]) -> list[Batch]:
-    """Out-trees to all ranks, ``roots[v]`` from each root; they must exist."""
-    network = _Network(capacity, roots, ranks)
+def pack(capacity: dict[Edge, int], roots: dict[int, int], ranks: list[int], far: dict[Edge, float]) -> list[Batch]:
+    """Out-trees to all ranks, ``roots[v]`` from each root; they must exist.
+
+    Args:
+        far: the length of each edge; ways from the root are kept short.
+    """
+    network = _Network(capacity, roots, ranks, far)
     done: list[Batch] = []
     for root in sorted(roots):
         if not roots[root]:
             continue
         network.start(root, roots[root])
-        stack = [Batch(roots[root], [root])]
+        stack = [Batch(roots[root], [root], [], {root: 0.0})]
         while stack:
             batch = stack.pop()
             network.set_partial(stack)
             while len(batch.reached) < len(ranks):
                 (x, y), count = network.next_edge(batch)
                 if count < batch.count:
-                    stack.append(Batch(batch.count - count, list(batch.reached), list(batch.edges)))
+                    stack.append(replace(batch, count=batch.count - count, reached=list(batch.reached),
+                                         edges=list(batch.edges), arrival=dict(batch.arrival)))  # fmt: skip
                     batch.count = count
                     network.set_partial(stack)
                 network.use((x, y), count)
                 batch.reached.append(y)
                 batch.edges.append((x, y))
+                batch.arrival[y] = batch.arrival[x] + far[x, y]
             done.append(batch)
     return done
 
@@ -62,11 +71,17 @@ def pack(capacity: dict[tuple[int, int], int], roots: dict[int, int], ranks: lis
 class _Network:
     """What is left of edges, and what is still to be sent from where."""
 
-    def __init__(self, capacity: dict[tuple[int, int], int], roots: dict[int, int], ranks: list[int]) -> None:
+    def __init__(
+        self,
+        capacity: dict[Edge, int],
+        roots: dict[int, int],
+        ranks: list[int],
+        far: dict[Edge, float],
+    ) -> None:
         self.left = {edge: c for edge, c in sorted(capacity.items()) if c}
         self.place = {v: i for i, v in enumerate(ranks)}
         self.pending = {v: roots.get(v, 0) for v in ranks}
-        self.ranks = ranks
+        self.ranks, self.far = ranks, far
         self.out: dict[int, list[int]] = {v: [] for v in ranks}
         for u, t in self.left:
             self.out[u].append(t)
@@ -113,12 +128,12 @@ class _Network:
             self.capacity[self.slot[i]] = batch.count
         self.reserved = sum(self.pending.values()) + sum(b.count for b in stack)
 
-    def next_edge(self, batch: Batch) -> tuple[tuple[int, int], int]:
+    def next_edge(self, batch: Batch) -> tuple[Edge, int]:
         """An edge out of the batch that all its trees can take, from near the root if possible; else the widest."""
         inside = set(batch.reached)
         best, most = None, 0
         choices = [(x, y) for x in batch.reached for y in self.out[x] if y not in inside and self.left[x, y]]
-        for edge in sorted(choices, key=lambda e: self.left[e] < batch.count):
+        for edge in sorted(choices, key=lambda e: (self.left[e] < batch.count, batch.arrival[e[0]] + self.far[e])):
             limit = min(batch.count, self.left[edge])
             if limit <= most:
                 continue
@@ -130,7 +145,7 @@ class _Network:
         assert best is not None, "Edmonds: some edge can always be taken"
         return best, most
 
-    def _room(self, edge: tuple[int, int], limit: int) -> int:
+    def _room(self, edge: Edge, limit: int) -> int:
         x, y = self.place[edge[0]], self.place[edge[1]]
         arcs = self.arcs
         flow = self.kernel.between(
@@ -138,7 +153,7 @@ class _Network:
         )
         return max(min(limit, int(flow) - self.reserved), 0)
 
-    def use(self, edge: tuple[int, int], count: int) -> None:
+    def use(self, edge: Edge, count: int) -> None:
         """Take an edge."""
         self.left[edge] -= count
         self.capacity[self.edge_arc[edge]] = self.left[edge]

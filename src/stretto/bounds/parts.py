@@ -1,0 +1,176 @@
+"""AllReduce among parts of a network: each byte must be received by parts 2 (k - 1) times, however it is summed.
+
+Divide the nodes that store into k parts, each with a rank. For one byte of the buffer let r be the part that first
+has, its nodes taken together, all contributions. Each of the k - 1 others has sent something before, on the way to r;
+and each receives something after, since it did not have all. So k - 1 transfers, of as many senders, come before and
+k - 1, to as many receivers, after: at least 2 (k - 1) receipts, as for gossip by one-way calls (Harary and Schwenk
+1974). Each takes room on the links into its part, so
+
+    seconds >= 2 (k - 1) bytes / (sum over parts of what can enter it)
+
+Switches neither hold nor sum, but may copy: they are in no part, or for each part on the side that narrows it most.
+Where all links are alike both ways and nothing but ranks is there, in-trees and out-trees reach the best of these: it
+is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961), and each tree can be walked
+in and out. The best partition is found by Dinkelbach's iteration, with a Dilworth truncation (Cunningham 1985:
+one min-cut for each rank) as its step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Collective
+from ..topology import SWITCH, Topology
+from .exact import Arcs, in_units
+from .model import Bound
+
+Bool = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+SEARCHED_UP_TO = 256
+"""Ranks up to which the best partition is looked for; beyond, single ranks."""
+
+UNLIMITED = 1 << 61
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A partition and what must be received.
+
+    Attributes:
+        inside: bool[parts, nodes]. Switches may be in several.
+        load_bytes: bytes that all parts together must receive.
+        width: exactly what can enter the parts, bytes/s, all together.
+    """
+
+    inside: Bool
+    load_bytes: int
+    width: Fraction
+
+    @property
+    def seconds(self) -> Fraction:
+        """The time that no plan can beat."""
+        return Fraction(self.load_bytes) / self.width
+
+
+def best_parts(topology: Topology, collective: Collective) -> Parts | None:
+    """The partition of the largest bound, None but for AllReduce over links."""
+    if collective.kind != "allreduce" or topology.planes:
+        return None
+    search = _Search(topology, collective.ranks)
+    inside = search.narrowed(np.arange(len(collective.ranks)))
+    if len(collective.ranks) <= SEARCHED_UP_TO:
+        while True:
+            gap, label = search.best_partition(search.width_into(inside), len(inside) - 1)
+            if gap >= 0:
+                break
+            inside = search.narrowed(label)
+    entering = inside[:, topology.dst] & ~inside[:, topology.src]
+    times = entering.sum(axis=0).tolist()
+    width = sum((Fraction(w) * n for w, n in zip(topology.bandwidth.tolist(), times, strict=True)), Fraction(0))
+    return Parts(inside, 2 * (len(inside) - 1) * collective.size_bytes, width) if width else None
+
+
+def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
+    """The bound by parts, in words: each link into a part carries nothing before it can come there, nor at the end."""
+    found = best_parts(topology, collective)
+    if found is None:
+        return None
+    times = (found.inside[:, topology.dst] & ~found.inside[:, topology.src]).sum(axis=0)
+    links = np.flatnonzero(times)
+    idle = near[np.ix_(collective.ranks, topology.src[links])].min(axis=0) + topology.latency_s[links]
+    lost = float((times[links] * topology.bandwidth[links]) @ idle) / float(found.width)
+    count = len(found.inside)
+    each = "rank" if count == len(collective.ranks) else f"of {count} parts"
+    words = f"all but one {each} must give a byte away and, later, get its sum: {2 * (count - 1)} receipts"
+    seconds = collective.start_s + float(found.seconds) + lost
+    return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(links.tolist()))
+
+
+class _Search:
+    """Min-cuts around sets of ranks, switches on either side."""
+
+    def __init__(self, topology: Topology, ranks: NDArray[np.int32]) -> None:
+        self.topology, self.ranks = topology, ranks.astype(np.int64)
+        self.width = in_units(topology.bandwidth, upward=True)
+        self.nodes = topology.node_count
+        # arcs lead backward over links, and from a source, to a target, and between what stays together
+        store, home = self._homes()
+        self.source, self.target = self.nodes, self.nodes + 1
+        count = len(self.ranks)
+        tails: list[NDArray[Any]] = [topology.dst, np.full(count, self.source), self.ranks, store, home]
+        heads: list[NDArray[Any]] = [topology.src, self.ranks, np.full(count, self.target), home, store]
+        self.arcs = Arcs.of(np.concatenate(tails), np.concatenate(heads), self.nodes + 2)
+        self.ends = np.cumsum([len(t) for t in tails]).tolist()
+        self.kernel = kernels.load("maxflow", 50.0 * count * len(self.arcs.forward))
+
+    def _homes(self) -> tuple[Int64, Int64]:
+        """Nodes that store and are no ranks, and for each the rank beside it to which it is counted."""
+        t = self.topology
+        home = np.full(self.nodes, -1, dtype=np.int64)
+        home[self.ranks] = self.ranks
+        wide_first = np.argsort(-t.bandwidth, kind="stable")
+        changed = True
+        while changed:
+            changed = False
+            for link in wide_first[(home[t.src[wide_first]] < 0) & (home[t.dst[wide_first]] >= 0)].tolist():
+                if home[t.src[link]] < 0:
+                    home[t.src[link]] = home[t.dst[link]]
+                    changed = True
+        store = np.flatnonzero((t.kind != SWITCH) & ~np.isin(np.arange(self.nodes), self.ranks) & (home >= 0))
+        return store, home[store]
+
+    def _cut(self, gain: Int64, loss: Int64) -> tuple[int, Bool]:
+        """The set of the least ``entering - gain inside + loss inside``, a gain unlimited where it must be inside."""
+        ends = self.ends
+        edge = np.full(ends[-1], UNLIMITED >> 8, dtype=np.int64)
+        edge[: ends[0]] = self.width * self.scale
+        edge[ends[0] : ends[1]], edge[ends[1] : ends[2]] = gain, loss
+        _, side, flow = self.kernel.first_violated(
+            self.arcs.offsets, self.arcs.to, self.arcs.pair, self.arcs.capacities(edge),
+            np.array([self.source]), 0, self.target, UNLIMITED, np.int64(UNLIMITED),
+        )  # fmt: skip
+        return int(flow), side[: self.nodes]
+
+    def best_partition(self, width: int, receivers: int) -> tuple[int, Int64]:
+        """Dilworth truncation of ``entering(S) - width / receivers``.
+
+        Returns:
+            How much the best partition is narrower than ``width / receivers`` for each part but one (times
+            ``receivers``; not below 0 if none is), and its label of each rank.
+        """
+        self.scale = receivers
+        count = len(self.ranks)
+        label = np.arange(count)
+        x = np.zeros(count, dtype=np.int64)
+        for i in range(count):
+            gain, loss = np.maximum(x, 0), np.maximum(-x, 0)
+            gain[i], loss[i + 1 :] = UNLIMITED >> 8, UNLIMITED >> 8
+            gained = int(gain[:i].sum())
+            flow, side = self._cut(gain, loss)
+            x[i] = flow - gained - width
+            joined = label[: i + 1][side[self.ranks[: i + 1]]]
+            label[np.isin(label, joined)] = i
+        return int(x.sum()) + width, label
+
+    def narrowed(self, label: Int64) -> Bool:
+        """bool[parts, nodes]: the ranks of each label, with what is counted to them and the switches that narrow it."""
+        self.scale = 1
+        rows = []
+        for part in np.unique(label):
+            own = label == part
+            big = np.int64(UNLIMITED >> 8)
+            rows.append(self._cut(np.where(own, big, 0), np.where(own, 0, big))[1])
+        return np.array(rows)
+
+    def width_into(self, inside: Bool) -> int:
+        """What can enter the parts, all together."""
+        entering = inside[:, self.topology.dst] & ~inside[:, self.topology.src]
+        return int((entering @ self.width).sum())

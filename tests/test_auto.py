@@ -1,0 +1,48 @@
+"""The default planner: what it tries, when it stops, and what it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from stretto.cli import app
+from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+
+def work(net, kind, shard):
+    return Workload((make_collective(kind, net, shard_bytes=shard),))
+
+
+def test_it_stops_where_a_plan_is_near_the_bound():
+    net = load_topology("ndv2:2")
+    plan = run_planner("auto", net, work(net, "allgather", 10**8))
+    assert [t["planner"] for t in plan.meta["tried"]] == ["forest"]
+    assert plan.meta["chosen"] == "forest"
+
+
+def test_small_messages_try_others_and_keep_the_best():
+    net = load_topology("ring:8")
+    request = work(net, "allgather", 1000)
+    plan = run_planner("auto", net, request)
+    given = {t["planner"]: t["completion_s"] for t in plan.meta["tried"] if "completion_s" in t}
+    assert len(given) > 2
+    assert simulate(plan).completion_s == pytest.approx(min(given.values()))
+    assert given[plan.meta["chosen"]] == min(given.values())
+
+
+def test_two_runs_are_one_plan():
+    net = load_topology("dgx1")
+    plans = [run_planner("auto", net, work(net, "allreduce", 10**6)) for _ in range(2)]
+    assert plans[0].digest() == plans[1].digest()
+
+
+def test_plan_uses_it_and_says_what_it_tried():
+    done = CliRunner().invoke(app, ["plan", "allgather", "-t", "ndv2:2", "--shard", "16MB", "--json"])
+    data = json.loads(done.stdout)
+    assert data["planner"] == "auto"
+    assert data["chosen"] in {t["planner"] for t in data["tried"]}
