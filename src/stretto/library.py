@@ -7,7 +7,7 @@ serve the request the one whose plan the simulator says ends first is kept; the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,40 @@ from .lower import Program, lower
 from .plan import Plan
 from .planners import run_planner
 from .simulate import simulate
-from .topology import ACCELERATOR, Topology, make_topology
+from .topology import ACCELERATOR, SWITCH, Topology, make_topology
 
-CANDIDATES = ("ring", "scale-ccl", "shortest-path")
+CANDIDATES = ("ring", "nccl", "rabenseifner", "scale-ccl", "shortest-path")
 DIRECT = "shortest-path"
-BANDWIDTH, LATENCY_S = 1e9, 20e-6
-"""Of every pair, where no topology is given."""
+BANDWIDTH, LATENCY_S = 1e9, 10e-6
+"""Of the way from a rank into the network and back, where no topology is given."""
 LEAST_CLASS = 1 << 12
+WHOLE = ("allreduce", "reduce", "broadcast")
+"""The collectives whose one piece is the whole buffer."""
+OVERHEAD_S = 50e-6
+"""What the executor spends on one transfer at each of its ends, whatever its size."""
+SMALL_BYTES = 1 << 18
+"""Pieces are cut in three, so that a rank sends while it receives, if the parts are not smaller than this."""
 
 
 def joined_directly(nodes: Sequence[int]) -> Topology:
     """Every one of these nodes linked to every other, all alike."""
     links = [(a, b, BANDWIDTH, LATENCY_S) for a in nodes for b in nodes if a != b]
     return make_topology(f"{len(nodes)} ranks joined directly", [ACCELERATOR] * (max(nodes) + 1), links)
+
+
+def joined_by_one_switch(count: int) -> Topology:
+    """A network of which nothing is known but that every rank sends and receives by one port."""
+    links = [
+        link for v in range(count) for link in ((v, count, BANDWIDTH, LATENCY_S), (count, v, BANDWIDTH, LATENCY_S))
+    ]
+    kinds = [ACCELERATOR] * count + [SWITCH]
+    return make_topology(f"{count} ranks at one switch", kinds, links)
+
+
+def cost_s(plan: Plan) -> float:
+    """When a plan would end: as simulated, and what the busiest node spends on its transfers one by one."""
+    busiest = np.bincount(np.concatenate((plan.src, plan.dst.values))).max()
+    return simulate(plan).completion_s + OVERHEAD_S * float(busiest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +91,9 @@ class Library:
     """
 
     def __init__(self, topology: Topology | None, ranks: Sequence[int], rank: int) -> None:
-        self.given = topology
+        known = joined_by_one_switch(len(ranks)) if topology is None else topology
+        # the executor sends one copy to each receiver
+        self.topology = replace(known, replicates=np.zeros(known.node_count, dtype=bool))
         # mesh and programs know ranks of the group by node
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.direct = joined_directly(self.nodes)
@@ -78,19 +101,24 @@ class Library:
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
-        """How to run a collective of about this size (the full buffer)."""
-        size = max(LEAST_CLASS, 1 << max(0, size_bytes - 1).bit_length()) * len(self.nodes)
+        """How to run a collective whose largest piece has about this size."""
+        size = max(LEAST_CLASS, 1 << max(0, size_bytes - 1).bit_length())
         key = kind, size, root, direct
         if key not in self.recipes:
             self.recipes[key] = self._prepare(kind, size, root, direct)
         return self.recipes[key]
 
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
-        plans = [] if direct else [p for name in CANDIDATES if (p := self._plan(name, kind, size, root)) is not None]
+        n = len(self.nodes)
+        whole = kind in WHOLE
+        parts = 3 * n if size >= 3 * n * SMALL_BYTES else n
+        chunks, total = (parts, size + -size % parts) if whole else (1, size * n)
+        made_by = () if direct else CANDIDATES
+        plans = [p for name in made_by if (p := self._plan(name, kind, total, chunks, root)) is not None]
         if plans:
-            plan = min(plans, key=lambda p: simulate(p).completion_s)
+            plan = min(plans, key=cost_s)
         else:
-            c = make_collective(kind, self.direct, size, ranks=self.nodes, root=root)
+            c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
             plan = run_planner(DIRECT, self.direct, Workload((c,)))
         made: Collective = plan.workload.collectives[0]
         return Recipe(
@@ -101,13 +129,11 @@ class Library:
             made.piece_bytes[made.chunk_piece],
         )
 
-    def _plan(self, name: str, kind: str, size: int, root: int) -> Plan | None:
+    def _plan(self, name: str, kind: str, size: int, chunks: int, root: int) -> Plan | None:
         """A plan by this planner that needs no one but the ranks, None if it makes none."""
-        topology = self.direct if self.given is None else self.given
-        chunks = len(self.nodes) if kind in ("allreduce", "reduce", "broadcast") else 1
         try:
-            c = make_collective(kind, topology, size, ranks=self.nodes, root=root, chunks=chunks)
-            plan = run_planner(name, topology, Workload((c,)))
+            c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
+            plan = run_planner(name, self.topology, Workload((c,)))
         except StrettoError:
             return None
         used = np.concatenate((plan.src, plan.dst.values))

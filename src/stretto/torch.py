@@ -76,6 +76,25 @@ def _reducer(op: Any, dtype: torch.dtype) -> Callable[..., Any]:
     return with_arrays
 
 
+class Pending(dist._Work):  # type: ignore[misc]
+    """A job that is under way; unlike PyTorch's own wrapper of a future its ``wait`` raises what the job raised."""
+
+    def __init__(self, future: torch.futures.Future) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Until it has ended. The job has a timeout of its own, so ``timeout`` is not needed to end."""
+        self._future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        return self._future
+
+    def is_completed(self) -> bool:
+        return bool(self._future.done())
+
+
 class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A process group; see the module."""
 
@@ -163,7 +182,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Put a job into the queue; the work that it is."""
         future: torch.futures.Future = torch.futures.Future()
         self._jobs.put((run, future, result))
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        return Pending(future)
 
     # --- one collective ---------------------------------------------------------------------------
 
@@ -352,7 +371,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         payload = memory.data.cast("B") if memory.size else memoryview(bytearray())
         go = self._messages[peer].send if sends else self._messages[peer].receive
         go(tag, payload, done)
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        return Pending(future)
 
     # what PyTorch 2.13 calls the same
     all_gather_single = _allgather_base
