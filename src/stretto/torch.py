@@ -105,6 +105,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         spec = os.environ.get("STRETTO_TOPOLOGY")
         self._store, self._rank, self._count = store, rank, size
         self._timeout_s = timeout.total_seconds()
+        self._name = self._text = ""
         self._library = Library(load_topology(spec) if spec else None, ranks, rank)
         self._mesh: Mesh | None = None
         self._messages: dict[int, Messages] = {}
@@ -116,6 +117,19 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def getBackendName(self) -> str:  # noqa: N802
         return "stretto"
+
+    # without a backend object under it a group has to remember its own name (device meshes ask for it)
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupDesc(self, text: str) -> None:  # noqa: N802
+        self._text = text
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._text
 
     def shutdown(self) -> None:
         """Finish what was asked for and close."""
