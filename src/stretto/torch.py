@@ -3,14 +3,17 @@
 Each group has one thread that runs its collectives in the order in which they were asked for, by plans made on the
 first use of each kind and size class; messages between two ranks go beside it. ``STRETTO_TOPOLOGY`` names the
 topology whose accelerators are the ranks (all alike otherwise), ``STRETTO_SECRET`` the secret (else the store
-hands one out), ``STRETTO_HOST`` the address at which this process listens.
+hands one out), ``STRETTO_HOST`` the address at which this process listens, ``STRETTO_TRACE`` a folder for a
+record of every transfer.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .collective import split_evenly
-from .errors import PeerFailed, Unsupported
+from .errors import InputError, PeerFailed, Unsupported
 from .library import Library
 
 try:
@@ -30,7 +33,8 @@ try:
 except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
 
-from .runtime.execute import execute
+from .lower import Program
+from .runtime.execute import Trace, execute
 from .runtime.mesh import Mesh, join, listen
 from .runtime.messages import Messages
 
@@ -103,14 +107,23 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         from .topologies import load_topology
 
         spec = os.environ.get("STRETTO_TOPOLOGY")
+        given = load_topology(spec) if spec else None
+        world = dist.get_world_size() if dist.is_initialized() else size
+        if given is not None and len(given.accelerators) != world:
+            raise InputError(
+                f"{spec} has {len(given.accelerators)} accelerators, the world has {world} ranks; name one with as many",
+                "STRETTO_TOPOLOGY",
+            )
         self._store, self._rank, self._count = store, rank, size
         self._timeout_s = timeout.total_seconds()
         self._name = self._text = ""
-        self._library = Library(load_topology(spec) if spec else None, ranks, rank)
+        self._library = Library(given, ranks, rank)
         self._mesh: Mesh | None = None
         self._messages: dict[int, Messages] = {}
         self._failure: BaseException | None = None
         self._connecting = threading.Lock()
+        folder = os.environ.get("STRETTO_TRACE")
+        self._traces = open(os.path.join(folder, f"rank{rank}.jsonl"), "a") if folder else None  # noqa: SIM115
         self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any] | None] = SimpleQueue()
         self._worker = threading.Thread(target=self._work, name=f"stretto-{rank}", daemon=True)
         self._worker.start()
@@ -136,6 +149,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._jobs.put(None)
         if threading.current_thread() is not self._worker:
             self._worker.join(self._timeout_s)
+        if self._traces is not None:
+            self._traces.close()
         for messages in self._messages.values():
             messages.close()
         if self._mesh is not None:
@@ -232,7 +247,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
 
         assert self._mesh is not None
-        execute(
+        began_s = time.monotonic()
+        trace = execute(
             self._mesh,
             program,
             parts(given, program.held),
@@ -242,11 +258,23 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             reduce=np.add if op is None else _reducer(op, some.dtype),
             timeout_s=self._timeout_s,
         )
+        if self._traces is not None:
+            self._traces.write(self._record(kind, program, began_s, trace) + "\n")
         for p, t in wanted.items():
             if homes[p] is not t:
                 t.copy_(homes[p])
             if op is not None and getattr(op, "op", op) == OPS.AVG:
                 t.div_(self._count, rounding_mode=None if t.is_floating_point() else "trunc")
+
+    def _record(self, kind: str, program: Program, began_s: float, trace: Trace) -> str:
+        """A line of the trace: the collective, and when this rank sent and received what, by the monotonic clock."""
+        rank = {node: r for r, node in enumerate(self._library.nodes)}
+        sent = [[row, rank[to], began_s + at] for row, at in trace.sent_s.items() for to in program.sends[row].to]
+        arrived = [
+            [row, rank[receive.source], began_s + trace.arrived_s[row]] for row, receive in program.receives.items()
+        ]
+        span = {"began_s": began_s, "ended_s": time.monotonic()}
+        return json.dumps({"kind": kind, "rank": self._rank, **span, "sent": sent, "arrived": arrived})
 
     def _refuse_devices(self, *tensors: Tensor) -> None:
         for t in tensors:

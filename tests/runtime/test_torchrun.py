@@ -18,7 +18,9 @@ def launch(ranks: int, *arguments: object) -> None:
     """The script under torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -13,11 +13,13 @@ import shutil
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from ..errors import Unsupported
 from ..plan import Plan
-from ..runtime.local import Place
+from ..runtime.local import Outcome, Place, run_local
+from ..simulate import simulate
 from ..topology import Topology
 
 PREFIX = "stretto-"
@@ -25,7 +27,66 @@ HEADERS = 1514 / 1448
 """Bytes on the wire for each byte of payload in a full segment: links shape the first, plans count the second."""
 BURST_BYTES = 16384
 QUEUE_S = "50ms"
+WIDEST, TOTAL = 20e6, 60e6
+"""Bytes/s of the widest link, and of all links together for each core, that this machine is trusted to fill."""
 _NEWNET = 0x40000000
+
+
+def fitting_scale(topology: Topology) -> float:
+    """By what to divide bandwidths so that this machine can fill the links, at least 1."""
+    widest, total = float(topology.bandwidth.max()), float(topology.bandwidth.sum())
+    return max(1.0, widest / WIDEST, total / (TOTAL * (os.cpu_count() or 1)))
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A plan that was run on its own network.
+
+    Attributes:
+        scale: what bandwidths were divided by, and times multiplied.
+        simulated_s: the simulator's completion on the network as it was built.
+        delays_by: ``netem``, ``the executor`` or ``nothing``, where the network has none.
+        arrivals: for each transfer and receiver the simulated and the measured second of arrival.
+    """
+
+    outcome: Outcome
+    scale: float
+    simulated_s: float
+    delays_by: str
+    arrivals: list[tuple[int, int, float, float]]
+
+
+def emulate(plan: Plan, scale: float, timeout_s: float = 60.0) -> Emulated:
+    """Run a plan that verifies, real bytes on its own network, beside the simulator.
+
+    Times are kept where the plan sets them or a rate (``timed``, ``rates``, ``weights``); elsewhere the network
+    decides.
+    """
+    pace = scale if plan.sharing in ("timed", "rates", "weights") else None
+    delayed = bool(plan.topology.latency_s.any())
+    by_network = not delayed or has_netem()
+    delays = {} if by_network else {k: _delay(plan, k) * scale for k in range(plan.transfer_count)}
+    with network(plan, scale) as places:
+        outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s, delays=delays)
+    timeline = simulate(plan)
+    arrivals = [
+        (k, v, float(timeline.finish_s[k] + _delay(plan, k)) * scale, outcome.traces[v].arrived_s[k])
+        for k in range(plan.transfer_count)
+        for v in plan.dst[k].tolist()
+    ]
+    by = "nothing" if not delayed else "netem" if by_network else "the executor"
+    return Emulated(outcome, scale, timeline.completion_s * scale, by, arrivals)
+
+
+def _delay(plan: Plan, k: int) -> float:
+    """Latency on the way of a transfer to its farthest receiver, seconds."""
+    topology, reached = plan.topology, {int(plan.src[k]): 0.0}
+    left = plan.route[k].tolist()
+    while left:
+        link = next(i for i in left if int(topology.src[i]) in reached)
+        reached[int(topology.dst[link])] = reached[int(topology.src[link])] + float(topology.latency_s[link])
+        left.remove(link)
+    return max(reached[v] for v in plan.dst[k].tolist())
 
 
 def refusal() -> str | None:
