@@ -6,8 +6,9 @@ serve the request the one whose plan the simulator says ends first is kept; the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ BANDWIDTH, LATENCY_S = 1e9, 10e-6
 LEAST_CLASS = 1 << 12
 WHOLE = ("allreduce", "reduce", "broadcast")
 """The collectives whose one piece is the whole buffer."""
+FAST = 3.0
+"""How many times slower than the best pair of ranks a pair of one site may be measured."""
 OVERHEAD_S = 50e-6
 """What the executor spends on one transfer at each of its ends, whatever its size."""
 SMALL_BYTES = 1 << 18
@@ -46,6 +49,37 @@ def joined_by_one_switch(count: int) -> Topology:
     ]
     kinds = [ACCELERATOR] * count + [SWITCH]
     return make_topology(f"{count} ranks at one switch", kinds, links)
+
+
+def joined_by_sites(count: int, pairs: Mapping[tuple[int, int], tuple[float, float]]) -> Topology:
+    """The network that measurements show: sites of ranks at one switch each, and the links between sites.
+
+    Ranks that reach each other, perhaps by others, at no less than a third of the best bandwidth are one site. The link
+    between two sites has at least what any pair across got: the most of that is taken.
+
+    Args:
+        pairs: for two ranks, the lower first, latency in seconds and bandwidth in bytes/s.
+    """
+    best = max((width for _, width in pairs.values()), default=0.0)
+    site = list(range(count))
+    for (a, b), (_, width) in pairs.items():
+        if FAST * width >= best:
+            site = [site[a] if s == site[b] else s for s in site]
+    sites = sorted(set(site))
+    if len(sites) == 1:
+        return joined_by_one_switch(count)
+    place = {s: count + i for i, s in enumerate(sites)}
+    inner = [(t, w) for (a, b), (t, w) in pairs.items() if site[a] == site[b]] or [(LATENCY_S, best)]
+    latency_s, width = min(t for t, _ in inner) / 2, best
+    links = [link for v in range(count) for w in (place[site[v]],)
+             for link in ((v, w, width, latency_s), (w, v, width, latency_s))]  # fmt: skip
+    for a, b in combinations(sites, 2):
+        crossing = [m for (x, y), m in pairs.items() if {site[x], site[y]} == {a, b}]
+        if crossing:
+            far, wide = min(t for t, _ in crossing), max(w for _, w in crossing)
+            links += [(place[a], place[b], wide, far), (place[b], place[a], wide, far)]
+    kinds = [ACCELERATOR] * count + [SWITCH] * len(sites)
+    return make_topology(f"{count} ranks in {len(sites)} sites, as measured", kinds, links)
 
 
 def cost_s(plan: Plan) -> float:
@@ -91,14 +125,17 @@ class Library:
     """
 
     def __init__(self, topology: Topology | None, ranks: Sequence[int], rank: int) -> None:
-        known = joined_by_one_switch(len(ranks)) if topology is None else topology
-        # the executor sends one copy to each receiver
-        self.topology = replace(known, replicates=np.zeros(known.node_count, dtype=bool))
+        self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
         # mesh and programs know ranks of the group by node
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.direct = joined_directly(self.nodes)
         self.rank = rank
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
+
+    def learn(self, topology: Topology) -> None:
+        """Plan from now on for this network, whose nodes 0, 1, ... are the ranks unless one was given before."""
+        # the executor sends one copy to each receiver
+        self.topology = replace(topology, replicates=np.zeros(topology.node_count, dtype=bool))
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
         """How to run a collective whose largest piece has about this size."""

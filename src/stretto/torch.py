@@ -2,7 +2,7 @@
 
 Each group has one thread that runs its collectives in the order in which they were asked for, by plans made on the
 first use of each kind and size class; messages between two ranks go beside it. ``STRETTO_TOPOLOGY`` names the
-topology whose accelerators are the ranks (all alike otherwise), ``STRETTO_SECRET`` the secret (else the store
+topology whose accelerators are the ranks (measured otherwise), ``STRETTO_SECRET`` the secret (else the store
 hands one out), ``STRETTO_HOST`` the address at which this process listens, ``STRETTO_TRACE`` a folder for a
 record of every transfer.
 """
@@ -24,7 +24,7 @@ import numpy as np
 
 from .collective import split_evenly
 from .errors import InputError, PeerFailed, Unsupported
-from .library import Library
+from .library import Library, joined_by_sites
 
 try:
     import torch
@@ -37,6 +37,7 @@ from .lower import Program
 from .runtime.execute import Trace, execute
 from .runtime.mesh import Mesh, join, listen
 from .runtime.messages import Messages
+from .runtime.probe import probe
 
 OPS = dist.ReduceOp.RedOpType
 REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -111,11 +112,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         world = dist.get_world_size() if dist.is_initialized() else size
         if given is not None and len(given.accelerators) != world:
             raise InputError(
-                f"{spec} has {len(given.accelerators)} accelerators, the world has {world} ranks; name one with as many",
+                f"{spec} has {len(given.accelerators)} accelerators, the world {world} ranks: name one with as many",
                 "STRETTO_TOPOLOGY",
             )
         self._store, self._rank, self._count = store, rank, size
         self._timeout_s = timeout.total_seconds()
+        self._measures = given is None
         self._name = self._text = ""
         self._library = Library(given, ranks, rank)
         self._mesh: Mesh | None = None
@@ -180,10 +182,24 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 own = self._library.nodes[self._rank]
                 meshes.append(join(own, listener, addresses, names, secret, timeout_s=self._timeout_s))
                 listener.close()
+            if self._measures:
+                self._measure({r: meshes[1].connections[v].sock for r, v in enumerate(self._library.nodes)
+                               if r != self._rank})  # fmt: skip
             for r, node in enumerate(self._library.nodes):
                 if r != self._rank:
                     self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
             self._mesh = meshes[0]
+
+    def _measure(self, sockets: dict[int, socket.socket]) -> None:
+        """Measure the network; by the store all ranks learn all numbers, and so plan alike."""
+        try:
+            mine = probe(self._rank, self._count, sockets, self._timeout_s)
+        except OSError as error:
+            raise PeerFailed("a rank", f"it went silent while the network was measured ({error})") from None
+        self._store.set(f"stretto/measured/{self._rank}", json.dumps([[r, *m] for r, m in mine.items()]))
+        pairs = {(low, int(high)): (latency_s, bandwidth) for low in range(self._count)
+                 for high, latency_s, bandwidth in json.loads(self._store.get(f"stretto/measured/{low}"))}  # fmt: skip
+        self._library.learn(joined_by_sites(self._count, pairs))
 
     def _secret(self) -> bytes:
         given = os.environ.get("STRETTO_SECRET")
