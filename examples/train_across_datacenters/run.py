@@ -21,20 +21,20 @@ from typing import Any
 from stretto import emulator
 from stretto.topologies import load_topology
 
-TOPOLOGY = "sites:2,4?bandwidth=100MB/s&router_bandwidth=100MB/s&wan_bandwidth=10MB/s&wan_latency=0s"
+NETWORK = "bandwidth=100MB/s&router_bandwidth=100MB/s&wan_bandwidth=10MB/s&wan_latency=0s"
 TRAIN = Path(__file__).parent / "train.py"
 MICROSECONDS = 1e6
 
 
-def train(backend: str, folder: str, steps: int, width: int) -> list[dict[str, Any]]:
+def train(spec: str, backend: str, folder: str, steps: int, width: int) -> list[dict[str, Any]]:
     """What each rank wrote."""
-    topology = load_topology(TOPOLOGY)
+    topology = load_topology(spec)
     ranks = len(topology.accelerators)
     with emulator.built(topology, 1.0) as places:
         running = []
         for rank, node in enumerate(topology.accelerators):
             place = places[int(node)]
-            settings = {"STRETTO_TOPOLOGY": TOPOLOGY, "STRETTO_HOST": place.host, "STRETTO_TRACE": folder}
+            settings = {"STRETTO_TOPOLOGY": spec, "STRETTO_HOST": place.host, "STRETTO_TRACE": folder}
             command = [sys.executable, TRAIN, backend, rank, ranks, folder, steps, width]
             inside = ["ip", "netns", "exec", place.argument, *map(str, command)]
             running.append(subprocess.Popen(inside, env={**os.environ, **settings, "GLOO_SOCKET_IFNAME": "lo"}))
@@ -73,14 +73,17 @@ def slices(record: dict[str, Any], origin_s: float) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sites", type=int, default=2, help="datacenters")
+    parser.add_argument("--ranks", type=int, default=4, help="in each")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--width", type=int, default=256, help="of the transformer; a multiple of 4")
     parser.add_argument("--trace", default="step.perfetto.json", help="where the trace of the last step goes")
     arguments = parser.parse_args()
     if (reason := emulator.refusal()) is not None:
         raise SystemExit(reason)
+    spec = f"sites:{arguments.sites},{arguments.ranks}?{NETWORK}"
     with tempfile.TemporaryDirectory() as folder:
-        made = {b: train(b, folder, arguments.steps, arguments.width) for b in ("gloo", "stretto")}
+        made = {b: train(spec, b, folder, arguments.steps, arguments.width) for b in ("gloo", "stretto")}
         trace = perfetto(folder, made["stretto"], arguments.steps - 1)
     Path(arguments.trace).write_text(json.dumps(trace))
     spent = {b: [end - began for began, end in ranks[0]["steps"]] for b, ranks in made.items()}

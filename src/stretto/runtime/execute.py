@@ -134,16 +134,17 @@ class Run:
                 self._fail(peer, c.closed)
             if c.closed is None:
                 self.selector.register(c.sock, selectors.EVENT_READ, peer)
+        self.buffers.begin()
+        for row, count in self.waits.items():
+            if count == 0:
+                self._ready(row)
+        # after that: an empty transfer is whole as soon as its header is taken, and others may wait for it
         for peer, frame in list(self.mesh.waiting.items()):
             if peer in self.peers and frame.run == self.number:
                 del self.mesh.waiting[peer]
                 self._take(self.peers[peer], frame)
             elif peer in self.peers:
                 self._watch(self.peers[peer])
-        self.buffers.begin()
-        for row, count in self.waits.items():
-            if count == 0:
-                self._ready(row)
         next_ping = now + self.timeout_s / 4
         while not self._finished():
             now = time.monotonic()
