@@ -36,13 +36,13 @@ test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 check: $(STAMP) ## lint, format and types
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
 format: $(STAMP) ## mend lint and format
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples
 
 bench: $(STAMP) ## run the benchmarks, one after the other; tables on stdout, JSON in benchmarks/out
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -1,9 +1,9 @@
 """Do the WAN paper's schemes rank on an emulated network as they do in the simulator? Its figure 8 with real bytes.
 
-Wang, Craps, Li, section IV-F: rings of 10 to 40 nodes, 4 AllReduces, seven schemes, five repeats; each plan runs between
-network namespaces (root), bandwidths divided by a factor that fits this machine and sizes by ``--shrink``. Prints mean
-completions (eq. 13), measured over simulated, and writes benchmarks/out/wan_emulated.json. The short form is one ring of
-10 and two repeats; ``--full`` is the paper's grid.
+Wang, Craps, Li, section IV-F: rings of 10 to 40 nodes, 4 AllReduces, seven schemes, five repeats; each plan runs
+between network namespaces (root), bandwidths divided by a factor that fits this machine and sizes by ``--shrink``.
+Prints mean completions (eq. 13), measured over simulated, and writes benchmarks/out/wan_emulated.json. The short form
+is one ring of 10 and two repeats; ``--full`` is the paper's grid.
 """
 
 from __future__ import annotations

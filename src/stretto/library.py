@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,10 @@ WHOLE = ("allreduce", "reduce", "broadcast")
 """The collectives whose one piece is the whole buffer."""
 FAST = 3.0
 """How many times slower than the best pair of ranks a pair of one site may be measured."""
-OVERHEAD_S = 50e-6
-"""What the executor spends on one transfer at each of its ends, whatever its size."""
+ALIKE = 1.05
+"""Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken, rings use fewest sockets."""
+OVERHEAD_S = 200e-6
+"""What the executor spends on one transfer at each of its ends, whatever its size, where ranks share cores."""
 SMALL_BYTES = 1 << 18
 """Pieces are cut in three, so that a rank sends while it receives, if the parts are not smaller than this."""
 
@@ -148,12 +150,13 @@ class Library:
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
         n = len(self.nodes)
         whole = kind in WHOLE
-        parts = 3 * n if size >= 3 * n * SMALL_BYTES else n
-        chunks, total = (parts, size + -size % parts) if whole else (1, size * n)
-        made_by = () if direct else CANDIDATES
-        plans = [p for name in made_by if (p := self._plan(name, kind, total, chunks, root)) is not None]
+        cuts = [n, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [n] if whole else [1]
+        total = size + -size % (3 * n) if whole else size * n
+        tried = () if direct else product(CANDIDATES, cuts)
+        plans = [p for name, chunks in tried if (p := self._plan(name, kind, total, chunks, root)) is not None]
         if plans:
-            plan = min(plans, key=cost_s)
+            costs = [cost_s(p) for p in plans]
+            plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))
         else:
             c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
             plan = run_planner(DIRECT, self.direct, Workload((c,)))

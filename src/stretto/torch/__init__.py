@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from .collective import split_evenly
-from .errors import InputError, PeerFailed, Unsupported
-from .library import Library, joined_by_sites
+from ..collective import split_evenly
+from ..errors import InputError, PeerFailed, Unsupported
+from ..library import Library, joined_by_sites
 
 try:
     import torch
@@ -33,71 +33,13 @@ try:
 except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
 
-from .lower import Program
-from .runtime.execute import Trace, execute
-from .runtime.mesh import Mesh, join, listen
-from .runtime.messages import Messages
-from .runtime.probe import probe
-
-OPS = dist.ReduceOp.RedOpType
-REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    OPS.SUM: (np.add, torch.add),
-    OPS.AVG: (np.add, torch.add),
-    OPS.PRODUCT: (np.multiply, torch.mul),
-    OPS.MIN: (np.minimum, torch.minimum),
-    OPS.MAX: (np.maximum, torch.maximum),
-    OPS.BAND: (np.bitwise_and, torch.bitwise_and),
-    OPS.BOR: (np.bitwise_or, torch.bitwise_or),
-    OPS.BXOR: (np.bitwise_xor, torch.bitwise_xor),
-}
-"""For each operation the function over arrays, and over tensors of types that NumPy does not know."""
-
-
-def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """The flat memory of a contiguous tensor on the CPU, as numbers or (of types NumPy lacks) as bits."""
-    flat = tensor.detach().reshape(-1)
-    try:
-        return np.asarray(flat.numpy())
-    except TypeError:
-        return np.asarray(flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[flat.element_size()]).numpy())
-
-
-def _reducer(op: Any, dtype: torch.dtype) -> Callable[..., Any]:
-    kind = getattr(op, "op", op)
-    if kind not in REDUCE:
-        raise Unsupported(
-            f"the backend 'stretto' does not reduce by {op}; it does by {', '.join(o.name for o in REDUCE)}"
-        )
-    with_arrays, with_tensors = REDUCE[kind]
-    try:
-        torch.empty(0, dtype=dtype).numpy()
-    except TypeError:
-
-        def by_tensors(a: Any, b: Any, out: Any) -> None:
-            x, y, z = (torch.from_numpy(v).view(dtype) for v in (a, b, out))
-            with_tensors(x, y, out=z)
-
-        return by_tensors
-    return with_arrays
-
-
-class Pending(dist._Work):  # type: ignore[misc]
-    """A job that is under way; unlike PyTorch's own wrapper of a future its ``wait`` raises what the job raised."""
-
-    def __init__(self, future: torch.futures.Future) -> None:
-        super().__init__()
-        self._future = future
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until it has ended. The job has a timeout of its own, so ``timeout`` is not needed to end."""
-        self._future.wait()
-        return True
-
-    def get_future(self) -> torch.futures.Future:
-        return self._future
-
-    def is_completed(self) -> bool:
-        return bool(self._future.done())
+from ..lower import Program
+from ..runtime.execute import Trace, execute
+from ..runtime.mesh import Mesh, join, listen
+from ..runtime.messages import Messages
+from ..runtime.probe import probe
+from .pending import Pending
+from .tensors import OPS, array_of, reducer
 
 
 class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -105,7 +47,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, size)
-        from .topologies import load_topology
+        from ..topologies import load_topology
 
         spec = os.environ.get("STRETTO_TOPOLOGY")
         given = load_topology(spec) if spec else None
@@ -255,8 +197,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         low, high = recipe.edges(counts)
         homes = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
                  for p, t in wanted.items()}  # fmt: skip
-        given = {p: _array(t.contiguous()) for p, t in held.items()}
-        made = {p: _array(t) for p, t in homes.items()}
+        given = {p: array_of(t.contiguous()) for p, t in held.items()}
+        made = {p: array_of(t) for p, t in homes.items()}
         program = recipe.program
 
         def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
@@ -271,7 +213,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             parts(made, program.final),
             sizes=(high - low) * some.element_size(),
             dtype=next(iter({**given, **made}.values())).dtype,
-            reduce=np.add if op is None else _reducer(op, some.dtype),
+            reduce=np.add if op is None else reducer(op, some.dtype),
             timeout_s=self._timeout_s,
         )
         if self._traces is not None:
@@ -415,7 +357,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         future: torch.futures.Future = torch.futures.Future()
         (tensor,) = tensors
         flat = tensor.contiguous() if sends or not tensor.is_contiguous() else tensor
-        memory = _array(flat)
+        memory = array_of(flat)
 
         def done(failure: PeerFailed | None) -> None:
             if failure is not None:
