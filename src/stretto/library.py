@@ -21,7 +21,7 @@ from .planners import run_planner
 from .simulate import simulate
 from .topology import ACCELERATOR, SWITCH, Topology, make_topology
 
-CANDIDATES = ("ring", "nccl", "rabenseifner", "scale-ccl", "shortest-path")
+CANDIDATES = ("ring", "rabenseifner", "nccl", "scale-ccl", "shortest-path")
 DIRECT = "shortest-path"
 BANDWIDTH, LATENCY_S = 1e9, 10e-6
 """Of the way from a rank into the network and back, where no topology is given."""
@@ -31,7 +31,7 @@ WHOLE = ("allreduce", "reduce", "broadcast")
 FAST = 3.0
 """How many times slower than the best pair of ranks a pair of one site may be measured."""
 ALIKE = 1.05
-"""Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken, rings use fewest sockets."""
+"""Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
 OVERHEAD_S = 200e-6
 """What the executor spends on one transfer at each of its ends, whatever its size, where ranks share cores."""
 SMALL_BYTES = 1 << 18
