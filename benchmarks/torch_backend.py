@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RANKS = 8
-SITES = "sites:2,4?bandwidth=200MB/s&router_bandwidth=200MB/s&wan_bandwidth=20MB/s&wan_latency=0s"
+SITES = "sites:2,4?bandwidth=50MB/s&router_bandwidth=50MB/s&wan_bandwidth=5MB/s&wan_latency=0s"
 BACKENDS = ("gloo", "stretto")
 OUT = Path(__file__).parent / "out"
 
