@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-import stretto.torch  # noqa: F401
+from stretto.errors import PeerFailed
 
 WIDTH, STEPS = 16, 4
 
@@ -55,7 +55,7 @@ def main() -> None:
             os._exit(0)
         try:
             dist.all_reduce(torch.ones(1000))
-        except RuntimeError as error:
+        except PeerFailed as error:
             torch.save(str(error), f"{folder}/dies.{rank}")
         os._exit(0)
     made = parameters(way, rank)
