@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import stretto.torch  # noqa: F401
 from stretto.errors import PeerFailed
 
 WIDTH, STEPS = 16, 4
