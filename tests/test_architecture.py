@@ -38,9 +38,9 @@ KNOWS = {
         *("errors", "units", "topology", "collective", "demand", "plan", "algorithms", "two_trees"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
-    "emulator": {"errors", "topology", "plan", "runtime"},
+    "emulator": {"errors", "topology", "plan", "runtime", "simulate"},
     "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},
-    "torch": {"errors", "collective", "library", "topologies", "runtime"},
+    "torch": {"errors", "collective", "library", "lower", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
     "studies": {

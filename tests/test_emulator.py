@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -31,4 +32,6 @@ def test_a_plan_moves_its_bytes_over_shaped_links():
         outcome = run_local(plan, places=places, timeout_s=30)
     assert outcome.wrong == []
     assert outcome.completion_s > 0.8 * simulate(plan).completion_s  # shaped, and not loopback
-    assert f"{emulator.PREFIX}" not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+    assert (
+        f"{emulator.PREFIX}{os.getpid()}-" not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+    )

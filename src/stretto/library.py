@@ -6,8 +6,9 @@ serve the request the one whose plan the simulator says ends first is kept; the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +19,75 @@ from .lower import Program, lower
 from .plan import Plan
 from .planners import run_planner
 from .simulate import simulate
-from .topology import ACCELERATOR, Topology, make_topology
+from .topology import ACCELERATOR, SWITCH, Topology, make_topology
 
-CANDIDATES = ("ring", "scale-ccl", "shortest-path")
+CANDIDATES = ("ring", "rabenseifner", "nccl", "scale-ccl", "shortest-path")
 DIRECT = "shortest-path"
-BANDWIDTH, LATENCY_S = 1e9, 20e-6
-"""Of every pair, where no topology is given."""
+BANDWIDTH, LATENCY_S = 1e9, 10e-6
+"""Of the way from a rank into the network and back, where no topology is given."""
 LEAST_CLASS = 1 << 12
+WHOLE = ("allreduce", "reduce", "broadcast")
+"""The collectives whose one piece is the whole buffer."""
+FAST = 3.0
+"""How many times slower than the best pair of ranks a pair of one site may be measured."""
+ALIKE = 1.05
+"""Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
+OVERHEAD_S = 200e-6
+"""What the executor spends on one transfer at each of its ends, whatever its size, where ranks share cores."""
+SMALL_BYTES = 1 << 18
+"""Pieces are cut in three, so that a rank sends while it receives, if the parts are not smaller than this."""
 
 
 def joined_directly(nodes: Sequence[int]) -> Topology:
     """Every one of these nodes linked to every other, all alike."""
     links = [(a, b, BANDWIDTH, LATENCY_S) for a in nodes for b in nodes if a != b]
     return make_topology(f"{len(nodes)} ranks joined directly", [ACCELERATOR] * (max(nodes) + 1), links)
+
+
+def joined_by_one_switch(count: int) -> Topology:
+    """A network of which nothing is known but that every rank sends and receives by one port."""
+    links = [
+        link for v in range(count) for link in ((v, count, BANDWIDTH, LATENCY_S), (count, v, BANDWIDTH, LATENCY_S))
+    ]
+    kinds = [ACCELERATOR] * count + [SWITCH]
+    return make_topology(f"{count} ranks at one switch", kinds, links)
+
+
+def joined_by_sites(count: int, pairs: Mapping[tuple[int, int], tuple[float, float]]) -> Topology:
+    """The network that measurements show: sites of ranks at one switch each, and the links between sites.
+
+    Ranks that reach each other, perhaps by others, at no less than a third of the best bandwidth are one site. The link
+    between two sites has at least what any pair across got: the most of that is taken.
+
+    Args:
+        pairs: for two ranks, the lower first, latency in seconds and bandwidth in bytes/s.
+    """
+    best = max((width for _, width in pairs.values()), default=0.0)
+    site = list(range(count))
+    for (a, b), (_, width) in pairs.items():
+        if FAST * width >= best:
+            site = [site[a] if s == site[b] else s for s in site]
+    sites = sorted(set(site))
+    if len(sites) == 1:
+        return joined_by_one_switch(count)
+    place = {s: count + i for i, s in enumerate(sites)}
+    inner = [(t, w) for (a, b), (t, w) in pairs.items() if site[a] == site[b]] or [(LATENCY_S, best)]
+    latency_s, width = min(t for t, _ in inner) / 2, best
+    links = [link for v in range(count) for w in (place[site[v]],)
+             for link in ((v, w, width, latency_s), (w, v, width, latency_s))]  # fmt: skip
+    for a, b in combinations(sites, 2):
+        crossing = [m for (x, y), m in pairs.items() if {site[x], site[y]} == {a, b}]
+        if crossing:
+            far, wide = min(t for t, _ in crossing), max(w for _, w in crossing)
+            links += [(place[a], place[b], wide, far), (place[b], place[a], wide, far)]
+    kinds = [ACCELERATOR] * count + [SWITCH] * len(sites)
+    return make_topology(f"{count} ranks in {len(sites)} sites, as measured", kinds, links)
+
+
+def cost_s(plan: Plan) -> float:
+    """When a plan would end: as simulated, and what the busiest node spends on its transfers one by one."""
+    busiest = np.bincount(np.concatenate((plan.src, plan.dst.values))).max()
+    return simulate(plan).completion_s + OVERHEAD_S * float(busiest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +127,38 @@ class Library:
     """
 
     def __init__(self, topology: Topology | None, ranks: Sequence[int], rank: int) -> None:
-        self.given = topology
+        self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
         # mesh and programs know ranks of the group by node
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.direct = joined_directly(self.nodes)
         self.rank = rank
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
+    def learn(self, topology: Topology) -> None:
+        """Plan from now on for this network, whose nodes 0, 1, ... are the ranks unless one was given before."""
+        # the executor sends one copy to each receiver
+        self.topology = replace(topology, replicates=np.zeros(topology.node_count, dtype=bool))
+
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
-        """How to run a collective of about this size (the full buffer)."""
-        size = max(LEAST_CLASS, 1 << max(0, size_bytes - 1).bit_length()) * len(self.nodes)
+        """How to run a collective whose largest piece has about this size."""
+        size = max(LEAST_CLASS, 1 << max(0, size_bytes - 1).bit_length())
         key = kind, size, root, direct
         if key not in self.recipes:
             self.recipes[key] = self._prepare(kind, size, root, direct)
         return self.recipes[key]
 
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
-        plans = [] if direct else [p for name in CANDIDATES if (p := self._plan(name, kind, size, root)) is not None]
+        n = len(self.nodes)
+        whole = kind in WHOLE
+        cuts = [n, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [n] if whole else [1]
+        total = size + -size % (3 * n) if whole else size * n
+        tried = () if direct else product(CANDIDATES, cuts)
+        plans = [p for name, chunks in tried if (p := self._plan(name, kind, total, chunks, root)) is not None]
         if plans:
-            plan = min(plans, key=lambda p: simulate(p).completion_s)
+            costs = [cost_s(p) for p in plans]
+            plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))
         else:
-            c = make_collective(kind, self.direct, size, ranks=self.nodes, root=root)
+            c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
             plan = run_planner(DIRECT, self.direct, Workload((c,)))
         made: Collective = plan.workload.collectives[0]
         return Recipe(
@@ -101,13 +169,11 @@ class Library:
             made.piece_bytes[made.chunk_piece],
         )
 
-    def _plan(self, name: str, kind: str, size: int, root: int) -> Plan | None:
+    def _plan(self, name: str, kind: str, size: int, chunks: int, root: int) -> Plan | None:
         """A plan by this planner that needs no one but the ranks, None if it makes none."""
-        topology = self.direct if self.given is None else self.given
-        chunks = len(self.nodes) if kind in ("allreduce", "reduce", "broadcast") else 1
         try:
-            c = make_collective(kind, topology, size, ranks=self.nodes, root=root, chunks=chunks)
-            plan = run_planner(name, topology, Workload((c,)))
+            c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
+            plan = run_planner(name, self.topology, Workload((c,)))
         except StrettoError:
             return None
         used = np.concatenate((plan.src, plan.dst.values))

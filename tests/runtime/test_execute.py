@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,8 @@ from stretto.planners import registered, run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
+from stretto.runtime.mesh import Connection, Mesh
+from stretto.runtime.wire import Frame, Kind, encode
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -157,6 +160,22 @@ def test_a_paced_run_keeps_the_times_of_the_plan(threads):
     )
     threads.run(plan, pace=1.0)
     assert max(threads.trace.arrived_s.values(), default=0.02) >= 0.01
+
+
+def test_an_empty_transfer_of_a_peer_that_is_ahead_waits_for_this_node_to_begin():
+    net = load_topology("fullmesh:2")
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 4, chunks=2),)))
+    program = lower(plan)[0]
+    nothing = {c: np.empty(0, np.uint8) for c in range(2)}
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    first, *others = program.receives
+    mesh.waiting[1] = Frame(Kind.DATA, 1, first, 0)
+    theirs.sendall(b"".join(encode(Kind.DATA, 1, row) for row in others) + encode(Kind.DONE, 1))
+    trace = execute(mesh, program, nothing, nothing, sizes=np.zeros(2, np.int64), timeout_s=5)
+    assert set(trace.sent_s) == set(program.sends)
+    mesh.close()
+    theirs.close()
 
 
 def test_processes_of_their_own_end_right():

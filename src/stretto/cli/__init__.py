@@ -349,7 +349,7 @@ def emulate(
     file: Annotated[str | None, typer.Argument(help="A plan file.")] = None,
     scale: Annotated[
         float | None,
-        typer.Option("--scale", help="Divide bandwidths by this; by default the widest link gets 20 MB/s.", min=1e-6),
+        typer.Option("--scale", help="Divide bandwidths by this; fit for this machine by default.", min=1e-6),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
     clean: Annotated[bool, typer.Option("--clean", help="Only remove what killed emulations left.")] = False,

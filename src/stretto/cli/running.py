@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..runtime.local import Outcome
 
-WIDEST = 20e6
-"""Bytes/s of the widest link of an emulation that names no scale."""
 MOST_LISTED = 100
 
 
@@ -30,24 +28,21 @@ def run_answer(plan: Plan, file: str, seed: int, pace: float | None, timeout_s: 
 
 
 def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float) -> dict[str, Any]:
-    """Run a plan in namespaces; the simulator's word is for the network as it was built, without delays."""
-    from dataclasses import replace
+    """Run a plan in namespaces; the simulator's word is for the network as it was built."""
+    from ..emulator import emulate, fitting_scale
 
-    from ..emulator import network
-    from ..runtime.local import run_local
-    from ..simulate import simulate
-
-    net = plan.topology
-    factor = max(1.0, float(net.bandwidth.max()) / WIDEST) if scale is None else scale
-    pace = factor if plan.sharing in ("timed", "rates", "weights") else None
-    with network(plan, factor) as places:
-        outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s)
-    without_delay = replace(plan, topology=replace(net, latency_s=net.latency_s * 0))
-    simulated = simulate(without_delay).completion_s * factor
-    return _answer(plan, file, outcome, simulated) | {
-        "scale": factor,
-        "measured_over_simulated": outcome.completion_s / simulated,
-        "note": "delays are not emulated",
+    run = emulate(plan, fitting_scale(plan.topology) if scale is None else scale, timeout_s)
+    arrived: list[dict[str, Any]] = [
+        {"transfer": k, "to": plan_node(plan, v), "simulated_s": expected, "measured_s": measured}
+        for k, v, expected, measured in run.arrivals
+    ]
+    over = sorted(a["measured_s"] / a["simulated_s"] for a in arrived) or [1.0]
+    return _answer(plan, file, run.outcome, run.simulated_s) | {
+        "scale": run.scale,
+        "delays_by": run.delays_by,
+        "measured_over_simulated": run.outcome.completion_s / run.simulated_s,
+        "transfer_over_simulated": {"least": over[0], "median": over[len(over) // 2], "most": over[-1]},
+        "arrivals": arrived,
     }
 
 
@@ -88,7 +83,17 @@ def show_run(data: dict[str, Any]) -> None:
     ]
     if "scale" in data:
         rows[3] = ("simulated", f"{format_time(data['simulated_s'])}, bandwidths divided by {data['scale']:g}")
-        rows.insert(4, ("measured / simulated", f"{data['measured_over_simulated']:.3f} ({data['note']})"))
+        rows.insert(
+            4, ("measured / simulated", f"{data['measured_over_simulated']:.3f} (delays by {data['delays_by']})")
+        )
+        over = data["transfer_over_simulated"]
+        rows.insert(
+            5,
+            (
+                "each transfer's arrival",
+                f"{over['least']:.3f} to {over['most']:.3f} of simulated, median {over['median']:.3f}",
+            ),
+        )
     print_table(f"{data['collective']} among {data['ranks']} ranks, run for real", ("", ""), rows)
 
 

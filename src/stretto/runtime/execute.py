@@ -50,6 +50,7 @@ def execute(
     timeout_s: float = 60.0,
     pace: float | None = None,
     started_at: float | None = None,
+    delays: Mapping[int, float] | None = None,
 ) -> Trace:
     """Run a program to its end: when this returns, every output is complete.
 
@@ -61,6 +62,7 @@ def execute(
         pace: seconds of real time for one of the plan's: starts and rates are kept, scaled by it. None runs as
             fast as dependencies and the network allow.
         started_at: the moment of time.monotonic() that is the plan's time 0; now, if not given.
+        delays: for some rows how many seconds after its last byte an arrival counts, where the network has no delay.
     Raises:
         PeerFailed: someone died, stalled or sent what it should not; names whom, and the transfer. The mesh
             serves no more.
@@ -69,7 +71,8 @@ def execute(
         raise mesh.failure
     chunk_bytes = program.plan.workload.chunk_bytes if sizes is None else sizes
     mesh.runs += 1
-    run = Run(mesh, program, Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce), timeout_s, pace, started_at)
+    buffers = Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce)
+    run = Run(mesh, program, buffers, timeout_s, pace, started_at, delays or {})
     try:
         run.loop()
     except PeerFailed as failure:
@@ -88,10 +91,17 @@ class Run:
     """The state of one program that is under way."""
 
     def __init__(
-        self, mesh: Mesh, program: Program, buffers: Buffers, timeout_s: float, pace: float | None, at: float | None
+        self,
+        mesh: Mesh,
+        program: Program,
+        buffers: Buffers,
+        timeout_s: float,
+        pace: float | None,
+        at: float | None,
+        delays: Mapping[int, float],
     ) -> None:
         self.mesh, self.program, self.buffers = mesh, program, buffers
-        self.timeout_s, self.pace = timeout_s, pace
+        self.timeout_s, self.pace, self.delays = timeout_s, pace, delays
         self.number = mesh.runs
         self.start = time.monotonic() if at is None else at
         self.trace = Trace()
@@ -105,7 +115,7 @@ class Run:
         self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
         self.signals = {key for key in program.wakes if key[1] != program.node}
         self.events = set(program.events)
-        self.timers: list[tuple[float, int, bool]] = []
+        self.timers: list[tuple[float, int, Callable[[int], None]]] = []
         self.paused: dict[int, Frame] = {}
         self.payload: dict[int, tuple[Frame, memoryview]] = {}
         self.selector = selectors.DefaultSelector()
@@ -124,16 +134,17 @@ class Run:
                 self._fail(peer, c.closed)
             if c.closed is None:
                 self.selector.register(c.sock, selectors.EVENT_READ, peer)
+        self.buffers.begin()
+        for row, count in self.waits.items():
+            if count == 0:
+                self._ready(row)
+        # after that: an empty transfer is whole as soon as its header is taken, and others may wait for it
         for peer, frame in list(self.mesh.waiting.items()):
             if peer in self.peers and frame.run == self.number:
                 del self.mesh.waiting[peer]
                 self._take(self.peers[peer], frame)
             elif peer in self.peers:
                 self._watch(self.peers[peer])
-        self.buffers.begin()
-        for row, count in self.waits.items():
-            if count == 0:
-                self._ready(row)
         next_ping = now + self.timeout_s / 4
         while not self._finished():
             now = time.monotonic()
@@ -165,12 +176,8 @@ class Run:
     def _fire(self, now: float) -> None:
         """Begin what was waiting for its moment."""
         while self.timers and self.timers[0][0] <= now:
-            _, row, ends = heapq.heappop(self.timers)
-            if ends:
-                self.events.discard(row)
-                self._happened(row, self.program.node)
-            else:
-                self._begin(row, now)
+            _, row, what = heapq.heappop(self.timers)
+            what(row)
 
     def _watch_peers(self, now: float) -> None:
         """Say that this process is alive, and look who has not."""
@@ -188,15 +195,16 @@ class Run:
         asked = self.program.sends[row].start_s if row in self.program.sends else self.program.events[row].start_s
         at = self.start + asked * self.pace if self.pace is not None else now
         if at > now:
-            heapq.heappush(self.timers, (at, row, False))
+            heapq.heappush(self.timers, (at, row, self._begin))
         else:
-            self._begin(row, now)
+            self._begin(row)
 
-    def _begin(self, row: int, now: float) -> None:
+    def _begin(self, row: int) -> None:
+        now = time.monotonic()
         if row in self.program.events:
             seconds = self.program.events[row].seconds * (1.0 if self.pace is None else self.pace)
             self.trace.sent_s[row] = now - self.start
-            heapq.heappush(self.timers, (now + seconds, row, True))
+            heapq.heappush(self.timers, (now + seconds, row, self._turned))
             return
         send: Send = self.program.sends[row]
         content = self.buffers.content(send.chunk, send.version)
@@ -204,6 +212,15 @@ class Run:
         self.trace.sent_s[row] = now - self.start
         for peer in send.to:
             self.queues[peer].put(Outgoing(row, as_bytes(content), rate, send.priority, now))
+
+    def _turned(self, row: int) -> None:
+        self.events.discard(row)
+        self._happened(row, self.program.node)
+
+    def _arrived(self, row: int) -> None:
+        self.missing.discard(row)
+        self.buffers.slots[self.program.receives[row].chunk].arrive(row, self.receiving.pop(row))
+        self._happened(row, self.program.node)
 
     def _happened(self, row: int, place: int) -> None:
         """Release what waits for this, and tell those that wait elsewhere."""
@@ -358,9 +375,11 @@ class Run:
         slot = self.buffers.slots[self.program.receives[row].chunk]
         if self.received[row] < slot.size:
             return
-        self.missing.discard(row)
-        slot.arrive(row, self.receiving.pop(row))
-        self._happened(row, self.program.node)
+        delay = self.delays.get(row, 0.0)
+        if delay:
+            heapq.heappush(self.timers, (time.monotonic() + delay, row, self._arrived))
+        else:
+            self._arrived(row)
 
     # --- failing ---------------------------------------------------------------------------------
 

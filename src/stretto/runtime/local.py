@@ -58,6 +58,7 @@ def run_local(
     pace: float | None = None,
     timeout_s: float = 60.0,
     places: dict[int, Place] | None = None,
+    delays: dict[int, float] | None = None,
 ) -> Outcome:
     """Run a plan that verifies, one process a node.
 
@@ -65,6 +66,7 @@ def run_local(
         seed: of the bytes.
         pace: real seconds for one of the plan's, None for as fast as it goes.
         places: where each node's process runs; on loopback by default.
+        delays: for some transfers what is added to their way, seconds; see :func:`.execute.execute`.
     Raises:
         InputError: too many nodes for one machine.
         PeerFailed: a process died, stalled or failed.
@@ -83,7 +85,7 @@ def run_local(
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
-                target=_work, args=(program, place, secret, theirs, seed, pace, timeout_s), daemon=True
+                target=_work, args=(program, place, secret, theirs, seed, pace, timeout_s, delays), daemon=True
             )  # fmt: skip
             child.start()
             theirs.close()
@@ -129,7 +131,14 @@ def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -
 
 
 def _work(
-    program: Program, place: Place, secret: bytes, pipe: Connection, seed: int, pace: float | None, timeout_s: float
+    program: Program,
+    place: Place,
+    secret: bytes,
+    pipe: Connection,
+    seed: int,
+    pace: float | None,
+    timeout_s: float,
+    delays: dict[int, float] | None,
 ) -> None:
     """The life of one process."""
     plan = program.plan
@@ -147,7 +156,7 @@ def _work(
         started_at = pipe.recv()
         time.sleep(max(0.0, started_at - time.monotonic()))
         trace = execute(
-            mesh, program, inputs, outputs, timeout_s=timeout_s, pace=pace, started_at=started_at
+            mesh, program, inputs, outputs, timeout_s=timeout_s, pace=pace, started_at=started_at, delays=delays
         )  # fmt: skip
         pipe.send((trace, content.wrong(plan, outputs, seed)))
         mesh.close()

@@ -2,15 +2,18 @@
 
 Each group has one thread that runs its collectives in the order in which they were asked for, by plans made on the
 first use of each kind and size class; messages between two ranks go beside it. ``STRETTO_TOPOLOGY`` names the
-topology whose accelerators are the ranks (all alike otherwise), ``STRETTO_SECRET`` the secret (else the store
-hands one out), ``STRETTO_HOST`` the address at which this process listens.
+topology whose accelerators are the ranks (measured otherwise), ``STRETTO_SECRET`` the secret (else the store
+hands one out), ``STRETTO_HOST`` the address at which this process listens, ``STRETTO_TRACE`` a folder for a
+record of every transfer.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -19,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from .collective import split_evenly
-from .errors import PeerFailed, Unsupported
-from .library import Library
+from ..collective import split_evenly
+from ..errors import InputError, PeerFailed, Unsupported
+from ..library import Library, joined_by_sites
 
 try:
     import torch
@@ -30,50 +33,13 @@ try:
 except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
 
-from .runtime.execute import execute
-from .runtime.mesh import Mesh, join, listen
-from .runtime.messages import Messages
-
-OPS = dist.ReduceOp.RedOpType
-REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    OPS.SUM: (np.add, torch.add),
-    OPS.AVG: (np.add, torch.add),
-    OPS.PRODUCT: (np.multiply, torch.mul),
-    OPS.MIN: (np.minimum, torch.minimum),
-    OPS.MAX: (np.maximum, torch.maximum),
-    OPS.BAND: (np.bitwise_and, torch.bitwise_and),
-    OPS.BOR: (np.bitwise_or, torch.bitwise_or),
-    OPS.BXOR: (np.bitwise_xor, torch.bitwise_xor),
-}
-"""For each operation the function over arrays, and over tensors of types that NumPy does not know."""
-
-
-def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """The flat memory of a contiguous tensor on the CPU, as numbers or (of types NumPy lacks) as bits."""
-    flat = tensor.detach().reshape(-1)
-    try:
-        return np.asarray(flat.numpy())
-    except TypeError:
-        return np.asarray(flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[flat.element_size()]).numpy())
-
-
-def _reducer(op: Any, dtype: torch.dtype) -> Callable[..., Any]:
-    kind = getattr(op, "op", op)
-    if kind not in REDUCE:
-        raise Unsupported(
-            f"the backend 'stretto' does not reduce by {op}; it does by {', '.join(o.name for o in REDUCE)}"
-        )
-    with_arrays, with_tensors = REDUCE[kind]
-    try:
-        torch.empty(0, dtype=dtype).numpy()
-    except TypeError:
-
-        def by_tensors(a: Any, b: Any, out: Any) -> None:
-            x, y, z = (torch.from_numpy(v).view(dtype) for v in (a, b, out))
-            with_tensors(x, y, out=z)
-
-        return by_tensors
-    return with_arrays
+from ..lower import Program
+from ..runtime.execute import Trace, execute
+from ..runtime.mesh import Mesh, join, listen
+from ..runtime.messages import Messages
+from ..runtime.probe import probe
+from .pending import Pending
+from .tensors import OPS, array_of, reducer
 
 
 class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -81,16 +47,27 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, size)
-        from .topologies import load_topology
+        from ..topologies import load_topology
 
         spec = os.environ.get("STRETTO_TOPOLOGY")
+        given = load_topology(spec) if spec else None
+        world = dist.get_world_size() if dist.is_initialized() else size
+        if given is not None and len(given.accelerators) != world:
+            raise InputError(
+                f"{spec} has {len(given.accelerators)} accelerators, the world {world} ranks: name one with as many",
+                "STRETTO_TOPOLOGY",
+            )
         self._store, self._rank, self._count = store, rank, size
         self._timeout_s = timeout.total_seconds()
-        self._library = Library(load_topology(spec) if spec else None, ranks, rank)
+        self._measures = given is None
+        self._name = self._text = ""
+        self._library = Library(given, ranks, rank)
         self._mesh: Mesh | None = None
         self._messages: dict[int, Messages] = {}
         self._failure: BaseException | None = None
         self._connecting = threading.Lock()
+        folder = os.environ.get("STRETTO_TRACE")
+        self._traces = open(os.path.join(folder, f"rank{rank}.jsonl"), "a") if folder else None  # noqa: SIM115
         self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any] | None] = SimpleQueue()
         self._worker = threading.Thread(target=self._work, name=f"stretto-{rank}", daemon=True)
         self._worker.start()
@@ -98,11 +75,26 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def getBackendName(self) -> str:  # noqa: N802
         return "stretto"
 
+    # without a backend object under it a group has to remember its own name (device meshes ask for it)
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupDesc(self, text: str) -> None:  # noqa: N802
+        self._text = text
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._text
+
     def shutdown(self) -> None:
         """Finish what was asked for and close."""
         self._jobs.put(None)
         if threading.current_thread() is not self._worker:
             self._worker.join(self._timeout_s)
+        if self._traces is not None:
+            self._traces.close()
         for messages in self._messages.values():
             messages.close()
         if self._mesh is not None:
@@ -132,10 +124,24 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 own = self._library.nodes[self._rank]
                 meshes.append(join(own, listener, addresses, names, secret, timeout_s=self._timeout_s))
                 listener.close()
+            if self._measures:
+                self._measure({r: meshes[1].connections[v].sock for r, v in enumerate(self._library.nodes)
+                               if r != self._rank})  # fmt: skip
             for r, node in enumerate(self._library.nodes):
                 if r != self._rank:
                     self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
             self._mesh = meshes[0]
+
+    def _measure(self, sockets: dict[int, socket.socket]) -> None:
+        """Measure the network; by the store all ranks learn all numbers, and so plan alike."""
+        try:
+            mine = probe(self._rank, self._count, sockets, self._timeout_s)
+        except OSError as error:
+            raise PeerFailed("a rank", f"it went silent while the network was measured ({error})") from None
+        self._store.set(f"stretto/measured/{self._rank}", json.dumps([[r, *m] for r, m in mine.items()]))
+        pairs = {(low, int(high)): (latency_s, bandwidth) for low in range(self._count)
+                 for high, latency_s, bandwidth in json.loads(self._store.get(f"stretto/measured/{low}"))}  # fmt: skip
+        self._library.learn(joined_by_sites(self._count, pairs))
 
     def _secret(self) -> bytes:
         given = os.environ.get("STRETTO_SECRET")
@@ -163,7 +169,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Put a job into the queue; the work that it is."""
         future: torch.futures.Future = torch.futures.Future()
         self._jobs.put((run, future, result))
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        return Pending(future)
 
     # --- one collective ---------------------------------------------------------------------------
 
@@ -191,29 +197,42 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         low, high = recipe.edges(counts)
         homes = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
                  for p, t in wanted.items()}  # fmt: skip
-        given = {p: _array(t.contiguous()) for p, t in held.items()}
-        made = {p: _array(t) for p, t in homes.items()}
+        given = {p: array_of(t.contiguous()) for p, t in held.items()}
+        made = {p: array_of(t) for p, t in homes.items()}
         program = recipe.program
 
         def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
             return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
 
         assert self._mesh is not None
-        execute(
+        began_s = time.monotonic()
+        trace = execute(
             self._mesh,
             program,
             parts(given, program.held),
             parts(made, program.final),
             sizes=(high - low) * some.element_size(),
             dtype=next(iter({**given, **made}.values())).dtype,
-            reduce=np.add if op is None else _reducer(op, some.dtype),
+            reduce=np.add if op is None else reducer(op, some.dtype),
             timeout_s=self._timeout_s,
         )
+        if self._traces is not None:
+            self._traces.write(self._record(kind, program, began_s, trace) + "\n")
         for p, t in wanted.items():
             if homes[p] is not t:
                 t.copy_(homes[p])
             if op is not None and getattr(op, "op", op) == OPS.AVG:
                 t.div_(self._count, rounding_mode=None if t.is_floating_point() else "trunc")
+
+    def _record(self, kind: str, program: Program, began_s: float, trace: Trace) -> str:
+        """A line of the trace: the collective, and when this rank sent and received what, by the monotonic clock."""
+        rank = {node: r for r, node in enumerate(self._library.nodes)}
+        sent = [[row, rank[to], began_s + at] for row, at in trace.sent_s.items() for to in program.sends[row].to]
+        arrived = [
+            [row, rank[receive.source], began_s + trace.arrived_s[row]] for row, receive in program.receives.items()
+        ]
+        span = {"began_s": began_s, "ended_s": time.monotonic()}
+        return json.dumps({"kind": kind, "rank": self._rank, **span, "sent": sent, "arrived": arrived})
 
     def _refuse_devices(self, *tensors: Tensor) -> None:
         for t in tensors:
@@ -338,7 +357,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         future: torch.futures.Future = torch.futures.Future()
         (tensor,) = tensors
         flat = tensor.contiguous() if sends or not tensor.is_contiguous() else tensor
-        memory = _array(flat)
+        memory = array_of(flat)
 
         def done(failure: PeerFailed | None) -> None:
             if failure is not None:
@@ -352,7 +371,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         payload = memory.data.cast("B") if memory.size else memoryview(bytearray())
         go = self._messages[peer].send if sends else self._messages[peer].receive
         go(tag, payload, done)
-        return torch._C._distributed_c10d._create_work_from_future(future)
+        return Pending(future)
 
     # what PyTorch 2.13 calls the same
     all_gather_single = _allgather_base

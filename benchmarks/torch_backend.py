@@ -1,0 +1,127 @@
+"""How fast is ``all_reduce`` by stretto beside gloo? On loopback, and between two emulated sites.
+
+Eight ranks, both backends in the same processes, turns taken repeat by repeat. Loopback is given no topology; the
+sites are four ranks each, joined by one link ten times narrower than those inside, of network namespaces (root).
+Prints seconds, CPU seconds over all ranks, and gloo's time over stretto's; writes benchmarks/out/torch_backend.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+RANKS = 8
+SITES = "sites:2,4?bandwidth=50MB/s&router_bandwidth=50MB/s&wan_bandwidth=5MB/s&wan_latency=0s"
+BACKENDS = ("gloo", "stretto")
+OUT = Path(__file__).parent / "out"
+
+
+def worker(rank: int, folder: str, sizes: list[int], repeats: int) -> None:
+    """One rank: seconds and CPU seconds of every repeat, into a file."""
+    import torch
+    import torch.distributed as dist
+
+    import stretto.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+    groups = {"gloo": None, "stretto": dist.new_group(list(range(RANKS)), backend="stretto")}
+    rows = []
+    for size in sizes:
+        tensor = torch.empty(size // 4)
+        for repeat in range(-1, repeats):  # the first connects and plans
+            for name in BACKENDS:
+                tensor.fill_(1.0)
+                dist.barrier()
+                wall, cpu = time.perf_counter(), time.process_time()
+                dist.all_reduce(tensor, group=groups[name])
+                dist.barrier()
+                spent = time.perf_counter() - wall, time.process_time() - cpu
+                assert bool((tensor == RANKS).all()), f"{name} summed wrongly"
+                if repeat >= 0:
+                    rows.append({"backend": name, "size_bytes": size, "wall_s": spent[0], "cpu_s": spent[1]})
+    Path(folder, f"rows{rank}").write_text(json.dumps(rows))
+    dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def prefixes(network: str) -> Iterator[list[list[str]]]:
+    """For each rank what its command begins with."""
+    if network == "loopback":
+        yield [[]] * RANKS
+        return
+    from stretto import emulator
+    from stretto.topologies import load_topology
+
+    topology = load_topology(SITES)
+    with emulator.built(topology, 1.0) as places:
+        there = [places[int(v)] for v in topology.accelerators]
+        yield [["ip", "netns", "exec", p.argument, "env", f"STRETTO_HOST={p.host}"] for p in there]
+
+
+def measured(network: str, sizes: list[int], repeats: int) -> list[dict]:
+    """Rows of one network: the slowest rank's seconds, the sum of the CPU seconds."""
+    topology = {"STRETTO_TOPOLOGY": SITES} if network == "sites" else {}
+    environment = {**os.environ, **topology, "GLOO_SOCKET_IFNAME": "lo"}
+    with tempfile.TemporaryDirectory() as folder, prefixes(network) as before:
+        tail = [folder, ",".join(map(str, sizes)), str(repeats)]
+        commands = [[*before[r], sys.executable, __file__, "--worker", str(r), *tail] for r in range(RANKS)]
+        running = [subprocess.Popen(command, env=environment) for command in commands]
+        codes = [process.wait() for process in running]
+        if any(codes):
+            raise SystemExit(f"a rank failed: {codes}")
+        ranks = [json.loads(Path(folder, f"rows{r}").read_text()) for r in range(RANKS)]
+    return [
+        {
+            **same[0],
+            "network": network,
+            "wall_s": max(r["wall_s"] for r in same),
+            "cpu_s": sum(r["cpu_s"] for r in same),
+        }
+        for same in zip(*ranks, strict=True)
+    ]
+
+
+def table(rows: list[dict]) -> None:
+    """Medians, and gloo's time over stretto's repeat by repeat."""
+    print("| network | size | gloo s | stretto s | gloo / stretto | spread | gloo CPU s | stretto CPU s |")
+    print("|---|---|---|---|---|---|---|---|")
+    for network, size in dict.fromkeys((r["network"], r["size_bytes"]) for r in rows):
+        mine = [[r for r in rows if (r["network"], r["size_bytes"], r["backend"]) == (network, size, b)]
+                for b in BACKENDS]  # fmt: skip
+        ratios = [a["wall_s"] / b["wall_s"] for a, b in zip(*mine, strict=True)]
+        wall = [statistics.median(r["wall_s"] for r in side) for side in mine]
+        cpu = [statistics.median(r["cpu_s"] for r in side) for side in mine]
+        print(f"| {network} | {size / 1e6:.0f} MB | {wall[0]:.3f} | {wall[1]:.3f} | {statistics.median(ratios):.2f} | "
+              f"{min(ratios):.2f} to {max(ratios):.2f} | {cpu[0]:.2f} | {cpu[1]:.2f} |", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", choices=("loopback", "sites"), help="one network")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sizes", default="16e6,64e6", help="bytes, by comma")
+    arguments = parser.parse_args()
+    sizes = [int(float(s)) for s in arguments.sizes.split(",")]
+    networks = [arguments.only] if arguments.only else ["loopback", "sites"]
+    rows = [row for network in networks for row in measured(network, sizes, arguments.repeats)]
+    table(rows)
+    OUT.mkdir(exist_ok=True)
+    (OUT / "torch_backend.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        rank, folder, sizes, repeats = sys.argv[2:]
+        worker(int(rank), folder, [int(s) for s in sizes.split(",")], int(repeats))
+    else:
+        main()

@@ -1,0 +1,55 @@
+"""The memory of tensors as NumPy arrays, and the operations that reduce them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..errors import Unsupported
+
+OPS = dist.ReduceOp.RedOpType
+REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    OPS.SUM: (np.add, torch.add),
+    OPS.AVG: (np.add, torch.add),
+    OPS.PRODUCT: (np.multiply, torch.mul),
+    OPS.MIN: (np.minimum, torch.minimum),
+    OPS.MAX: (np.maximum, torch.maximum),
+    OPS.BAND: (np.bitwise_and, torch.bitwise_and),
+    OPS.BOR: (np.bitwise_or, torch.bitwise_or),
+    OPS.BXOR: (np.bitwise_xor, torch.bitwise_xor),
+}
+"""For each operation the function over arrays, and over tensors of types that NumPy does not know."""
+
+
+def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The flat memory of a contiguous tensor on the CPU, as numbers or (of types NumPy lacks) as bits."""
+    flat = tensor.detach().reshape(-1)
+    try:
+        return np.asarray(flat.numpy())
+    except TypeError:
+        return np.asarray(flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[flat.element_size()]).numpy())
+
+
+def reducer(op: Any, dtype: torch.dtype) -> Callable[..., Any]:
+    """How arrays of a type are reduced by an operation; Unsupported names one that is not there."""
+    kind = getattr(op, "op", op)
+    if kind not in REDUCE:
+        raise Unsupported(
+            f"the backend 'stretto' does not reduce by {op}; it does by {', '.join(o.name for o in REDUCE)}"
+        )
+    with_arrays, with_tensors = REDUCE[kind]
+    try:
+        torch.empty(0, dtype=dtype).numpy()
+    except TypeError:
+
+        def by_tensors(a: Any, b: Any, out: Any) -> None:
+            x, y, z = (torch.from_numpy(v).view(dtype) for v in (a, b, out))
+            with_tensors(x, y, out=z)
+
+        return by_tensors
+    return with_arrays

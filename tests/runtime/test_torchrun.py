@@ -1,0 +1,37 @@
+"""Training scripts under torchrun learn by stretto what they learn by gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+
+SCRIPT = Path(__file__).parents[1] / "training_script.py"
+
+
+def launch(ranks: int, *arguments: object) -> None:
+    """The script under torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("way", "ranks"), [("ddp", 2), ("fsdp", 3)])
+def test_a_script_learns_what_it_learns_by_gloo(way, ranks, tmp_path):
+    for backend in ("gloo", "stretto"):
+        launch(ranks, backend, way, tmp_path)
+    torch.testing.assert_close(torch.load(tmp_path / f"stretto.{way}"), torch.load(tmp_path / f"gloo.{way}"))
+
+
+def test_whoever_waits_for_a_collective_is_told_which_rank_died(tmp_path):
+    launch(3, "stretto", "dies", tmp_path)
+    for rank in range(2):
+        assert "rank 2" in torch.load(tmp_path / f"dies.{rank}")

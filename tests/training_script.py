@@ -1,0 +1,69 @@
+"""A training script as users write it, for torchrun: ``training_script.py BACKEND ddp|fsdp FOLDER``.
+
+Rank 0 saves the parameters after some steps. ``dies`` instead of a way of training: the last rank leaves between two
+collectives, and the others save what they are told.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import stretto.torch  # noqa: F401
+from stretto.errors import PeerFailed
+
+WIDTH, STEPS = 16, 4
+
+
+def parameters(way: str, rank: int) -> dict[str, torch.Tensor]:
+    """What a small model has learned."""
+    torch.manual_seed(0)
+    model: torch.nn.Module = torch.nn.Sequential(
+        torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.GELU(), torch.nn.Linear(2 * WIDTH, 1)
+    )
+    if way == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        for layer in (model[0], model[2]):
+            fully_shard(layer)
+        fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    g = torch.Generator().manual_seed(rank)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        x = torch.randn(8, WIDTH, generator=g)
+        torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    whole = {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
+    return {k: v.detach().clone() for k, v in whole.items()}
+
+
+def main() -> None:
+    backend, way, folder = sys.argv[1:]
+    torch.set_num_threads(1)
+    dist.init_process_group(backend, timeout=timedelta(seconds=30))
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    if way == "dies":
+        dist.all_reduce(torch.ones(1000))
+        if rank == last:
+            os._exit(0)
+        try:
+            dist.all_reduce(torch.ones(1000))
+        except PeerFailed as error:
+            torch.save(str(error), f"{folder}/dies.{rank}")
+        os._exit(0)
+    made = parameters(way, rank)
+    if rank == 0:
+        torch.save(made, f"{folder}/{backend}.{way}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
