@@ -206,11 +206,13 @@ def test_a_reader_that_goes_away_is_no_error(file):
 
 
 def test_completion_offers_what_there_is():
-    from stretto import cli
+    from stretto.cli import arguments
 
-    assert ("ndv2:4" in dict(cli._complete_topology("nd"))) and ("mtegcca" in dict(cli._complete_planner("m")))
-    assert cli._complete_collective("all") == ["allgather", "allreduce", "alltoall"]
-    assert "csv" in cli._complete_format("c")
+    assert ("ndv2:4" in dict(arguments.complete_topology("nd"))) and (
+        "mtegcca" in dict(arguments.complete_planner("m"))
+    )
+    assert arguments.complete_collective("all") == ["allgather", "allreduce", "alltoall"]
+    assert "csv" in arguments.complete_format("c")
 
 
 def test_a_plan_runs_on_real_bytes(tmp_path):
