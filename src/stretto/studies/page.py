@@ -70,6 +70,21 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
     )
 
 
+def index_page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The page that leads to those of several studies."""
+    rows = [
+        f"<td><a href='{r['study']}/index.html'>{escape(r['study'])}</a></td><td>{escape(r['title'])}</td>"
+        f"<td>{r['cells']['asked']}</td><td>{r['cells']['failed']}</td><td>{len(r['skipped'])}</td>"
+        for r in results
+    ]
+    table = _rows(("study", "what", "cells", "failed", "left to the full form"), rows)
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>stretto studies</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
+        f"<h1>Studies</h1><div class='scroll'>{table}</div></body></html>\n"
+    )
+
+
 def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> Any:
     import plotly.graph_objects as go
 
