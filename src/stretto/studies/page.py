@@ -156,8 +156,8 @@ def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
 
 
 COLUMNS = (
-    "scheme", "topology", "bytes", "chunks", "completion", "/ bound", "/ best", "reported", "planning (CPU)", "proven",
-    "verified",
+    "scheme", "topology", "collective", "bytes", "chunks", "completion", "/ bound", "/ best", "reported", "planning (CPU)",
+    "proven", "verified",
 )  # fmt: skip
 SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
 
@@ -190,7 +190,8 @@ def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r.get("where", r["topology"]), f"{r['size_bytes']:,}", str(r.get("chunks", "")))
+        start = (r["scheme"], r.get("where", r["topology"]), r["collective"], f"{r['size_bytes']:,}",
+                 str(r.get("chunks", "")))  # fmt: skip
         if "failed" in r:
             table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
@@ -215,8 +216,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     for r, cells in zip(rows, table_rows(rows), strict=True):
         if "failed" in r:
             body.append(
-                "".join(f"<td>{escape(c)}</td>" for c in cells[:4])
-                + f"<td class='failed' colspan='7'>{escape(cells[4])}</td>"
+                "".join(f"<td>{escape(c)}</td>" for c in cells[: len(COLUMNS) - 7])
+                + f"<td class='failed' colspan='7'>{escape(cells[len(COLUMNS) - 7])}</td>"
             )
         else:
             body.append("".join(f"<td>{escape(c)}</td>" for c in cells))
