@@ -38,8 +38,11 @@ KNOWS = {
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "emulator": {"errors", "topology", "plan", "runtime"},
-    "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},
-    "torch": {"errors", "collective", "library", "topologies", "runtime"},
+    "tuning": {"errors", "topology", "collective", "plan", "simulate", "verify", "planners", "topologies"},
+    "library": {
+        *("errors", "topology", "collective", "plan", "simulate", "lower", "planners", "topologies", "tuning"),
+    },
+    "torch": {"errors", "collective", "library", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
     "studies": {

@@ -2,7 +2,8 @@
 
 Each group has one thread that runs its collectives in the order in which they were asked for, by plans made on the
 first use of each kind and size class; messages between two ranks go beside it. ``STRETTO_TOPOLOGY`` names the
-topology whose accelerators are the ranks (all alike otherwise), ``STRETTO_SECRET`` the secret (else the store
+topology whose accelerators are the ranks (all alike otherwise), ``STRETTO_TUNING`` the table of ``stretto tune``
+that says which planner is best for which size, ``STRETTO_SECRET`` the secret (else the store
 hands one out), ``STRETTO_HOST`` the address at which this process listens.
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from .collective import split_evenly
 from .errors import PeerFailed, Unsupported
-from .library import Library
+from .library import from_environment
 
 try:
     import torch
@@ -81,12 +82,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, size)
-        from .topologies import load_topology
-
-        spec = os.environ.get("STRETTO_TOPOLOGY")
         self._store, self._rank, self._count = store, rank, size
         self._timeout_s = timeout.total_seconds()
-        self._library = Library(load_topology(spec) if spec else None, ranks, rank)
+        self._library = from_environment(ranks, rank)
         self._mesh: Mesh | None = None
         self._messages: dict[int, Messages] = {}
         self._failure: BaseException | None = None

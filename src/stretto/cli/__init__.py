@@ -22,6 +22,7 @@ from .planning import compare, plan
 from .replanning import replan
 from .running import emulate, run
 from .studying import study
+from .tuning import tune
 
 app = typer.Typer(
     name="stretto",
@@ -31,8 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, study, report,
-                export):  # fmt: skip
+for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
+                study, report, export):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
 

@@ -40,16 +40,22 @@ def report(
 def export(
     file: FileArgument,
     to: Annotated[str, typer.Option("--to", help="The format.", autocompletion=complete_format)],
-    output: Annotated[str, typer.Option("-o", "--output", help="The file to write.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="The file to write; for a table, the folder.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Write a plan in another format."""
+    """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
     from ..formats import exporters
     from ..simulate import simulate as run
+    from ..tuning import is_tuning
+    from .tuning import export_table
 
     known = exporters()
     if to not in known:
         raise InputError(f"there is no format {to!r}; there are {', '.join(known)}", "--to")
+    if is_tuning(file):
+        made = export_table(file, known[to], output)
+        answer(as_json, made, lambda: print_line(f"wrote {len(made['files'])} plans and index.json into {output}"))
+        return
     notes = list(known[to].write(run(read_verified(file, as_json)), output) or ())
     data = {"file": output, "format": known[to].name, "notes": notes}
     answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))

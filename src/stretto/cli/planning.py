@@ -39,6 +39,9 @@ def plan(
     option: OptionsOption = None,
     seed: SeedOption = 0,
     time_limit: LimitOption = None,
+    tuning: Annotated[
+        str | None, typer.Option("--tuning", help="A table of `stretto tune` that says which planner and chunks.")
+    ] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan here.")] = None,
     check: Annotated[bool, typer.Option("--verify/--no-verify", help="Verify the plan.")] = True,
     as_json: JsonOption = False,
@@ -47,6 +50,11 @@ def plan(
     from ..formats.native import write_plan
 
     request = Request(collective, topology, size, shard, chunks, root)
+    if tuning is not None:
+        from .tuning import planned_by_table
+
+        planner, chunks = planned_by_table(tuning, topology, collective, request.header()["size_bytes"])
+        request = Request(collective, topology, size, shard, chunks, root)
     made = request.plan(planner, seed, time_limit, option)
     verdict = verified(made) if check else None
     if verdict is not None and not verdict.ok:

@@ -156,8 +156,8 @@ def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
 
 
 COLUMNS = (
-    "scheme", "topology", "collective", "bytes", "chunks", "completion", "/ bound", "/ best", "reported", "planning (CPU)",
-    "proven", "verified",
+    "scheme", "topology", "collective", "bytes", "chunks", "completion", "/ bound", "/ best", "reported",
+    "planning (CPU)", "proven", "verified",
 )  # fmt: skip
 SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
 
