@@ -47,14 +47,14 @@ def export(
     from ..formats import exporters
     from ..simulate import simulate as run
     from ..tuning import is_tuning
-    from .tuning import export_table
+    from .tuning import export_table, show_exported
 
     known = exporters()
     if to not in known:
         raise InputError(f"there is no format {to!r}; there are {', '.join(known)}", "--to")
     if is_tuning(file):
         made = export_table(file, known[to], output)
-        answer(as_json, made, lambda: print_line(f"wrote {len(made['files'])} plans and index.json into {output}"))
+        answer(as_json, made, lambda: show_exported(made))
         return
     notes = list(known[to].write(run(read_verified(file, as_json)), output) or ())
     data = {"file": output, "format": known[to].name, "notes": notes}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, Unsupported
 from .arguments import JsonOption, RootOption, SeedOption, complete_collective, complete_topology
 from .output import answer, print_line, print_table
 from .work import chunk_count, show_progress
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ..formats import Exporter
     from ..tuning import Tuning
 
+MOST_BYTES = 2**40
+"""The greatest size that a file of the last range says."""
 SIZES = "4KB,64KB,1MB,16MB,256MB"
 
 
@@ -105,22 +107,32 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", folder) from None
-    files = []
+    files: list[dict[str, Any]] = []
     for r in table.ranges:
         plan = table.plan(net, r.collective, r.middle_bytes)
         assert plan is not None
         name = f"{r.collective}-{r.from_bytes}.{format.ending}"
-        place = os.path.join(folder, name)
-        if format.sized:
-            limit = 2**40 if r.to_bytes is None else r.to_bytes - 1
-            notes = format.write(simulate(plan), place, (r.from_bytes, limit))
-        else:
-            notes = format.write(simulate(plan), place)
-        files.append({"file": name, "collective": r.collective, "from_bytes": r.from_bytes, "to_bytes": r.to_bytes,
-                      "planner": r.planner, "chunks": r.chunks, "notes": list(notes or ())})  # fmt: skip
+        limit = MOST_BYTES if r.to_bytes is None else r.to_bytes - 1
+        entry = {"collective": r.collective, "from_bytes": r.from_bytes, "to_bytes": r.to_bytes, "planner": r.planner,
+                 "chunks": r.chunks}  # fmt: skip
+        sizes = ((r.from_bytes, limit),) if format.sized else ()
+        try:
+            notes = format.write(simulate(plan), os.path.join(folder, name), *sizes)
+            files.append({"file": name} | entry | {"notes": list(notes or ())})
+        except Unsupported as error:  # the format cannot say it: a runtime does as it would without a table
+            files.append({"file": None, "failed": str(error)} | entry)
+    if all(f["file"] is None for f in files):
+        raise Unsupported(f"{format.name} can say none of its plans: {files[0]['failed']}")
     with written_whole(os.path.join(folder, "index.json")) as index:
         index.write(json.dumps({"topology": table.spec, "files": files}, indent=1) + "\n")
     return {"folder": folder, "format": format.name, "files": files}
+
+
+def show_exported(made: dict[str, Any]) -> None:
+    for f in made["files"]:
+        sizes = f"{f['collective']} from {f['from_bytes']:,} bytes, {f['planner']}"
+        print_line(f"{f['file']}: {sizes}" if f["file"] else f"not written: {sizes}: {f['failed']}")
+    print_line(f"wrote index.json into {made['folder']}")
 
 
 def planned_by_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:
