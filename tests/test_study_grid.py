@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from stretto import cli
 from stretto.errors import InputError
 from stretto.studies import find_study, run_study, write_study
+from stretto.studies.engines import here
 from stretto.studies.grid import read_grid
 
 DOCS = Path(__file__).parents[1] / "docs" / "studies.md"
@@ -81,6 +82,7 @@ def test_all_studies_go_into_one_folder_with_a_page_that_leads_to_them(tmp_path,
         )
 
     monkeypatch.setattr("stretto.studies.find_study", small)
+    monkeypatch.setattr("stretto.studies.engines.Processes", lambda jobs: here)
     command = ["study", "all", "-o", str(tmp_path), "--json"]
     for run, found in ((4, 0), (0, 4)):
         done = CliRunner().invoke(cli.app, command)
