@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import study_cells
+from stretto.cli.studying import progress_bar
 from stretto.errors import InputError
 from stretto.studies import Cell, Store, Study, run_study
 from stretto.studies.engines import Processes
@@ -43,6 +45,22 @@ def facts(result):
     return [{k: v for k, v in r.items() if not k.startswith("planning")} for r in result["rows"]]
 
 
+def until(condition):
+    """Wait for something that comes soon, or not at all."""
+    for _ in range(60_000):
+        if condition():
+            return
+        time.sleep(0.002)
+    pytest.fail("it did not come")
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def grid_command(folder, *more):
     (folder / "grid.toml").write_text(GRID)
     return [sys.executable, "-m", "stretto.cli", "study", "grid", folder / "grid.toml", "--json", *more]
@@ -51,8 +69,7 @@ def grid_command(folder, *more):
 def test_a_killed_study_resumes_with_nothing_lost_and_nothing_run_twice(tmp_path):
     out = tmp_path / "out"
     running = subprocess.Popen(grid_command(tmp_path, "-o", out), stdout=subprocess.DEVNULL, start_new_session=True)
-    while len(list(out.glob("cells/*.parquet"))) < 3 and running.poll() is None:
-        time.sleep(0.002)
+    until(lambda: len(list(out.glob("cells/*.parquet"))) >= 3 or running.poll() is not None)
     running.send_signal(signal.SIGKILL)
     assert running.wait() == -signal.SIGKILL
     kept = {path.stem for path in out.glob("cells/*.parquet")}
@@ -82,21 +99,12 @@ def test_the_processes_of_a_killed_study_end(tmp_path, monkeypatch):
     (tmp_path / "main.py").write_text(program)
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     running = subprocess.Popen([sys.executable, tmp_path / "main.py"], env={**os.environ, "PYTHONPATH": path})
-    while len(begun := list(tmp_path.glob("begun-*"))) < 2:
-        assert running.poll() is None
-        time.sleep(0.02)
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 2 or running.poll() is not None)
     running.kill()
-    running.wait()
-    workers = [int(p.name.rsplit("-", 1)[1]) for p in begun]
-    while any(_alive(pid) for pid in workers):
-        time.sleep(0.02)
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert running.wait() == -signal.SIGKILL
+    workers = [int(p.name.rsplit("-", 1)[1]) for p in tmp_path.glob("begun-*")]
+    assert len(workers) == 2
+    until(lambda: not any(alive(pid) for pid in workers))
 
 
 def test_a_cell_that_fails_or_kills_its_process_is_recorded_and_the_others_run(tmp_path):
@@ -173,6 +181,23 @@ def test_a_torn_part_counts_as_not_run_and_half_written_ones_are_removed(tmp_pat
         assert run_study(study(*cells(2)), store=store)["cells"]["run"] == 2
 
 
+def test_people_see_how_many_are_done_and_how_long_the_rest_takes(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", seen := Terminal())
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar() as tell:
+        tell(2, 4, "found")
+        tell(3, 4, "a cell on ring:4")
+    assert all(words in seen.getvalue() for words in ("3/4", "a cell on ring:4", "left"))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress_bar() as tell:
+        assert tell is None
+
+
 def test_a_folder_has_one_writer_and_a_foreign_table_is_refused(tmp_path):
     with Store(str(tmp_path), "some") as store:
         with pytest.raises(InputError, match="another study is writing here"):
@@ -195,8 +220,7 @@ def test_ray_loses_a_node_and_no_cell(tmp_path, monkeypatch):
     cluster.wait_for_nodes()
 
     def lose_a_node():
-        while len(list(tmp_path.glob("begun-*"))) < 2:  # one on each node
-            time.sleep(0.02)
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)  # one on each node
         cluster.remove_node(node, allow_graceful=False)
         (tmp_path / "open").touch()
 
