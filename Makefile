@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
+RAY_STAMP := $(VENV)/.installed-ray
 
 .PHONY: help setup demo test check format bench docs clean
 help: ## what each target does
@@ -24,6 +25,10 @@ $(DOCS_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
+$(RAY_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@touch $@
+
 demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page demo/index.html
 	@mkdir -p demo
 	$(BIN)/stretto plan allgather -t ndv2:4 --shard 31.25MB -p mtegcca -o demo/ndv2-4.parquet
@@ -32,7 +37,7 @@ demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page de
 	$(BIN)/stretto report demo/ndv2-4.parquet demo/abilene.parquet -o demo/index.html
 	@echo "open the page: file://$(CURDIR)/demo/index.html"
 
-test: $(STAMP) ## run the tests
+test: $(RAY_STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q
 
 check: $(STAMP) ## lint, format and types

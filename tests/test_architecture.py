@@ -39,7 +39,10 @@ KNOWS = {
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "emulator": {"errors", "topology", "plan", "runtime", "simulate"},
-    "library": {"errors", "topology", "collective", "plan", "simulate", "lower", "planners"},
+    "tuning": {"errors", "topology", "collective", "plan", "simulate", "verify", "planners", "topologies"},
+    "library": {
+        *("errors", "topology", "collective", "plan", "simulate", "lower", "planners", "topologies", "tuning"),
+    },
     "torch": {"errors", "collective", "library", "lower", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},

@@ -1,11 +1,13 @@
 """Plans for processes that ask for collectives: chosen once for each kind and size class, then reused.
 
-Only ranks run here, so a plan whose chunks are stored elsewhere (at a router) is none. Of the planners that
-serve the request the one whose plan the simulator says ends first is kept; the choice is the same at every rank.
+Only ranks run here, so a plan whose chunks are stored elsewhere (at a router) is none. Which planner is asked a
+table of ``stretto tune`` says, where there is one for all ranks of the topology; else, of the planners that serve
+the request, the one whose plan the simulator says ends first is kept. The choice is the same at every rank.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -13,13 +15,15 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from .collective import Collective, Workload, make_collective
-from .errors import StrettoError
+from .collective import ROOTED, Collective, Workload, make_collective
+from .errors import InputError, StrettoError
 from .lower import Program, lower
 from .plan import Plan
 from .planners import run_planner
 from .simulate import simulate
+from .topologies import load_topology
 from .topology import ACCELERATOR, SWITCH, Topology, make_topology
+from .tuning import Tuning, needs_ranks_only, read_tuning
 
 CANDIDATES = ("ring", "rabenseifner", "nccl", "scale-ccl", "shortest-path")
 DIRECT = "shortest-path"
@@ -124,12 +128,17 @@ class Library:
     Args:
         topology: whose accelerators are the ranks of the world, or None.
         ranks: the world's ranks in the group, in order; ``rank``: which of them this is.
+        tuning: which planner is best for which sizes, if that is known.
     """
 
-    def __init__(self, topology: Topology | None, ranks: Sequence[int], rank: int) -> None:
+    def __init__(
+        self, topology: Topology | None, ranks: Sequence[int], rank: int, tuning: Tuning | None = None
+    ) -> None:
+        self.tuning = tuning
         self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
         # mesh and programs know ranks of the group by node
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
+        self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
         self.direct = joined_directly(self.nodes)
         self.rank = rank
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
@@ -152,8 +161,9 @@ class Library:
         whole = kind in WHOLE
         cuts = [n, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [n] if whole else [1]
         total = size + -size % (3 * n) if whole else size * n
-        tried = () if direct else product(CANDIDATES, cuts)
-        plans = [p for name, chunks in tried if (p := self._plan(name, kind, total, chunks, root)) is not None]
+        plans: list[Plan] = []
+        for tried in () if direct else (self._asked(kind, total, root), product(CANDIDATES, cuts)):
+            plans = plans or [p for name, chunks in tried if (p := self._plan(name, kind, total, chunks, root))]
         if plans:
             costs = [cost_s(p) for p in plans]
             plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))
@@ -169,12 +179,42 @@ class Library:
             made.piece_bytes[made.chunk_piece],
         )
 
+    def _asked(self, kind: str, size: int, root: int) -> list[tuple[str, int]]:
+        """The planner and the chunks that the table asks for, if it was made for these ranks and this root."""
+        if self.tuning is None or not self.in_table or (kind in ROOTED and root != self.tuning.root):
+            return []
+        found = self.tuning.find(kind, size)
+        return [] if found is None else [(found.planner, found.chunks)]
+
     def _plan(self, name: str, kind: str, size: int, chunks: int, root: int) -> Plan | None:
         """A plan by this planner that needs no one but the ranks, None if it makes none."""
+        seed = 0 if self.tuning is None else self.tuning.seed
         try:
             c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
-            plan = run_planner(name, self.topology, Workload((c,)))
+            plan = run_planner(name, self.topology, Workload((c,)), seed=seed)
         except StrettoError:
             return None
-        used = np.concatenate((plan.src, plan.dst.values))
-        return plan if np.isin(used, self.nodes).all() else None
+        return plan if needs_ranks_only(plan) else None
+
+
+def from_environment(ranks: Sequence[int], rank: int, world: int) -> Library:
+    """The library that ``STRETTO_TOPOLOGY`` and ``STRETTO_TUNING`` ask for.
+
+    Args:
+        world: how many ranks the world has.
+    Raises:
+        InputError: one of them cannot be read, the topology is of another size, or the table of another topology.
+    """
+    spec, table = os.environ.get("STRETTO_TOPOLOGY"), os.environ.get("STRETTO_TUNING")
+    topology = load_topology(spec) if spec else None
+    if topology is not None and len(topology.accelerators) != world:
+        raise InputError(
+            f"{spec} has {len(topology.accelerators)} accelerators, the world {world} ranks: name one with as many",
+            "STRETTO_TOPOLOGY",
+        )
+    tuning = read_tuning(table) if table else None
+    if tuning is not None and topology is None:
+        raise InputError(f"say which topology it is for: STRETTO_TOPOLOGY={tuning.spec}", "STRETTO_TUNING")
+    if tuning is not None and topology is not None:
+        tuning.check(topology, "STRETTO_TUNING")
+    return Library(topology, ranks, rank, tuning)

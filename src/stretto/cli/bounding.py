@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .arguments import (
+    CollectiveArgument,
+    DemandOption,
+    JsonOption,
+    RootOption,
+    ShardOption,
+    SizeOption,
+    TopologyOption,
+)
+from .output import answer, show_bounds
+from .work import Request
 
 if TYPE_CHECKING:
     from ..collective import Collective
@@ -64,3 +78,49 @@ def certificates(net: Topology, collective: Collective) -> dict[str, Any]:
     if upgrade is not None:
         data["upgrade"] = {"link": net.link_name(upgrade.link), "gain": upgrade.gain, "seconds": float(upgrade.after_s)}
     return data
+
+
+def bound(
+    collective: CollectiveArgument,
+    topology: TopologyOption,
+    size: SizeOption = None,
+    shard: ShardOption = None,
+    demand: DemandOption = None,
+    chunks: Annotated[
+        int | None, typer.Option("--chunks", help="Bound only plans with so many indivisible chunks a piece.", min=1)
+    ] = None,
+    root: RootOption = 0,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw the network to this SVG file, the best bound's links in red.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what no plan can beat, and why, and which link to widen."""
+    from ..bounds import bounds
+
+    request = Request(collective, topology, size, shard, chunks or 1, root, demand)
+    found = bounds(request.topology, request.workload, whole_chunks=bool(chunks))
+    names = request.topology.names
+    rows: list[dict[str, Any]] = [
+        {
+            "bound_s": b.seconds,
+            "kind": b.kind,
+            "witness": b.witness,
+            "nodes": [names[v] for v in b.nodes],
+            "links": [request.topology.link_name(i) for i in b.links],
+        }
+        for b in found
+    ]
+    total = sum(c.size_bytes for c in request.workload.collectives)
+    data = request.header() | {
+        "bound_s": found[0].seconds,
+        "algorithm_bandwidth_bound": total / found[0].seconds if found[0].seconds else None,
+        "bounds": rows,
+        "certificates": [certificates(request.topology, c) for c in request.workload.collectives],
+    }
+    if plot is not None:
+        from ..report.drawing import write_svg
+
+        write_svg(request.topology, plot, emphasised=found[0].links)
+        data["plot"] = plot
+    answer(as_json, data, lambda: show_bounds(data))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from .output import print_line, show_summary
-from .work import given_options
+import typer
+
+from .arguments import FileArgument, JsonOption, LimitOption, OptionsOption, SeedOption, complete_planner
+from .output import answer, print_line, refuse, show_summary
+from .work import given_options, judged, read_verified, summary, verified
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -53,3 +56,38 @@ def show_answer(data: dict[str, Any]) -> None:
         print_line(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
     if data["lost_count"] > 10:
         print_line(f"  lost                  {data['lost_count'] - 10} more")
+
+
+def replan(
+    file: FileArgument,
+    telemetry: Annotated[str, typer.Option("--telemetry", help="A JSON file: measured links, what is down, when.")],
+    at: Annotated[str | None, typer.Option("--at", help="When, in the plan's time; instead of the file's.")] = None,
+    planner: Annotated[
+        str | None,
+        typer.Option("-p", "--planner", help="Who plans; as before by default.", autocompletion=complete_planner),
+    ] = None,
+    option: OptionsOption = None,
+    seed: SeedOption = 0,
+    time_limit: LimitOption = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the new plan here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan again what is left of a plan, on the network as it is now."""
+    from ..formats.native import write_plan
+
+    old = read_verified(file, as_json)
+    done = plan_again(old, telemetry, at, planner, option, seed, time_limit)
+    data: dict[str, Any] = {}
+    if done.plan is not None:
+        verdict = verified(done.plan)
+        if not verdict.ok:
+            refuse(done.plan, verdict, as_json)
+        timeline, limits = judged(done.plan)
+        data = summary(timeline, limits, verdict)
+        if output is not None:
+            write_plan(done.plan, output)
+            data["file"] = output
+    data |= answer_of(old, done)
+    answer(as_json, data, lambda: show_answer(data))
+    if data["lost_count"]:
+        raise typer.Exit(1)

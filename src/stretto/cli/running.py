@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import print_table
+from ..errors import InputError
+from .arguments import FileArgument, JsonOption
+from .output import answer, print_line, print_table
+from .work import read_verified
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -101,3 +104,42 @@ def check(data: dict[str, Any]) -> None:
     """Exit with 1 if some byte is wrong."""
     if not data["correct"]:
         raise typer.Exit(1)
+
+
+def run(
+    file: FileArgument,
+    paced: Annotated[
+        float | None,
+        typer.Option("--paced", help="Keep the plan's starts and rates; so many seconds for one of its.", min=0.0),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a plan: a process a node, real bytes over TCP on this machine, the result checked byte for byte."""
+    subject = read_verified(file, as_json)
+    data = run_answer(subject, file, seed, paced, timeout)
+    answer(as_json, data, lambda: show_run(data))
+    check(data)
+
+
+def emulate(
+    file: Annotated[str | None, typer.Argument(help="A plan file.")] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option("--scale", help="Divide bandwidths by this; fit for this machine by default.", min=1e-6),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
+    clean: Annotated[bool, typer.Option("--clean", help="Only remove what killed emulations left.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a plan on its own network, built of network namespaces with shaped links (needs root)."""
+    if clean:
+        removed = clean_answer()
+        answer(as_json, {"removed": removed}, lambda: print_line(f"removed {len(removed)} namespaces"))
+        return
+    if file is None:
+        raise InputError("give a plan file, or --clean", "FILE")
+    data = emulate_answer(read_verified(file, as_json), file, scale, timeout)
+    answer(as_json, data, lambda: show_run(data))
+    check(data)

@@ -12,18 +12,25 @@ from typing import IO, Any, NamedTuple
 
 from ..errors import InputError
 from ..plan import Plan
-from ..timeline import Timeline
 from ..topology import Topology
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """A format that a simulated plan can be written to: ``write(timeline, path)``, which may answer with notes."""
+    """A format that a simulated plan can be written to: ``write(timeline, path)``, which may answer with notes.
+
+    Attributes:
+        sized: whether a file can say for which sizes it is meant: ``write(timeline, path, (least, greatest))``,
+            full buffers in bytes.
+        ending: of its files.
+    """
 
     name: str
     help: str
-    write: Callable[[Timeline, str], Sequence[str] | None]
+    write: Callable[..., Sequence[str] | None]
     aliases: tuple[str, ...] = ()
+    sized: bool = False
+    ending: str = "json"
 
 
 def exporters() -> dict[str, Exporter]:
@@ -31,16 +38,20 @@ def exporters() -> dict[str, Exporter]:
     from . import chakra, crossconnect, msccl, mscclpp, native, table, trace
 
     known = (
-        Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path)),
+        Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path),
+                 ending="parquet"),
         Exporter("json", "the plan for people, as stretto reads it", lambda t, path: native.write_json(t.plan, path)),
         Exporter("trace", "Chrome trace events, for Perfetto", trace.write, ("perfetto", "chrome")),
-        Exporter("csv", "a row a transfer, with simulated times", table.write),
+        Exporter("csv", "a row a transfer, with simulated times", table.write, ending="csv"),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
-        Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",)),
+        Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",), sized=True,
+                 ending="xml"),
         Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write),
-        Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",)),
-        Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv),
-    )
+        Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",),
+                 ending="chakra"),
+        Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv,
+                 ending="csv"),
+    )  # fmt: skip
     return {name: e for e in known for name in (e.name, *e.aliases)}
 
 

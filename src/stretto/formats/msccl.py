@@ -36,36 +36,38 @@ class _Block:
     number: int = -1
 
 
-def write(timeline: Timeline, path: str) -> Sequence[str]:
+def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES)) -> Sequence[str]:
     """Write the program of a plan; what was lowered on the way comes back as notes.
 
+    Args:
+        sizes: the least and the greatest full buffer, bytes, for which a runtime is to take it.
     Raises:
         Unsupported: the plan holds what the format cannot say, or more than runtimes take.
     """
     program = program_of(timeline)
-    root = to_xml(program, timeline.plan.topology.name)
+    root = to_xml(program, timeline.plan.topology.name, sizes)
     ElementTree.indent(root)
     with written_whole(path) as file:
         file.write(ElementTree.tostring(root, encoding="unicode") + "\n")
     return program.notes
 
 
-def to_xml(program: Program, name: str) -> ElementTree.Element:
-    """The ``<algo>`` of a program."""
+def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)) -> ElementTree.Element:
+    """The ``<algo>`` of a program, for full buffers of these least and greatest sizes, bytes."""
     blocks, channels = _threadblocks(program)
     chunks = max(max(program.inputs), max(program.outputs))
     facts = {
         "name": f"stretto {name}", "proto": "Simple", "nchannels": channels, "nchunksperloop": chunks,
         "ngpus": program.ranks, "coll": KINDS.get(program.kind, program.kind), "inplace": 0, "outofplace": 1,
-        "minBytes": 0, "maxBytes": MOST_BYTES,
+        "minBytes": sizes[0], "maxBytes": sizes[1],
     }  # fmt: skip
     root = ElementTree.Element("algo", {k: str(v) for k, v in facts.items()})
     for rank in range(program.ranks):
         own = [b for b in blocks if b.rank == rank]
         if 1 + len(own) + program.ranks + sum(len(b.steps) for b in own) > MOST_ELEMENTS:
             raise Unsupported(f"rank {rank} has more than the {MOST_ELEMENTS} elements that MSCCL's runtimes take")
-        sizes = zip("ios", (program.inputs[rank], program.outputs[rank], program.scratch[rank]), strict=True)
-        gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank)} | {f"{b}_chunks": str(n) for b, n in sizes})
+        held = zip("ios", (program.inputs[rank], program.outputs[rank], program.scratch[rank]), strict=True)
+        gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank)} | {f"{b}_chunks": str(n) for b, n in held})
         for b in own:
             ends = {"send": b.send, "recv": b.receive, "chan": b.channel}
             block = ElementTree.SubElement(gpu, "tb", {"id": str(b.number)} | {k: str(v) for k, v in ends.items()})

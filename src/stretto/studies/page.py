@@ -16,6 +16,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left; }
+.main-svg :is(.infolayer, .xaxislayer-above, .yaxislayer-above) text { fill: CanvasText !important; }
 .scroll { overflow-x: auto; } .failed { opacity: .7; text-align: left; }
 """
 
@@ -37,6 +38,10 @@ TITLES = {
     "slowdown": "mean completion / the same plan's at constant bandwidths",
 }
 SCALES = {"size_bytes": "log", "ranks": "log", "topology": "category"}
+PALETTE = ("#636efa", "#ef553b", "#00b386", "#ab63fa", "#e8853d", "#0fa5c9", "#e0427f", "#7f9c2d", "#c957d6", "#b8860b",
+           "#5a7d9a", "#a0522d")  # fmt: skip
+"""Of the schemes, readable on light and on dark; what was published has its scheme's, dotted."""
+CLEAR, GREY = "rgba(0,0,0,0)", "#888"
 BOUNDS = {"completion_s": "bound_s", "over_baseline": "bound_over_baseline"}
 
 
@@ -70,20 +75,38 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
     )
 
 
+def index_page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The page that leads to those of several studies."""
+    rows = [
+        f"<td><a href='{r['study']}/index.html'>{escape(r['study'])}</a></td><td>{escape(r['title'])}</td>"
+        f"<td>{r['cells']['asked']}</td><td>{r['cells']['failed']}</td><td>{len(r['skipped'])}</td>"
+        for r in results
+    ]
+    table = _rows(("study", "what", "cells", "failed", "left to the full form"), rows)
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>stretto studies</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
+        f"<h1>Studies</h1><div class='scroll'>{table}</div></body></html>\n"
+    )
+
+
 def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> Any:
     import plotly.graph_objects as go
 
     chart = go.Figure()
     drawn: dict[str, list[Mapping[str, Any]]] = {}
+    colours: dict[str, str] = {}
     for r in rows:
         if figure.y in r and "failed" not in r:
             drawn.setdefault(", ".join(str(r[column]) for column in figure.lines), []).append(r)
-    for line, own in drawn.items():
+    for number, (line, own) in enumerate(drawn.items()):
+        colour = PALETTE[number % len(PALETTE)]
+        colours.setdefault(line.partition(",")[0], colour)
         if figure.boxes:
-            chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all"))
+            chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all", marker_color=colour))
             continue
         spread = [r[f"{figure.y}_spread"] for r in own if f"{figure.y}_spread" in r]
-        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread)
+        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour)
     # what was published: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
     shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
@@ -95,18 +118,19 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
                 points.setdefault(p["scheme"], []).append((place[figure.x != "topology"], p[key]))
         for scheme, pairs in points.items():
             name = f"{scheme} (published{', as shipped' if source == 'shipped' else ''})"
-            _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot")
+            _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot",
+                 colour=colours.get(scheme))  # fmt: skip
     key = BOUNDS.get(figure.y, "")
     bound: dict[Any, float] = {}
     for r in rows:
         if r.get(key) and figure.x in r and r.get("contends", True):
             bound[r[figure.x]] = min(r[key], bound.get(r[figure.x], float("inf")))
     if bound:
-        _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash")
+        _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash", colour=GREY)
     grey = "rgba(128,128,128,.3)"
     chart.update_layout(
         title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y], hovermode="closest",
-        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font_color="#888", height=460,
+        paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, modebar={"bgcolor": CLEAR}, font_color=GREY, height=460,
         xaxis={"type": SCALES.get(figure.x, "category" if figure.boxes else "linear"), "gridcolor": grey},
         yaxis={"type": "linear" if figure.ratio else "log", "gridcolor": grey, "exponentformat": "SI"}
         | ({"tickformat": ".0%"} if figure.ratio else {}),
@@ -115,7 +139,8 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
 
 
 def _add(
-    chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid", spread: Sequence[float] = ()
+    chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid",
+    spread: Sequence[float] = (), colour: str | None = None,
 ) -> None:  # fmt: skip
     import plotly.graph_objects as go
 
@@ -123,11 +148,16 @@ def _add(
         return
     error = {"array": list(spread)} if spread else None
     if figure.bars and dash == "solid":
-        chart.add_trace(go.Bar(name=name, x=x, y=y, error_y=error))
+        chart.add_trace(go.Bar(name=name, x=x, y=y, error_y=error, marker_color=colour))
     else:
         mode = "markers" if figure.bars else "lines+markers"
-        marker = {"symbol": "line-ew-open" if figure.bars else "circle", "size": 12 if figure.bars else 6}
-        chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line={"dash": dash}, marker=marker, error_y=error))
+        marker = {
+            "symbol": "line-ew-open" if figure.bars else "circle",
+            "size": 12 if figure.bars else 6,
+            "color": colour,
+        }
+        line = {"dash": dash, "color": colour}
+        chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line=line, marker=marker, error_y=error))
 
 
 def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
@@ -141,8 +171,8 @@ def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
 
 
 COLUMNS = (
-    "scheme", "topology", "bytes", "chunks", "completion", "/ bound", "/ best", "reported", "planning (CPU)", "proven",
-    "verified",
+    "scheme", "topology", "collective", "bytes", "chunks", "completion", "/ bound", "/ best", "reported",
+    "planning (CPU)", "proven", "verified",
 )  # fmt: skip
 SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
 
@@ -175,7 +205,8 @@ def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r.get("where", r["topology"]), f"{r['size_bytes']:,}", str(r.get("chunks", "")))
+        start = (r["scheme"], r.get("where", r["topology"]), r["collective"], f"{r['size_bytes']:,}",
+                 str(r.get("chunks", "")))  # fmt: skip
         if "failed" in r:
             table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
@@ -200,8 +231,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     for r, cells in zip(rows, table_rows(rows), strict=True):
         if "failed" in r:
             body.append(
-                "".join(f"<td>{escape(c)}</td>" for c in cells[:4])
-                + f"<td class='failed' colspan='7'>{escape(cells[4])}</td>"
+                "".join(f"<td>{escape(c)}</td>" for c in cells[: len(COLUMNS) - 7])
+                + f"<td class='failed' colspan='7'>{escape(cells[len(COLUMNS) - 7])}</td>"
             )
         else:
             body.append("".join(f"<td>{escape(c)}</td>" for c in cells))

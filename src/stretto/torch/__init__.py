@@ -2,7 +2,8 @@
 
 Each group has one thread that runs its collectives in the order in which they were asked for, by plans made on the
 first use of each kind and size class; messages between two ranks go beside it. ``STRETTO_TOPOLOGY`` names the
-topology whose accelerators are the ranks (measured otherwise), ``STRETTO_SECRET`` the secret (else the store
+topology whose accelerators are the ranks (measured otherwise), ``STRETTO_TUNING`` the table of ``stretto tune``
+that says which planner is best for which size, ``STRETTO_SECRET`` the secret (else the store
 hands one out), ``STRETTO_HOST`` the address at which this process listens, ``STRETTO_TRACE`` a folder for a
 record of every transfer.
 """
@@ -23,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from ..collective import split_evenly
-from ..errors import InputError, PeerFailed, Unsupported
-from ..library import Library, joined_by_sites
+from ..errors import PeerFailed, Unsupported
+from ..library import from_environment, joined_by_sites
 
 try:
     import torch
@@ -47,21 +48,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, size)
-        from ..topologies import load_topology
-
-        spec = os.environ.get("STRETTO_TOPOLOGY")
-        given = load_topology(spec) if spec else None
-        world = dist.get_world_size() if dist.is_initialized() else size
-        if given is not None and len(given.accelerators) != world:
-            raise InputError(
-                f"{spec} has {len(given.accelerators)} accelerators, the world {world} ranks: name one with as many",
-                "STRETTO_TOPOLOGY",
-            )
         self._store, self._rank, self._count = store, rank, size
         self._timeout_s = timeout.total_seconds()
-        self._measures = given is None
+        world = dist.get_world_size() if dist.is_initialized() else size
+        self._library = from_environment(ranks, rank, world)
+        self._measures = not os.environ.get("STRETTO_TOPOLOGY")
         self._name = self._text = ""
-        self._library = Library(given, ranks, rank)
         self._mesh: Mesh | None = None
         self._messages: dict[int, Messages] = {}
         self._failure: BaseException | None = None

@@ -1,0 +1,67 @@
+"""What several commands take: arguments and options, and what a shell completes by tab."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def complete_topology(incomplete: str) -> list[tuple[str, str]]:
+    from ..topologies import catalogue
+
+    return [(f.example, f.summary) for f in catalogue() if f.example.startswith(incomplete.partition(":")[0])]
+
+
+def complete_planner(incomplete: str) -> list[tuple[str, str]]:
+    from ..planners import registered
+
+    return [(e.name, e.summary) for e in registered().values() if e.name.startswith(incomplete)]
+
+
+def complete_collective(incomplete: str) -> list[str]:
+    from ..collective import ALLTOALLV, KINDS
+
+    return [kind for kind in (*KINDS, ALLTOALLV) if kind.startswith(incomplete)]
+
+
+def complete_format(incomplete: str) -> list[str]:
+    from ..formats import exporters
+
+    return [name for name in exporters() if name.startswith(incomplete)]
+
+
+def complete_source(incomplete: str) -> list[str]:
+    from ..formats import importers
+
+    return [name for name in importers() if name.startswith(incomplete)]
+
+
+CollectiveArgument = Annotated[
+    str, typer.Argument(help="What must happen, or several by comma.", autocompletion=complete_collective)
+]
+TopologyOption = Annotated[
+    str, typer.Option("-t", "--topology", help="A spec such as ndv2:4, or a file.", autocompletion=complete_topology)
+]
+PlannerOption = Annotated[
+    str,
+    typer.Option(
+        "-p",
+        "--planner",
+        help="A planner, and refiners of its plan: PLANNER[+REFINER...]",
+        autocompletion=complete_planner,
+    ),
+]
+SizeOption = Annotated[str | None, typer.Option("--size", help="The full buffer, as nccl-tests count it.")]
+ShardOption = Annotated[str | None, typer.Option("--shard", help="One rank's share of the buffer.")]
+DemandOption = Annotated[
+    str | None,
+    typer.Option("--demand", help="A CSV file, a row a sender and a column a receiver, of an alltoallv; no size then."),
+]
+ChunksOption = Annotated[int, typer.Option("--chunks", help="Into how many chunks each piece is cut.", min=1)]
+RootOption = Annotated[int, typer.Option("--root", help="The rank that rooted collectives start from or end at.")]
+OptionsOption = Annotated[list[str] | None, typer.Option("--option", help="An option of a planner, name=value.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Equal seeds, equal plans.")]
+LimitOption = Annotated[float | None, typer.Option("--time-limit", help="Seconds that planning may take.", min=0.0)]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")]
+FileArgument = Annotated[str, typer.Argument(help="A plan file.")]

@@ -1,0 +1,105 @@
+"""``stretto verify``, ``simulate`` and ``show``: what can be asked of a plan file."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from .arguments import FileArgument, JsonOption
+from .output import answer, print_line, print_table, refuse, show_summary, show_times
+from .work import judged, read_verified, summary, times, verified
+
+
+def verify(file: FileArgument, as_json: JsonOption = False) -> None:
+    """Check a plan file: exit code 0 if it is correct, 1 if not."""
+    from ..formats.native import read_plan
+
+    subject = read_plan(file)
+    started = time.process_time()
+    verdict = verified(subject)
+    if not verdict.ok:
+        refuse(subject, verdict, as_json)
+    data = {
+        "verified": True,
+        "file": file,
+        "transfers": subject.transfer_count,
+        "verify_cpu_s": time.process_time() - started,
+        "digest": subject.digest(),
+    }
+    answer(as_json, data, lambda: print_line(f"{file}: correct ({subject.transfer_count} transfers)"))
+
+
+def simulate(
+    file: FileArgument,
+    barriers: Annotated[
+        bool, typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, if the plan says so.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how long a plan takes, and which links are busiest."""
+    from ..units import format_size
+
+    timeline, limits = judged(read_verified(file, as_json), barriers)
+    net = timeline.plan.topology
+    order = sorted(range(net.link_count), key=lambda i: -timeline.link_use[i])
+    links = [
+        {
+            "link": i,
+            "src": net.names[net.src[i]],
+            "dst": net.names[net.dst[i]],
+            "bytes": int(timeline.link_bytes[i]),
+            "use": float(timeline.link_use[i]),
+        }
+        for i in order
+        if timeline.link_bytes[i]
+    ]
+    data = times(timeline, limits) | {"links": links}
+
+    def show() -> None:
+        show_times(data)
+        rows = [(f"{r['src']}→{r['dst']}", format_size(r["bytes"]), f"{100 * r['use']:.1f} %") for r in links[:10]]
+        print_table("busiest links", ("link", "carried", "use"), rows)
+
+    answer(as_json, data, show)
+
+
+def show(
+    file: FileArgument,
+    transfers: Annotated[int, typer.Option("--transfers", help="How many to list.", min=0)] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is in a plan file."""
+    from ..formats.native import read_plan
+    from ..units import format_size, format_time
+
+    timeline, limits = judged(read_plan(file))
+    subject = timeline.plan
+    names = subject.topology.names
+    rows: list[dict[str, Any]] = [
+        {
+            "transfer": k,
+            "chunk": int(subject.chunk[k]),
+            "op": ("copy", "reduce")[subject.op[k]],
+            "src": names[subject.src[k]],
+            "dst": [names[v] for v in subject.dst[k]],
+            "route": [subject.topology.link_name(i) for i in subject.route[k]],
+            "size_bytes": int(subject.size_bytes[k]),
+            "depends": subject.depends[k].tolist(),
+            "start_s": float(timeline.start_s[k]),
+            "finish_s": float(timeline.finish_s[k]),
+        }
+        for k in range(min(transfers, subject.transfer_count))
+    ]
+    data = summary(timeline, limits, None) | {"file": file, "meta": subject.meta, "transfer_rows": rows}
+
+    def print_it() -> None:
+        show_summary(data)
+        print_table(f"first {len(rows)} of {subject.transfer_count} transfers",
+               ("", "chunk", "from", "to", "size", "after", "start", "finish"),
+               [(str(r["transfer"]), str(r["chunk"]), r["src"], ", ".join(r["dst"]), format_size(r["size_bytes"]),
+                 " ".join(map(str, r["depends"])), format_time(r["start_s"]), format_time(r["finish_s"]))
+                for r in rows])  # fmt: skip
+
+    answer(as_json, data, print_it)

@@ -1,0 +1,88 @@
+"""``stretto topologies`` and ``stretto planners``: what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .arguments import JsonOption, complete_topology
+from .output import answer, print_line, print_table, show_topology
+from .work import describe, write_topology
+
+
+def topologies(
+    topology: Annotated[str | None, typer.Argument(help="Describe this one.", autocompletion=complete_topology)] = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Draw it to this SVG file.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Write it as json, graphml or astra-sim, with -o.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="The file that --to writes.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the built-in topologies, describe one, or write one in another format."""
+    from ..topologies import catalogue, load_topology
+
+    if topology == "zoo":
+        from ..topologies.zoo import networks
+
+        names = networks()
+        answer(as_json, {"zoo": names}, lambda: print_line(", ".join(f"zoo:{name}" for name in names)))
+        return
+    if topology is None:
+        rows: list[dict[str, Any]] = [
+            {
+                "spec": f.pattern,
+                "summary": f.summary,
+                "example": f.example,
+                "options": [{"name": s.name, "default": s.default, "help": s.help} for s in f.settings],
+            }
+            for f in catalogue()
+        ]
+        answer(
+            as_json,
+            {"topologies": rows},
+            lambda: print_table(
+                "", ("spec", "what", "options"),
+                [(r["spec"], r["summary"], ", ".join(o["name"] for o in r["options"])) for r in rows],
+            ),
+        )  # fmt: skip
+        return
+    net = load_topology(topology)
+    if plot is not None:
+        from ..report.drawing import write_svg
+
+        write_svg(net, plot)
+    data = describe(net) | write_topology(net, to, output)
+    answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
+
+
+def planners(as_json: JsonOption = False) -> None:
+    """List the planners and refiners."""
+    from ..planners import registered
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": e.name,
+            "kind": "refiner" if e.refines else "planner",
+            "summary": e.summary,
+            "collectives": list(e.collectives),
+            "topologies": e.topologies,
+            "paper": e.paper,
+            "exact": e.exact,
+            "options": [
+                {"name": o.name, "default": o.default, "help": o.help, "choices": list(o.choices)} for o in e.options
+            ],
+        }
+        for e in registered().values()
+    ]
+
+    def show() -> None:
+        for r in rows:
+            how = "exact" if r["exact"] else "heuristic"
+            print_table(f"{r['name']}, a {how} {r['kind']}: {r['summary']}", ("", ""), [
+                ("collectives", ", ".join(r["collectives"])), ("topologies", r["topologies"]), ("paper", r["paper"]),
+                *[(f"--option {o['name']}={o['default']}",
+                   o["help"] + (f" ({', '.join(map(str, o['choices']))})" if o["choices"] else ""))
+                  for o in r["options"]],
+            ])  # fmt: skip
+
+    answer(as_json, {"planners": rows}, show)

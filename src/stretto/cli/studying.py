@@ -1,0 +1,142 @@
+"""``stretto study``: the papers' evaluations, or one of your own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .arguments import JsonOption, SeedOption
+from .output import answer, print_line, print_table
+
+if TYPE_CHECKING:
+    from ..studies import Progress, Study
+    from ..studies.engines import Engine
+
+MOST_ROWS = 200
+"""A study of more cells prints one row a scheme; the page has the rest."""
+
+
+def study(
+    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl, swot or wan; all of them; or grid, with a FILE.")],
+    file: Annotated[str | None, typer.Argument(help="The TOML file of a grid of your own.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
+    engine: Annotated[
+        str, typer.Option("--engine", help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")
+    ] = "local",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Cells at once: local 1, on Ray all CPUs by default.", min=1)
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="The folder for results and page; what it has is not run again."),
+    ] = None,
+    seed: SeedOption = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the folder has and run all cells.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run those again that failed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a paper's evaluation, or a grid of your own: tables, JSON, Parquet and a page of figures."""
+    from ..studies import STUDIES, Store, find_study, run_study, write_index, write_study
+
+    if (name == "grid") != (file is not None):
+        raise InputError("`stretto study grid FILE.toml` takes a file, and no other study does", "FILE")
+    chosen = [find_study(n) for n in STUDIES] if name == "all" else [_grid(file) if file else find_study(name)]
+    runner = _engine(engine, jobs)
+    results, written = [], []
+    for one in chosen:
+        folder = output or f"study-{name}"
+        folder = os.path.join(folder, one.name) if name == "all" else folder
+        with Store(folder, one.name) as store, progress_bar() as progress:
+            if fresh:
+                store.clear()
+            result = run_study(
+                one, full=full, seed=seed, progress=progress, engine=runner, store=store, retry_failed=retry_failed
+            )
+            files = [*write_study(result, one, folder), str(store.whole)]
+        results.append(result | {"files": files})
+        written += files
+        if not as_json:
+            _show(result, one, files)
+    if name == "all":
+        written += write_index(results, output or "study-all")
+        totals = {k: sum(r["cells"][k] for r in results) for k in ("asked", "found", "run", "failed")}
+        data = {"studies": {r["study"]: r for r in results}, "cells": totals, "files": written}
+        answer(as_json, data, lambda: print_line(f"all studies: {written[-1]}"))
+    elif as_json:
+        answer(as_json, results[0], lambda: None)
+
+
+def _grid(file: str) -> Study:
+    from ..studies.grid import read_grid
+
+    return read_grid(file)
+
+
+def _engine(text: str, jobs: int | None) -> Engine:
+    """The engine that ``--engine`` names."""
+    if text == "local":
+        from ..studies.engines import Processes
+
+        return Processes(jobs or 1)
+    if text == "ray" or text.startswith("ray://"):
+        from ..studies.on_ray import OnRay
+
+        return OnRay(None if text == "ray" else text, jobs)
+    raise InputError(f"{text!r} is neither local, ray nor ray://HOST:PORT", "--engine")
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """A bar on stderr with the time left, for people who watch; None where nobody does."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+               TextColumn("{task.description}"))  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", start=False)
+
+        def tell(done: int, total: int, what: str) -> None:
+            if not bar.tasks[0].started:  # what was found is no sign of how fast it goes
+                bar.update(task, completed=done, total=total)
+                bar.start_task(task)
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield tell
+
+
+def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
+    """The tables for people."""
+    from ..studies.page import COLUMNS, SUMMARY, summary_rows, table_rows
+
+    if len(result["rows"]) <= MOST_ROWS:
+        print_table(one.title, COLUMNS, table_rows(result["rows"]))
+    print_table(one.title, SUMMARY, summary_rows(result["rows"]))
+    for table in result["tables"]:
+        print_table(table["title"], table["columns"], table["rows"])
+    if result["skipped"]:
+        reasons = sorted({s["why"] for s in result["skipped"]})
+        print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")
+    for t in result["trends"]:
+        order = " > ".join(t["slowest_first"])
+        print_line(f"figure {t['figure']}, published order {order}: at {t['held']} of {t['points']} points")
+    cells = result["cells"]
+    again = "; --fresh runs them again" if cells["found"] else ""
+    print_line(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")
+    print_line(f"written: {', '.join(files)}")

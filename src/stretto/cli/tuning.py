@@ -1,0 +1,149 @@
+"""``stretto tune``, and what is made by its tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError, Unsupported
+from .arguments import JsonOption, RootOption, SeedOption, complete_collective, complete_topology
+from .output import answer, print_line, print_table
+from .work import chunk_count, show_progress
+
+if TYPE_CHECKING:
+    from ..formats import Exporter
+    from ..tuning import Tuning
+
+MOST_BYTES = 2**40
+"""The greatest size that a file of the last range says."""
+SIZES = "4KB,64KB,1MB,16MB,256MB"
+
+
+def tune(
+    collectives: Annotated[
+        str, typer.Argument(help="Of what: a collective, or several by comma.", autocompletion=complete_collective)
+    ],
+    topology: Annotated[
+        str,
+        typer.Option("-t", "--topology", help="A spec such as ndv2:4, or a file.", autocompletion=complete_topology),
+    ],
+    sizes: Annotated[str, typer.Option("--sizes", help="Full buffers at which all are compared, by comma.")] = SIZES,
+    planners: Annotated[
+        str | None, typer.Option("-p", "--planners", help="Who is compared, by comma; as for auto by default.")
+    ] = None,
+    chunks: Annotated[str, typer.Option("--chunks", help="Into how many chunks each piece is cut, by comma.")] = "1,4",
+    root: RootOption = 0,
+    seed: SeedOption = 0,
+    ranks_only: Annotated[
+        bool, typer.Option("--ranks-only", help="Only plans that need no node but the ranks, as PyTorch's backend.")
+    ] = False,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the table here, as JSON.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the best planner for each range of sizes: a table for PyTorch's backend, plan and export."""
+    import json
+
+    from ..collective import KINDS
+    from ..formats import written_whole
+    from ..tuning import PLANNERS, to_json
+    from ..tuning import tune as find_best
+    from ..units import parse_size
+
+    kinds = collectives.split(",")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InputError(f"there is no collective {kind!r}; there are {', '.join(KINDS)}", "COLLECTIVES")
+    table = find_best(
+        topology,
+        kinds,
+        [parse_size(text, "--sizes") for text in sizes.split(",")],
+        planners=planners.split(",") if planners else PLANNERS,
+        chunks=[chunk_count(text) for text in chunks.split(",")],
+        root=root,
+        seed=seed,
+        ranks_only=ranks_only,
+        progress=show_progress,
+    )
+    show_progress(1, 1, "done")
+    data = to_json(table)
+    if output is not None:
+        with written_whole(output) as file:
+            file.write(json.dumps(data, indent=1) + "\n")
+        data["file"] = output
+    answer(as_json, data, lambda: _show(table, output))
+
+
+def _show(table: Tuning, output: str | None) -> None:
+    from ..units import format_size, format_time
+
+    rows = []
+    for r in table.ranges:
+        upto = "all above" if r.to_bytes is None else format_size(r.to_bytes)
+        points = ", ".join(f"{format_size(size)}: {format_time(seconds)}" for size, seconds in r.measured)
+        rows.append((r.collective, format_size(r.from_bytes), upto, r.planner, str(r.chunks), points))
+    print_table(
+        f"the best planners on {table.spec}", ("collective", "from", "to", "planner", "chunks", "measured"), rows
+    )
+    if output:
+        print_line(f"wrote {output}")
+
+
+def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
+    """Write a table's plans into a folder, one a range, and ``index.json``, which says which is for which sizes."""
+    import json
+
+    from ..formats import written_whole
+    from ..simulate import simulate
+    from ..topologies import load_topology
+    from ..tuning import read_tuning
+
+    table = read_tuning(file)
+    net = load_topology(table.spec)
+    table.check(net, file)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", folder) from None
+    files: list[dict[str, Any]] = []
+    for r in table.ranges:
+        plan = table.plan(net, r.collective, r.middle_bytes)
+        assert plan is not None
+        name = f"{r.collective}-{r.from_bytes}.{format.ending}"
+        limit = MOST_BYTES if r.to_bytes is None else r.to_bytes - 1
+        entry = {"collective": r.collective, "from_bytes": r.from_bytes, "to_bytes": r.to_bytes, "planner": r.planner,
+                 "chunks": r.chunks}  # fmt: skip
+        sizes = ((r.from_bytes, limit),) if format.sized else ()
+        try:
+            notes = format.write(simulate(plan), os.path.join(folder, name), *sizes)
+            files.append({"file": name} | entry | {"notes": list(notes or ())})
+        except Unsupported as error:  # the format cannot say it: a runtime does as it would without a table
+            files.append({"file": None, "failed": str(error)} | entry)
+    if all(f["file"] is None for f in files):
+        raise Unsupported(f"{format.name} can say none of its plans: {files[0]['failed']}")
+    with written_whole(os.path.join(folder, "index.json")) as index:
+        index.write(json.dumps({"topology": table.spec, "files": files}, indent=1) + "\n")
+    return {"folder": folder, "format": format.name, "files": files}
+
+
+def show_exported(made: dict[str, Any]) -> None:
+    for f in made["files"]:
+        sizes = f"{f['collective']} from {f['from_bytes']:,} bytes, {f['planner']}"
+        print_line(f"{f['file']}: {sizes}" if f["file"] else f"not written: {sizes}: {f['failed']}")
+    print_line(f"wrote index.json into {made['folder']}")
+
+
+def planned_by_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:
+    """The planner and the chunks that a table asks for."""
+    from ..topologies import load_topology
+    from ..tuning import read_tuning
+
+    table = read_tuning(file)
+    table.check(load_topology(topology), file)
+    found = table.find(kind, size_bytes)
+    if found is None:
+        tuned = ", ".join(dict.fromkeys(r.collective for r in table.ranges))
+        raise InputError(f"says nothing of {kind!r}; it was made for {tuned}", file)
+    return found.planner, found.chunks

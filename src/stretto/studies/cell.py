@@ -1,0 +1,143 @@
+"""Running one cell: plan, verify, simulate and bound; whatever goes wrong is its row's reason."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from ..bounds import bounds
+from ..errors import StrettoError
+from ..plan import Plan
+from ..planners import run_planner
+from ..simulate import Changes, simulate
+from ..verify import verify
+from .identity import code_digest, versions
+from .model import Cell, Row
+
+
+class Outcome(NamedTuple):
+    """What running a cell gave, and where.
+
+    Attributes:
+        code: see :func:`stretto.studies.identity.code_digest`, of the process that ran it.
+        wall_s, cpu_s: what the whole cell took, planning, verifying and simulating.
+    """
+
+    row: Row
+    versions: dict[str, str]
+    code: str
+    wall_s: float
+    cpu_s: float
+
+
+def attempt(cell: Cell, seed: int) -> Outcome:
+    """Run a cell in its own way; an error is a row with ``failed``, its reason."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        row = (cell.run or run_cell)(cell, seed)
+    except Exception as error:  # whatever is wrong with a cell, the others are run
+        row = failed(cell, reason(error)) | {"planning_cpu_s": time.process_time() - cpu}
+    return Outcome(row, versions(), code_digest(), time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def lost(cell: Cell, why: str) -> Outcome:
+    """The outcome of a cell that took its process with it."""
+    return Outcome(failed(cell, why), versions(), code_digest(), 0.0, 0.0)
+
+
+def failed(cell: Cell, why: str) -> Row:
+    return asked(cell) | {"failed": why, "planning_cpu_s": 0.0}
+
+
+def reason(error: Exception) -> str:
+    """An error in words; its type where it is none of ours."""
+    return str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}"
+
+
+def asked(cell: Cell) -> Row:
+    """The part of a row that says what was asked for."""
+    row: Row = {
+        "scheme": cell.scheme,
+        "topology": cell.topology,
+        "where": cell.where,
+        "collective": cell.collective,
+        "size_bytes": cell.size_bytes,
+        "chunks": cell.chunks,
+        "planner": cell.planner,
+        "options": dict(cell.options),
+        "time_limit_s": cell.time_limit_s,
+        "figures": list(cell.figures),
+        "contends": cell.contends,
+    }
+    if cell.shared is not None:
+        row |= {"collectives": cell.shared.collectives, "varying": cell.shared.varying}
+    return row
+
+
+def run_cell(cell: Cell, seed: int = 0) -> Row:
+    """Plan, verify, simulate and bound one cell, seed by seed; a failure is a row with ``failed``."""
+    spent = time.process_time()
+    try:
+        found = [_instance(cell, s) for s in range(seed, seed + cell.seeds)]
+    except Exception as error:  # whatever is wrong with a cell, the others are run
+        return failed(cell, reason(error)) | {"planning_cpu_s": time.process_time() - spent}
+    return asked(cell) | (found[0] if cell.seeds == 1 else _over_seeds(found))
+
+
+def _instance(cell: Cell, seed: int) -> Row:
+    """What one instance of a cell gives."""
+    topology, workload = cell.request(seed)
+    plan = run_planner(
+        cell.planner, topology, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
+    )
+    verdict = verify(plan)
+    if not verdict.ok:
+        raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
+    timeline = simulate(plan)
+    meta = plan.meta
+    completion = timeline.completion_s if cell.shared is None else timeline.mean_completion_s
+    bound = bounds(topology, workload)[0].seconds if cell.shared is None else meta.get("objective_bound_s")
+    row: Row = {
+        "ranks": len(workload.collectives[0].ranks),
+        "transfers": plan.transfer_count,
+        "bound_s": bound,
+        "completion_s": completion,
+        "reported_s": meta.get("reported_s", completion),
+        "completion_over_bound": completion / bound if bound else None,
+        "algorithm_bandwidth": cell.size_bytes / completion if completion else None,
+        "planning_s": meta["planning_s"],
+        "planning_cpu_s": meta["planning_cpu_s"],
+        "proven": meta.get("proven"),
+        "gap": meta.get("gap"),
+        "solves": len(meta.get("attempts", meta.get("stages", ()))),
+        "verified": True,
+    }
+    if cell.shared is not None and cell.shared.varying:
+        varied = simulate(plan, _varying(plan, cell.shared.varying, 3 * completion, seed)).mean_completion_s
+        row["slowdown"] = varied / completion
+    return row
+
+
+def _varying(plan: Plan, amount: float, until_s: float, seed: int) -> Changes:
+    """Every second each link's bandwidth anew, uniformly within ``amount`` of its mean."""
+    net = plan.topology
+    rng = np.random.default_rng(1000 + seed)
+    at = np.arange(1.0, max(until_s, 2.0))
+    return Changes(at, net.bandwidth * (1 + amount * rng.uniform(-1, 1, (len(at), net.link_count))))
+
+
+def _over_seeds(found: list[Row]) -> Row:
+    """One row of several: means, the spread of what figures show, and completions and bounds one by one."""
+    row: Row = {}
+    for key, first in found[0].items():
+        values = [f[key] for f in found]
+        if first is None or isinstance(first, bool):
+            row[key] = first if all(v == first for v in values) else False
+        elif all(v is not None for v in values):
+            row[key] = float(np.mean(values)) if isinstance(first, float) else max(values)
+    for key in ("completion_s", "slowdown"):
+        if key in row:
+            row[f"{key}_spread"] = float(np.std([f[key] for f in found]))
+    return row | {"by_seed": {key: [f[key] for f in found] for key in ("completion_s", "bound_s")}}

@@ -1,0 +1,49 @@
+"""What the rows of a study say together: who is best where, and whether published orders came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .model import Row
+
+
+def compare_rows(rows: list[Row], baseline: str) -> None:
+    """Add ``over_best``, completion over the best of all schemes on the same request, and ``over_baseline``."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        if "completion_s" in row:
+            groups.setdefault(_request(row), []).append(row)
+    for group in groups.values():
+        best = min((row["completion_s"] for row in group if row.get("contends", True)), default=None)
+        base = [row["by_seed"]["completion_s"] for row in group if row["scheme"] == baseline and "by_seed" in row]
+        for row in group:
+            row["over_best"] = row["completion_s"] / best if best is not None else None
+            if base and "by_seed" in row:
+                ratio = np.divide(row["by_seed"]["completion_s"], base[0])
+                row |= {"over_baseline": float(ratio.mean()), "over_baseline_spread": float(ratio.std())}
+                if row["bound_s"]:
+                    row["bound_over_baseline"] = float(np.divide(row["by_seed"]["bound_s"], base[0]).mean())
+
+
+def trend_of(trend: Mapping[str, Any], rows: list[Row]) -> Row:
+    """A published order beside ours: at how many of the figure's points the schemes come in it."""
+    points: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if trend["figure"] in row["figures"] and "completion_s" in row:
+            points.setdefault(f"{row['where']}, {row['size_bytes']}", {})[row["scheme"]] = row[
+                trend.get("of", "completion_s")
+            ]
+    held = []
+    for point in points.values():
+        if all(s in point for s in trend["slowest_first"]):
+            means = [point[s] for s in trend["slowest_first"]]
+            held.append(means == sorted(means, reverse=True))
+    return {**trend, "points": len(held), "held": sum(held)}
+
+
+def _request(row: Row) -> tuple[Any, ...]:
+    """What rows must have in common to be compared."""
+    return row.get("where", row["topology"]), row["collective"], row["size_bytes"], row.get("chunks", 1)

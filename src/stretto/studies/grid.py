@@ -1,0 +1,166 @@
+"""A study of one's own: every planner on every topology, collective and size of a TOML file.
+
+title = "..."                       # all but topologies, sizes and planners may be left out
+topologies = ["ndv2:2", "mine.json"]  # specs, or files beside this one
+collectives = ["allgather"]
+sizes = ["1MB", "1GB"]              # the full buffer
+chunks = [1]
+seeds = 1                           # instances a cell, counted from --seed
+time_limit = 15                     # seconds of planning, where a planner has none of its own
+planners = ["mtegcca", {planner = "teccl", name = "fast", options = {mode = "fast"}, time_limit = 60}]
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..collective import KINDS
+from ..errors import InputError
+from ..planners import find
+from ..topologies import load_topology
+from ..units import parse_size
+from .model import Cell, Figure, Study
+
+GRID = {"title", "topologies", "collectives", "sizes", "chunks", "seeds", "time_limit", "planners"}
+PLANNER = {"planner", "name", "options", "time_limit"}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A planner as a grid runs it."""
+
+    name: str
+    planner: str
+    options: Mapping[str, Any]
+    time_limit_s: float | None
+
+
+def read_grid(path: str) -> Study:
+    """The study that a TOML file describes.
+
+    Raises:
+        InputError: it cannot be read, or something in it is wrong; names the place and the remedy.
+    """
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"is not TOML: {error}", path) from None
+    _only(data, GRID, path)
+    folder = Path(path).parent
+    topologies = [_topology(t, folder, f"{path}, topologies") for t in _list(data, "topologies", str, path)]
+    collectives = _list(data, "collectives", str, path, ["allgather"])
+    for kind in collectives:
+        if kind not in KINDS:
+            raise InputError(f"{kind!r} is none of {', '.join(KINDS)}", f"{path}, collectives")
+    sizes = [parse_size(text, f"{path}, sizes") for text in _list(data, "sizes", str, path)]
+    chunks = [_whole(n, f"{path}, chunks") for n in _list(data, "chunks", int, path, [1])]
+    seeds = _whole(data.get("seeds", 1), f"{path}, seeds")
+    limit = _seconds(data, f"{path}, time_limit")
+    given = _list(data, "planners", (str, dict), path)
+    schemes = [_scheme(p, limit, f"{path}, planners[{i}]") for i, p in enumerate(given)]
+    if len({s.name for s in schemes}) < len(schemes):
+        raise InputError("two planners have one name; give each its own with name = ...", f"{path}, planners")
+    title = data.get("title", f"{Path(path).stem}: a grid")
+    if not isinstance(title, str):
+        raise InputError(f"{title!r} is not text", f"{path}, title")
+    return _study(title, path, topologies, collectives, sizes, chunks, seeds, schemes)
+
+
+def _study(
+    title: str, path: str, topologies: list[str], collectives: list[str], sizes: list[int], chunks: list[int],
+    seeds: int, schemes: list[Scheme],
+) -> Study:  # fmt: skip
+    cells = [
+        Cell(s.name, topology, size, s.planner, (f"{kind}, {topology}", kind), kind, count, s.options, s.time_limit_s,
+             seeds=seeds)
+        for kind, topology, size, count, s in product(collectives, topologies, sizes, chunks, schemes)
+    ]  # fmt: skip
+    lines = ("scheme",) if len(chunks) == 1 else ("scheme", "chunks")
+    over_sizes = [
+        Figure(f"{kind}, {topology}", f"{kind} on {topology}", "size_bytes", "completion_s", lines)
+        for kind, topology in product(collectives, topologies)
+    ]
+    every = [Figure(kind, f"{kind}: every run", "scheme", "completion_over_bound", lines) for kind in collectives]
+    # once over each planner, small, so that no cell's planning time has imports in it
+    first = {c.scheme: replace(c, topology="ring:4", size_bytes=4000, seeds=1, time_limit_s=1.0) for c in cells}
+    return Study("grid", title, f"A grid of one's own: {Path(path).name}", cells, [*over_sizes, *every],
+                 warm_up=list(first.values()))  # fmt: skip
+
+
+def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Scheme:
+    """A planner of the file, with its options looked at."""
+    table = {"planner": given} if isinstance(given, str) else given
+    _only(table, PLANNER, where)
+    spec = table.get("planner")
+    if not isinstance(spec, str):
+        raise InputError('a planner is "name" or {planner = "name", ...}', where)
+    known = {o.name: o for name in spec.split("+") for stage in _stages(name) for o in stage.options}
+    options: Any = table.get("options", {})
+    if not isinstance(options, dict):
+        raise InputError("options are {name = value, ...}", where)
+    for name, value in options.items():
+        if name not in known:
+            raise InputError(f"{spec} has no option {name!r}; it has {', '.join(known) or 'none'}", where)
+        known[name].parse(_text(value))
+    label = table.get("name", ", ".join([spec, *(f"{k}={_text(v)}" for k, v in options.items())]))
+    if not isinstance(label, str):
+        raise InputError(f"the name {label!r} is not text", where)
+    own = _seconds(table, where)
+    return Scheme(label, spec, {k: _text(v) for k, v in options.items()}, limit if own is None else own)
+
+
+def _stages(name: str) -> list[Any]:
+    """A planner, and those that it is run after where it stands alone."""
+    entry = find(name)
+    return [entry, *map(find, entry.alone)]
+
+
+def _text(value: Any) -> str:
+    """A TOML value as ``--option`` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _topology(spec: str, folder: Path, where: str) -> str:
+    """A spec that loads; a file is looked for beside the grid's own."""
+    beside = folder / spec
+    if Path(spec.partition("?")[0]).name and (folder / spec.partition("?")[0]).is_file():
+        spec = str(beside)
+    try:
+        load_topology(spec)
+    except InputError as error:
+        raise InputError(str(error), where) from None
+    return spec
+
+
+def _only(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    for name in table:
+        if name not in known:
+            raise InputError(f"there is no {name!r} here; there are {', '.join(sorted(known))}", where)
+
+
+def _list(table: Mapping[str, Any], name: str, kind: Any, path: str, default: Any = None) -> list[Any]:
+    """A list of the file that is not empty, all of one kind."""
+    values = table.get(name, default)
+    if not isinstance(values, list) or not values or not all(isinstance(v, kind) for v in values):
+        raise InputError(f"{name} = [...] is missing, empty, or has something of another kind in it", path)
+    return values
+
+
+def _whole(value: Any, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{value!r} is not a whole number of at least 1", where)
+    return value
+
+
+def _seconds(table: Mapping[str, Any], where: str) -> float | None:
+    value = table.get("time_limit")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+        raise InputError(f"the time limit {value!r} is no number of seconds", where)
+    return None if value is None else float(value)

@@ -1,0 +1,88 @@
+"""What makes a cell the same cell: its request, its seed, and the code that answers it.
+
+A result is used again only where all of these are equal, so that a study that is resumed after a planner
+was changed runs its cells again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..planners import find
+from .model import Cell
+
+PACKAGES = ("stretto", "numpy", "numba", "scipy", "highspy", "ortools", "clarabel")
+"""Whose versions stand in every row."""
+
+NOT_IN_ROWS = {
+    *("cli", "report", "formats", "runtime", "emulator", "lower.py", "library.py", "torch.py"),
+    *("replan.py", "telemetry.py", "tuning.py"),
+}
+"""The parts of stretto that no row depends on."""
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions of Python, stretto and what it computes with, here."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the source that rows depend on, here."""
+    root = Path(__file__).parents[1]
+    h = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        if place.parts[0] not in NOT_IN_ROWS:
+            h.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
+    return h.hexdigest()[:16]
+
+
+def key_of(cell: Cell, seed: int) -> str:
+    """The name of a cell's result: equal for equal requests, seeds and code."""
+    asked: dict[str, Any] = {f.name: getattr(cell, f.name) for f in fields(cell) if f.name != "why_full"}
+    asked["options"] = dict(cell.options)
+    asked["shared"] = None if cell.shared is None else asdict(cell.shared)
+    asked["run"] = None if cell.run is None else f"{cell.run.__module__}.{cell.run.__qualname__}"
+    foreign = [_foreign_planners(cell.planner), "" if cell.run is None else _foreign_source(cell.run)]
+    asked |= {"seed": seed, "code": code_digest(), "foreign": foreign, "file": _file_digest(cell.topology)}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+@cache
+def _foreign_planners(spec: str) -> str:
+    """Digests of the planners of a spec that are not stretto's own."""
+    try:
+        return " ".join(_foreign_source(find(name).run) for name in spec.split("+"))
+    except InputError:  # no such planner: running the cell says so
+        return ""
+
+
+def _foreign_source(function: Callable[..., Any]) -> str:
+    """A digest of the file that defines a function, if it is not part of stretto."""
+    file = getattr(sys.modules.get(function.__module__), "__file__", None)
+    return "" if file is None or function.__module__.startswith("stretto.") else _file_digest(file)
+
+
+@cache
+def _file_digest(path: str) -> str:
+    """A digest of a file's bytes; empty if ``path`` (a spec of a topology, say) names none."""
+    place = Path(path.partition("?")[0])
+    return hashlib.sha256(place.read_bytes()).hexdigest()[:16] if place.is_file() else ""

@@ -1,0 +1,91 @@
+"""Running cells on Ray: this machine's, or a cluster's.
+
+Ray runs a task again where its node or process died; only what came back is recorded, once, by the process
+that asked. Every node needs the same stretto, which is checked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import InputError, Unsupported
+from .cell import Outcome, attempt, lost, reason
+from .engines import Task
+from .model import Cell
+
+RETRIES = 3
+"""How often a task is run again whose node or process died, before it counts as failed."""
+
+_WARM: set[str] = set()
+
+
+def _run(cell: Cell, seed: int, warm_up: Sequence[Cell]) -> Outcome:
+    """A task, in a process that Ray keeps for more of them."""
+    if repr(warm_up) not in _WARM:
+        _WARM.add(repr(warm_up))
+        for one in warm_up:
+            attempt(one, 0)
+    return attempt(cell, seed)
+
+
+class OnRay:
+    """Run tasks by Ray.
+
+    Args:
+        address: ``ray://HOST:PORT`` or HOST:PORT; by default what ``RAY_ADDRESS`` names, else a Ray of this machine's.
+        jobs: how many tasks at once at most; by default as many as there are CPUs.
+    """
+
+    def __init__(self, address: str | None = None, jobs: int | None = None) -> None:
+        self.address, self.jobs = address or os.environ.get("RAY_ADDRESS") or "local", jobs
+
+    def __call__(self, tasks: Sequence[Task], warm_up: Sequence[Cell]) -> Iterator[tuple[int, Outcome]]:
+        ray = _imported()
+        joined = not ray.is_initialized()
+        if joined:
+            self._join(ray)
+        run = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
+        common = ray.put(tuple(warm_up))
+        running: dict[Any, int] = {}
+        try:
+            for position, (cell, seed) in enumerate(tasks):
+                # a few more than there are CPUs: none is idle while a result is written
+                while len(running) >= (self.jobs or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))):
+                    yield self._next(ray, running, tasks)
+                running[run.remote(cell, seed, common)] = position
+            while running:
+                yield self._next(ray, running, tasks)
+        finally:
+            for task in running:
+                ray.cancel(task, force=True)
+            if joined:
+                ray.shutdown()
+
+    def _join(self, ray: Any) -> None:
+        more: dict[str, Any] = {"num_cpus": self.jobs, "include_dashboard": False} if self.address == "local" else {}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR", **more)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InputError(f"no Ray answers: {error}", self.address) from None
+
+    @staticmethod
+    def _next(ray: Any, running: dict[Any, int], tasks: Sequence[Task]) -> tuple[int, Outcome]:
+        """Wait for any of those that run; what came of it."""
+        (done,), _ = ray.wait(list(running), num_returns=1)
+        position = running.pop(done)
+        try:
+            outcome: Outcome = ray.get(done)
+        except ray.exceptions.RayError as error:
+            outcome = lost(tasks[position][0], f"by Ray: {reason(error)}".splitlines()[0])
+        return position, outcome
+
+
+def _imported() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise Unsupported("this needs Ray: pip install 'stretto[ray]'") from None
+    return ray

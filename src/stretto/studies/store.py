@@ -1,0 +1,140 @@
+"""A study's results as a folder: one row a cell, each on disk as soon as it is known.
+
+A finished cell is one small Parquet file in ``cells/``, written under a temporary name and renamed, so that
+it is there whole or not at all, whenever the process dies. They are put together in ``results.parquet`` at
+the end, and whenever there are many; what is in both is the same row twice and counts once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..errors import InputError
+from ..formats import written_whole
+from .cell import Outcome
+from .identity import PACKAGES
+from .model import Row
+
+MOST_PARTS = 1000
+TEXT = ("key", "study", "scheme", "topology", "where", "collective", "planner", "options", "failed", "code", "row",
+        "python", *PACKAGES)  # fmt: skip
+WHOLE = ("size_bytes", "chunks", "seed", "ranks", "transfers")
+NUMBERS = (
+    *("completion_s", "bound_s", "completion_over_bound", "reported_s", "algorithm_bandwidth"),
+    *("planning_s", "planning_cpu_s", "wall_s", "cpu_s"),
+)
+TRUTHS = ("proven", "verified")
+"""The columns: what all studies' rows have, and the whole row as JSON."""
+
+
+class Store:
+    """The results in a folder, which no other process writes to meanwhile.
+
+    Raises:
+        InputError: the folder cannot be made, another study writes to it, or its table cannot be read.
+    """
+
+    def __init__(self, folder: str, study: str) -> None:
+        self.study = study
+        self.folder = Path(folder)
+        self.parts = self.folder / "cells"
+        self.whole = self.folder / "results.parquet"
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.parts / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"cannot be made: {error.strerror}", folder) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError("another study is writing here; wait for it or name another folder", folder) from None
+        for torn in self.parts.glob(".*.parquet.*"):
+            torn.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._lock.close()
+
+    def clear(self) -> None:
+        """Forget all results."""
+        for file in (*self._parts(), self.whole):
+            file.unlink(missing_ok=True)
+
+    def rows(self) -> dict[str, Row]:
+        """The rows of all cells that are done, by key."""
+        return {key: json.loads(row) for table in self._tables() for key, row in _pairs(table)}
+
+    def add(self, key: str, seed: int, outcome: Outcome) -> None:
+        """Write a cell's result."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        row = outcome.row
+        known: Mapping[str, Any] = row | outcome.versions | {
+            "key": key, "study": self.study, "seed": seed, "code": outcome.code, "wall_s": outcome.wall_s,
+            "cpu_s": outcome.cpu_s, "options": json.dumps(row.get("options", {})), "row": json.dumps(row),
+        }  # fmt: skip
+        schema = _schema()
+        table = pa.Table.from_pylist([{name: known.get(name) for name in schema.names}], schema)
+        with written_whole(str(self.parts / f"{key}.parquet"), "wb") as file:
+            pq.write_table(table, file)
+
+    def compact(self) -> None:
+        """Put all rows into one table, then remove the parts."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts = self._parts()
+        if not parts:
+            return
+        whole = pa.concat_tables(self._tables(), promote_options="default")
+        last = {key: i for i, key in enumerate(whole["key"].to_pylist())}
+        with written_whole(str(self.whole), "wb") as file:
+            pq.write_table(whole.take(list(last.values())), file)
+        for part in parts:
+            part.unlink()
+
+    def compact_many(self) -> None:
+        """:meth:`compact`, if there are so many parts that a folder of them gets slow."""
+        if len(self._parts()) >= MOST_PARTS:
+            self.compact()
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.parts.glob("*.parquet"))
+
+    def _tables(self) -> list[Any]:
+        """What is on disk; a part that a dying disk left torn is as if it had never been."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        tables = []
+        if self.whole.exists():
+            try:
+                tables.append(pq.read_table(self.whole))
+                _pairs(tables[0])
+            except (pa.ArrowInvalid, KeyError, OSError):
+                raise InputError("is no table of a study's cells; move it away", str(self.whole)) from None
+        for part in self._parts():
+            with suppress(pa.ArrowInvalid):
+                tables.append(pq.ParquetFile(part).read())
+        return tables
+
+
+def _pairs(table: Any) -> list[tuple[str, str]]:
+    return list(zip(table["key"].to_pylist(), table["row"].to_pylist(), strict=True))
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    kinds = ((TEXT, pa.string()), (WHOLE, pa.int64()), (NUMBERS, pa.float64()), (TRUTHS, pa.bool_()))
+    return pa.schema([(name, kind) for names, kind in kinds for name in names])
