@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from struct import calcsize, unpack
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..plan import COPY, Plan, make_plan
 from ..topologies.values import count, parse_json, shown
 from ..topology import Topology
 from . import Size
-from .chakra import ATTR, COMPUTE, CONTROL_DEPS, DATA_DEPS, ID, RECEIVE, SEND, STRING, TYPE
+from .chakra import ATTR, COMPUTE, CONTROL_DEPS, DATA_DEPS, ID, INT32, INT64, RECEIVE, SEND, STRING, TYPE
 from .protobuf import fields, messages, packed
 from .routes import Routes
 
@@ -272,8 +273,15 @@ PLAIN = {ID: "key", TYPE: "kind", DURATION: "busy_us"}
 """The fields of a node that are numbers, and what they are called here."""
 
 
+DOC = 2
+PLAINLY, SIGNED, ZIGZAG = (11, 13, 27), (INT32, INT64), (15, 17)
+"""Fields of AttributeProto: words for people, and by how a whole number is told: as it is, in two's complement, with the sign last."""
+FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
+"""Those of fixed width, and their form."""
+
+
 def _attribute(data: bytes, where: str) -> tuple[str, Any]:
-    """Name and value of an attribute; lists are left out."""
+    """Name and value of an attribute; a list or bytes are a value that no number is, and refused where one is read."""
     name: str = ""
     fact: Any = None
     for what, value in fields(data, where):
@@ -281,6 +289,16 @@ def _attribute(data: bytes, where: str) -> tuple[str, Any]:
             name = value.decode("utf-8", "replace")
         elif what == STRING and isinstance(value, bytes):
             fact = value.decode("utf-8", "replace")
-        elif isinstance(value, int):
+        elif isinstance(value, int) and what in PLAINLY:
             fact = value
+        elif isinstance(value, int) and what in SIGNED:
+            fact = value - (value >> 63 << 64)
+        elif isinstance(value, int) and what in ZIGZAG:
+            fact = value >> 1 ^ -(value & 1)
+        elif isinstance(value, bytes) and what in FIXED:
+            if len(value) != calcsize(FIXED[what]):
+                raise InputError(f"the attribute {shown(name)} has {len(value)} bytes, not its width", where)
+            fact = unpack(FIXED[what], value)[0]
+        elif what != DOC:
+            fact = [value]
     return name, fact
