@@ -19,7 +19,7 @@ from test_astra_sim import COLLECTIVES, NETWORKS, cases, times
 def main() -> None:
     for net in NETWORKS:
         ratios = []
-        for kind, planner, chunks in ((kind, *case) for kind in COLLECTIVES for case in cases(net, kind)):
+        for kind, planner, chunks in ((k, *case) for k in COLLECTIVES for case in cases(net, k)):
             with tempfile.TemporaryDirectory() as folder:
                 found = times(Path(folder), (net, kind, planner, chunks))
             ratios.append(found.astra_sim / found.trace)

@@ -32,7 +32,14 @@ SIZE = 8_000_000
 NETWORKS = ("ring:8", "fullmesh:8", "star:8")
 PLANS = {
     "allgather": (("mtegcca", 1), ("mtegcca", 4), ("ring", 1), ("ring", 8), ("scale-ccl", 4)),
-    "allreduce": (("ring", 1), ("ring", 32), ("scale-ccl", 4), ("shortest-path", 2), ("nccl-tree", 1), ("nccl-ring", 2)),
+    "allreduce": (
+        ("ring", 1),
+        ("ring", 32),
+        ("scale-ccl", 4),
+        ("shortest-path", 2),
+        ("nccl-tree", 1),
+        ("nccl-ring", 2),
+    ),
     "reducescatter": (("ring", 1), ("shortest-path", 4), ("scale-ccl", 2)),
     "alltoall": (("scale-ccl", 4), ("shortest-path", 1), ("shortest-path", 8)),
 }

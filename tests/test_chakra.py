@@ -142,7 +142,11 @@ GOT = trace(node(0, 6, comm_src=0, comm_size=8))
         (SENT, trace(node(0, 6, comm_src=0, comm_size=9)), "from 0 to 1 with tag 0 has only one end"),
         (SENT, trace(), "only one end"),
         (trace(node(0, 5, comm_dst=1)), GOT, "comm_size"),
-        (trace(node(0, 5, comm_dst=1) + block(10, block(1, b"comm_size") + block(10, b"\x0a\x01\x08"))), GOT, "comm_size"),
+        (
+            trace(node(0, 5, comm_dst=1) + block(10, block(1, b"comm_size") + block(10, b"\x0a\x01\x08"))),
+            GOT,
+            "comm_size",
+        ),
         (trace(node(0, 5, comm_dst=1) + block(10, block(1, b"comm_size") + number(17, 15))), GOT, "comm_size"),
         (trace(node(0, 5, 9, comm_dst=1, comm_size=8)), GOT, "waits for node 9, which is not there"),
         (trace(node(0, 5, 1, comm_dst=1, comm_size=8), node(1, 4, 0)), GOT, "in a circle"),

@@ -100,7 +100,7 @@ class Topology:
 
     @cached_property
     def forwarding(self) -> NDArray[np.int8]:
-        """int8[nodes], how each node sends on: as its kind does, but as an accelerator where a router has no transit."""
+        """int8[nodes], how each node sends on: as its kind, but as an accelerator where a router has no transit."""
         whole = (self.kind == ROUTER) & ~self.transit
         return np.where(whole, ACCELERATOR, self.kind).astype(np.int8)
 

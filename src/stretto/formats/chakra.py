@@ -2,10 +2,11 @@
 
 Each transfer is a send node at its source and a receive node at every receiver, which a tag of its
 own pairs; a send waits for the receipts (and earlier sends) at its rank that the plan has it depend
-on. Links are left to the network that the trace runs on, and so is the order of sends that become free
-together: ASTRA-sim keeps them in a hash set. Where these share their first link, each therefore waits for
-one more *turn* than the one that the plan sends before it: a computing node of no time (ASTRA-sim: 1 ns). What the schema has no word for, the chunk
-and whether it is added, is in attributes of our own, so that a trace can be read back.
+on. Links are left to the network that the trace runs on. So is the order of sends that become free
+together, which ASTRA-sim keeps in a hash set: where these share their first link, each waits for one
+more *turn* than the one that the plan sends before it, a computing node of no time (1 ns there).
+What the schema has no word for, the chunk and whether it is added, is in attributes of our own, so
+that a trace can be read back.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 
 
 def _attribute(data: bytes, where: str) -> tuple[str, Any]:
-    """Name and value of an attribute; a list or bytes are a value that no number is, and refused where one is read."""
+    """Name and value of an attribute; lists and bytes are refused where a number is read."""
     name: str = ""
     fact: Any = None
     for what, value in fields(data, where):

@@ -154,7 +154,8 @@ def _forward(
     sent, missing, finish = kernels.load("forwarding", work).forward(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
-        topology.forwarding, network.region, network.unlike, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        topology.forwarding, network.region, network.unlike,
+        workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
         goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
         patience, queue, aside, MOST_LOOKED, np.argsort(turns), turns,
