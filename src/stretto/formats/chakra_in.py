@@ -66,7 +66,7 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     own, routes = isinstance(facts, dict), Routes(topology, path)
     rows = _paired(traces, path, own)
     order = _ordered(rows, path)
-    if own and not routes.stores:
+    if isinstance(facts, dict) and not routes.stores:
         collective = _own(facts, topology, size, path)
         for row in (rows[key] for key in order):
             if not row.chunk < collective.chunk_count or row.size_bytes != collective.chunk_bytes[row.chunk]:
@@ -275,7 +275,8 @@ PLAIN = {ID: "key", TYPE: "kind", DURATION: "busy_us"}
 
 DOC = 2
 PLAINLY, SIGNED, ZIGZAG = (11, 13, 27), (INT32, INT64), (15, 17)
-"""Fields of AttributeProto: words for people, and by how a whole number is told: as it is, in two's complement, with the sign last."""
+"""Fields of AttributeProto: words for people, and whole numbers told as they are, in two's complement, or
+with the sign last."""
 FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 """Those of fixed width, and their form."""
 
