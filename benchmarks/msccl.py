@@ -4,16 +4,19 @@ Every planner, and every refiner after ``ring`` or ``pairwise``, on three networ
 collectives: the program runs on NumPy buffers in three random legal orders (tests/msccl_executor.py,
 which shares nothing with the exporter). Where MSCCL_VERIFIER names the folder with the programs of
 dromniscience/MSCCL-XML-Verifier, these judge the AllGathers and AllToAlls too. Prints a line a
-planner and what was refused, and writes benchmarks/out/msccl.json.
+planner, what was refused, and the totals; writes benchmarks/out/msccl.json after every planner.
 
-Planners that solve programs use their quick options; ``--seconds`` (60) limits each of their plans.
+Planners that solve programs use their quick options; ``--seconds`` limits each of their plans. Every plan
+is asked for in a process of its own that ends at ``--gigabytes`` of memory or ten times those seconds of CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,8 +35,6 @@ from stretto.topologies import load_topology
 
 NETWORKS = ("dgx1", "ndv2:2", "torus:4x4")
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall")
-TOO_LARGE = {"milp-allgather": ("ndv2:2", "torus:4x4")}
-"""Not tried: a run over these was stopped at 9 GB of memory."""
 VERIFIED = ("allgather", "alltoall")
 """The kinds that the public verifier knows."""
 
@@ -42,8 +43,6 @@ def row(entry: Entry, net: str, kind: str, folder: str, seconds: float) -> dict[
     """What became of one plan: refused with the reason, or computed, and what the public verifier said."""
     spec = f"{'pairwise' if kind == 'alltoall' else 'ring'}+{entry.name}" if entry.refines else entry.name
     facts = {"planner": entry.name, "topology": net, "collective": kind}
-    if kind in entry.collectives and net in TOO_LARGE.get(entry.name, ()):
-        return facts | {"outcome": "not tried", "reason": "was stopped at 9 GB of memory"}
     topology = load_topology(net)
     n = len(topology.accelerators)
     workload = Workload((make_collective(kind, topology, 64 * n),))
@@ -65,6 +64,29 @@ def row(entry: Entry, net: str, kind: str, folder: str, seconds: float) -> dict[
     return facts | {"outcome": "computed", "public verifier": judged(text, kind, folder)}
 
 
+def within_limits(entry: Entry, net: str, kind: str, folder: str, seconds: float, most_bytes: int) -> dict[str, str]:
+    """The row, found by a process of its own; one that ends at a limit is a row that says so."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(10 * seconds), int(10 * seconds)))
+        sending.send(row(entry, net, kind, folder, seconds))
+
+    child = context.Process(target=limited)
+    child.start()
+    sending.close()
+    try:
+        found: dict[str, str] = receiving.recv()
+    except EOFError:
+        child.join()
+        reason = f"its process ended with {child.exitcode} at {most_bytes / 1e9:g} GB or {10 * seconds:g} s"
+        found = {"planner": entry.name, "topology": net, "collective": kind, "outcome": "ended", "reason": reason}
+    child.join()
+    return found
+
+
 def judged(text: str, kind: str, folder: str) -> str:
     """What the public verifier says of a program; its alltoall-verifier wants the kind to say allreduce."""
     programs = os.environ.get("MSCCL_VERIFIER")
@@ -81,30 +103,30 @@ def judged(text: str, kind: str, folder: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--planner", action="append", help="only these")
-    parser.add_argument("--seconds", type=float, default=60.0, help="limit of each plan that is solved for")
+    parser.add_argument("--seconds", type=float, default=5.0, help="limit of each plan that is solved for")
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="limit of the memory of a plan")
     asked = parser.parse_args()
     entries = [e for e in registered().values() if not asked.planner or e.name in asked.planner]
-    rows = []
+    rows: list[dict[str, str]] = []
+    out = Path(__file__).parent / "out" / "msccl.json"
+    out.parent.mkdir(exist_ok=True)
+    limits = asked.seconds, int(asked.gigabytes * 1e9)
     with tempfile.TemporaryDirectory() as folder:
         for entry in entries:
-            own = [row(entry, net, kind, folder, asked.seconds) for net in NETWORKS for kind in KINDS]
+            own = [within_limits(entry, net, kind, folder, *limits) for net in NETWORKS for kind in KINDS]
             counts = Counter(r["outcome"] for r in own) + Counter(
                 f"public verifier: {r['public verifier']}"
                 for r in own
                 if r.get("public verifier", "not asked") != "not asked"
             )
             print(f"{entry.name:20} {', '.join(f'{n} {what}' for what, n in sorted(counts.items()))}", flush=True)
-            for reason in sorted({r["reason"] for r in own if r["outcome"] in ("refused", "no plan in time")}):
+            for reason in sorted({r["reason"] for r in own if r["outcome"] in ("refused", "no plan in time", "ended")}):
                 print(f"{'':20}   {reason}", flush=True)
             rows += own
-    print(
-        "all:",
-        dict(Counter(r["outcome"] for r in rows)),
-        dict(Counter(r.get("public verifier", "not asked") for r in rows)),
-    )
-    out = Path(__file__).parent / "out" / "msccl.json"
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps(rows, indent=1) + "\n")
+            out.write_text(json.dumps(rows, indent=1) + "\n")
+    for what in ("outcome", "public verifier"):
+        counts = Counter(r.get(what, "not asked") for r in rows)
+        print(f"all, {what}: {', '.join(f'{n} {word}' for word, n in sorted(counts.items()))}")
 
 
 if __name__ == "__main__":

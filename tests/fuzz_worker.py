@@ -137,9 +137,9 @@ def data_bytes() -> int:
 
 def main() -> None:
     folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
-    known = subjects(folder) | FAULTY
+    known = FAULTY if set(sys.argv[3:]) <= set(FAULTY) else subjects(folder)
     for name in sys.argv[3:]:  # loads what is imported late
-        if name not in FAULTY:
+        if known is not FAULTY:
             whole, read = known[name]
             path = folder / (name.rpartition(" ")[2])
             path.write_bytes(whole)

@@ -9,7 +9,7 @@ import pytest
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError, StrettoError
 from stretto.formats import Size, exporters, importers
-from stretto.formats.protobuf import block, number, sized
+from stretto.formats.protobuf import block, fields, messages, number, packed, sized
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -56,8 +56,6 @@ def test_protobufs_own_library_reads_the_same(tmp_path):
     pool.Add(file)
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("et.Node"))
 
-    from stretto.formats.protobuf import messages
-
     plan = written(tmp_path)
     sends = 0
     for r in range(9):
@@ -65,6 +63,8 @@ def test_protobufs_own_library_reads_the_same(tmp_path):
         for raw in list(messages(data, "here"))[1:]:
             found = kind.FromString(raw)
             facts = {a.name: a for a in found.attr}
+            if found.type == 4:  # a turn
+                continue
             transfer = int(plan.dst.owners[facts["comm_tag"].int32_val])
             assert facts["comm_size"].int64_val == plan.size_bytes[transfer]
             assert (found.type == 5) == (facts["comm_src"].int32_val == r)
@@ -122,6 +122,14 @@ def test_a_receipt_that_waits_holds_up_what_comes_after_it(tmp_path):
     assert simulate(plan).completion_s == pytest.approx(10e-6 + 2e-6)
 
 
+@pytest.mark.parametrize("value", [pytest.param(number(9, 3000), id="int64"), pytest.param(number(13, 3000), id="uint64"), pytest.param(number(17, 6000), id="sint64"), pytest.param(b"\x9d\x01" + (3000).to_bytes(4, "little"), id="fixed32"), pytest.param(b"\xc9\x01" + (3000).to_bytes(8, "little"), id="sfixed64")])  # fmt: skip
+def test_every_way_to_tell_a_whole_number_is_read(value, tmp_path):
+    size = block(10, block(1, b"comm_size") + value)
+    send, receive = node(0, 5, comm_dst=1) + size, node(0, 6, comm_src=0) + size
+    plan = read_others(tmp_path, trace(send), trace(receive), net="ring:2")
+    assert plan.size_bytes.tolist() == [3000]
+
+
 SENT = trace(node(0, 5, comm_dst=1, comm_size=8))
 GOT = trace(node(0, 6, comm_src=0, comm_size=8))
 
@@ -134,6 +142,12 @@ GOT = trace(node(0, 6, comm_src=0, comm_size=8))
         (SENT, trace(node(0, 6, comm_src=0, comm_size=9)), "from 0 to 1 with tag 0 has only one end"),
         (SENT, trace(), "only one end"),
         (trace(node(0, 5, comm_dst=1)), GOT, "comm_size"),
+        (
+            trace(node(0, 5, comm_dst=1) + block(10, block(1, b"comm_size") + block(10, b"\x0a\x01\x08"))),
+            GOT,
+            "comm_size",
+        ),
+        (trace(node(0, 5, comm_dst=1) + block(10, block(1, b"comm_size") + number(17, 15))), GOT, "comm_size"),
         (trace(node(0, 5, 9, comm_dst=1, comm_size=8)), GOT, "waits for node 9, which is not there"),
         (trace(node(0, 5, 1, comm_dst=1, comm_size=8), node(1, 4, 0)), GOT, "in a circle"),
         (trace(node(0, 5, comm_dst=1, comm_size=8), node(0, 4)), GOT, "two nodes with one id"),
@@ -176,3 +190,39 @@ def test_damaged_traces_are_read_or_refused(tmp_path):
             verify(importers()["chakra"].read(str(tmp_path / "t"), plan.topology, Size(72_000, None)))
         except StrettoError:
             continue
+
+
+def test_sends_that_are_free_together_keep_the_plans_order(tmp_path):
+    """On a star all messages of a rank leave over one link: one has no turn, each other waits for one more."""
+    written(tmp_path, "star:4", "alltoall", "shortest-path")
+    waits, order = {}, []
+    for data in messages((tmp_path / "t.0.et").read_bytes(), "here"):
+        facts = list(fields(data, "here"))
+        if (3, 5) in facts or (3, 4) in facts:
+            key = dict(facts)[1]
+            waits[key] = [d for what, value in facts if what == 5 for d in packed(value, "here")]
+            order += [key] if (3, 5) in facts else []
+    turns = [waits[key] for key in order]
+    assert len(order) == 6 and turns[0] == []
+    assert [waits[turn] for (turn,) in turns[1:]] == turns[:-1]
+
+
+def test_where_switches_store_a_trace_goes_hop_by_hop(tmp_path):
+    """Two messages of 1 ms a link from one rank to two: the second follows the first, each stored whole on the way."""
+    said = trace(*(node(d, 5, comm_dst=d, comm_size=1_000_000) for d in (1, 2)))
+    got = trace(node(0, 6, comm_src=0, comm_size=1_000_000))
+    star = "star:3?bandwidth=1GB/s&latency=1us"
+    through = simulate(read_others(tmp_path, said, got, got, net=star))
+    stored = read_others(tmp_path, said, got, got, net=f"{star}&switches=store")
+    assert verify(stored).ok and stored.transfer_count == 4
+    assert through.completion_s == pytest.approx(2e-3 + 2e-6)
+    assert simulate(stored).completion_s == pytest.approx(3e-3 + 2e-6)
+
+
+def test_partial_sums_may_stand_in_a_switch_together(tmp_path):
+    """All ranks of a ReduceScatter send to all, and the messages of one chunk are in the switch at once."""
+    written(tmp_path, "star:3", "reducescatter", "shortest-path")
+    stores = load_topology("star:3?switches=store")
+    assert verify(importers()["chakra"].read(str(tmp_path / "t"), stores, Size(None, None))).ok
+    with pytest.raises(InputError, match="where switches store"):
+        importers()["chakra"].read(str(tmp_path / "t"), stores, Size(72_000, None))

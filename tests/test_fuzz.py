@@ -19,14 +19,13 @@ PLANS = ["plan plan.parquet", "plan plan.json", "import trace.0.et", "import sch
 def fuzzed(folder: Path, subjects: list[str], seconds: float = 5) -> tuple[int, str, str]:
     """Exit code, the last case that was begun, and what was said of it."""
     done = subprocess.run(
-        [sys.executable, str(WORKER), str(folder), str(seconds), *subjects], capture_output=True, text=True, timeout=240
+        [sys.executable, str(WORKER), str(folder), str(seconds), *subjects], capture_output=True, text=True, timeout=280
     )
     return done.returncode, done.stdout.strip().rpartition("\n")[2], done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("subjects", [TOPOLOGIES[::2], TOPOLOGIES[1::2], PLANS], ids=["some", "others", "plans"])
-def test_damaged_files_end_in_a_line_within_limits(subjects, tmp_path):
-    code, last, said = fuzzed(tmp_path, subjects)
+def test_damaged_files_end_in_a_line_within_limits(tmp_path):
+    code, last, said = fuzzed(tmp_path, TOPOLOGIES + PLANS)
     assert (code, last) == (0, "done"), said
 
 

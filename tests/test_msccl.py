@@ -100,7 +100,7 @@ def test_a_damaged_program_is_found(tmp_path):
 
 
 def test_rates_are_refused(tmp_path):
-    plan = made("zoo:Abilene?transit=true", "allreduce", "ring+rate-alloc")
+    plan = made("zoo:Abilene?transit=true", "allreduce", "rate-alloc")
     with pytest.raises((Unsupported, InputError), match="rates"):
         written(plan, tmp_path)
 

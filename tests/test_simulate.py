@@ -11,7 +11,8 @@ from networks import ring
 from stretto.collective import Ragged, Workload, make_collective
 from stretto.plan import COPY, REDUCE, make_plan
 from stretto.simulate import simulate
-from stretto.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
+from stretto.topology import ACCELERATOR, ROUTER, SWITCH, make_topology, storing
+from stretto.verify import verify
 from test_verify import plan_of, timed, two_chunks, work_of
 
 US = 1e-6
@@ -59,6 +60,16 @@ def cut_through(first: float, second: float):
 
 def test_a_router_forwards_from_the_first_byte():
     assert cut_through(1e9, 0.5e9).start_s.tolist() == approx(0, US)
+
+
+def test_a_router_that_stores_forwards_what_has_come_whole():
+    through = cut_through(1e9, 1e9)
+    net = through.plan.topology
+    plan = replace(through.plan, topology=storing(replace(net, kind=np.array([0, 0, SWITCH], dtype=np.int8))))
+    assert through.start_s.tolist() == approx(0, US)
+    assert verify(plan).ok and simulate(plan).start_s.tolist() == approx(0, 2 * US)
+    early = replace(plan, sharing="timed", start_s=through.start_s, finish_s=through.finish_s)
+    assert verify(early).finding.code == "before-dependency"
 
 
 def test_no_byte_leaves_a_router_before_it_came():

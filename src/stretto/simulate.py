@@ -87,7 +87,7 @@ def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = Tru
         _padded(plan.chunk, more, -1), np.concatenate((asked, extra.asked)), np.concatenate((seconds, extra.seconds)),
         _padded(rate, more, 0.0), not timed,
         links.src, links.dst, links.latency_s, links.bandwidth,
-        _padded(topology.kind, 1), topology.node_count + 1,
+        _padded(topology.forwarding, 1), topology.node_count + 1,
     )  # fmt: skip
     assert done == n + more, "a plan's dependencies are acyclic by construction"
     return Timeline(

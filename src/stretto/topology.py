@@ -4,7 +4,8 @@ A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward)
 (stores, replicates, cut-through) or a *switch* (stores nothing, is only passed through; it may
 replicate). Each is described by two flags, so that physics asks what a node can do and not what
 it is called: ``transit``, whether a route may pass through it as one fluid pipe, and
-``replicates``, whether that pipe may branch there.
+``replicates``, whether that pipe may branch there. A router that no route may pass through stores
+whole messages before it sends them on, as an accelerator does (:func:`storing`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -96,6 +97,12 @@ class Topology:
     def accelerators(self) -> IntArray:
         """int32[n], the node ids of the accelerators: the default ranks, in order."""
         return np.flatnonzero(self.kind == ACCELERATOR).astype(np.int32)
+
+    @cached_property
+    def forwarding(self) -> NDArray[np.int8]:
+        """int8[nodes], how each node sends on: as its kind, but as an accelerator where a router has no transit."""
+        whole = (self.kind == ROUTER) & ~self.transit
+        return np.where(whole, ACCELERATOR, self.kind).astype(np.int8)
 
     @cached_property
     def out_links(self) -> tuple[IntArray, IntArray]:
@@ -213,6 +220,20 @@ def make_topology(
         latency_s=table[:, 3].copy(),
         planes=tuple(planes),
         notes=tuple(notes),
+    )
+
+
+def storing(topology: Topology) -> Topology:
+    """The same network with switches that store: each sends on what has come whole, when the link onward is free."""
+    was = topology.kind == SWITCH
+    if not was.any():
+        return topology
+    return replace(
+        topology,
+        kind=np.where(was, ROUTER, topology.kind).astype(np.int8),
+        transit=topology.transit & ~was,
+        replicates=topology.replicates & ~was,
+        notes=(*topology.notes, "switches store: each sends on what has come whole"),
     )
 
 

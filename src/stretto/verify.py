@@ -323,7 +323,7 @@ def _times(plan: Plan) -> Finding | None:
     code, k, other, _ = kernel.times(
         plan.chunk, plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
         plan.depends.offsets, plan.depends.values, plan.start_s, plan.finish_s,
-        plan.workload.chunk_start_s[plan.chunk], t.kind, t.src, t.dst, t.latency_s, delay, hop,
+        plan.workload.chunk_start_s[plan.chunk], t.forwarding, t.src, t.dst, t.latency_s, delay, hop,
     )  # fmt: skip
     if not code:
         arrival_s = plan.finish_s + delay

@@ -41,6 +41,7 @@ NETWORKS = [
     "fattree:2",
     "sites:2,3",
     "star:4",
+    "star:4?switches=store",
     "optical:8,2",
 ]
 

@@ -193,6 +193,6 @@ def _way_inside(
         return 0.0
     entries = np.unique(topology.dst[links])
     targets = c.ranks[inside[c.ranks]]
-    stores = (topology.kind[entries] == ACCELERATOR) & ~topology.transit[entries]
+    stores = (topology.forwarding[entries] == ACCELERATOR) & ~topology.transit[entries]
     ways = np.where(stores[:, None], far[np.ix_(entries, targets)], near[np.ix_(entries, targets)])
     return float(ways.min(axis=0).max())

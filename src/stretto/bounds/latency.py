@@ -15,7 +15,7 @@ Float64 = NDArray[np.float64]
 
 def _weights(topology: Topology, chunk_bytes: float) -> Float64:
     """float64[links]: latency, and the time of a chunk where it must be stored before it goes on."""
-    stores = (topology.kind == ACCELERATOR) & ~topology.transit
+    stores = (topology.forwarding == ACCELERATOR) & ~topology.transit
     return topology.latency_s + np.where(stores[topology.dst], chunk_bytes / topology.bandwidth, 0.0)
 
 

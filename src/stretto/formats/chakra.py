@@ -2,14 +2,19 @@
 
 Each transfer is a send node at its source and a receive node at every receiver, which a tag of its
 own pairs; a send waits for the receipts (and earlier sends) at its rank that the plan has it depend
-on. Links are left to the network that the trace runs on. What the schema has no word for, the chunk
-and whether it is added, is in attributes of our own, so that a trace can be read back.
+on. Links are left to the network that the trace runs on. So is the order of sends that become free
+together, which ASTRA-sim keeps in a hash set: where these share their first link, each waits for one
+more *turn* than the one that the plan sends before it, a computing node of no time (1 ns there).
+What the schema has no word for, the chunk and whether it is added, is in attributes of our own, so
+that a trace can be read back.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+
+import numpy as np
 
 from ..errors import Unsupported
 from ..plan import Plan
@@ -18,7 +23,7 @@ from . import written_whole
 from .protobuf import block, number, sized, varint
 from .steps import only_collective
 
-SEND, RECEIVE = 5, 6
+COMPUTE, SEND, RECEIVE = 4, 5, 6
 """Of the enum NodeType."""
 ID, NAME, TYPE, CONTROL_DEPS, DATA_DEPS, ATTR = 1, 2, 3, 4, 5, 10
 """Fields of Node."""
@@ -42,15 +47,23 @@ def write(timeline: Timeline, path: str) -> Sequence[str]:
     head = block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts)))
     traces = [[sized(head)] for _ in rank]
     dropped = 0
-    for k in range(plan.transfer_count):
+    latest: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
+    for k in np.lexsort((np.arange(plan.transfer_count), timeline.start_s)).tolist():
         src, chunk = rank[int(plan.src[k])], int(plan.chunk[k])
-        deps, lost = _local(plan, k)
+        waits, lost = _local(plan, k)
         dropped += lost
+        together = (src, int(plan.route[k][0]), tuple(sorted(waits)))
         own = [("stretto_chunk", INT64, chunk), ("stretto_op", INT64, int(plan.op[k]))]
         for r in range(int(plan.dst.offsets[k]), int(plan.dst.offsets[k + 1])):
             dst = rank[int(plan.dst.values[r])]
             facts_of = [("comm_size", INT64, int(plan.size_bytes[k])), ("comm_tag", INT32, r)]
             ends = [("comm_src", INT32, src), ("comm_dst", INT32, dst)]
+            deps = latest.get(together, waits)
+            if together in latest:
+                turn = 2 * len(plan.dst.values) + r
+                traces[src].append(_node(turn, "turn", COMPUTE, deps, []))
+                deps = [turn]
+            latest[together] = deps
             traces[src].append(_node(2 * r, f"send chunk {chunk} to {dst}", SEND, deps, [*facts_of, *ends, *own]))
             traces[dst].append(_node(2 * r + 1, f"receive chunk {chunk} from {src}", RECEIVE, [], [*facts_of, *ends]))
     for r, trace in enumerate(traces):

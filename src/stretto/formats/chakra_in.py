@@ -3,28 +3,30 @@
 Traces that stretto wrote say which chunk a message carries, and are the collective again. Those of
 others (mlcommons/chakra, schema/protobuf/et_def.proto) do not: each of their messages is a piece of
 its own, from the sender that holds it to the receiver that wants it. So their dependencies and
-times can be checked, and not what they compute.
+times can be checked, and not what they compute. Where switches store, ours are read in the same way:
+a message stands in a switch as itself, also while others of its chunk do.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from struct import calcsize, unpack
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..collective import REMAINDER, Collective, Ragged, Workload, make_collective
 from ..errors import InputError
-from ..plan import Plan, make_plan
+from ..plan import COPY, Plan, make_plan
 from ..topologies.values import count, parse_json, shown
 from ..topology import Topology
 from . import Size
-from .chakra import ATTR, CONTROL_DEPS, DATA_DEPS, ID, RECEIVE, SEND, STRING, TYPE
+from .chakra import ATTR, COMPUTE, CONTROL_DEPS, DATA_DEPS, ID, INT32, INT64, RECEIVE, SEND, STRING, TYPE
 from .protobuf import fields, messages, packed
 from .routes import Routes
 
-METADATA, COMPUTE = 1, 4
+METADATA = 1
 REFUSED = {2: "loads from memory", 3: "stores to memory", 7: "is a whole collective"}
 """Of the enum NodeType, and what a plan has no word for."""
 DURATION = 7
@@ -61,9 +63,10 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
         head, nodes = _trace(f"{path}.{r}.et")
         facts = facts or head
         traces.append(nodes)
-    rows = _paired(traces, path, own=isinstance(facts, dict))
+    own, routes = isinstance(facts, dict), Routes(topology, path)
+    rows = _paired(traces, path, own)
     order = _ordered(rows, path)
-    if isinstance(facts, dict):
+    if isinstance(facts, dict) and not routes.stores:
         collective = _own(facts, topology, size, path)
         for row in (rows[key] for key in order):
             if not row.chunk < collective.chunk_count or row.size_bytes != collective.chunk_bytes[row.chunk]:
@@ -72,22 +75,32 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
         chunk = [rows[key].chunk for key in order]
     else:
         if size != Size(None, None):
-            raise InputError("its messages have sizes of their own; leave out --size and --shard", path)
+            where = " (where switches store, also those of stretto)" if own else ""
+            raise InputError(f"its messages have sizes of their own{where}; leave out --size and --shard", path)
         collective = _messages([(*key[:2], rows[key].size_bytes) for key in order], topology)
         chunk = list(range(len(order)))
     busy_us = max((sum(node.busy_us for node in nodes if node.kind == COMPUTE) for nodes in traces), default=0)
     if busy_us:
         notes = (*topology.notes, f"computing left out: {busy_us} us at the rank that computes most")
         topology = replace(topology, notes=notes)
-    place = {key: i for i, key in enumerate(order)}
-    routes = Routes(topology, path)
-    ends = [tuple(int(topology.accelerators[r]) for r in key[:2]) for key in order]
+    message: list[int] = []
+    ways: list[tuple[int, ...]] = []
+    depends: list[list[int]] = []
+    last: dict[Message, int] = {}
+    for i, key in enumerate(order):
+        before = sorted({last[d] for d in rows[key].after})
+        for way in routes.hops(*(int(topology.accelerators[r]) for r in key[:2])):
+            message.append(i)
+            ways.append(way)
+            depends.append(before)
+            last[key] = len(ways) - 1
+            before = [last[key]]
     return make_plan(
         topology, Workload((collective,)), "ready-order",
-        chunk=chunk, src=[a for a, _ in ends], op=[rows[key].op for key in order],
-        dst=Ragged.single([b for _, b in ends]), route=Ragged.of([routes.between(a, b) for a, b in ends]),
-        depends=Ragged.of([sorted({place[d] for d in rows[key].after}) for key in order]),
-        meta={"planner": "chakra", "imported": path}, where=path,
+        chunk=[chunk[i] for i in message], src=[int(topology.src[way[0]]) for way in ways],
+        op=[COPY if routes.stores else rows[order[i]].op for i in message],
+        dst=Ragged.single([int(topology.dst[way[-1]]) for way in ways]), route=Ragged.of(ways),
+        depends=Ragged.of(depends), meta={"planner": "chakra", "imported": path}, where=path,
     )  # fmt: skip
 
 
@@ -260,8 +273,16 @@ PLAIN = {ID: "key", TYPE: "kind", DURATION: "busy_us"}
 """The fields of a node that are numbers, and what they are called here."""
 
 
+DOC = 2
+PLAINLY, SIGNED, ZIGZAG = (11, 13, 27), (INT32, INT64), (15, 17)
+"""Fields of AttributeProto: words for people, and whole numbers told as they are, in two's complement, or
+with the sign last."""
+FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
+"""Those of fixed width, and their form."""
+
+
 def _attribute(data: bytes, where: str) -> tuple[str, Any]:
-    """Name and value of an attribute; lists are left out."""
+    """Name and value of an attribute; lists and bytes are refused where a number is read."""
     name: str = ""
     fact: Any = None
     for what, value in fields(data, where):
@@ -269,6 +290,16 @@ def _attribute(data: bytes, where: str) -> tuple[str, Any]:
             name = value.decode("utf-8", "replace")
         elif what == STRING and isinstance(value, bytes):
             fact = value.decode("utf-8", "replace")
-        elif isinstance(value, int):
+        elif isinstance(value, int) and what in PLAINLY:
             fact = value
+        elif isinstance(value, int) and what in SIGNED:
+            fact = value - (value >> 63 << 64)
+        elif isinstance(value, int) and what in ZIGZAG:
+            fact = value >> 1 ^ -(value & 1)
+        elif isinstance(value, bytes) and what in FIXED:
+            if len(value) != calcsize(FIXED[what]):
+                raise InputError(f"the attribute {shown(name)} has {len(value)} bytes, not its width", where)
+            fact = unpack(FIXED[what], value)[0]
+        elif what != DOC:
+            fact = [value]
     return name, fact

@@ -1,22 +1,37 @@
-"""Where a foreign schedule says who sends to whom but not over which links."""
+"""Where a foreign schedule says who sends to whom but not over which links.
+
+A way passes what routes may pass through; in hops also routers that store, where one transfer ends and the
+next begins.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 
 from ..errors import InputError
-from ..topology import Topology
+from ..topology import ROUTER, BoolArray, Topology
 
 
 class Routes:
-    """Ways between ranks that pass only what may be passed through: fewest links, then the widest."""
+    """Ways between ranks: fewest links, then the widest."""
 
     def __init__(self, topology: Topology, where: str) -> None:
         self.topology, self.where = topology, where
-        self.between = cache(self._between)
+        self.between = cache(lambda a, b: self._way(a, b, topology.transit))
+        self.hops = cache(self._hops)
+        self.stores = bool((topology.forwarding != topology.kind).any())
 
-    def _between(self, a: int, b: int) -> tuple[int, ...]:
-        """The links of the way from a to b.
+    def _hops(self, a: int, b: int) -> list[tuple[int, ...]]:
+        """The links of each transfer from a to b: one, and one more for each router on the way that stores."""
+        hops: list[tuple[int, ...]] = [()]
+        for link in self._way(a, b, self.topology.transit | (self.topology.kind == ROUTER)):
+            if hops[-1] and not self.topology.transit[self.topology.src[link]]:
+                hops.append(())
+            hops[-1] += (link,)
+        return hops
+
+    def _way(self, a: int, b: int, passes: BoolArray) -> tuple[int, ...]:
+        """The links of the way from a to b over nodes that it ``passes``.
 
         Raises:
             InputError: there is none without storing in between.
@@ -28,7 +43,7 @@ class Routes:
         while layer and b not in layer:
             further: dict[int, tuple[float, tuple[int, ...]]] = {}
             for v, (width, way) in layer.items():
-                if v != a and not net.transit[v]:
+                if v != a and not passes[v]:
                     continue
                 for link in links[offsets[v] : offsets[v + 1]].tolist():
                     w, least = int(net.dst[link]), min(width, float(net.bandwidth[link]))

@@ -209,7 +209,7 @@ def grow_implicitly(
     holders, wanted = workload.chunk_holders, workload.chunk_wanted
     passes, times, hits, hops, unreached, finish = kernel.grow_trees(
         out_offsets, out_links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
-        1.0 / (topology.bandwidth * unit), latency, topology.kind, topology.replicates,
+        1.0 / (topology.bandwidth * unit), latency, topology.forwarding, topology.replicates,
         tasks, workload.chunk_bytes.astype(np.float64), start,
         holders.offsets, holders.values.astype(np.int64), wanted.offsets, wanted.values.astype(np.int64),
         slot is not None, nearness, np.broadcast_to(thrift, topology.link_count).astype(np.float64),

@@ -154,7 +154,8 @@ def _forward(
     sent, missing, finish = kernels.load("forwarding", work).forward(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
-        topology.kind, network.region, network.unlike, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        topology.forwarding, network.region, network.unlike,
+        workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
         goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
         patience, queue, aside, MOST_LOOKED, np.argsort(turns), turns,
@@ -181,7 +182,7 @@ def _as_published(
     sent, missing, _ = kernels.load("subchunks", work).synthesize(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, *network.out, *network.into, *network.users,
-        topology.kind, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
+        topology.forwarding, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
         piece.astype(np.int64) + offset, holders.offsets, holders.values.astype(np.int64), came, *weights,
     )  # fmt: skip
     if missing:

@@ -85,7 +85,7 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
         through_routers: pass through routers too, instead of storing there.
         work: what will be done with it, to choose the speed of the kernels.
     """
-    passed = topology.kind != ACCELERATOR if through_routers else topology.kind == SWITCH
+    passed = topology.forwarding != ACCELERATOR if through_routers else topology.kind == SWITCH
     link_s = topology.latency_s + typical_bytes / topology.bandwidth
     if (passed[topology.src] | passed[topology.dst]).any():
         offsets, links = topology.out_links
@@ -108,7 +108,7 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     cost = latency + typical_bytes * per_byte
     least = np.full(topology.node_count, np.inf)
     np.minimum.at(least, dst, cost)
-    routed = np.add.reduceat((topology.kind[topology.dst[hops.values]] == 1).astype(np.int64), first) > 0
+    routed = np.add.reduceat((topology.forwarding[topology.dst[hops.values]] == 1).astype(np.int64), first) > 0
     region = _regions(topology, src[~routed], dst[~routed])
     return Network(
         src=src,

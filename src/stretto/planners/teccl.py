@@ -264,7 +264,7 @@ def _with_sums(job: Job, scheduled: Callable[[Job], Schedule]) -> Plan:
         first = min(c.start_s for c in workload.collectives)
         begun = Workload(tuple(replace(c, start_s=c.start_s - first) for c in workload.collectives))
         if pipes:  # routers replicate but do not sum, so what is inverted passes through them
-            topology = replace(topology, kind=np.where(topology.kind == ROUTER, SWITCH, topology.kind))
+            topology = replace(topology, kind=np.where(topology.forwarding == ROUTER, SWITCH, topology.kind))
         deadline = time.monotonic() + job.left_s / (count - len(phases))
         part = replace(job, topology=topology, workload=begun, deadline=deadline)
         found = scheduled(part)

@@ -67,6 +67,17 @@ def whole(text: str, where: str, least: int = 0) -> int:
     return int(text)
 
 
+def stores(text: str, where: str) -> bool:
+    """Whether the switches of a spec store whole messages."""
+    words = {"cut-through": False, "store": True}
+    if text not in words:
+        raise InputError(f"{text!r} is none of {', '.join(words)}", where)
+    return words[text]
+
+
+SWITCHES = Setting("switches", stores, False, "cut-through, or store: each sends on what has come whole")
+
+
 def catalogue() -> tuple[Family, ...]:
     """All families, in the order in which they are listed."""
     from . import optical, regular, servers, sites, zoo

@@ -19,7 +19,7 @@ from .values import count, real, shown
 GIB = float(2**30)
 BLOCKS = ("Ring", "FullyConnected", "Switch")
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
-MOST_DIMENSIONS, MOST_CHARACTERS, MOST_LINKS = 16, 2**20, 1_000_000
+MOST_DIMENSIONS, MOST_CHARACTERS, MOST_LISTS, MOST_LINKS = 16, 2**20, 100, 1_000_000
 
 
 def parse_astra_sim(text: str, where: str) -> Topology:
@@ -70,6 +70,8 @@ def _yaml(text: str, where: str) -> dict[str, Any]:
 
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"has more than {MOST_CHARACTERS} characters; a network has four lists", where)
+    if text.count("[") + text.count("{") > MOST_LISTS:
+        raise InputError(f"has more than {MOST_LISTS} brackets; a network has four lists", where)
     if "&" in text or "*" in text.replace("**", ""):
         raise InputError("has YAML anchors or aliases, which could grow without bound; write values out", where)
     try:

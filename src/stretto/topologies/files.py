@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..topology import ACCELERATOR, KINDS, Plane, Topology, make_topology, printable
-from . import ENDINGS
+from ..topology import ACCELERATOR, KINDS, Plane, Topology, make_topology, printable, storing
+from . import ENDINGS, SWITCHES
 from .astra_sim import parse_astra_sim, write_astra_sim
 from .gml import parse_gml
 from .graphml import graph_of, write_graphml
@@ -25,17 +25,18 @@ from .taccl import is_taccl, parse_taccl
 from .tacos import parse_tacos
 from .teccl import is_teccl, parse_teccl
 from .values import number, parse_json, parse_xml, shown
-from .wan import SETTINGS as SETTINGS
+from .wan import SETTINGS as OF_LINKS
 from .wan import Graph, check_connected, to_topology
 
 MOST_BYTES = 256 * 2**20
+SETTINGS = (*OF_LINKS, SWITCHES)
 
 
 def read_topology(path: str, settings: dict[str, Any]) -> Topology:
     """Read a topology file: the ending says how it is written, what is in it says by which tool.
 
     Args:
-        settings: ``bandwidth`` and ``latency`` for all links, or None.
+        settings: ``bandwidth`` and ``latency`` for all links, or None, and whether ``switches`` store.
     Raises:
         InputError: it cannot be read, or something in it is wrong; names the place and the remedy.
     """
@@ -44,9 +45,11 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
         raise InputError(f"is none of {', '.join(ENDINGS)}", path)
     found = _parse(ending, read_text(path), path)
     if isinstance(found, Graph):
-        return to_topology(found, settings, path)
-    check_connected(found, path)
-    return _override(found, settings)
+        built = to_topology(found, settings, path)
+    else:
+        check_connected(found, path)
+        built = _override(found, settings)
+    return storing(built) if settings[SWITCHES.name] else built
 
 
 def _parse(ending: str, text: str, path: str) -> Topology | Graph:

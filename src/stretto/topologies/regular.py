@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
-from . import Family, Setting, bandwidth, check_size, numbers, seconds
+from ..topology import ACCELERATOR, SWITCH, Topology, make_topology, storing
+from . import SWITCHES, Family, Setting, bandwidth, check_size, numbers, seconds
 
 SETTINGS = (
     Setting("bandwidth", bandwidth, 25e9, "of every link"),
@@ -30,7 +30,8 @@ def _build(
     links = np.empty((len(directed), 4))
     links[:, 0], links[:, 1] = np.divmod(directed, len(kinds))
     links[:, 2:] = settings["bandwidth"], settings["latency"]
-    return make_topology(spec, kinds, links, xy=xy, sites=sites, where=spec)
+    built = make_topology(spec, kinds, links, xy=xy, sites=sites, where=spec)
+    return storing(built) if settings.get(SWITCHES.name) else built
 
 
 def _circle(n: int) -> list[tuple[float, float]]:
@@ -138,8 +139,13 @@ FAMILIES = (
         SETTINGS,
     ),
     Family("fullmesh", "fullmesh:N", "every accelerator joined to every other", "fullmesh:8", _fullmesh, SETTINGS),
-    Family("star", "star:N", "N accelerators around one switch", "star:8", _star, SETTINGS),
+    Family("star", "star:N", "N accelerators around one switch", "star:8", _star, (*SETTINGS, SWITCHES)),
     Family(
-        "fattree", "fattree:K", "K^3/4 accelerators under three levels of switches", "fattree:4", _fattree, SETTINGS
+        "fattree",
+        "fattree:K",
+        "K^3/4 accelerators under three levels of switches",
+        "fattree:4",
+        _fattree,
+        (*SETTINGS, SWITCHES),
     ),
 )
