@@ -20,6 +20,7 @@ KNOWS = {
     "plan": {"errors", "topology", "collective"},
     "two_trees": set(),
     "algorithms": {"collective", "plan", "two_trees"},
+    "grid_steps": {"algorithms"},
     "timeline": {"plan", "collective"},
     "kernels": {"errors"},
     "verify_planes": {"units", "plan"},
@@ -35,7 +36,7 @@ KNOWS = {
     "lower": {"collective", "plan", "simulate", "simulate_planes"},
     "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
-        *("errors", "units", "topology", "collective", "demand", "plan", "algorithms", "two_trees"),
+        *("errors", "units", "topology", "collective", "demand", "plan", "algorithms", "two_trees", "grid_steps"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "emulator": {"errors", "topology", "plan", "runtime"},

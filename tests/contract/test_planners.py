@@ -42,6 +42,7 @@ NETWORKS = [
     "sites:2,3",
     "star:4",
     "optical:8,2",
+    "optical:6,3?dims=2x3",
 ]
 
 REFUSED = {("ring", "zoo:Napnet"): "no ring joins the ranks"}

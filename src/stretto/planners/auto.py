@@ -16,7 +16,17 @@ from ..simulate import simulate
 from ..topology import Topology
 from . import Progress, register, run_planner
 
-CANDIDATES = ("scale-ccl", "mtegcca", "shortest-path", "forest", "ring", "nccl-tree", "pairwise", "birkhoff")
+CANDIDATES = (
+    "scale-ccl",
+    "mtegcca",
+    "shortest-path",
+    "forest",
+    "ring",
+    "nccl-tree",
+    "pairwise",
+    "birkhoff",
+    "by-dimension",
+)
 """In the order in which they are tried: those first that answer soonest and serve most."""
 
 ALL_UP_TO = 64
