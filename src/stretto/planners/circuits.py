@@ -110,8 +110,10 @@ def scheduled(plan: Plan, share: Float64, meta: dict[str, Any], after: Sequence[
     chunk = first[plan.chunk[old]] + part
     size = workload.chunk_bytes[chunk]
     place = low[old] + np.cumsum(size) - size - (np.cumsum(size) - size)[new_row[old]]
-    plane = (place[:, None] >= ends[old, :-1]).sum(axis=1)
-    begins = np.concatenate((np.zeros((plan.transfer_count, 1), dtype=np.int64), ends[:, :-1]), axis=1)[old, plane]
+    plane = np.zeros(len(old), dtype=np.int64)
+    for p in range(share.shape[1] - 1):
+        plane[place >= ends[old, p]] = p + 1
+    begins = np.where(plane > 0, ends[old, plane - 1], 0)
     depends = plan.depends.take(old)
     step = step[old]
 
