@@ -54,7 +54,7 @@ def exact(instance: Instance, share: Float64, time_limit_s: float | None = None)
     unit = known / instance.steps
     arcs = _arcs(instance)
     model, flow = _program(instance, arcs, known, unit)
-    found: Solution = solve(model, time_limit_s=time_limit_s, gap=1e-7)
+    found: Solution = solve(model, time_limit_s=time_limit_s, gap=1e-7, prove=True)
     if found.x is not None:
         other = _decoded(instance, arcs, np.rint(found.x[flow]).astype(np.int64))
         share = min(share, polished(instance, other), key=lambda s: completion(instance, s))
