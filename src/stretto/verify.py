@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels
-from .collective import ALLTOALLV, PROMISES, REMAINDER, Collective
 from .plan import Plan
 from .units import format_bandwidth, format_time
 from .verify_planes import Wrong, as_links, broken_barrier, delays, wrong_circuit, wrong_turn
+from .verify_promises import broken_promise
 
 CODES = (
     "none", "source", "no-receiver", "route", "route-loop", "no-transit", "no-replication",
@@ -86,7 +86,7 @@ def _promises(plan: Plan) -> Finding | None:
     """Do the collectives' pieces say what their kind means, and do chunks cover them exactly?"""
     base = 0
     for number, c in enumerate(plan.workload.collectives):
-        wrong = _broken_promise(c)
+        wrong = broken_promise(c)
         if wrong is not None:
             return Finding("promise", f"collective {number} ({c.kind}): {wrong}")
         if (c.chunk_piece < 0).any() or (c.chunk_piece >= len(c.piece_bytes)).any() or (c.chunk_bytes < 1).any():
@@ -104,39 +104,6 @@ def _promises(plan: Plan) -> Finding | None:
             return Finding("cover", f"collective {number} ({c.kind}): {what}", chunk=chunk)
         base += c.chunk_count
     return None
-
-
-def _broken_promise(c: Collective) -> str | None:
-    ranks = len(c.ranks)
-    if len(np.unique(c.ranks)) != ranks:
-        return "a node has two ranks"
-    if c.kind == "multicast":
-        if len(c.piece_bytes) != 1 or c.piece_bytes[0] != c.size_bytes or list(c.holders[0]) != [c.root]:
-            return "its one piece must be the root's whole buffer"
-        return None
-    if c.kind == REMAINDER:
-        return None if c.piece_bytes.sum() == c.size_bytes and not c.reduces else "its pieces must add up to its size"
-    if c.kind == ALLTOALLV:
-        return _broken_matrix(c)
-    if c.kind not in PROMISES:
-        return "no such kind"
-    pieces = PROMISES[c.kind](ranks, c.size_bytes, c.root)
-    same = np.array_equal(pieces.piece_bytes, c.piece_bytes) and c.reduces == (
-        c.kind in ("allreduce", "reducescatter", "reduce")
-    )
-    for ours, theirs in ((pieces.holders, c.holders), (pieces.wanted, c.wanted)):
-        same = same and np.array_equal(ours.offsets, theirs.offsets) and np.array_equal(ours.values, theirs.values)
-    return None if same else f"its pieces are not those of {c.kind} among {ranks} ranks"
-
-
-def _broken_matrix(c: Collective) -> str | None:
-    if c.reduces or (c.holders.lengths != 1).any() or (c.wanted.lengths != 1).any():
-        return "each of its pieces must go from one rank to one"
-    pair = c.holders.values.astype(np.int64) * len(c.ranks) + c.wanted.values
-    if len(np.unique(pair)) != len(pair) or (c.piece_bytes < 1).any():
-        return "two ranks have one piece of at least one byte between them, or none"
-    most = np.bincount(c.holders.values, weights=c.piece_bytes).max()
-    return None if most == c.size_bytes else "its size must be what the rank that has most starts with"
 
 
 def _routes(plan: Plan) -> Finding | None:

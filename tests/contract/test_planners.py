@@ -43,6 +43,7 @@ NETWORKS = [
     "star:4",
     "star:4?switches=store",
     "optical:8,2",
+    "optical:6,3?dims=2x3",
 ]
 
 REFUSED = {("ring", "zoo:Napnet"): "no ring joins the ranks"}

@@ -89,12 +89,21 @@ def test_a_plan_that_is_not_in_steps_is_refused(refiner, monkeypatch):
         run(replace(plan, group=None))
 
 
-def test_swot_alone_chooses_the_algorithm():
-    small, large = (planned("swot", "optical:16,4", "allreduce", size) for size in (100_000, 100_000_000))
-    assert small.meta["planner"] == "recursive-doubling+swot"
-    assert large.meta["planner"] != small.meta["planner"]
-    others = [planned(f"{name}+swot", "optical:16,4", "allreduce", 100_000_000) for name in ("ring", "rabenseifner")]
-    assert simulate(large).completion_s == min(simulate(p).completion_s for p in others)
+@pytest.mark.parametrize(
+    ("net", "kind", "algorithms", "chosen"),
+    [
+        ("optical:16,4", "allreduce", ("rabenseifner", "recursive-doubling", "ring"), 2),
+        ("optical:8,2", "alltoall", ("pairwise", "bruck", "birkhoff"), 2),
+    ],
+)
+def test_swot_alone_is_as_good_as_the_best_algorithm_at_each_size(net, kind, algorithms, chosen):
+    names = set()
+    for size in (128_000, 4_000_000, 100_000_000):
+        best = planned("swot", net, kind, size)
+        others = [simulate(planned(f"{name}+swot", net, kind, size)).completion_s for name in algorithms]
+        assert simulate(best).completion_s == min(others)
+        names.add(best.meta["planner"])
+    assert len(names) >= chosen
 
 
 def test_chunks_cut_by_hand_are_carried_as_well():

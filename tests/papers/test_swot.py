@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from stretto.collective import Workload, make_collective
 from stretto.errors import Unsupported
+from stretto.optics import counts
 from stretto.optics.bound import lower_bound
+from stretto.optics.counts import countable, counted
 from stretto.optics.exact import exact
 from stretto.optics.fast import fast, mirrored_half
 from stretto.optics.milp import named_planes
@@ -197,6 +199,46 @@ def test_the_two_programs_agree(seed):
     known = strawman(instance)
     counted, named = optimal(instance, known), named_planes(instance, known)
     assert completion(instance, counted.share) == pytest.approx(completion(instance, named.share), rel=1e-5)
+
+
+def all_different(seed: int) -> Instance:
+    """3 or 4 steps of 1 to 16 MB, no matching twice, 2 or 3 planes that are free at first."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(3, 5)), int(rng.integers(2, 4))
+    return make_instance(10 ** rng.uniform(6, 7.2, n), range(n), [100e9 / k] * k, 20 * US, 200 * US)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000))
+def test_where_no_matching_comes_twice_the_counts_of_planes_decide(seed):
+    instance = all_different(seed)
+    assert countable(instance)
+    answer = counted(instance, strawman(instance))
+    assert proved(instance, answer)
+    # every way to let named planes serve
+    sets = [s for s in product([0.0, 1.0], repeat=instance.planes) if any(s)]
+    best = completion(instance, answer.share)
+    for serves in product(sets, repeat=instance.steps) if instance.planes == 2 else ():
+        even = np.array(serves) / np.sum(serves, axis=1, keepdims=True) * instance.volume[:, None]
+        assert completion(instance, polished(instance, even)) >= best * (1 - 1e-6)
+    assert exact(instance, strawman(instance)).bound_s == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("instance", [exchanged(14, 4, 32), exchanged(32, 4, 32), reduced(256, 8, 32)])
+def test_pairwise_and_halving_are_proved_optimal(instance):
+    share = fast(instance)
+    answer = optimal(instance, share)
+    assert proved(instance, answer)
+    assert completion(instance, answer.share) == pytest.approx(completion(instance, share), rel=1e-9)
+
+
+@pytest.mark.parametrize("limit", ["MOST_COUNTS", "MOST_LEFT", "MOST_PROGRAMS"])
+def test_a_limit_of_work_leaves_a_bound_that_holds(limit, monkeypatch):
+    instance = exchanged(10, 4, 32)
+    monkeypatch.setattr(counts, limit, 9)
+    answer = counted(instance, strawman(instance))
+    assert ideal(instance) < answer.bound_s <= 1145.186 * US
+    assert not proved(instance, answer)
 
 
 def test_half_of_a_sequence_that_mirrors_itself_is_enough():

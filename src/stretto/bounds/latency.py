@@ -20,13 +20,21 @@ def _weights(topology: Topology, chunk_bytes: float) -> Float64:
 
 
 def distances(topology: Topology, chunk_bytes: float) -> Float64:
-    kernel = kernels.load("paths", float(topology.node_count) * topology.link_count)
-    offsets, links = topology.out_links
-    distance: Float64 = kernel.all_pairs(offsets, links, topology.dst.astype(np.int64), _weights(topology, chunk_bytes))
+    src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
+    weight = _weights(topology, chunk_bytes)
+    whole = [plane for plane in topology.planes if len(plane.nodes) == topology.node_count]
     for plane in topology.planes:
-        # a plane can join any two of its nodes; paths that mix planes and links are not shortened
-        rows = np.ix_(plane.nodes, plane.nodes)
-        distance[rows] = np.minimum(distance[rows], plane.latency_s)
+        # any two of its nodes can be joined; what passes on from plane to plane takes their latencies at least
+        if len(plane.nodes) < topology.node_count:
+            ends = np.repeat(plane.nodes, len(plane.nodes)), np.tile(plane.nodes, len(plane.nodes))
+            src, dst = np.concatenate((src, ends[0])), np.concatenate((dst, ends[1]))
+            weight = np.concatenate((weight, np.full(len(ends[0]), plane.latency_s)))
+    order = np.argsort(src, kind="stable")
+    offsets = np.searchsorted(src[order], np.arange(topology.node_count + 1)).astype(np.int64)
+    kernel = kernels.load("paths", float(topology.node_count) * len(src))
+    distance: Float64 = kernel.all_pairs(offsets, order.astype(np.int32), dst, weight)
+    if whole:
+        distance = np.minimum(distance, min(plane.latency_s for plane in whole))
     np.fill_diagonal(distance, 0.0)
     return distance
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..solvers import INFINITY, Model, Solution, solve
-from .fast import mirrored_half
 from .model import FREE, Float64, Instance, Int64, completion
 from .polish import polished
 
@@ -51,17 +50,11 @@ def exact(instance: Instance, share: Float64, time_limit_s: float | None = None)
         share: a schedule to begin from.
     """
     assert instance.alike
-    half = mirrored_half(instance)
-    if half is not None:
-        answer = exact(half, share[: half.steps], time_limit_s)
-        whole = np.concatenate((answer.share, answer.share[::-1]))
-        best = min(share, whole, key=lambda s: completion(instance, s))
-        return Answer(best, 2 * answer.bound_s)
     known = completion(instance, share)
     unit = known / instance.steps
     arcs = _arcs(instance)
     model, flow = _program(instance, arcs, known, unit)
-    found: Solution = solve(model, time_limit_s=time_limit_s, gap=1e-7)
+    found: Solution = solve(model, time_limit_s=time_limit_s, gap=1e-7, prove=True)
     if found.x is not None:
         other = _decoded(instance, arcs, np.rint(found.x[flow]).astype(np.int64))
         share = min(share, polished(instance, other), key=lambda s: completion(instance, s))

@@ -34,25 +34,29 @@ MOST_CLIMBS = 150
 """Linear programs that climbing may solve."""
 
 
-def fast(instance: Instance) -> Float64:
-    """A good schedule, in well under a second for up to some hundred steps times planes."""
+def fast(instance: Instance, grouped: bool = True) -> Float64:
+    """A good schedule, in well under a second for up to some hundred steps times planes.
+
+    Args:
+        grouped: whether schedules for fewer planes are candidates.
+    """
     half = mirrored_half(instance)
     if half is not None:
-        share = fast(half)
+        share = fast(half, grouped)
         return np.concatenate((share, share[::-1]))
     together = strawman(instance)
     if completion(instance, together) <= ideal(instance) * (1 + 1e-12):
         return together  # one matching, as a ring's: nothing need turn
+    known = [s for s in (together, one_shot(instance), *(_in_groups(instance) if grouped else ())) if s is not None]
     long = instance.steps * instance.planes >= LONG
     if long:
-        repeated = by_repeating(instance, fast)
+        # what is short need not be tried in groups: the whole is
+        repeated = by_repeating(instance, partial(fast, grouped=False))
         if repeated is not None:
-            others = (s for s in (together, one_shot(instance), *_in_groups(instance)) if s is not None)
-            return min((repeated, *others), key=partial(completion, instance))
+            return min((repeated, *known), key=partial(completion, instance))
     found = [share for width in (LONG_WIDTHS if long else WIDTHS) for share in beam(instance, width)]
     seen: set[Key] = set()
     found = [s for s in sorted(found, key=lambda s: completion(instance, s)) if _is_new(instance, s > 0, seen)]
-    known = [s for s in (together, one_shot(instance), *_in_groups(instance)) if s is not None]
     by_time = partial(completion, instance)
     if long:
         return min((*known, *(polished(instance, s) for s in found[:LONG_POLISHED])), key=by_time)

@@ -28,6 +28,7 @@ Progress = Callable[[int, int, str], None]
 BUILT_IN = (
     "auto",
     "birkhoff",
+    "by_dimension",
     "fixed",
     "forest",
     "greedy",

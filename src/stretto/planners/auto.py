@@ -18,7 +18,10 @@ from ..simulate import simulate
 from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
 
-CANDIDATES = ("greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "forest", "nccl-tree")
+CANDIDATES = (
+    *("greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "by-dimension"),
+    *("forest", "nccl-tree"),
+)
 """In the order in which they are tried, as far as they are there: those first that answer soonest."""
 
 ALL_UP_TO = 64

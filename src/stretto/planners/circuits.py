@@ -8,6 +8,7 @@ where a share ends, and everything happens as early as its plane and its step al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -84,11 +85,12 @@ def to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:
     return to
 
 
-def scheduled(plan: Plan, share: Float64, meta: dict[str, Any]) -> Plan:
+def scheduled(plan: Plan, share: Float64, meta: dict[str, Any], after: Sequence[Sequence[int]] | None = None) -> Plan:
     """The timed plan in which planes carry the steps of ``plan`` as a schedule says.
 
     Args:
         share: float64[steps, planes], bytes; each rank's bytes are divided in these proportions.
+        after: for each step those that end before it begins; where not given, a barrier follows every step.
     """
     if (plan.chunk[plan.depends.values] != plan.chunk[plan.depends.owners]).any():
         raise Unsupported("a transfer depends on another chunk's; its parts cannot be told apart")
@@ -108,20 +110,22 @@ def scheduled(plan: Plan, share: Float64, meta: dict[str, Any]) -> Plan:
     chunk = first[plan.chunk[old]] + part
     size = workload.chunk_bytes[chunk]
     place = low[old] + np.cumsum(size) - size - (np.cumsum(size) - size)[new_row[old]]
-    plane = (place[:, None] >= ends[old, :-1]).sum(axis=1)
-    begins = np.concatenate((np.zeros((plan.transfer_count, 1), dtype=np.int64), ends[:, :-1]), axis=1)[old, plane]
+    plane = np.zeros(len(old), dtype=np.int64)
+    for p in range(share.shape[1] - 1):
+        plane[place >= ends[old, p]] = p + 1
+    begins = np.where(plane > 0, ends[old, plane - 1], 0)
     depends = plan.depends.take(old)
     step = step[old]
 
     width, latency = (np.array([getattr(p, name) for p in planes]) for name in ("bandwidth", "latency_s"))
-    window, turns = _timed(plan, step, plane, (place + size - begins) / width[plane], latency)
+    window, turns = _timed(plan, step, plane, (place + size - begins) / width[plane], latency, after)
     start = window[step, plane] + (place - begins) / width[plane]
     return make_plan(
         plan.topology, workload, "timed", chunk=chunk, src=plan.src[old], op=plan.op[old],
         dst=plan.dst.take(old), route=Ragged(np.zeros(len(old) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32)),
         depends=Ragged(depends.offsets, (new_row[depends.values] + part[depends.owners]).astype(np.int32)),
         start_s=start, finish_s=window[step, plane] + (place + size - begins) / width[plane],
-        group=step, plane=plane, turns=turns, barriers=True, meta={**plan.meta, **meta},
+        group=step, plane=plane, turns=turns, barriers=after is None, meta={**plan.meta, **meta},
     )  # fmt: skip
 
 
@@ -144,11 +148,19 @@ def _places(plan: Plan, step: Int64, share: Float64) -> tuple[Int64, NDArray[np.
     return low, np.rint(until[step] * total[:, None]).astype(np.int64)
 
 
-def _timed(plan: Plan, step: Int64, plane: Int64, needs_s: Float64, latency_s: Float64) -> tuple[Float64, Turns]:
+def _timed(
+    plan: Plan,
+    step: Int64,
+    plane: Int64,
+    needs_s: Float64,
+    latency_s: Float64,
+    after: Sequence[Sequence[int]] | None = None,
+) -> tuple[Float64, Turns]:
     """When each plane begins to carry each step, and the turns, all as early as possible.
 
     Args:
         needs_s: float64[transfers], how long after its plane's beginning each ends.
+        after: for each step those that end before it begins, by default the one before.
     """
     planes = plan.topology.planes
     k, steps = len(planes), int(step.max(initial=-1)) + 1
@@ -158,8 +170,10 @@ def _timed(plan: Plan, step: Int64, plane: Int64, needs_s: Float64, latency_s: F
     partners, _ = _steps(plan)
     holds = [to_nodes(plan.topology, p) for p in planes]
     dark = [bool((p.matching < 0).all()) for p in planes]
-    window, free, now, turns = np.zeros((steps, k)), [0.0] * k, 0.0, []
+    window, free, turns = np.zeros((steps, k)), [0.0] * k, []
+    ended: list[float] = []
     for i in range(steps):
+        now = max((ended[j] for j in (after[i] if after is not None else range(max(i - 1, 0), i))), default=0.0)
         latest = now
         for p in np.flatnonzero(span[i]).tolist():
             if not np.array_equal(holds[p], partners[i]):
@@ -169,7 +183,7 @@ def _timed(plan: Plan, step: Int64, plane: Int64, needs_s: Float64, latency_s: F
             window[i, p] = max(now, free[p])
             free[p] = window[i, p] + span[i, p] + latency_s[p]
             latest = max(latest, free[p])
-        now = latest
+        ended.append(latest)
     return window, Turns.of(turns)
 
 

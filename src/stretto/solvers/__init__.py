@@ -119,6 +119,7 @@ class Limits:
     seed: int
     threads: int
     effort: float | None
+    prove: bool
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ def solve(
     seed: int = 0,
     threads: int = 1,
     effort: float | None = None,
+    prove: bool = False,
     progress: Progress | None = None,
 ) -> Solution:
     """Minimise a model.
@@ -174,6 +176,7 @@ def solve(
         threads: the default keeps a run reproducible and its CPU time comparable.
         effort: CP-SAT's deterministic units of work, about a second each, at which it gives up;
             unlike a time limit it ends the same search at the same place. Others ignore it.
+        prove: HiGHS looks for incumbents by its search alone: where a good one is known and only a proof is wanted.
     Raises:
         InputError: an unknown solver, one that is not installed, or a model that it cannot take.
     """
@@ -181,6 +184,7 @@ def solve(
         raise InputError(f"{solver!r} is no solver; there are {', '.join(SOLVERS)}", "solver")
     wall, cpu = time.perf_counter(), time.process_time()
     built = model.built()
+    limits = Limits(time_limit_s, gap, first, seed, threads, effort, prove)
     if solver == "highs":
         from .highs import run
     elif solver == "cp-sat":
@@ -189,5 +193,5 @@ def solve(
         from .cbc import run
     else:
         from .gurobi import run
-    found = run(built, Limits(time_limit_s, gap, first, seed, threads, effort), start, progress)
+    found = run(built, limits, start, progress)
     return replace(found, seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)

@@ -9,6 +9,13 @@ import numpy as np
 
 from . import Built, Float64, Limits, Progress, Solution
 
+SEARCHES_FOR_INCUMBENTS = (
+    "mip_heuristic_run_rins",
+    "mip_heuristic_run_rens",
+    "mip_heuristic_run_root_reduced_cost",
+)
+"""Options of HiGHS: heuristics that solve a smaller program each."""
+
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
     """See :func:`stretto.solvers.solve`."""
@@ -33,6 +40,8 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         options["parallel"] = "off"
     if limits.time_limit_s is not None:
         options["time_limit"] = max(limits.time_limit_s, 0.0)
+    if limits.prove:
+        options |= dict.fromkeys(SEARCHES_FOR_INCUMBENTS, False)
     if limits.first:
         options["mip_max_improving_sols"] = 1
     for name, value in options.items():

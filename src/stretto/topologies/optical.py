@@ -1,7 +1,8 @@
 """Nodes joined by optical circuit switches: every plane has a port of every node.
 
 A node's bandwidth is divided among the planes, as port splitting does it (SWOT, section 2.1.1). A
-plane that joins nothing at first is free to take its first matching before time zero.
+plane that joins nothing at first is free to take its first matching before time zero. Planes may be
+divided by the dimensions of a grid: then a plane is a small switch for each line of its dimension.
 """
 
 from __future__ import annotations
@@ -61,6 +62,26 @@ def _each(values: list[Any], k: int, name: str, spec: str) -> list[Any]:
     return values * (k // len(values))
 
 
+def _dims(text: str, where: str) -> list[int]:
+    if not re.fullmatch(r"[1-9]\d{0,6}(x[1-9]\d{0,6})+", text) or min(map(int, text.split("x"))) < 2:
+        raise InputError(f"{text!r} is no grid of at least two dimensions such as 4x4x4", where)
+    return [int(part) for part in text.split("x")]
+
+
+def _lines(n: int, k: int, dims: list[int] | None, spec: str) -> list[list[IntArray]]:
+    """For each plane the nodes of its switches: one of all nodes, or one for each line of its dimension."""
+    nodes = np.arange(n, dtype=np.int32)
+    if dims is None:
+        return [[nodes]] * k
+    if math.prod(dims) != n:
+        raise InputError(f"a grid of {'x'.join(map(str, dims))} has {math.prod(dims)} nodes, not {n}", spec)
+    if k < len(dims):
+        raise InputError(f"{len(dims)} dimensions need a plane each, and there are {k}", spec)
+    return [
+        list(np.moveaxis(nodes.reshape(dims), p % len(dims), -1).reshape(-1, dims[p % len(dims)])) for p in range(k)
+    ]
+
+
 def _optical(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     parts = numbers(arguments, spec, "optical:N,K", 1, most=2)
     if len(parts) != 2 or parts[0] < 2:
@@ -70,12 +91,14 @@ def _optical(arguments: list[str], settings: dict[str, Any], spec: str) -> Topol
         raise InputError(f"{n * k} ports are more than the {MOST_PORTS} that are built", spec)
     shares = np.array(_each(settings["shares"], k, "shares", spec))
     planes = [
-        Plane(np.arange(n, dtype=np.int32), float(width), latency, turn, _matching(initial, n, spec))
-        for width, latency, turn, initial in zip(
+        Plane(nodes, float(width), latency, turn, _matching(initial, len(nodes), spec))
+        for lines, width, latency, turn, initial in zip(
+            _lines(n, k, settings["dims"], spec),
             settings["bandwidth"] * shares / shares.sum(),
             *(_each(settings[name], k, name, spec) for name in ("latency", "reconfiguration", "initial")),
             strict=True,
         )
+        for nodes in lines
     ]
     circle = [(math.sin(2 * math.pi * i / n), math.cos(2 * math.pi * i / n)) for i in range(n)]
     return make_topology(spec, [ACCELERATOR] * n, [], xy=circle, planes=planes, where=spec)
@@ -91,6 +114,7 @@ FAMILIES = (
         (
             Setting("bandwidth", bandwidth, 100e9, "of a node, over all planes"),
             Setting("shares", _shares, [1.0], "how planes divide it, e.g. 2,1,1"),
+            Setting("dims", _dims, None, "a grid, e.g. 4x4x4: plane p has a switch for each line of dimension p mod 3"),
             Setting("latency", _times, [20e-6], "of a circuit; one for all planes, or one each"),
             Setting("reconfiguration", _times, [200e-6], "in which a plane turns; one, or one each"),
             Setting("initial", _matchings, ["free"], "matching at first: free, shiftD or xorD; one, or one each"),

@@ -1,0 +1,130 @@
+"""Fixed algorithms on a grid of ranks, dimension by dimension, all dimensions at the same time.
+
+Ranks are the cells of a grid; only those of a *line*, which differ in one coordinate alone, exchange
+data. A ReduceScatter along one dimension after another leaves each rank its own piece summed; AllGather
+goes back the same way; an AllToAll brings each block, dimension by dimension, to where its target is.
+Each such *phase* is an algorithm of :mod:`.algorithms` in every line at once. Data is cut into as many
+*parts* as there are dimensions, and part j begins with dimension j, so that every dimension is busy in
+every phase (SWOT, section 6, on planes partitioned by dimension; multi-dimensional rings as in Sack and
+Gropp, PPoPP 2012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .algorithms import ALGORITHMS, Algorithm, Step
+
+Int = NDArray[np.int64]
+
+HALVES = {"reducescatter": ("reducescatter",), "allgather": ("allgather",), "alltoall": ("alltoall",),
+          "allreduce": ("reducescatter", "allgather")}  # fmt: skip
+"""By kind the passes over all dimensions that make it up."""
+
+
+class Phased(NamedTuple):
+    """An algorithm, and where each of its steps belongs.
+
+    Attributes:
+        after: for each step those that end before it begins: the one before it in its phase and part, or
+            the last of the phase before in its part and in its dimension.
+        dimension: int64[steps], along which each goes.
+    """
+
+    algorithm: Algorithm
+    after: list[list[int]]
+    dimension: Int
+
+
+def line_algorithms(kind: str, dims: Sequence[int]) -> list[str]:
+    """The algorithms that can carry out every phase of a collective."""
+    passes = HALVES.get(kind, ())
+    return [
+        a.name
+        for a in ALGORITHMS.values()
+        if passes and all(p in a.kinds and all(a.serves(p, n) is None for n in dims) for p in passes)
+    ]
+
+
+def on_grid(kind: str, dims: Sequence[int], rank: Int, parts: int, line: str) -> Phased:
+    """The steps of a collective on a grid.
+
+    Args:
+        dims: cells along each dimension; cells are numbered with the last dimension fastest.
+        rank: int64[cells], the rank at each.
+        parts: into how many the data is cut; part j begins with dimension j.
+        line: the algorithm in a line.
+    """
+    steps: list[Step] = []
+    after: list[list[int]] = []
+    dimension: list[int] = []
+    of_part: dict[int, int] = {}
+    of_dimension: dict[int, int] = {}
+    grid = _Grid(tuple(dims), rank, parts)
+    for name in HALVES[kind]:
+        backwards = kind == "allreduce" and name == "allgather"
+        for phase in range(len(dims)):
+            last_of_dimension = dict(of_dimension)
+            for part in range(parts):
+                order = [(part + t) % len(dims) for t in range(len(dims))]
+                order = order[::-1] if backwards else order
+                d = order[phase]
+                before = {m[key] for m, key in ((of_part, part), (last_of_dimension, d)) if key in m}
+                for step in ALGORITHMS[line].steps(name, dims[d]):
+                    steps.append(grid.lifted(name, step, order, phase, part))
+                    after.append(sorted(before))
+                    dimension.append(d)
+                    before = {len(steps) - 1}
+                of_part[part] = of_dimension[d] = len(steps) - 1
+    blocks = parts * (len(rank) if kind == "allreduce" else 1)
+    summary = f"{line} in every line, dimension by dimension"
+    made = Algorithm("by-dimension", summary, "", {kind: lambda n, b: steps}, lambda k, n, piece: blocks)
+    return Phased(made, after, np.array(dimension))
+
+
+class _Grid(NamedTuple):
+    dims: tuple[int, ...]
+    rank: Int
+    parts: int
+
+    def lifted(self, kind: str, step: Step, order: Sequence[int], phase: int, part: int) -> Step:
+        """A step of a line of dimension ``order[phase]`` in all lines, with every block that is meant by one there."""
+        d, done, later = order[phase], order[:phase], order[phase + 1 :]
+        n = self.dims[d]
+        stride = self._stride(d)
+        lines = self._offsets([e for e in range(len(self.dims)) if e != d])
+        if kind == "alltoall":
+            # from a to z: a has not moved along what comes later, z is reached along what is done
+            a = self._cells(step.block // n, lines, d, later, self._offsets(done))
+            z = self._cells(step.block % n, lines, d, done, self._offsets(later))
+            cells = len(self.rank)
+            piece = self.rank[a][..., :, None] * cells + self.rank[z][..., None, :]
+            piece = piece.reshape(*piece.shape[:2], -1)
+        else:
+            agree, free = (done, later) if kind == "reducescatter" else (later, done)
+            piece = self.rank[self._cells(step.block, lines, d, agree, self._offsets(free))]
+        src, dst = (self.rank[lines + stride * v[:, None]][..., None] + 0 * piece for v in (step.src, step.dst))
+        return Step((piece * self.parts + part).ravel(), src.ravel(), dst.ravel(), step.op)
+
+    def _stride(self, d: int) -> int:
+        return prod(self.dims[d + 1 :])
+
+    def _offsets(self, free: Sequence[int]) -> Int:
+        """int64[cells], those whose coordinates outside ``free`` are 0."""
+        cells = np.zeros(1, dtype=np.int64)
+        for d in free:
+            cells = (cells[:, None] + self._stride(d) * np.arange(self.dims[d])).ravel()
+        return cells
+
+    def _cells(self, at: Int, lines: Int, d: int, agree: Sequence[int], offsets: Int) -> Int:
+        """int64[rows, lines, offsets]: coordinate ``at`` along d, the line's own along ``agree``, offsets elsewhere."""
+        own = np.zeros_like(lines)
+        for e in agree:
+            own += lines // self._stride(e) % self.dims[e] * self._stride(e)
+        cells: Int = (at * self._stride(d))[:, None, None] + own[None, :, None] + offsets
+        return cells
