@@ -19,6 +19,7 @@ from .. import kernels
 from ..plan import Plan
 from .flows import Flows
 from .wan_bound import shifts, ways
+from .wan_fluid import Fluid
 
 Float64 = NDArray[np.float64]
 
@@ -27,6 +28,18 @@ STEPS = 2e7
 
 WORTH = 50
 """Fewer narrowings than so many a collective lead nowhere: by default none is made then."""
+
+PROGRAMS, PROGRAMS_UP_TO = 60, 100
+"""How many linear programs are solved by default at most, and of how many flows at most."""
+
+PROGRAM_STEPS = 7e6
+"""Cubes of flows, by which their time grows, over all programs by default: at worst some 4 s."""
+
+NARROWINGS_A_PROGRAM = 100
+"""One linear program for so many narrowings where they are asked for."""
+
+FAR, NEAR = 0.05, 0.01
+"""Parts of what was found: linear programs begin and stop where the bound is so much below."""
 
 ROUNDS = 60
 FINE = 1e-4
@@ -38,6 +51,7 @@ class Windows:
 
     Attributes:
         left: how many more times windows may be narrowed.
+        programs: how many more linear programs may be solved.
     """
 
     def __init__(self, plan: Plan, flows: Flows, lag: Float64, tries: int = -1) -> None:
@@ -54,6 +68,10 @@ class Windows:
         steps = float((np.diff(offsets).astype(np.float64) ** 2).sum())
         affordable = int(STEPS / steps)
         self.left = tries if tries >= 0 else affordable * (affordable >= WORTH * flows.collectives)
+        small = len(flows.size) <= PROGRAMS_UP_TO and not late.any() and not lag.any()
+        by_default = int(min(PROGRAMS, PROGRAM_STEPS / len(flows.size) ** 3))
+        self.programs = small * (by_default if tries < 0 else tries // NARROWINGS_A_PROGRAM)
+        self.fluid = Fluid(plan, flows)
         self.kernel = kernels.load("narrowing", 10 * steps * self.left)
 
     def narrowed(self, ends: Float64) -> tuple[Float64, Float64] | None:
@@ -67,6 +85,14 @@ class Windows:
             return False
         self.left -= 1
         return self.narrowed(ends) is None
+
+    def unsendable(self, ends: Float64) -> bool:
+        """The same by linear program, in what windows are left; not, where no programs are."""
+        windows = self.narrowed(ends)
+        if windows is None or self.programs <= 0:
+            return windows is None
+        self.programs -= 1
+        return not self.fluid.fits(*windows)
 
 
 def _last_refuted(low: float, high: float, step: float, refuted: Callable[[float], bool]) -> float:
@@ -118,13 +144,18 @@ def least_mean(windows: Windows, low: float, value: float, asked: Float64, share
         return first, np.minimum(last, within(first))
 
     first = asked.copy()
-    boxes = [(0.0, 0, *raised(first, within(first)))]
+    boxes = [(0.0, 0, *raised(first, within(first)), False)]
     bound, number = low, 0
     while boxes and windows.left > 0:
-        mean, _, first, last = heapq.heappop(boxes)
+        mean, _, first, last, sendable = heapq.heappop(boxes)
         bound = max(bound, mean)
         side = share * (last - first)
         i = int(side.argmax())
+        open_part = 1 - bound / value
+        if not sendable and NEAR < open_part < FAR and side.sum() < (value - bound) / 2:
+            if windows.unsendable(last):
+                continue
+            sendable = True
         if side[i] < FINE * found:
             return bound
         middle = (first[i] + last[i]) / 2
@@ -137,6 +168,7 @@ def least_mean(windows: Windows, low: float, value: float, asked: Float64, share
             a, b = raised(a, b)
             number += 1
             if (a <= b).all():
-                heapq.heappush(boxes, (float(share @ (a - asked)), number, a, b))
+                same = sendable and bool((b == last).all())
+                heapq.heappush(boxes, (float(share @ (a - asked)), number, a, b, same))
     # the least of what is open; if nothing is, nothing is better than what was found
     return max(bound, min(boxes[0][0], value) if boxes else value)
