@@ -19,6 +19,7 @@ from stretto.planners.forest_split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
+from stretto.workloads import wan_workload
 
 
 @pytest.mark.parametrize("spec", ["dgx1", "dgx2:2", "ndv2:4", "amd:1", "sites:2,8", "zoo:Abilene"])
@@ -56,3 +57,10 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
         used.update(dict.fromkeys(batch.edges, batch.count))
     assert sent == Counter(trees.roots)
     assert all(count <= direct.capacity(edge) for edge, count in used.items())
+
+
+def test_an_allreduce_of_many_chunks_is_cut_no_finer_than_its_plan_stays_small():
+    plan = run_planner("forest", *wan_workload(load_topology("zoo:Abilene"), 4, None, seed=0))
+    assert verify(plan).ok
+    # 44 chunks along each of about 20 trees a collective are enough parts
+    assert plan.meta["parts"] == 1 and plan.transfer_count < 24_000

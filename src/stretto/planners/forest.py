@@ -68,7 +68,9 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     forests = [_forest_of(topology, c) for c in workload.collectives]
-    trees = sum(f.count for f in forests) * max(topology.accelerators.size - 1, 1)
+    # each chunk of an AllReduce is cut along all trees
+    cuts = [f.count * (c.chunk_count if c.kind == "allreduce" else 1) for f, c in zip(forests, workload.collectives)]
+    trees = sum(cuts) * max(topology.accelerators.size - 1, 1)
     plans: list[Plan] = []
     for count in (parts,) if parts else PARTS:
         if plans and count * trees > MOST_TRANSFERS:

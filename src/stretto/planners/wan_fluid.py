@@ -36,7 +36,7 @@ class Fluid:
 
     def fits(self, ready: Float64, due: Float64) -> bool:
         """Whether all is sent if no flow begins before ``ready`` and none ends after ``due`` (float64[flows] each)."""
-        flows, waits = self.flows, self.plan.depends
+        waits = self.plan.depends
         point = np.unique(np.concatenate((ready, due, np.linspace(0.0, float(due.max()), SLOTS))))
         count, cuts = len(ready), len(point)
         model = Model()
