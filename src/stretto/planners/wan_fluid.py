@@ -3,8 +3,7 @@
 Narrowing (:mod:`.wan_proof`) looks at one link at a time. This program sees that a flow crosses all
 links of its route at once: what part of each flow is sent in each slot, no link and no chain
 being busy longer than the slot, and no flow ahead of one that it waits for. That a flow waits for
-*all* of the one before it leaves out, so what it refutes is met by no sharing whatever.
-"""
+*X"""
 
 from __future__ import annotations
 
@@ -34,8 +33,13 @@ class Fluid:
     plan: Plan
     flows: Flows
 
-    def fits(self, ready: Float64, due: Float64) -> bool:
-        """Whether all is sent if no flow begins before ``ready`` and none ends after ``due`` (float64[flows] each)."""
+    def sending(self, ready: Float64, due: Float64) -> tuple[int, float] | None:
+        """How all is sent if no flow begins before ``ready`` and none ends after ``due`` (float64[flows] each).
+
+        Returns:
+            None if it cannot be; else the flow of which most is missing when as much is sent of one
+            that waits for it, and that time, seconds (flow 0 at 0 s where there is none).
+        """
         waits = self.plan.depends
         point = np.unique(np.concatenate((ready, due, np.linspace(0.0, float(due.max()), SLOTS))))
         count, cuts = len(ready), len(point)
@@ -58,7 +62,13 @@ class Fluid:
         after, before = np.repeat(waits.owners, cuts), np.repeat(waits.values.astype(np.int64), cuts)
         row, t = np.arange(len(after)), np.tile(np.arange(cuts), len(waits.values))
         model.rows(len(row), 0.0, np.inf, (row, sent[before, t], 1.0), (row, sent[after, t], -1.0))
-        return solve(model).status != "infeasible"
+        found = solve(model)
+        if found.x is None or not len(waits.values):
+            return None if found.status == "infeasible" else (0, 0.0)  # nothing to ask further
+        part = found.x[sent]
+        early = np.minimum(1.0 - part[waits.values], part[waits.owners])
+        pair, at = np.unravel_index(int(early.argmax()), early.shape)
+        return int(waits.values[pair]), float(point[at])
 
     def _machines(self) -> list[tuple[Int64, Float64]]:
         """What is busy with one thing at a time: links, and chains; the flows of each and their seconds on it."""
