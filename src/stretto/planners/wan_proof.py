@@ -32,8 +32,8 @@ WORTH = 50
 PROGRAMS, PROGRAMS_UP_TO = 120, 100
 """How many linear programs are solved by default at most, and of how many flows at most."""
 
-PROGRAM_STEPS = 7e6
-"""Cubes of flows, by which their time grows, over all programs by default: at worst some 4 s."""
+PROGRAM_STEPS = 1.6e10
+"""Fifth powers of flows, about as which a program's time grows, over all programs by default: some seconds."""
 
 NARROWINGS_A_PROGRAM = 100
 """One linear program for so many narrowings where they are asked for."""
@@ -74,7 +74,7 @@ class Windows:
         affordable = int(STEPS / steps)
         self.left = tries if tries >= 0 else affordable * (affordable >= WORTH * flows.collectives)
         small = len(flows.size) <= PROGRAMS_UP_TO and not late.any() and not lag.any()
-        by_default = int(min(PROGRAMS, PROGRAM_STEPS / len(flows.size) ** 3))
+        by_default = int(min(PROGRAMS, PROGRAM_STEPS / len(flows.size) ** 5))
         self.programs = small * (by_default if tries < 0 else tries // NARROWINGS_A_PROGRAM)
         self.splits = max(self.programs // QUESTIONS, 1)
         self.fluid = Fluid(plan, flows)
