@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,9 @@ from stretto.formats.native import read_plan, write_plan
 from stretto.planners import find, registered, run_planner
 from stretto.planners.flows import flows_of
 from stretto.planners.wan_bound import MOST_SETS, flow_bound, lags
+from stretto.planners.wan_fluid import Fluid
 from stretto.planners.wan_proof import Windows, least_last, least_mean
+from stretto.planners.wan_search import Judge
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -255,6 +258,25 @@ def test_a_machine_with_two_windows_in_the_way_is_seen():
     assert least_last(windows, 0.0, 10.0, np.zeros(4)) == pytest.approx(5, abs=2e-3)
 
 
+def test_a_flow_over_two_links_needs_both_free_at_once():
+    # link 0 is taken until 1 s and link 1 from then on: each alone has a second for the long flow
+    plan = chains(lines(10, 10), [[(10, [0, 1])], [(10, [0])], [(10, [1])]])
+    fluid, ready, due = Fluid(plan, flows_of(plan)), np.array([0.0, 0.0, 1.0]), np.array([2.0, 1.0, 2.0])
+    windows = Windows(plan, flows_of(plan), lags(plan), 1)
+    assert windows.kernel.narrow(*windows.fixed, ready.copy(), due.copy(), 9)
+    assert fluid.sending(ready, due) is None
+    assert fluid.sending(ready, np.array([3.0, 1.0, 3.0])) is not None
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(["tcp-fair", "rate-alloc", "non-concurrent"]))
+def test_a_plan_is_sendable_in_the_windows_of_its_own_ends(seed, name):
+    wan, work = request(seed, 2)
+    plan = run_planner(name, wan, work, options={"solver": "greedy"} if name == "non-concurrent" else {})
+    ends = np.array([c.start_s for c in work.collectives]) + simulate(plan).completions_s
+    assert not Windows(plan, flows_of(plan), lags(plan), 100).unsendable(ends * (1 + 1e-9))
+
+
 def test_branch_and_bound_closes_the_gap_that_loads_and_chains_leave():
     wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=0)
     loose, tight = (run_planner("wan", wan, work, options={"proof": p, "runs": 200}).meta for p in (0, 400))
@@ -278,8 +300,19 @@ def test_where_the_exact_model_proves_its_schedule_wan_is_within_2_percent_of_it
         meta = run_planner("wan", wan, work).meta
         assert meta["non_concurrent_optimal"]
         assert meta["objective_over_non_concurrent"] <= 1.02
-        assert 1 <= meta["objective_over_bound"] <= 1.02  # of what no sharing whatever beats
+        assert 1 <= meta["objective_over_bound"] <= 1.011  # of what no sharing whatever beats
         assert meta["objective_bound_s"] <= meta["objective_s"]
+
+
+def test_where_a_run_takes_long_one_order_and_fair_sharing_are_all_that_is_tried(monkeypatch):
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=1)
+    runs, shared = [], Judge.shared
+    monkeypatch.setattr(Judge, "shared", lambda *a: runs.append(1) or shared(*a))
+    monkeypatch.setattr(sys.modules["stretto.planners.wan"], "WORK", 1.0)
+    monkeypatch.setattr(sys.modules["stretto.planners.wan"], "EXACT_UP_TO", 0)
+    plan = run_planner("wan", wan, work, options={"proof": 0})
+    assert len(runs) == 2 and verify(plan).ok
+    assert plan.meta["objective_s"] <= simulate(run_planner("tcp-fair", wan, work)).mean_completion_s * (1 + 1e-9)
 
 
 def test_sharing_can_beat_what_no_schedule_of_one_flow_a_link_beats():

@@ -13,12 +13,14 @@ from networks import random_network
 from stretto.bounds import bottleneck, bounds, tree_rates
 from stretto.collective import Workload, make_collective
 from stretto.planners import run_planner
+from stretto.planners.forest import TRANSFERS
 from stretto.planners.forest_pack import pack
 from stretto.planners.forest_rates import spreading
 from stretto.planners.forest_split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
+from stretto.workloads import wan_workload
 
 
 @pytest.mark.parametrize("spec", ["dgx1", "dgx2:2", "ndv2:4", "amd:1", "sites:2,8", "zoo:Abilene"])
@@ -84,3 +86,10 @@ def test_transfers_through_a_switch_share_their_links():
     plan = run_planner("forest", net, work)
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 1.005 * bounds(net, work)[0].seconds
+
+
+def test_an_allreduce_of_many_chunks_is_cut_no_finer_than_its_plan_stays_small():
+    plan = run_planner("forest", *wan_workload(load_topology("zoo:Abilene"), 4, None, seed=0))
+    assert verify(plan).ok
+    # its 44 chunks are cut along each of about 20 trees a collective
+    assert plan.transfer_count <= 1.2 * TRANSFERS[-1]

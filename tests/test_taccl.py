@@ -116,3 +116,10 @@ def test_a_sketch_that_does_not_fit_says_where(tmp_path):
         made(spec="line:4", size=4000, sketch="nowhere.json")
     with pytest.raises(InputError, match="below 1"):
         made(spec="line:4", size=4000, slack=0.5)
+
+
+def test_sums_go_from_rank_to_rank_where_ranks_also_pass_data_on():
+    net = load_topology("zoo:Abilene?transit=true")
+    plan = run_planner("taccl", net, Workload((make_collective("allreduce", net, 11 * 10**6),)), time_limit_s=5.0)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(plan.finish_s.max(), rel=0.1)

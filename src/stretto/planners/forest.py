@@ -79,9 +79,10 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     forests = [_forest_of(topology, c) for c in workload.collectives]
-    # each part is sent once along each edge of its trees
-    edges = sum(f.edges for f in forests)
-    trees = sum(len(some) for f in forests for some in f.segments.values())
+    # each part is sent once along each edge of its trees, and each chunk of an AllReduce is cut along all trees
+    cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in workload.collectives]
+    edges = sum(f.edges * many for f, many in zip(forests, cuts, strict=True))
+    trees = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
     most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
     counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []

@@ -18,7 +18,7 @@ from ..bounds import bounds
 from ..collective import Workload
 from ..errors import Infeasible, InputError
 from ..solvers import Model, Solution
-from ..topology import SWITCH, Topology
+from ..topology import ACCELERATOR, SWITCH, Topology
 from .taccl_sketch import Sketch, site_of
 
 Int64 = NDArray[np.int64]
@@ -55,7 +55,7 @@ def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
     rank[topology.accelerators] = np.arange(len(topology.accelerators))
     site, local = site_of(sketch, topology)
     rows: list[tuple[int, int, list[int], bool]] = []
-    passed = topology.transit if pipes else topology.kind == SWITCH
+    passed = topology.transit & (topology.kind != ACCELERATOR) if pipes else topology.kind == SWITCH
     for a in np.flatnonzero(~passed).tolist():
         shortest = _widest(topology, a, passed)
         for b, route in shortest.items():

@@ -35,6 +35,9 @@ WORK = 5e7
 
 MOST_RUNS = 2000
 
+LEAST_RUNS = 4
+"""Where fewer are affordable a run takes seconds: one order and fair sharing are compared, nothing else."""
+
 EXACT_UP_TO, EXACT_S = 200, 1.0
 """Up to so many flows an exact non-concurrent schedule is looked for, for so many seconds where no limit is given."""
 
@@ -77,8 +80,10 @@ def wan(
     flows = flows_of(plan)
     share = _shares(weights, flows.collectives)
     lag = lags(plan)
+    affordable = int(WORK / (len(flows.size) * flows.groups))
+    huge = runs < 0 and affordable < LEAST_RUNS
     if runs < 0:
-        runs = int(min(MOST_RUNS, max(4, WORK / (len(flows.size) * flows.groups))))
+        runs = 1 if huge else min(MOST_RUNS, affordable)
     judge = Judge(plan, flows, lag, _goal(objective, share), runs)
     remaining = ways(plan, flows, lag)[1] + flows.seconds
     said: dict[str, float | bool] = {}
@@ -86,10 +91,10 @@ def wan(
         best, said["slowest_decision_cpu_s"] = arrive(judge, remaining)
     else:
         firsts = orders(judge, flows, remaining)
-        best = descend(judge, remaining, firsts, runs, seed, time_limit_s, progress)
-        starts = list(list_schedule(plan, flows, lag))
+        best = descend(judge, remaining, firsts[:1] if huge else firsts, runs, seed, time_limit_s, progress)
+        starts = [] if huge else list(list_schedule(plan, flows, lag))
         exact = _exact(plan, flows, lag, starts, seed, time_limit_s) if len(flows.size) <= EXACT_UP_TO else None
-        for other in _others(plan, flows, judge, starts, exact, runs, seed, time_limit_s):
+        for other in _others(plan, flows, judge, starts, exact, 0 if huge else runs, seed, time_limit_s):
             if other.value < best.value:
                 best = other
         if exact is not None and objective == "mean" and not weights:
@@ -144,11 +149,16 @@ def _others(
     plan: Plan, flows: Flows, judge: Judge, starts: list[Float64], exact: Schedule | None, runs: int, seed: int,
     limit: float | None,
 ) -> Iterator[Candidate]:  # fmt: skip
-    """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time."""
+    """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time.
+
+    Without ``runs``, only the first of them.
+    """
     everyone = np.zeros(len(flows.size), dtype=np.int64)
-    columns = [np.ones(len(flows.size)), weight_alloc.allocate(flows, 50)[0][flows.group]]
-    with suppress(Infeasible):
-        columns.append(rate_alloc.allocate(flows, limit)[0])
+    columns = [np.ones(len(flows.size))]
+    if runs > 0:
+        columns.append(weight_alloc.allocate(flows, 50)[0][flows.group])
+        with suppress(Infeasible):
+            columns.append(rate_alloc.allocate(flows, limit)[0])
     for column in columns:
         value = judge.value(judge.shared(everyone, column))
         yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))

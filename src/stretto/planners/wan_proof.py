@@ -19,6 +19,7 @@ from .. import kernels
 from ..plan import Plan
 from .flows import Flows
 from .wan_bound import shifts, ways
+from .wan_fluid import Fluid
 
 Float64 = NDArray[np.float64]
 
@@ -27,6 +28,21 @@ STEPS = 2e7
 
 WORTH = 50
 """Fewer narrowings than so many a collective lead nowhere: by default none is made then."""
+
+PROGRAMS, PROGRAMS_UP_TO = 120, 100
+"""How many linear programs are solved by default at most, and of how many flows at most."""
+
+PROGRAM_STEPS = 1.6e10
+"""Fifth powers of flows, about as which a program's time grows, over all programs by default: some seconds."""
+
+NARROWINGS_A_PROGRAM = 100
+"""One linear program for so many narrowings where they are asked for."""
+
+QUESTIONS = 40
+"""Windows of one question are split in several parts where there are programs for so many questions."""
+
+FAR, NEAR = 0.05, 0.01
+"""Parts of what was found: linear programs begin and stop where the bound is so much below."""
 
 ROUNDS = 60
 FINE = 1e-4
@@ -38,6 +54,8 @@ class Windows:
 
     Attributes:
         left: how many more times windows may be narrowed.
+        programs: how many more linear programs may be solved.
+        splits: how many of them for one question.
     """
 
     def __init__(self, plan: Plan, flows: Flows, lag: Float64, tries: int = -1) -> None:
@@ -50,10 +68,16 @@ class Windows:
             plan.depends.offsets.astype(np.int64), plan.depends.values.astype(np.int64),
         )  # fmt: skip
         self.head, self.tail = ways(plan, flows, lag)
+        self.waits = plan.depends
         self.collective = flows.collective[flows.group]
         steps = float((np.diff(offsets).astype(np.float64) ** 2).sum())
         affordable = int(STEPS / steps)
         self.left = tries if tries >= 0 else affordable * (affordable >= WORTH * flows.collectives)
+        small = len(flows.size) <= PROGRAMS_UP_TO and not late.any() and not lag.any()
+        by_default = int(min(PROGRAMS, PROGRAM_STEPS / len(flows.size) ** 5))
+        self.programs = small * (by_default if tries < 0 else tries // NARROWINGS_A_PROGRAM)
+        self.splits = max(self.programs // QUESTIONS, 1)
+        self.fluid = Fluid(plan, flows)
         self.kernel = kernels.load("narrowing", 10 * steps * self.left)
 
     def narrowed(self, ends: Float64) -> tuple[Float64, Float64] | None:
@@ -67,6 +91,32 @@ class Windows:
             return False
         self.left -= 1
         return self.narrowed(ends) is None
+
+    def unsendable(self, ends: Float64) -> bool:
+        """The same by linear programs in what windows are left; not, where no programs are."""
+        asked = 0
+        open_windows = [(self.head.copy(), ends[self.collective] - self.tail)]
+        while open_windows:
+            ready, due = open_windows.pop()
+            if not self.kernel.narrow(*self.fixed, ready, due, ROUNDS):
+                continue
+            if self.programs <= 0 or asked == self.splits:
+                return False
+            self.programs -= 1
+            asked += 1
+            found = self.fluid.sending(ready, due)
+            if found is None:
+                continue
+            flow, end = found
+            if not ready[flow] < end < due[flow]:
+                return False
+            # that flow ends by then, or those that wait for it begin later
+            sooner, later = due.copy(), ready.copy()
+            sooner[flow] = end
+            rows = self.waits.values == flow
+            later[self.waits.owners[rows]] = np.maximum(later[self.waits.owners[rows]], end)
+            open_windows += [(later, due), (ready, sooner)]
+        return True
 
 
 def _last_refuted(low: float, high: float, step: float, refuted: Callable[[float], bool]) -> float:
@@ -118,13 +168,18 @@ def least_mean(windows: Windows, low: float, value: float, asked: Float64, share
         return first, np.minimum(last, within(first))
 
     first = asked.copy()
-    boxes = [(0.0, 0, *raised(first, within(first)))]
+    boxes = [(0.0, 0, *raised(first, within(first)), False)]
     bound, number = low, 0
     while boxes and windows.left > 0:
-        mean, _, first, last = heapq.heappop(boxes)
+        mean, _, first, last, answered = heapq.heappop(boxes)
         bound = max(bound, mean)
         side = share * (last - first)
         i = int(side.argmax())
+        open_part = 1 - bound / value
+        if not answered and NEAR < open_part < FAR and side.sum() < (value - bound) / 2:
+            if windows.unsendable(last):
+                continue
+            answered = True
         if side[i] < FINE * found:
             return bound
         middle = (first[i] + last[i]) / 2
@@ -137,6 +192,6 @@ def least_mean(windows: Windows, low: float, value: float, asked: Float64, share
             a, b = raised(a, b)
             number += 1
             if (a <= b).all():
-                heapq.heappush(boxes, (float(share @ (a - asked)), number, a, b))
+                heapq.heappush(boxes, (float(share @ (a - asked)), number, a, b, answered and bool((b == last).all())))
     # the least of what is open; if nothing is, nothing is better than what was found
     return max(bound, min(boxes[0][0], value) if boxes else value)
