@@ -130,8 +130,8 @@ class Forest:
         """For each segment how many times the average one's data it has."""
         count, whole = sum(map(len, self.segments.values())), sum(self.share.values())
         return {
-            root: [float(share * s.share / whole) * count for s in self.segments[root]]
-            for root, share in self.share.items()
+            root: [float(self.share[root] * s.share / whole) * count for s in some]
+            for root, some in self.segments.items()
         }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ..collective import KINDS, Workload
 from ..errors import InputError
 from ..plan import Plan
-from ..topology import Topology
+from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
 from .dispatch import completion
 from .exchange import exchanged
@@ -40,13 +40,21 @@ OPTIONS = (
 )
 
 
+def _unserved(topology: Topology, workload: Workload) -> str | None:
+    if topology.planes:
+        return "it plans over links, not optical planes"
+    if workload.chunk_reduces.any() and not topology.transit[topology.kind != ACCELERATOR].all():
+        return "it sums over ways through switches and routers, and one of these may not be passed through"
+    return None
+
+
 @register(
     "greedy",
     collectives=(*KINDS, "multicast"),
     topologies="any without planes",
     paper="our own; greedy matching as in TACOS, MICRO 2024",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=_unserved,
 )
 def greedy(
     topology: Topology,
