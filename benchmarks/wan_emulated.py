@@ -57,11 +57,14 @@ def cell(nodes: int, repeat: int, shrink: float) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--full", action="store_true", help="rings of 10, 20, 30 and 40 nodes, five repeats")
-    parser.add_argument("--shrink", type=float, default=10.0, help="divide sizes by this")
+    parser.add_argument("--nodes", type=int, nargs="+", help="rings of so many nodes instead")
+    parser.add_argument("--repeats", type=int, help="so many repeats instead")
+    parser.add_argument("--shrink", type=float, default=400.0, help="divide sizes by this")
     arguments = parser.parse_args()
     if (reason := refusal()) is not None:
         raise SystemExit(reason)
-    sizes, repeats = ((10, 20, 30, 40), 5) if arguments.full else ((10,), 2)
+    sizes = arguments.nodes or ((10, 20, 30, 40) if arguments.full else (10,))
+    repeats = arguments.repeats or (5 if arguments.full else 2)
     print("| scheme | nodes | repeat | simulated s | measured s | measured / simulated |\n|---|---|---|---|---|---|")
     rows = [row for nodes in sizes for repeat in range(repeats) for row in cell(nodes, repeat, arguments.shrink)]
     over = [row["measured_s"] / row["simulated_s"] for row in rows]
