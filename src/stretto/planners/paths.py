@@ -2,7 +2,7 @@
 
 The maximum concurrent flow says how fast all pairs can be served at once (Shahrokhi and Matula, J. ACM 1990; its dual
 is the bound by lengths, :mod:`stretto.bounds.lengths`). Here each pair's data is a few units that take paths by selfish
-rerouting (:mod:`stretto.kernels.concurrent`). Paths are cut where nodes store, data is cut into parts, and starts are
+rerouting (:mod:`stretto.bounds.concurrent`). Paths are cut where nodes store, data is cut into parts, and starts are
 set by urgency (:mod:`.dispatch`).
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
+from ..bounds import concurrent_flow
 from ..collective import ALLTOALLV, Ragged, Workload, split_chunks
 from ..plan import Plan, make_plan
 from ..topology import ACCELERATOR, Topology
@@ -28,19 +28,8 @@ UNITS = 8_000
 """Into about so many units the data of all pairs is divided, each pair's into ``MOST_UNITS`` at most."""
 MOST_UNITS = 32
 
-ROUNDS = (10, 50)
-"""At least and at most, as the work allows."""
-POWERS = (4.0, 64.0)
-"""The power of the first round and of the last."""
-
-HOP = 0.02
-"""What a link costs beside its price, which is 1 for the busiest of the widest: as many hops as there are nodes."""
-
 MOST_CHUNKS = 100_000
 """Of more a plan would take minutes."""
-
-WORK = 400_000
-"""Units times rounds."""
 
 TRANSFERS = (3_000, 12_000, 60_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
@@ -50,8 +39,6 @@ SMALLEST_BYTES = 4096
 
 NEAR = 1.003
 """Times the busiest link's work that are near enough, or times which a finer plan must gain."""
-
-TINY = 1e-30
 
 OPTIONS = (Option("parts", int, 0, "into how many parts each path's data is cut; 0: by the number of transfers"),)
 
@@ -125,7 +112,7 @@ def _streams(topology: Topology, workload: Workload) -> Streams:
     units = np.rint(UNITS * (size / max(size.sum(), 1))).astype(np.int64)
     units = np.minimum(np.clip(units, 1, MOST_UNITS), size)
     owner = np.repeat(np.arange(len(chunk)), units)
-    path = _routed(topology, holder[chunk][owner], wanted[chunk][owner], (size / units)[owner])
+    path = concurrent_flow(topology, holder[chunk][owner], wanted[chunk][owner], (size / units)[owner]).path
     same, count = np.unique(np.column_stack((chunk[owner], path)), axis=0, return_counts=True)
     whose, path = same[:, 0], same[:, 1:]
     among = np.zeros(workload.chunk_count, dtype=np.int64)
@@ -142,32 +129,6 @@ def _streams(topology: Topology, workload: Workload) -> Streams:
         starts = np.zeros(0, dtype=np.bool_)
     routes = Ragged(np.append(np.flatnonzero(starts), len(links)), links.astype(np.int32))
     return Streams(whose, begin, end - begin, grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
-
-
-def _routed(topology: Topology, source: Int64, goal: Int64, size: Float64) -> Int64:
-    """int64[units, most], the links of each unit's path, then -1; units of one source are together."""
-    sources, first = np.unique(source, return_index=True)
-    rounds = int(np.clip(WORK / max(len(source), 1), *ROUNDS))
-    path = np.full((len(source), topology.node_count), -1, dtype=np.int32)
-    offsets, links = topology.out_links
-    tie = HOP / topology.node_count + topology.latency_s / _least(topology, source, goal, size)
-    kernels.load("concurrent", 30.0 * rounds * (len(source) + len(sources) * topology.link_count)).spread(
-        offsets.astype(np.int64), links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
-        topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),
-        np.append(first, len(source)), sources, goal, size, np.geomspace(*POWERS, rounds), path,
-        np.zeros(len(source), dtype=np.int64),
-    )  # fmt: skip
-    longest = int((path >= 0).sum(axis=1).max(initial=0))
-    return path[:, :longest].astype(np.int64)
-
-
-def _least(topology: Topology, source: Int64, goal: Int64, size: Float64) -> float:
-    """Seconds for which some node must send or receive."""
-    needs = [0.0]
-    for nodes, ends in ((source, topology.src), (goal, topology.dst)):
-        width = np.bincount(ends, topology.bandwidth, topology.node_count)
-        needs += (np.bincount(nodes, size, topology.node_count)[nodes] / width[nodes]).tolist()
-    return max(*needs, TINY)
 
 
 def _planned(topology: Topology, workload: Workload, streams: Streams, parts: float) -> Plan:
