@@ -26,7 +26,7 @@ Float64 = NDArray[np.float64]
 
 UNITS = 8_000
 """Into about so many units the data of all pairs is divided, each pair's into ``MOST_UNITS`` at most."""
-MOST_UNITS = 32
+MOST_UNITS = 128
 
 MOST_CHUNKS = 100_000
 """Of more a plan would take minutes."""
