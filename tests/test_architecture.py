@@ -16,6 +16,7 @@ KNOWS = {
     "units": {"errors"},
     "topology": {"errors"},
     "collective": {"errors", "topology"},
+    "reach": {"collective", "topology"},
     "demand": {"errors", "topology", "collective"},
     "plan": {"errors", "topology", "collective"},
     "two_trees": set(),
@@ -37,7 +38,7 @@ KNOWS = {
     "lower": {"collective", "plan", "simulate", "simulate_planes"},
     "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
-        *("errors", "units", "topology", "collective", "demand", "plan", "algorithms", "two_trees", "grid_steps"),
+        *("errors", "units", "topology", "collective", "reach", "demand", "plan", "algorithms", "two_trees", "grid_steps"),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "emulator": {"errors", "topology", "plan", "runtime", "simulate"},
@@ -47,7 +48,7 @@ KNOWS = {
     },
     "torch": {"errors", "collective", "library", "lower", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
-    "replan": {"errors", "topology", "collective", "plan", "simulate", "planners", "telemetry"},
+    "replan": {"errors", "topology", "collective", "reach", "plan", "simulate", "planners", "telemetry"},
     "studies": {
         "errors",
         "units",

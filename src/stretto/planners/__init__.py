@@ -17,9 +17,10 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..collective import ALLTOALLV, REMAINDER, Workload, find_unreachable
+from ..collective import ALLTOALLV, REMAINDER, Workload
 from ..errors import InputError, Unsupported
 from ..plan import Plan
+from ..reach import find_unreachable
 from ..topology import Topology
 
 Progress = Callable[[int, int, str], None]
