@@ -40,6 +40,7 @@ BUILT_IN = (
     "nccl_ring",
     "nccl_tree",
     "nonconcurrent",
+    "paths",
     "rate_alloc",
     "ring",
     "scale_ccl",
