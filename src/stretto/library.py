@@ -140,7 +140,7 @@ class Library:
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
         self.direct = joined_directly(self.nodes)
-        self.rank = rank
+        self.rank, self.size = rank, len(ranks)
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
     def learn(self, topology: Topology) -> None:

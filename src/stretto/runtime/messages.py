@@ -6,6 +6,7 @@ is asked for is kept, up to a limit; beyond that the sender waits.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from ..errors import PeerFailed
+from .mesh import GRACE_S
 
 _HEAD = struct.Struct("!qQ")
 MOST_BYTES = 1 << 40
@@ -40,8 +42,10 @@ class Messages:
         self.kept_bytes = 0
         self.changed = threading.Condition()
         self.failure: PeerFailed | None = None
-        for loop in (self._send_all, self._receive_all):
-            threading.Thread(target=loop, daemon=True).start()
+        loops = (self._send_all, self._receive_all)
+        self.threads = [threading.Thread(target=loop, name=f"messages of {name}", daemon=True) for loop in loops]
+        for thread in self.threads:
+            thread.start()
 
     def send(self, tag: int, payload: memoryview, done: Done) -> None:
         """Send a message; ``done`` is called when the memory may be used again."""
@@ -66,10 +70,23 @@ class Messages:
             done(None)
 
     def close(self) -> None:
+        """Send what was asked for, if the peer takes it, and close."""
         self.outgoing.put(None)
-        with_failure = PeerFailed(self.name, "the group was destroyed")
-        self.failure = self.failure or with_failure
+        self.threads[0].join(GRACE_S)
+        self.leave()
         self.sock.close()
+
+    def leave(self) -> None:
+        """End both threads; whatever is under way fails."""
+        with self.changed:
+            self.failure = self.failure or PeerFailed(self.name, "the group was destroyed")
+            self.changed.notify_all()
+        self.outgoing.put(None)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(GRACE_S)
 
     def _unequal(self, came: int, due: int, tag: int) -> PeerFailed:
         return PeerFailed(self.name, f"it sent {came} bytes with tag {tag} where {due} were due")
@@ -107,7 +124,9 @@ class Messages:
 
     def _receive_one(self, tag: int, length: int) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: bool(self.asked[tag]) or self.kept_bytes + length <= MOST_KEPT)
+            self.changed.wait_for(
+                lambda: bool(self.asked[tag]) or self.kept_bytes + length <= MOST_KEPT or self.failure is not None
+            )
             into, done = self.asked[tag].popleft() if self.asked[tag] else (None, None)
             if into is None:
                 self.kept_bytes += length
