@@ -17,8 +17,9 @@ from torch import Tensor
 from ..collective import split_evenly
 from ..errors import PeerFailed, Unsupported
 from ..library import from_environment
+from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
-from .links import Links
+from .links import Links, own_address
 from .pending import Order, Pending
 from .tensors import OPS, array_of
 
@@ -39,10 +40,11 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._timeout_s = timeout.total_seconds()
         world = dist.get_world_size() if dist.is_initialized() else size
         library = from_environment(ranks, rank, world)
-        self._links = Links(store, library, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
+        host = os.environ.get("STRETTO_HOST") or own_address()
+        self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
         self._collectives = Collectives(library, self._links, self._timeout_s)
         self._name = self._text = ""
-        self._order = Order(f"stretto-{rank}")
+        self._order = Order(f"stretto-{rank}", self._links.blame)
         self._leave = weakref.finalize(self, _leave, self._links, self._order, os.getpid())
         self._order.later(self._links.connect, None)
 
@@ -202,6 +204,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         def done(failure: PeerFailed | None) -> None:
             if failure is not None:
+                self._order.later(partial(_raise, failure), None)
                 future.set_exception(failure)
                 return
             if not sends and flat is not tensor:
@@ -236,8 +239,14 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return list(torch.split(tensor, rows // self._count)) if rows else [tensor] * self._count
 
 
+def _raise(failure: PeerFailed) -> None:
+    """A job by which the collectives learn that a message failed."""
+    raise failure
+
+
 def _leave(links: Links, order: Order, owner: int) -> None:
     """End a group's threads in the process that began them; a fork has the sockets, but not the threads."""
     if os.getpid() == owner:
+        order.stop(GRACE_S)
         links.leave()
         order.stop(LEAVE_S)

@@ -10,13 +10,15 @@ import threading
 from typing import Any
 
 from ..errors import PeerFailed
-from ..library import Library, joined_by_sites
+from ..library import Library
 from ..runtime.mesh import Mesh, join, listen
 from ..runtime.messages import Messages
-from ..runtime.probe import probe
+from .measuring import measure
 
 LOOK_S = 0.01
 """How often the store is asked for what is not there yet: a blocking question could not be given up."""
+_FAILED = "stretto/failed"
+"""Where the first rank that fails before all are joined says why."""
 
 
 class Links:
@@ -25,11 +27,12 @@ class Links:
     Args:
         store: PyTorch's, which all ranks of the group share.
         library: says which nodes the ranks are; learns the network where that is measured.
+        host: the address at which this rank listens.
         measures: whether it is.
     """
 
-    def __init__(self, store: Any, library: Library, measures: bool, timeout_s: float) -> None:
-        self._store, self._library, self._timeout_s = store, library, timeout_s
+    def __init__(self, store: Any, library: Library, host: str, measures: bool, timeout_s: float) -> None:
+        self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
         self._measures = measures
         self._lock = threading.Lock()
         self._left = threading.Event()
@@ -60,9 +63,21 @@ class Links:
             for r, node in enumerate(self._library.nodes):
                 if r != own:
                     self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
-            self._meshes = meshes
+            self._meshes = meshes[:1]
         if self._left.is_set():
             self.leave()
+
+    def blame(self, failure: PeerFailed) -> None:
+        """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault.
+
+        Called by the thread that runs collectives, when it runs none.
+        """
+        for messages in self._messages.values():
+            if messages.name != failure.peer:
+                messages.blame(failure)
+        for mesh in self._meshes:
+            culprit = next((node for node, name in mesh.names.items() if name == failure.peer), mesh.node)
+            mesh.abort(failure, culprit)
 
     def close(self) -> None:
         """Say goodbye and close."""
@@ -81,9 +96,8 @@ class Links:
 
     def _meet(self, purpose: str, secret: bytes) -> Mesh:
         library = self._library
-        host = os.environ.get("STRETTO_HOST") or _own_address()
-        with contextlib.closing(listen(host)) as listener:
-            self._store.set(f"stretto/{purpose}/{library.rank}", f"{host} {listener.getsockname()[1]}")
+        with contextlib.closing(listen(self._host)) as listener:
+            self._store.set(f"stretto/{purpose}/{library.rank}", f"{self._host} {listener.getsockname()[1]}")
             addresses = {}
             for r, node in enumerate(library.nodes):
                 there, port = self._ask(f"stretto/{purpose}/{r}", r).decode().split()
@@ -97,15 +111,23 @@ class Links:
         library, mesh = self._library, self._meshes[0]
         sockets = {r: mesh.connections[v].sock for r, v in enumerate(library.nodes) if r != library.rank}
         try:
-            mine = probe(library.rank, library.size, sockets, self._timeout_s)
-        except OSError as error:
-            raise PeerFailed("a rank", f"it went silent while the network was measured ({error})") from None
+            library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s))
+        except PeerFailed as failure:
+            if self._store.check([_FAILED]):  # the first to fail knows best
+                raise self._failure() from None
+            self._store.set(_FAILED, f"{failure.peer}\n{failure.reason}")
+            raise
         for sock in sockets.values():
             sock.setblocking(False)
-        self._store.set(f"stretto/measured/{library.rank}", json.dumps([[r, *m] for r, m in mine.items()]))
-        pairs = {(low, int(high)): (latency_s, bandwidth) for low in range(library.size)
-                 for high, latency_s, bandwidth in json.loads(self._ask(f"stretto/measured/{low}", low))}  # fmt: skip
-        library.learn(joined_by_sites(library.size, pairs))
+
+    def _failure(self) -> PeerFailed:
+        peer, _, reason = self._store.get(_FAILED).decode().partition("\n")
+        return PeerFailed(peer, reason)
+
+    def _share(self, name: str, value: Any) -> list[Any]:
+        """Everyone's value of this name, by rank."""
+        self._store.set(f"stretto/{name}/{self._library.rank}", json.dumps(value))
+        return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
 
     def _secret(self) -> bytes:
         given = os.environ.get("STRETTO_SECRET")
@@ -119,6 +141,8 @@ class Links:
         """What another rank put into the store, once it has."""
         waited_s = 0.0
         while not self._store.check([key]):
+            if self._store.check([_FAILED]):
+                raise self._failure()
             if waited_s > self._timeout_s:
                 raise PeerFailed(f"rank {rank}", f"it did not come within {self._timeout_s:g} s")
             if self._left.wait(LOOK_S):
@@ -127,7 +151,7 @@ class Links:
         return bytes(self._store.get(key))
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """The address that leads to the master, or loopback."""
     master = os.environ.get("MASTER_ADDR", "127.0.0.1")
     try:

@@ -34,9 +34,15 @@ class Pending(dist._Work):  # type: ignore[misc]
 
 
 class Order:
-    """Jobs of one group, run one after the other by a thread; after a peer failed none runs any more."""
+    """Jobs of one group, run one after the other by a thread; after a peer failed none runs any more.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: of the thread.
+        failed: called once, when a peer has failed.
+    """
+
+    def __init__(self, name: str, failed: Callable[[PeerFailed], None]) -> None:
+        self._failed = failed
         self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any] | None] = SimpleQueue()
         self._failure: PeerFailed | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -62,7 +68,9 @@ class Order:
                     raise self._failure
                 run()
             except BaseException as error:
-                self._failure = error if isinstance(error, PeerFailed) else self._failure
+                if self._failure is None and isinstance(error, PeerFailed):
+                    self._failure = error
+                    self._failed(error)
                 future.set_exception(error)  # type: ignore[arg-type]
             else:
                 future.set_result(result)
