@@ -73,10 +73,11 @@ class Messages:
             into[:] = message
             done(None)
 
-    def blame(self, failure: PeerFailed) -> None:
-        """Tell the peer who is at fault, so that it blames nobody who only left because of that."""
-        text = f"{failure.peer}\n{failure.reason}".encode()[:TEXT_BYTES]
-        self.outgoing.put((_BLAME, memoryview(text), lambda failure: None))
+    def blame(self, failure: PeerFailed) -> threading.Event:
+        """Tell the peer who is at fault, so that it blames nobody who only left because of that; set when sent."""
+        text, sent = f"{failure.peer}\n{failure.reason}".encode()[:TEXT_BYTES], threading.Event()
+        self.outgoing.put((_BLAME, memoryview(text), lambda failure: sent.set()))
+        return sent
 
     def close(self) -> None:
         """Send what was asked for, if the peer takes it, and close."""

@@ -132,6 +132,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_into_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([self._shares(o) for o in outputs], inputs, opts)
 
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
+        return self.allgather([list(same) for same in zip(*outputs, strict=True)], inputs, opts)
+
     def _allgather_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
         return self.allgather([self._shares(output)], [given], opts)
 
@@ -204,7 +207,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         def done(failure: PeerFailed | None) -> None:
             if failure is not None:
-                self._order.later(partial(_raise, failure), None)
+                self._order.fail(failure, 2 * GRACE_S)
                 future.set_exception(failure)
                 return
             if not sends and flat is not tensor:
@@ -237,11 +240,6 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 raise Unsupported(f"{rows} rows do not divide among {self._count} ranks; give the splits")
             return list(torch.split(tensor.view(-1), split_evenly(tensor.numel(), self._count).tolist()))
         return list(torch.split(tensor, rows // self._count)) if rows else [tensor] * self._count
-
-
-def _raise(failure: PeerFailed) -> None:
-    """A job by which the collectives learn that a message failed."""
-    raise failure
 
 
 def _leave(links: Links, order: Order, owner: int) -> None:

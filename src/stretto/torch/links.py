@@ -7,11 +7,12 @@ import json
 import os
 import socket
 import threading
+import time
 from typing import Any
 
 from ..errors import PeerFailed
 from ..library import Library
-from ..runtime.mesh import Mesh, join, listen
+from ..runtime.mesh import GRACE_S, Mesh, join, listen
 from ..runtime.messages import Messages
 from .measuring import measure
 
@@ -72,12 +73,13 @@ class Links:
 
         Called by the thread that runs collectives, when it runs none.
         """
-        for messages in self._messages.values():
-            if messages.name != failure.peer:
-                messages.blame(failure)
+        told = [messages.blame(failure) for messages in self._messages.values() if messages.name != failure.peer]
         for mesh in self._meshes:
             culprit = next((node for node, name in mesh.names.items() if name == failure.peer), mesh.node)
             mesh.abort(failure, culprit)
+        deadline = time.monotonic() + GRACE_S
+        for sent in told:
+            sent.wait(deadline - time.monotonic())
 
     def close(self) -> None:
         """Say goodbye and close."""

@@ -54,6 +54,16 @@ class Order:
         self._jobs.put((run, future, result))
         return Pending(future)
 
+    def fail(self, failure: PeerFailed, within_s: float) -> None:
+        """Run nothing more because of this, and wait until those that must know have been told."""
+        told = threading.Event()
+
+        def run() -> None:
+            raise failure
+
+        self.later(run, None).get_future().add_done_callback(lambda future: told.set())
+        told.wait(within_s)
+
     def stop(self, within_s: float) -> None:
         """Run nothing that is asked for after this, and wait for the thread to end."""
         self._jobs.put(None)
