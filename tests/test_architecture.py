@@ -46,7 +46,7 @@ KNOWS = {
     "library": {
         *("errors", "topology", "collective", "plan", "simulate", "lower", "planners", "topologies", "tuning"),
     },
-    "torch": {"errors", "collective", "library", "lower", "topologies", "runtime"},
+    "torch": {"errors", "topology", "collective", "library", "lower", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "reach", "plan", "simulate", "planners", "telemetry"},
     "studies": {
