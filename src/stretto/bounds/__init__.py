@@ -30,7 +30,7 @@ from .upgrade import Upgrade, best_upgrade
 
 __all__ = [
     "Bottleneck", "Bound", "Lengths", "Parts", "TreeRates", "Upgrade", "best_lengths", "best_parts", "best_upgrade",
-    "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "tree_rates",
+    "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "distances", "tree_rates",
 ]  # fmt: skip
 
 
