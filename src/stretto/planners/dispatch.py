@@ -45,8 +45,11 @@ def dispatched(plan: Plan, turn: Float64) -> Plan:
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked)
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
-    if len(sums) and len(copies) and completion(replace(plan, finish_s=start + seconds)) > NEAR * busy(plan):
-        lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    if (
+        len(sums) and len(copies)
+        and (start + seconds + lag).max() > max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
+    ):  # fmt: skip
         first, of_first = _scheduled(plan, sums, turn[sums], asked[sums])
         half = (first + of_first + lag[sums]).max()
         second, of_second = _scheduled(plan, copies, turn[copies], np.maximum(asked[copies] - half, 0.0))
