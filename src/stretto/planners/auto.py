@@ -19,7 +19,7 @@ from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
 
 CANDIDATES = (
-    *("greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "by-dimension"),
+    *("swot", "greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "by-dimension"),
     *("forest", "nccl-tree"),
 )
 """In the order in which they are tried, as far as they are there: those first that answer soonest."""
@@ -32,6 +32,9 @@ WIDE = 0.8
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
+
+NO_TIME = "no time was left"
+"""Why a candidate was not tried that might have served."""
 
 LIMIT_S = 1.0
 """The time limit of people who give none."""
@@ -64,7 +67,7 @@ def auto(
         if best is not None and best[0] <= NEAR * bound:
             break
         if best is not None and time_limit_s is not None and clock() - began > time_limit_s:
-            tried.append({"planner": name, "refused": "no time was left"})
+            tried.append({"planner": name, "refused": NO_TIME})
             continue
         if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
             continue

@@ -59,6 +59,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._failure: BaseException | None = None
         self._connecting = threading.Lock()
         folder = os.environ.get("STRETTO_TRACE")
+        if folder:
+            os.makedirs(folder, exist_ok=True)
         self._traces = open(os.path.join(folder, f"rank{rank}.jsonl"), "a") if folder else None  # noqa: SIM115
         self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any] | None] = SimpleQueue()
         self._worker = threading.Thread(target=self._work, name=f"stretto-{rank}", daemon=True)
