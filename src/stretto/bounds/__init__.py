@@ -32,7 +32,7 @@ from .upgrade import Upgrade, best_upgrade
 __all__ = [
     "Bottleneck", "Bound", "ConcurrentFlow", "Lengths", "Parts", "TreeRates", "Upgrade", "best_lengths", "best_parts",
     "best_upgrade", "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "concurrent_flow",
-    "tree_rates",
+    "distances", "tree_rates",
 ]  # fmt: skip
 
 

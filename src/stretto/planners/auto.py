@@ -19,8 +19,8 @@ from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
 
 CANDIDATES = (
-    *("paths", "greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "by-dimension"),
-    *("forest", "nccl-tree"),
+    *("swot", "paths", "greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff"),
+    *("by-dimension", "forest", "nccl-tree"),
 )
 """In the order in which they are tried, as far as they are there: those first that answer soonest."""
 
@@ -33,6 +33,9 @@ nothing is searched beside paths."""
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
+
+NO_TIME = "no time was left"
+"""Why a candidate was not tried that might have served."""
 
 LIMIT_S = 1.0
 """The time limit of people who give none."""
@@ -66,7 +69,7 @@ def auto(
         if best is not None and best[0] <= NEAR * bound:
             break
         if best is not None and time_limit_s is not None and clock() - began > time_limit_s:
-            tried.append({"planner": name, "refused": "no time was left"})
+            tried.append({"planner": name, "refused": NO_TIME})
             continue
         if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
             continue

@@ -15,6 +15,7 @@ from queue import Empty, Queue
 
 from ..errors import PeerFailed
 from .handshake import shake
+from .pool import Pool
 from .wire import HEADER, TEXT_BYTES, Frame, Kind, encode
 
 Address = tuple[str, int]
@@ -81,6 +82,7 @@ class Mesh:
         failure: what ended it, None while it serves.
         condemned: the node that a peer says is at fault, and why; no run begins after that.
         waiting: for each peer that is ahead the first frame of a later run; nothing more is read from it.
+        pool: memory for what arrives.
     """
 
     def __init__(self, node: int, names: Mapping[int, str], connections: Mapping[int, Connection]) -> None:
@@ -89,12 +91,15 @@ class Mesh:
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
         self.waiting: dict[int, Frame] = {}
+        self.pool = Pool()
 
     def name(self, node: int) -> str:
         return self.names.get(node, f"node {node}")
 
     def abort(self, failure: PeerFailed, culprit: int) -> None:
         """Tell every peer who is at fault, and serve nothing more."""
+        if self.failure is not None:
+            return
         self.failure = failure
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
         payload = text.encode()[:TEXT_BYTES]
@@ -111,6 +116,13 @@ class Mesh:
         for c in self.connections.values():
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_WR)
+
+    def leave(self) -> None:
+        """End whatever another thread runs, without blaming anyone: peers see this process die."""
+        self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
+        for c in self.connections.values():
+            with contextlib.suppress(OSError):
+                c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Say goodbye and close; what is still unsent of a goodbye is not worth waiting for."""

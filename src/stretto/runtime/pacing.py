@@ -14,6 +14,8 @@ from .wire import SEGMENT_BYTES
 SEGMENT_S = 0.004
 """How much a paced transfer sends at once, seconds of its rate."""
 LEAST_SEGMENT = 1 << 12
+WHOLE_BYTES = 64
+"""Segments are cut at multiples of this, which no element crosses."""
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Outgoing:
         """The next piece to send."""
         size = SEGMENT_BYTES
         if math.isfinite(self.rate):
-            size = min(size, max(LEAST_SEGMENT, int(self.rate * SEGMENT_S)))
+            size = min(size, max(LEAST_SEGMENT, int(self.rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))
         piece, self.left = self.left[:size], self.left[size:]
         self.finished = not len(self.left)
         if math.isfinite(self.rate):
