@@ -34,7 +34,7 @@ WHOLE = ("allreduce", "reduce", "broadcast")
 """The collectives whose one piece is the whole buffer."""
 FAST = 3.0
 """How many times slower than the best pair of ranks a pair of one site may be measured."""
-ALIKE = 1.05
+ALIKE = 1.005
 """Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
 OVERHEAD_S = 200e-6
 """What the executor spends on one transfer at each of its ends, whatever its size, where ranks share cores."""

@@ -38,6 +38,7 @@ from ..lower import Program
 from ..runtime.execute import Trace, execute
 from ..runtime.mesh import Mesh, join, listen
 from ..runtime.messages import Messages
+from ..runtime.near import listen_near, machine
 from ..runtime.probe import probe
 from .pending import Pending
 from .tensors import OPS, array_of, reducer
@@ -105,17 +106,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             secret = self._secret()
             meshes = []
             for purpose in ("collectives", "messages"):
-                host = os.environ.get("STRETTO_HOST") or _own_address()
-                listener = listen(host)
-                self._store.set(f"stretto/{purpose}/{self._rank}", f"{host} {listener.getsockname()[1]}")
-                addresses = {}
-                for r, node in enumerate(self._library.nodes):
-                    there, port = self._store.get(f"stretto/{purpose}/{r}").decode().split()
-                    addresses[node] = there, int(port)
-                names = {node: f"rank {r}" for r, node in enumerate(self._library.nodes)}
-                own = self._library.nodes[self._rank]
-                meshes.append(join(own, listener, addresses, names, secret, timeout_s=self._timeout_s))
-                listener.close()
+                meshes.append(self._meet(purpose, secret))
             if self._measures:
                 self._measure({r: meshes[1].connections[v].sock for r, v in enumerate(self._library.nodes)
                                if r != self._rank})  # fmt: skip
@@ -123,6 +114,26 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 if r != self._rank:
                     self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
             self._mesh = meshes[0]
+
+    def _meet(self, purpose: str, secret: bytes) -> Mesh:
+        """Connections to all others, whose addresses are in the store; near ones by Unix sockets."""
+        here, host = machine(), os.environ.get("STRETTO_HOST") or _own_address()
+        listener, (near, name) = listen(host), listen_near() if here else (None, "")
+        mine = {"machine": here, "near": name, "host": host, "port": listener.getsockname()[1]}
+        self._store.set(f"stretto/{purpose}/{self._rank}", json.dumps(mine))
+        addresses = {}
+        for r, node in enumerate(self._library.nodes):
+            its = json.loads(self._store.get(f"stretto/{purpose}/{r}"))
+            together = here is not None and its["machine"] == here
+            addresses[node] = (its["near"], 0) if together else (its["host"], int(its["port"]))
+        names = {node: f"rank {r}" for r, node in enumerate(self._library.nodes)}
+        own = self._library.nodes[self._rank]
+        try:
+            return join(own, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
+        finally:
+            listener.close()
+            if near is not None:
+                near.close()
 
     def _measure(self, sockets: dict[int, socket.socket]) -> None:
         """Measure the network; by the store all ranks learn all numbers, and so plan alike."""
