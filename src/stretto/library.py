@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,15 @@ def cost_s(plan: Plan) -> float:
     return simulate(plan).completion_s + OVERHEAD_S * float(busiest)
 
 
+def _cuts(planner: str, kind: str, size: int, ranks: int) -> list[int]:
+    """Into how many chunks to have a piece of so many bytes cut."""
+    if kind not in WHOLE:
+        return [1]
+    # the others cut an AllReduce into parts for the ranks themselves
+    parts = ranks if kind != "allreduce" or planner == "scale-ccl" else 1
+    return sorted({1, parts, *([3 * parts] if size >= 3 * ranks * SMALL_BYTES else [])})
+
+
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """A plan, this rank's program of it, and where in its piece each chunk lies.
@@ -159,11 +168,11 @@ class Library:
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
         n = len(self.nodes)
         whole = kind in WHOLE
-        cuts = [1, *([n] if whole else []), *([3, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [])]
+        tries = [(name, chunks) for name in CANDIDATES for chunks in _cuts(name, kind, size, n)]
         total = size + -size % (3 * n) if whole else size * n
         plans: list[Plan] = []
-        for tried in () if direct else (self._asked(kind, total, root), product(CANDIDATES, cuts)):
-            plans = plans or [p for name, chunks in tried if (p := self._plan(name, kind, total, chunks, root))]
+        for asked in () if direct else (self._asked(kind, total, root), tries):
+            plans = plans or [p for name, chunks in asked if (p := self._plan(name, kind, total, chunks, root))]
         if plans:
             costs = [cost_s(p) for p in plans]
             plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))
