@@ -38,7 +38,18 @@ KNOWS = {
     "lower": {"collective", "plan", "simulate", "simulate_planes"},
     "runtime": {"errors", "topology", "plan", "lower"},
     "planners": {
-        *("errors", "units", "topology", "collective", "reach", "demand", "plan", "algorithms", "two_trees", "grid_steps"),
+        *(
+            "errors",
+            "units",
+            "topology",
+            "collective",
+            "reach",
+            "demand",
+            "plan",
+            "algorithms",
+            "two_trees",
+            "grid_steps",
+        ),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
     "emulator": {"errors", "topology", "plan", "runtime", "simulate"},
@@ -46,7 +57,7 @@ KNOWS = {
     "library": {
         *("errors", "topology", "collective", "plan", "simulate", "lower", "planners", "topologies", "tuning"),
     },
-    "torch": {"errors", "collective", "library", "lower", "topologies", "runtime"},
+    "torch": {"errors", "topology", "collective", "library", "lower", "topologies", "runtime"},
     "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
     "replan": {"errors", "topology", "collective", "reach", "plan", "simulate", "planners", "telemetry"},
     "studies": {

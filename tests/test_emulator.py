@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 from networks import ring
 from stretto import emulator
-from stretto.collective import Workload, make_collective
+from stretto.collective import Ragged, Workload, make_collective
+from stretto.emulator.shaping import has_htb, reserved, shapes
 from stretto.errors import Unsupported
+from stretto.plan import Plan, make_plan
 from stretto.planners import run_planner
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, ROUTER, make_topology
 
 
 def test_optical_planes_or_a_machine_without_namespaces_are_refused():
@@ -24,7 +30,14 @@ def test_optical_planes_or_a_machine_without_namespaces_are_refused():
         pass
 
 
-@pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
+NEEDS_NAMESPACES = pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
+
+
+def test_planes_have_a_scale_so_that_the_emulator_can_refuse_them():
+    assert emulator.fitting_scale(load_topology("optical:4,2")) == 1.0
+
+
+@NEEDS_NAMESPACES
 def test_a_plan_moves_its_bytes_over_shaped_links():
     net = ring(3, bandwidth=4e6, latency_s=0.0)
     plan = run_planner("scale-ccl", net, Workload((make_collective("allgather", net, 2_400_000),)))
@@ -35,3 +48,92 @@ def test_a_plan_moves_its_bytes_over_shaped_links():
     assert (
         f"{emulator.PREFIX}{os.getpid()}-" not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
     )
+
+
+def two_groups(size: int) -> Plan:
+    """Two broadcasts, 0 to 4 and 1 to 5, share the link between two routers by weights 3 and 1."""
+    ends = [(0, 2), (1, 2), (2, 3), (3, 4), (3, 5)]
+    links = [(a, b, 4e6, 0.0) for x, y in ends for a, b in ((x, y), (y, x))]
+    kinds = [ACCELERATOR, ACCELERATOR, ROUTER, ROUTER, ACCELERATOR, ACCELERATOR]
+    net = make_topology("two routers", kinds, links)
+    work = Workload(tuple(make_collective("broadcast", net, size, ranks=pair, root=0) for pair in ([0, 4], [1, 5])))
+    at = {(a, b): i for i, (a, b) in enumerate(zip(net.src.tolist(), net.dst.tolist()))}
+    routes = [[at[a, 2], at[2, 3], at[3, b]] for a, b in ((0, 4), (1, 5))]
+    return make_plan(
+        net, work, "weights", chunk=[0, 1], src=[0, 1], dst=Ragged.single([4, 5]), route=Ragged.of(routes),
+        depends=Ragged.of([[], []]), weight=np.array([3.0, 1.0]), group=np.array([0, 1], np.int32),
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not has_htb(), reason="the kernel has no htb, or lets nobody make namespaces")
+def test_weights_are_classes_of_a_link_whose_rates_make_it_whole():
+    plan = two_groups(1000)
+    shares = reserved(plan)
+    shared = next(i for i, own in shares.items() if len(own) == 2)
+    assert shares[shared] == {(0, 4): 0.75, (1, 5): 0.25}
+    lines = shapes(plan.topology, 2, 1.0, False, shares, "node{}".format)
+    classes = [line.split() for line in lines if line.startswith("class add dev to3 parent 1:1")]
+    rates = {c[c.index("classid") + 1]: int(c[c.index("rate") + 1].removesuffix("bit")) for c in classes}
+    assert rates["1:3"] == pytest.approx(3 * rates["1:4"], rel=1e-6)
+    assert rates["1:3"] + rates["1:4"] == pytest.approx(4e6 * 8 * 1514 / 1448, rel=1e-6)
+    ends = "match ip src node1/32 match ip dst node5/32"
+    assert f"filter add dev to3 parent 1: protocol ip prio 1 u32 {ends} flowid 1:4" in lines
+
+
+@NEEDS_NAMESPACES
+@pytest.mark.skipif(not has_htb(), reason="the kernel has no htb")
+def test_the_network_alone_divides_a_link_by_weight():
+    plan = two_groups(1_500_000)
+    with emulator.network(plan, 1.0) as places:
+        outcome = run_local(plan, places=places, timeout_s=30)  # unpaced
+    assert outcome.wrong == []
+    first, second = outcome.traces[4].arrived_s[0], outcome.traces[5].arrived_s[1]
+    assert second > 2 * first  # equal shares would end together
+
+
+@NEEDS_NAMESPACES
+def test_whoever_is_killed_leaves_what_clean_removes(tmp_path):
+    stretto = [sys.executable, "-m", "stretto.cli"]
+    path = tmp_path / "p.json"
+    plan = ["plan", "allgather", "-t", "ring:3?bandwidth=1MB/s", "--size", "300MB", "-p", "ring", "-o", path]
+    subprocess.run([*stretto, *plan], check=True, capture_output=True)
+    child = subprocess.Popen([*stretto, "emulate", path, "--scale", "1"])
+    names = [f"{emulator.PREFIX}{child.pid}-{v}" for v in range(3)]
+    inodes: set[int] = set()
+    while len(living_in(inodes)) < 3:  # until a process is in each
+        assert child.poll() is None
+        inodes = {os.stat(path).st_ino for path in (f"/run/netns/{name}" for name in names) if os.path.exists(path)}
+    child.kill()
+    child.wait()
+    cleaned = subprocess.run([*stretto, "emulate", "--clean", "--json"], check=True, capture_output=True, text=True)
+    assert set(names) <= set(json.loads(cleaned.stdout)["removed"])
+    assert not [name for name in names if os.path.exists(f"/run/netns/{name}")]
+    assert living_in(inodes) == []  # so the kernel has dropped the namespaces, and their cables
+
+
+def living_in(inodes: set[int]) -> list[str]:
+    """The processes in some of these namespaces."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}/ns/net").st_ino in inodes:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("os.setuid(65534)", "emulation needs root: it makes network namespaces"),
+        ("ctypes.CDLL(None).prctl(24, 21)", "there are no network namespaces here: unshare: unshare failed"),
+        ("os.environ['PATH'] = ''", "emulation needs ip(8): apt-get install iproute2"),
+    ],
+    ids=["nobody", "without CAP_SYS_ADMIN", "without iproute2"],
+)
+def test_where_there_are_no_namespaces_that_is_said(before, said):
+    program = f"import ctypes, os\nfrom stretto import emulator\n{before}\nprint(emulator.refusal())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(said), done.stdout

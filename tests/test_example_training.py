@@ -28,4 +28,11 @@ def test_training_across_datacenters_has_one_loss_curve(tmp_path):
         assert float(theirs) == pytest.approx(float(ours), abs=1e-4)
     events = json.loads(trace.read_text())["traceEvents"]
     assert {e["pid"] for e in events} == {0, 1}
-    assert "allreduce" in {e["name"] for e in events}
+    wholes = [e for e in events if not e["name"].startswith("transfer ")]
+    assert "allreduce" in {e["name"] for e in wholes}
+    transfers = [e for e in events if e["name"].startswith("transfer ")]
+    assert {e["name"].split(" ", 2)[2] for e in transfers} == {f"{w} rank {r}" for w in ("to", "from") for r in (0, 1)}
+    assert all(e["dur"] >= 0 for e in transfers) and any(e["dur"] > 0 for e in transfers)
+    for t in transfers:  # each within a collective of its rank
+        around = [w for w in wholes if w["pid"] == t["pid"] and w["ts"] <= t["ts"] + 1]
+        assert any(t["ts"] + t["dur"] <= w["ts"] + w["dur"] + 1 for w in around), t

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stretto.library import Library, joined_by_one_switch, joined_by_sites
+from stretto.library import Library, joined_by_one_switch, joined_by_sites, sites_of
 from stretto.runtime.probe import probe, rounds
 from stretto.topology import SWITCH
 
@@ -42,6 +42,17 @@ def test_slow_pairs_are_links_between_sites():
     assert between == [(1e7, 1e-3)] * 2
     at = {int(v): int(w) for v, w in zip(net.src, net.dst) if v < 6}
     assert at[0] == at[2] == at[4] != at[1] == at[3] == at[5]
+
+
+def test_many_pairs_at_once_say_what_the_link_between_two_sites_has():
+    pairs = {(a, b): (1e-3, 1e7) if a < 3 <= b else (1e-5, 1e9) for a in range(6) for b in range(a + 1, 6)}
+    net = joined_by_sites(6, pairs, {(0, 1): 2.9e7, (1, 0): 3.1e7})
+    assert [w for a, b, w in zip(net.src, net.dst, net.bandwidth) if a >= 6 and b >= 6] == [2.9e7, 3.1e7]
+
+
+def test_ranks_as_fast_but_far_away_are_another_site():
+    pairs = {(a, b): (0.02, 9e8) if a < 2 <= b else (1e-4, 1e9) for a in range(4) for b in range(a + 1, 4)}
+    assert sites_of(4, pairs) == [[0, 1], [2, 3]]
 
 
 def test_pairs_that_are_alike_are_one_switch():

@@ -57,18 +57,19 @@ def perfetto(folder: str, ranks: list[dict[str, Any]], step: int) -> dict[str, A
 
 
 def slices(record: dict[str, Any], origin_s: float) -> list[dict[str, Any]]:
-    """One collective at one rank: a slice for it, and a mark for each transfer that it began or got."""
+    """One collective at one rank: a slice for it, and one for each transfer, in a row a peer and direction."""
     rank = record["rank"]
-    began_s, ended_s = record["began_s"], record["ended_s"]
-    whole = {"name": record["kind"], "ph": "X", "pid": rank, "tid": 0, "ts": (began_s - origin_s) * MICROSECONDS,
-             "dur": (ended_s - began_s) * MICROSECONDS}  # fmt: skip
-    marks = [
-        {"name": f"{row} {word} rank {peer}", "ph": "i", "s": "t", "pid": rank, "tid": 1 + peer,
-         "ts": (at - origin_s) * MICROSECONDS}
-        for word, key in (("to", "sent"), ("from", "arrived"))
-        for row, peer, at in record[key]
-    ]  # fmt: skip
-    return [whole, *marks]
+
+    def slice_(name: str, row: int, began_s: float, ended_s: float) -> dict[str, Any]:
+        place = {"name": name, "ph": "X", "pid": rank, "tid": row}
+        return place | {"ts": (began_s - origin_s) * MICROSECONDS, "dur": (ended_s - began_s) * MICROSECONDS}
+
+    transfers = [
+        slice_(f"transfer {row} {word} rank {peer}", 1 + 2 * peer + side, began_s, ended_s)
+        for side, (word, key) in enumerate((("to", "sent"), ("from", "arrived")))
+        for row, peer, began_s, ended_s in record[key]
+    ]
+    return [slice_(record["kind"], 0, record["began_s"], record["ended_s"]), *transfers]
 
 
 def main() -> None:

@@ -4,7 +4,8 @@
     ├── InputError        a file, spec or argument is wrong: the message names it, the place and the remedy
     ├── Unsupported       the request is sound, but this planner or command does not serve it
     ├── Infeasible        no plan exists or none was found within the limits given
-    └── PeerFailed        a process that takes part in a run died, stalled or sent what it should not
+    └── PeerFailed        a process that takes part in a run died, stalled or sent what it should not (a RuntimeError,
+                          too, as programs that use PyTorch expect)
 
 The command line prints the message as one line and exits with 2 for each of them.
 """
@@ -37,7 +38,7 @@ class Infeasible(StrettoError):
     """No plan exists for this request, or none was found within the limits; says why."""
 
 
-class PeerFailed(StrettoError):
+class PeerFailed(StrettoError, RuntimeError):
     """Another process that takes part in a run died, stalled, or sent what it should not.
 
     Args:

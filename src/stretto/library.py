@@ -34,6 +34,8 @@ WHOLE = ("allreduce", "reduce", "broadcast")
 """The collectives whose one piece is the whole buffer."""
 FAST = 3.0
 """How many times slower than the best pair of ranks a pair of one site may be measured."""
+NEAR_S = 2e-3
+"""How much farther than the nearest pair the ranks of a site may be measured, one way."""
 ALIKE = 1.005
 """Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
 OVERHEAD_S = 200e-6
@@ -57,33 +59,42 @@ def joined_by_one_switch(count: int) -> Topology:
     return make_topology(f"{count} ranks at one switch", kinds, links)
 
 
-def joined_by_sites(count: int, pairs: Mapping[tuple[int, int], tuple[float, float]]) -> Topology:
+Pairs = Mapping[tuple[int, int], tuple[float, float]]
+"""For two ranks, the lower first, latency in seconds and bandwidth in bytes/s, as measured."""
+
+
+def sites_of(count: int, pairs: Pairs) -> list[list[int]]:
+    """The ranks that are near each other, perhaps by others: at no less than a third of the best bandwidth, and hardly
+    farther than the nearest."""
+    best, least_s = max((w for _, w in pairs.values()), default=0.0), min((t for t, _ in pairs.values()), default=0.0)
+    site = list(range(count))
+    for (a, b), (latency_s, width) in pairs.items():
+        if FAST * width >= best and latency_s <= least_s + NEAR_S:
+            site = [site[a] if s == site[b] else s for s in site]
+    return [[v for v in range(count) if site[v] == s] for s in sorted(set(site))]
+
+
+def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None) -> Topology:
     """The network that measurements show: sites of ranks at one switch each, and the links between sites.
 
-    Ranks that reach each other, perhaps by others, at no less than a third of the best bandwidth are one site. The link
-    between two sites has at least what any pair across got: the most of that is taken.
-
     Args:
-        pairs: for two ranks, the lower first, latency in seconds and bandwidth in bytes/s.
+        between: bytes/s that many pairs got together from one site of :func:`sites_of` to another. Elsewhere the
+            most that any pair across got is taken: the link has at least that.
     """
-    best = max((width for _, width in pairs.values()), default=0.0)
-    site = list(range(count))
-    for (a, b), (_, width) in pairs.items():
-        if FAST * width >= best:
-            site = [site[a] if s == site[b] else s for s in site]
-    sites = sorted(set(site))
+    sites = sites_of(count, pairs)
     if len(sites) == 1:
         return joined_by_one_switch(count)
-    place = {s: count + i for i, s in enumerate(sites)}
-    inner = [(t, w) for (a, b), (t, w) in pairs.items() if site[a] == site[b]] or [(LATENCY_S, best)]
-    latency_s, width = min(t for t, _ in inner) / 2, best
-    links = [link for v in range(count) for w in (place[site[v]],)
-             for link in ((v, w, width, latency_s), (w, v, width, latency_s))]  # fmt: skip
-    for a, b in combinations(sites, 2):
-        crossing = [m for (x, y), m in pairs.items() if {site[x], site[y]} == {a, b}]
+    best = max(width for _, width in pairs.values())
+    at = {v: i for i, site in enumerate(sites) for v in site}
+    inner = [t for (a, b), (t, _) in pairs.items() if at[a] == at[b]] or [LATENCY_S]
+    latency_s = min(inner) / 2
+    links = [link for v in range(count) for w in (count + at[v],)
+             for link in ((v, w, best, latency_s), (w, v, best, latency_s))]  # fmt: skip
+    for a, b in combinations(range(len(sites)), 2):
+        crossing = [m for (x, y), m in pairs.items() if {at[x], at[y]} == {a, b}]
         if crossing:
             far, wide = min(t for t, _ in crossing), max(w for _, w in crossing)
-            links += [(place[a], place[b], wide, far), (place[b], place[a], wide, far)]
+            links += [(count + x, count + y, (between or {}).get((x, y), wide), far) for x, y in ((a, b), (b, a))]
     kinds = [ACCELERATOR] * count + [SWITCH] * len(sites)
     return make_topology(f"{count} ranks in {len(sites)} sites, as measured", kinds, links)
 
@@ -149,7 +160,7 @@ class Library:
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
         self.direct = joined_directly(self.nodes)
-        self.rank = rank
+        self.rank, self.size = rank, len(ranks)
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
     def learn(self, topology: Topology) -> None:

@@ -36,13 +36,17 @@ def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float)
 
     run = emulate(plan, fitting_scale(plan.topology) if scale is None else scale, timeout_s)
     arrived: list[dict[str, Any]] = [
-        {"transfer": k, "to": plan_node(plan, v), "simulated_s": expected, "measured_s": measured}
+        {
+            "transfer": k, "to": plan_node(plan, v), "simulated_s": expected, "measured_s": measured,
+            "simulated_start_s": run.departures[k][0], "measured_start_s": run.departures[k][1],
+        }
         for k, v, expected, measured in run.arrivals
-    ]
+    ]  # fmt: skip
     over = sorted(a["measured_s"] / a["simulated_s"] for a in arrived) or [1.0]
     return _answer(plan, file, run.outcome, run.simulated_s) | {
         "scale": run.scale,
         "delays_by": run.delays_by,
+        "shares_by": run.shares_by,
         "measured_over_simulated": run.outcome.completion_s / run.simulated_s,
         "transfer_over_simulated": {"least": over[0], "median": over[len(over) // 2], "most": over[-1]},
         "arrivals": arrived,

@@ -37,9 +37,16 @@ PATIENCE_S = 0.005
 
 @dataclass
 class Trace:
-    """When rows began to be sent and had arrived, seconds from the start of the run at this node."""
+    """When rows were under way at this node, seconds from the start of the run.
+
+    Attributes:
+        sent_s, gone_s: when the first and the last byte were given to the network.
+        coming_s, arrived_s: when the first byte came, and when the row had arrived.
+    """
 
     sent_s: dict[int, float] = field(default_factory=dict)
+    gone_s: dict[int, float] = field(default_factory=dict)
+    coming_s: dict[int, float] = field(default_factory=dict)
     arrived_s: dict[int, float] = field(default_factory=dict)
 
 
@@ -220,7 +227,6 @@ class Run:
         send: Send = self.program.sends[row]
         content = self.buffers.content(send.chunk, send.version)
         rate = np.inf if self.pace is None else send.rate / self.pace
-        self.trace.sent_s[row] = now - self.start
         for peer in send.to:
             self.queues[peer].put(Outgoing(row, as_bytes(content), rate, send.priority, now))
 
@@ -262,6 +268,7 @@ class Run:
                     if segment is None:
                         break
                     out, piece = segment
+                    self.trace.sent_s.setdefault(out.row, now - self.start)
                     c.unsent.append(memoryview(encode(Kind.DATA, self.number, out.row, len(piece))))
                     if len(piece):
                         c.unsent.append(piece)
@@ -282,6 +289,7 @@ class Run:
         out, queue.under_way = queue.under_way, None
         if out is not None and out.finished:
             send = self.program.sends[out.row]
+            self.trace.gone_s[out.row] = time.monotonic() - self.start
             self.buffers.slots[send.chunk].used(send.version)
             self.unsent.discard((out.row, peer))
 
@@ -376,6 +384,7 @@ class Run:
             return
         if landing is None:
             landing = self.landings[row] = Landing(slot, row, receive.copies)
+            self.trace.coming_s[row] = time.monotonic() - self.start
         landing.ahead = frame.length
         self._expect(c, frame, landing.target())
 

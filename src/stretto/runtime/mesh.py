@@ -102,6 +102,8 @@ class Mesh:
 
     def abort(self, failure: PeerFailed, culprit: int) -> None:
         """Tell every peer who is at fault, and serve nothing more."""
+        if self.failure is not None:
+            return
         self.failure = failure
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
         payload = text.encode()[:TEXT_BYTES]
@@ -118,6 +120,13 @@ class Mesh:
         for c in self.connections.values():
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_WR)
+
+    def leave(self) -> None:
+        """End whatever another thread runs, without blaming anyone: peers see this process die."""
+        self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
+        for c in self.connections.values():
+            with contextlib.suppress(OSError):
+                c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Say goodbye and close; what is still unsent of a goodbye is not worth waiting for."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, NoReturn
 
-ECHOES, TRIALS = 3, 2
+from ..errors import PeerFailed
+
+ECHOES, TRIALS = 5, 2
 SENT_BYTES = 1 << 18
 MOST_ROUNDS = 32
 """A world of more ranks than this is measured in part."""
@@ -42,19 +44,53 @@ def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s
         sockets: to each rank, used for nothing else until this returns.
         timeout_s: for how long a peer may say nothing.
     Raises:
-        OSError: a peer was silent, or is gone.
+        PeerFailed: a peer was silent, or is gone.
     """
     found: dict[int, Measured] = {}
     for pairs in rounds(ranks):
         for low, high in pairs:
             if rank in (low, high):
-                sock = sockets[high if rank == low else low]
+                peer = high if rank == low else low
+                sock = sockets[peer]
                 sock.settimeout(timeout_s)
-                if rank == low:
-                    found[high] = _measure(sock)
-                else:
-                    _answer(sock)
+                try:
+                    if rank == low:
+                        found[high] = _measure(sock)
+                    else:
+                        _answer(sock, (1,) * ECHOES + (SENT_BYTES,) * TRIALS)
+                except OSError as error:
+                    _silent(peer, error)
     return found
+
+
+def flow(
+    rank: int, flows: Sequence[tuple[int, int]], sockets: Mapping[int, socket.socket], size_bytes: int, timeout_s: float
+) -> float | None:
+    """Send over all these pairs at once, each from its first rank to its second.
+
+    Returns:
+        The seconds until the other had all, None at ranks that do not send.
+    Raises:
+        PeerFailed: as :func:`probe`.
+    """
+    for source, sink in flows:
+        if rank not in (source, sink):
+            continue
+        peer = sink if rank == source else source
+        sockets[peer].settimeout(timeout_s)
+        try:
+            if rank == sink:
+                _answer(sockets[peer], (1, size_bytes))
+                return None
+            _timed(sockets[peer], b"?")  # the other is there
+            return _timed(sockets[peer], bytes(size_bytes))
+        except OSError as error:
+            _silent(peer, error)
+    return None
+
+
+def _silent(peer: int, error: OSError) -> NoReturn:
+    raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
 
 
 def _measure(sock: socket.socket) -> Measured:
@@ -71,8 +107,8 @@ def _timed(sock: socket.socket, payload: bytes) -> float:
     return time.perf_counter() - began
 
 
-def _answer(sock: socket.socket) -> None:
-    for size in (1,) * ECHOES + (SENT_BYTES,) * TRIALS:
+def _answer(sock: socket.socket, sizes: Sequence[int]) -> None:
+    for size in sizes:
         while size:
             got = len(sock.recv(min(size, 1 << 16)))
             if not got:

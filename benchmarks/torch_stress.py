@@ -1,0 +1,214 @@
+"""Do random collectives in a row come out right by stretto, and does everyone name a rank that is killed?
+
+One run of many collectives of random kinds, sizes, types and roots, each checked against what its definition says; then
+runs in each of which one rank is killed at a random moment. Every other rank must raise an error that names
+the dead one and what it was doing, and must end by itself. Exits with 1 if something hangs, is wrong, or is not named;
+writes benchmarks/out/torch_stress.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import re
+import resource
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import stretto.torch  # noqa: F401
+
+OUT = Path(__file__).parent / "out"
+MOST_ELEMENTS = 200_000
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bfloat16)
+
+
+class Wrong(Exception):
+    """A collective ended with what it should not."""
+
+
+class Rank:
+    """Collectives whose numbers everyone can tell from their place in the sequence."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+
+    def numbers(self, i: int, rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """What a rank puts into collective i: integers so small that no sum of them is rounded."""
+        g = torch.Generator().manual_seed(i * self.ranks + rank)
+        return torch.randint(0, 8, (count,), generator=g).to(dtype)
+
+    def all_reduce(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        t = self.numbers(i, self.rank, count, dtype)
+        dist.all_reduce(t)
+        return torch.equal(t, sum(self.numbers(i, r, count, dtype) for r in range(self.ranks)))
+
+    def reduce(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        t = self.numbers(i, self.rank, count, dtype)
+        dist.reduce(t, root)
+        expected = sum(self.numbers(i, r, count, dtype) for r in range(self.ranks))
+        return self.rank != root or torch.equal(t, expected)
+
+    def broadcast(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        t = self.numbers(i, self.rank, count, dtype)
+        dist.broadcast(t, root)
+        return torch.equal(t, self.numbers(i, root, count, dtype))
+
+    def all_gather(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        made = torch.empty(self.ranks * count, dtype=dtype)
+        dist.all_gather_into_tensor(made, self.numbers(i, self.rank, count, dtype))
+        return torch.equal(made, torch.cat([self.numbers(i, r, count, dtype) for r in range(self.ranks)]))
+
+    def reduce_scatter(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        made = torch.empty(count, dtype=dtype)
+        dist.reduce_scatter_tensor(made, self.numbers(i, self.rank, self.ranks * count, dtype))
+        total = sum(self.numbers(i, r, self.ranks * count, dtype) for r in range(self.ranks))
+        return torch.equal(made, total[self.rank * count :][:count])
+
+    def all_to_all(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        made = torch.empty(self.ranks * count, dtype=dtype)
+        dist.all_to_all_single(made, self.numbers(i, self.rank, self.ranks * count, dtype))
+        sent = [self.numbers(i, r, self.ranks * count, dtype) for r in range(self.ranks)]
+        return torch.equal(made, torch.cat([t[self.rank * count :][:count] for t in sent]))
+
+    def gather(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        made = [torch.empty(count, dtype=dtype) for _ in range(self.ranks)] if self.rank == root else None
+        dist.gather(self.numbers(i, self.rank, count, dtype), made, root)
+        return made is None or all(torch.equal(t, self.numbers(i, r, count, dtype)) for r, t in enumerate(made))
+
+    def scatter(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        made = torch.empty(count, dtype=dtype)
+        parts = [self.numbers(i, r, count, dtype) for r in range(self.ranks)]
+        dist.scatter(made, parts if self.rank == root else None, root)
+        return torch.equal(made, parts[self.rank])
+
+    def pass_on(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
+        """Messages around a ring."""
+        made = torch.empty(count, dtype=dtype)
+        before, after = (self.rank - 1) % self.ranks, (self.rank + 1) % self.ranks
+        sent = self.numbers(i, self.rank, count, dtype)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, made, before)]):
+            work.wait()
+        return torch.equal(made, self.numbers(i, before, count, dtype))
+
+
+KINDS: tuple[Callable[..., bool], ...] = (
+    *(Rank.all_reduce, Rank.reduce, Rank.broadcast, Rank.all_gather, Rank.reduce_scatter),
+    *(Rank.all_to_all, Rank.gather, Rank.scatter, Rank.pass_on),
+)
+
+
+def work(rank: int, ranks: int, store: str, seed: int, collectives: int, timeout_s: float, pipe: Connection) -> None:
+    """One rank: sends the number of every collective that it begins, then what became of it, and its CPU seconds."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", FutureWarning)
+    rng, here = random.Random(seed), Rank(rank, ranks)
+    told = "ended"
+    try:
+        dist.init_process_group("stretto", init_method=f"file://{store}", rank=rank, world_size=ranks,
+                                timeout=timedelta(seconds=timeout_s))  # fmt: skip
+        for i in range(collectives):
+            pipe.send(i)
+            kind, dtype, root = rng.choice(KINDS), rng.choice(DTYPES), rng.randrange(ranks)
+            count = rng.choice([0, rng.randrange(100), rng.randrange(MOST_ELEMENTS)])
+            if not kind(here, i, count, dtype, root):
+                raise Wrong(f"collective {i}, {kind.__name__} of {count} {dtype} from {root}, is wrong at rank {rank}")
+        dist.destroy_process_group()
+    except RuntimeError as error:
+        told = str(error)
+    except Exception:
+        told = traceback.format_exc()
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    pipe.send((told, spent.ru_utime + spent.ru_stime))
+
+
+def run(ranks: int, seed: int, collectives: int, timeout_s: float, killed_at: int | None = None) -> dict[str, Any]:
+    """One group of processes; the rank ``seed % ranks`` is killed when it begins collective ``killed_at``, if given."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "stretto.torch"])
+    victim = seed % ranks if killed_at is not None else None
+    with tempfile.TemporaryDirectory() as folder:
+        pipes, children = [], []
+        for rank in range(ranks):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = rank, ranks, os.path.join(folder, "store"), seed, collectives, timeout_s, theirs
+            children.append(context.Process(target=work, args=arguments, daemon=True))
+            children[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        if victim is not None:
+            while pipes[victim].poll(3 * timeout_s) and pipes[victim].recv() != killed_at:
+                pass
+            children[victim].kill()
+        told = {rank: told_by(pipe, 3 * timeout_s) for rank, pipe in enumerate(pipes) if rank != victim}
+        for child in children:
+            child.join(3 * timeout_s)
+            child.kill()
+        codes = {rank: child.exitcode for rank, child in enumerate(children) if rank != victim}
+    return {
+        "victim": victim, "killed_at": killed_at, "told": {r: t for r, (t, _) in told.items()}, "exit_codes": codes,
+        "cpu_s": sum(cpu_s for _, cpu_s in told.values()),
+    }  # fmt: skip
+
+
+def told_by(pipe: Connection, within_s: float) -> tuple[str, float]:
+    """What a rank says in the end; it must say something at least every so often."""
+    try:
+        while pipe.poll(within_s):
+            if isinstance(message := pipe.recv(), tuple):
+                return message
+        return "it hangs", 0.0
+    except EOFError:
+        return "it died without a word", 0.0
+
+
+def complaints(found: dict[str, Any]) -> list[str]:
+    """What is wrong with a run."""
+    bad = [f"rank {r} ended with exit code {code}" for r, code in found["exit_codes"].items() if code]
+    for rank, text in found["told"].items():
+        named = text.startswith(f"rank {found['victim']}: ") and re.search("in transfer|in the message|connect", text)
+        if not (text == "ended" if found["victim"] is None else named):
+            bad.append(f"rank {rank}: {text}")
+    return bad
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--collectives", type=int, default=1000, help="in the run in which nobody is killed")
+    parser.add_argument("--kills", type=int, default=20, help="runs in which somebody is")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=20.0, help="seconds that a rank may be silent")
+    parser.add_argument("--out", type=Path, default=OUT / "torch_stress.json")
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    runs = [run(arguments.ranks, arguments.seed, arguments.collectives, arguments.timeout)]
+    for k in range(arguments.kills):
+        seed = arguments.seed + 1 + k
+        moment = random.Random(seed).randrange(max(1, arguments.collectives // 10))
+        runs.append(run(arguments.ranks, seed, 2 * arguments.collectives, arguments.timeout, moment))
+    bad = [f"run {k}: {text}" for k, found in enumerate(runs) for text in complaints(found)]
+    named = sum(len(found["told"]) for found in runs[1:])
+    print(f"{arguments.collectives} collectives among {arguments.ranks} ranks, then {arguments.kills} runs with a rank "
+          f"killed ({named} survivors): {len(bad)} complaints, {sum(found['cpu_s'] for found in runs):.0f} CPU s, "
+          f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+    print("\n".join(bad))
+    arguments.out.parent.mkdir(exist_ok=True)
+    arguments.out.write_text(json.dumps(runs, indent=1) + "\n")
+    raise SystemExit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""A topology out of network namespaces: one a node, a veth pair a cable, routes as a plan has them.
+
+It calls ip(8) and tc(8), whose batches build ten nodes in a third of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from ..errors import Unsupported
+from ..plan import Plan
+from ..runtime.local import Place
+from ..topology import Topology
+from .shaping import Shares, cables, has_netem, reserved, shapes
+
+PREFIX = "stretto-"
+_NEWNET = 0x40000000
+
+
+def refusal() -> str | None:
+    """Why this machine cannot emulate, None if it can."""
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            return f"emulation needs {tool}(8): apt-get install iproute2"
+    if os.geteuid() != 0:
+        return "emulation needs root: it makes network namespaces"
+    done = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)
+    return None if done.returncode == 0 else f"there are no network namespaces here: {done.stderr.strip()}"
+
+
+def clean() -> list[str]:
+    """Remove the namespaces of emulations whose process is gone, and the processes left in them; their names."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split("\n")
+    names = [line.split()[0] for line in listed if line.startswith(PREFIX)]
+    gone = [name for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}") or _own(name)]
+    for name in gone:
+        # a namespace, and its cables, live as long as a process does in it
+        left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True).stdout
+        for pid in {*map(int, left.split())} - {os.getpid()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+    return gone
+
+
+def network(plan: Plan, scale: float) -> contextlib.AbstractContextManager[dict[int, Place]]:
+    """The network of a plan, where packets take the plan's routes and reserved shares; see :func:`built`."""
+    return built(plan.topology, scale, _first_hops(plan), reserved(plan))
+
+
+@contextlib.contextmanager
+def built(
+    topology: Topology,
+    scale: float,
+    hops: Mapping[tuple[int, int], int] | None = None,
+    shares: Shares | None = None,
+) -> Iterator[dict[int, Place]]:
+    """Where each node's process runs, while the network stands.
+
+    Args:
+        scale: links have their bandwidth divided by this, and their latency multiplied.
+        hops: for a node and a destination the next node; by fewest cables where it says nothing.
+        shares: of some links for the packets from one node to another a share of their own.
+    Raises:
+        Unsupported: this machine cannot, or the network has optical planes.
+    """
+    reason = refusal()
+    if reason is not None:
+        raise Unsupported(reason)
+    if topology.planes:
+        raise Unsupported("optical planes are not emulated; stretto run moves their bytes")
+    clean()
+    delayed = has_netem()
+    try:
+        _batch("ip", _build(topology))
+        for v in range(topology.node_count):
+            _batch("ip", _addresses(topology, v), _name(v))
+        for v in range(topology.node_count):
+            _batch("ip", _routes(topology, v, hops or {}), _name(v))
+            _batch("tc", shapes(topology, v, scale, delayed, shares or {}, _address), _name(v))
+            sysctl = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
+            subprocess.run(["ip", "netns", "exec", _name(v), *sysctl], check=True)
+        yield {v: Place(_address(v), enter, _name(v)) for v in range(topology.node_count)}
+    finally:
+        clean()
+
+
+def enter(name: str) -> None:
+    """Move the calling thread into a namespace; sockets that it opens belong there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    handle = os.open(f"/run/netns/{name}", os.O_RDONLY)
+    try:
+        if libc.setns(handle, _NEWNET):
+            raise OSError(ctypes.get_errno(), f"setns to {name}")
+    finally:
+        os.close(handle)
+
+
+def _name(node: int) -> str:
+    return f"{PREFIX}{os.getpid()}-{node}"
+
+
+def _own(name: str) -> bool:
+    return name.startswith(f"{PREFIX}{os.getpid()}-")
+
+
+def _address(node: int) -> str:
+    return f"10.255.{node >> 8}.{node & 255}"
+
+
+def _build(topology: Topology) -> list[str]:
+    """Namespaces, and veth pairs whose ends are named after the node at the other end."""
+    lines = [f"netns add {_name(v)}" for v in range(topology.node_count)]
+    for a, b in cables(topology):
+        lines.append(f"link add to{b} netns {_name(a)} type veth peer name to{a} netns {_name(b)}")
+    return lines
+
+
+def _addresses(topology: Topology, v: int) -> list[str]:
+    ends = [b if v == a else a for a, b in cables(topology) if v in (a, b)]
+    # gloo and its like ask lo for its address, and must not be told 127.0.0.1
+    own = ["link set lo up", "address delete 127.0.0.1/8 dev lo", f"address add {_address(v)}/32 dev lo"]
+    return [*own, *(f"link set to{w} up" for w in ends)]
+
+
+def _first_hops(plan: Plan) -> dict[tuple[int, int], int]:
+    """From each node on the route of a transfer to one receiver, the next node towards it."""
+    topology, found = plan.topology, {}
+    for k in range(plan.transfer_count):
+        if len(plan.dst[k]) == 1:
+            to = int(plan.dst[k][0])
+            found.update({(int(topology.src[link]), to): int(topology.dst[link]) for link in plan.route[k]})
+    return {key: hop for key, hop in found.items() if key[0] != key[1]}
+
+
+def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> list[str]:
+    """From one node to every other."""
+    near: dict[int, list[int]] = {w: [] for w in range(topology.node_count)}
+    for a, b in cables(topology):
+        near[a].append(b)
+        near[b].append(a)
+    first = {w: w for w in near[v]}
+    queue = deque(first)
+    while queue:
+        at = queue.popleft()
+        for w in near[at]:
+            if w != v and w not in first:
+                first[w] = first[at]
+                queue.append(w)
+    first.update({to: hop for (at, to), hop in hops.items() if at == v})
+    return [
+        f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}"
+        for to, hop in sorted(first.items())
+    ]
+
+
+def _batch(tool: str, lines: list[str], namespace: str | None = None) -> None:
+    where = ["-n", namespace] if namespace else []
+    done = subprocess.run([tool, *where, "-batch", "-"], input="\n".join(lines), capture_output=True, text=True)
+    if done.returncode:
+        raise Unsupported(f"{tool} could not build the network: {done.stderr.strip()}")

@@ -1,0 +1,107 @@
+"""One collective at one rank: the plan for its size, its pieces cut as the plan cuts them, and a record of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..library import Library
+from ..lower import Program
+from ..runtime.execute import Trace, execute
+from .links import Links
+from .tensors import OPS, array_of, reducer
+
+
+class Collectives:
+    """Runs a group's collectives; records them in the folder that ``STRETTO_TRACE`` names."""
+
+    def __init__(self, library: Library, links: Links, timeout_s: float) -> None:
+        self._library, self._links, self._timeout_s = library, links, timeout_s
+        folder = os.environ.get("STRETTO_TRACE")
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        self._traces = open(os.path.join(folder, f"rank{library.rank}.jsonl"), "a") if folder else None  # noqa: SIM115
+
+    def run(
+        self,
+        kind: str,
+        held: Mapping[int, Tensor],
+        wanted: Mapping[int, Tensor],
+        elements: Any,
+        *,
+        root: int = 0,
+        op: Any = None,
+        direct: bool = False,
+    ) -> None:
+        """Run one collective over pieces.
+
+        Args:
+            held, wanted: for each piece that this rank holds or wants its tensor.
+            elements: of every piece.
+            op: how pieces are reduced, None where nothing is.
+            direct: sent from end to end, since the ranks between them do not know the sizes.
+        """
+        if self._library.size == 1:
+            for p, t in wanted.items():
+                t.copy_(held[p])
+            return
+        mesh = self._links.mesh()
+        some = next(iter((held or wanted).values()))
+        counts = np.asarray(elements, dtype=np.int64)
+        total = int(counts.max()) * some.element_size()
+        recipe = self._library.recipe(kind, total if kind != "alltoall" else 1, root, direct)
+        low, high = recipe.edges(counts)
+        homes = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
+                 for p, t in wanted.items()}  # fmt: skip
+        given = {p: array_of(t.contiguous()) for p, t in held.items()}
+        made = {p: array_of(t) for p, t in homes.items()}
+        program = recipe.program
+
+        def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
+            return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
+
+        began_s = time.monotonic()
+        trace = execute(
+            mesh,
+            program,
+            parts(given, program.held),
+            parts(made, program.final),
+            sizes=(high - low) * some.element_size(),
+            dtype=next(iter({**given, **made}.values())).dtype,
+            reduce=np.add if op is None else reducer(op, some.dtype),
+            timeout_s=self._timeout_s,
+        )
+        if self._traces is not None:
+            self._traces.write(self._record(kind, program, began_s, trace) + "\n")
+        for p, t in wanted.items():
+            if homes[p] is not t:
+                t.copy_(homes[p])
+            if op is not None and getattr(op, "op", op) == OPS.AVG:
+                t.div_(self._library.size, rounding_mode=None if t.is_floating_point() else "trunc")
+
+    def close(self) -> None:
+        if self._traces is not None:
+            self._traces.close()
+
+    def _record(self, kind: str, program: Program, began_s: float, trace: Trace) -> str:
+        """A line of the trace: the collective, and for each transfer that this rank sent or got its row, the other
+        rank and the seconds of its first and last byte here, by the monotonic clock."""
+        rank = {node: r for r, node in enumerate(self._library.nodes)}
+        sent = [
+            [row, rank[to], began_s + began, began_s + trace.gone_s[row]]
+            for row, began in trace.sent_s.items()
+            for to in program.sends[row].to
+        ]
+        arrived = [
+            [row, rank[receive.source], began_s + trace.coming_s[row], began_s + trace.arrived_s[row]]
+            for row, receive in program.receives.items()
+        ]
+        span = {"began_s": began_s, "ended_s": time.monotonic()}
+        return json.dumps({"kind": kind, "rank": self._library.rank, **span, "sent": sent, "arrived": arrived})

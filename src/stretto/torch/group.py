@@ -1,0 +1,250 @@
+"""The process group: PyTorch's calls as collectives over pieces, and messages beside them."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..collective import split_evenly
+from ..errors import PeerFailed, Unsupported
+from ..library import from_environment
+from ..runtime.mesh import GRACE_S
+from .collectives import Collectives
+from .links import Links, own_address
+from .pending import Order, Pending
+from .tensors import OPS, array_of
+
+LEAVE_S = 5.0
+"""How long threads are given to end when their process does."""
+
+
+class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """A process group; see the package.
+
+    Its threads must not outlive the interpreter (one that wakes inside PyTorch while that is torn down crashes the
+    process), so a group that nobody destroys is left when it is collected, or at exit.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._rank, self._count = rank, size
+        self._timeout_s = timeout.total_seconds()
+        world = dist.get_world_size() if dist.is_initialized() else size
+        library = from_environment(ranks, rank, world)
+        host = os.environ.get("STRETTO_HOST") or own_address()
+        self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
+        self._collectives = Collectives(library, self._links, self._timeout_s)
+        self._name = self._text = ""
+        self._order = Order(f"stretto-{rank}", self._links.blame)
+        self._leave = weakref.finalize(self, _leave, self._links, self._order, os.getpid())
+        self._order.later(self._links.connect, None)
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "stretto"
+
+    # without a backend object under it a group has to remember its own name (device meshes ask for it)
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupDesc(self, text: str) -> None:  # noqa: N802
+        self._text = text
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._text
+
+    def shutdown(self) -> None:
+        """Finish what was asked for and close."""
+        self._leave.detach()
+        self._order.stop(self._timeout_s)
+        self._collectives.close()
+        self._links.close()
+
+    def abort(self) -> None:
+        """Give up what is under way and close."""
+        self._leave()
+        self._collectives.close()
+
+    # --- what all calls share ---------------------------------------------------------------------
+
+    def _refuse_devices(self, *tensors: Tensor) -> None:
+        for t in tensors:
+            if t.device.type != "cpu" or t.is_sparse:
+                what = "sparse tensors" if t.is_sparse else f"tensors on {t.device}"
+                raise Unsupported(f"the backend 'stretto' does not move {what}; it moves dense tensors on the CPU")
+
+    def _later(self, tensors: Sequence[Tensor], result: Any, *jobs: Callable[[], None]) -> Pending:
+        """Run these jobs on these tensors when it is their turn."""
+        self._refuse_devices(*tensors)
+
+        def run() -> None:
+            for job in jobs:
+                job()
+
+        return self._order.later(run, result)
+
+    # --- the API ----------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        op = opts.reduceOp if opts is not None else OPS.SUM
+
+        def one(t: Tensor) -> None:
+            self._collectives.run("allreduce", {0: t}, {0: t}, [t.numel()], op=op)
+
+        return self._later(tensors, tensors, *(partial(one, t) for t in tensors))
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        return self.allreduce(tensors, opts)
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
+        root = opts.rootRank
+
+        def one(t: Tensor) -> None:
+            self._collectives.run("broadcast", {0: t} if self._rank == root else {}, {0: t}, [t.numel()], root=root)
+
+        return self._later(tensors, tensors, *(partial(one, t) for t in tensors))
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
+        root, op = opts.rootRank, opts.reduceOp
+
+        def one(t: Tensor) -> None:
+            self._collectives.run("reduce", {0: t}, {0: t} if self._rank == root else {}, [t.numel()], root=root, op=op)
+
+        return self._later(tensors, tensors, *(partial(one, t) for t in tensors))
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
+        def one(parts: list[Tensor], own: Tensor) -> None:
+            self._collectives.run("allgather", {self._rank: own}, dict(enumerate(parts)), [t.numel() for t in parts])
+
+        return self._later(inputs, outputs, *map(partial(partial, one), outputs, inputs))
+
+    def allgather_into_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
+        return self.allgather([self._shares(o) for o in outputs], inputs, opts)
+
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
+        return self.allgather([list(same) for same in zip(*outputs, strict=True)], inputs, opts)
+
+    def _allgather_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        return self.allgather([self._shares(output)], [given], opts)
+
+    def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
+        op = opts.reduceOp if opts is not None else OPS.SUM
+
+        def one(own: Tensor, parts: list[Tensor]) -> None:
+            held, wanted = dict(enumerate(parts)), {self._rank: own}
+            self._collectives.run("reducescatter", held, wanted, [t.numel() for t in parts], op=op)
+
+        return self._later(outputs, outputs, *map(partial(partial, one), outputs, inputs))
+
+    def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
+        return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
+
+    def _reduce_scatter_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter([output], [self._shares(given)], opts)
+
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
+        n, me = self._count, self._rank
+        counts = np.zeros(n * n, dtype=np.int64)
+        counts[me * n : me * n + n] = [t.numel() for t in inputs]
+        counts[me::n] = [t.numel() for t in outputs]
+        held, wanted = {me * n + r: t for r, t in enumerate(inputs)}, {r * n + me: t for r, t in enumerate(outputs)}
+        # who sends how much to whom only those two know: nobody forwards
+        return self._later(
+            [*inputs, *outputs], outputs, lambda: self._collectives.run("alltoall", held, wanted, counts, direct=True)
+        )  # fmt: skip
+
+    def alltoall_base(
+        self, output: Tensor, given: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
+    ) -> Any:
+        return self.alltoall(self._shares(output, output_splits), self._shares(given, input_splits), opts)
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
+        root, mine = opts.rootRank, inputs[0]
+        wanted = dict(enumerate(outputs[0])) if self._rank == root else {}
+        sizes = [mine.numel()] * self._count
+        return self._later(
+            inputs, outputs, lambda: self._collectives.run("gather", {self._rank: mine}, wanted, sizes, root=root)
+        )
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
+        root, mine = opts.rootRank, outputs[0]
+        held = dict(enumerate(inputs[0])) if self._rank == root else {}
+        sizes = [mine.numel()] * self._count
+        return self._later(
+            outputs, outputs, lambda: self._collectives.run("scatter", held, {self._rank: mine}, sizes, root=root)
+        )
+
+    def barrier(self, opts: Any = None) -> Any:
+        token = torch.zeros(self._count, dtype=torch.uint8)
+        return self._allgather_base(token, torch.ones(1, dtype=torch.uint8))
+
+    def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
+        return self._message(tensors, to, tag, sends=True)
+
+    def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Any:
+        return self._message(tensors, source, tag, sends=False)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
+        raise Unsupported("the backend 'stretto' does not receive from any source; name the rank")
+
+    def _message(self, tensors: list[Tensor], peer: int, tag: int, sends: bool) -> Any:
+        self._refuse_devices(*tensors)
+        future: torch.futures.Future = torch.futures.Future()
+        (tensor,) = tensors
+        flat = tensor.contiguous() if sends or not tensor.is_contiguous() else tensor
+        memory = array_of(flat)
+
+        def done(failure: PeerFailed | None) -> None:
+            if failure is not None:
+                self._order.fail(failure, 2 * GRACE_S)
+                future.set_exception(failure)
+                return
+            if not sends and flat is not tensor:
+                tensor.copy_(flat)
+            future.set_result(tensors)
+
+        payload = memory.data.cast("B") if memory.size else memoryview(bytearray())
+        messages = self._links.messages(peer)
+        go = messages.send if sends else messages.receive
+        go(tag, payload, done)
+        return Pending(future)
+
+    # what PyTorch 2.13 calls the same
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def monitored_barrier(self, *arguments: Any) -> Any:
+        raise Unsupported("the backend 'stretto' has no monitored_barrier; its barrier names who is missing")
+
+    def _shares(self, tensor: Tensor, splits: Sequence[int] = ()) -> list[Tensor]:
+        """A tensor as one part a rank, along its first dimension."""
+        if splits:
+            return list(torch.split(tensor, list(splits)))
+        rows = tensor.shape[0] if tensor.dim() else 1
+        if rows % self._count:
+            if not tensor.is_contiguous() or tensor.numel() % self._count:
+                raise Unsupported(f"{rows} rows do not divide among {self._count} ranks; give the splits")
+            return list(torch.split(tensor.view(-1), split_evenly(tensor.numel(), self._count).tolist()))
+        return list(torch.split(tensor, rows // self._count)) if rows else [tensor] * self._count
+
+
+def _leave(links: Links, order: Order, owner: int) -> None:
+    """End a group's threads in the process that began them; a fork has the sockets, but not the threads."""
+    if os.getpid() == owner:
+        order.stop(GRACE_S)
+        links.leave()
+        order.stop(LEAVE_S)

@@ -1,0 +1,169 @@
+"""How the ranks of a group meet and part: by the store, then over sockets, collectives beside messages."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+from ..errors import PeerFailed
+from ..library import Library
+from ..runtime.mesh import GRACE_S, Mesh, join, listen
+from ..runtime.messages import Messages
+from ..runtime.near import listen_near, machine
+from .measuring import measure
+
+LOOK_S = 0.01
+"""How often the store is asked for what is not there yet: a blocking question could not be given up."""
+_FAILED = "stretto/failed"
+"""Where the first rank that fails before all are joined says why."""
+
+
+class Links:
+    """One rank's connections to the others of its group.
+
+    Args:
+        store: PyTorch's, which all ranks of the group share.
+        library: says which nodes the ranks are; learns the network where that is measured.
+        host: the address at which this rank listens.
+        measures: whether it is.
+    """
+
+    def __init__(self, store: Any, library: Library, host: str, measures: bool, timeout_s: float) -> None:
+        self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
+        self._measures = measures
+        self._lock = threading.Lock()
+        self._left = threading.Event()
+        self._meshes: list[Mesh] = []
+        self._messages: dict[int, Messages] = {}
+
+    def mesh(self) -> Mesh:
+        """The connections for collectives; the first time, the network between them is measured if need be."""
+        self.connect()
+        if self._measures:
+            self._measure()
+            self._measures = False
+        return self._meshes[0]
+
+    def messages(self, peer: int) -> Messages:
+        """Those to and from one rank."""
+        self.connect()
+        return self._messages[peer]
+
+    def connect(self) -> None:
+        """Meet all others, the first time: one mesh for collectives, one for messages."""
+        with self._lock:
+            if self._messages or self._library.size == 1:
+                return
+            secret = self._secret()
+            meshes = [self._meet(purpose, secret) for purpose in ("collectives", "messages")]
+            own = self._library.rank
+            for r, node in enumerate(self._library.nodes):
+                if r != own:
+                    self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
+            self._meshes = meshes[:1]
+        if self._left.is_set():
+            self.leave()
+
+    def blame(self, failure: PeerFailed) -> None:
+        """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault.
+
+        Called by the thread that runs collectives, when it runs none.
+        """
+        told = [messages.blame(failure) for messages in self._messages.values() if messages.name != failure.peer]
+        for mesh in self._meshes:
+            culprit = next((node for node, name in mesh.names.items() if name == failure.peer), mesh.node)
+            mesh.abort(failure, culprit)
+        deadline = time.monotonic() + GRACE_S
+        for sent in told:
+            sent.wait(deadline - time.monotonic())
+
+    def close(self) -> None:
+        """Say goodbye and close."""
+        for messages in self._messages.values():
+            messages.close()
+        for mesh in self._meshes:
+            mesh.close()
+
+    def leave(self) -> None:
+        """Give up at once, whatever is under way: who waits here is told, and peers see this rank go."""
+        self._left.set()
+        for messages in self._messages.values():
+            messages.leave()
+        for mesh in self._meshes:
+            mesh.leave()
+
+    def _meet(self, purpose: str, secret: bytes) -> Mesh:
+        """Connections to all others, whose addresses are in the store; to those of this machine by Unix sockets."""
+        library, here = self._library, machine()
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(contextlib.closing(listen(self._host)))
+            near, name = listen_near() if here else (None, "")
+            if near is not None:
+                stack.enter_context(contextlib.closing(near))
+            mine = [here, name, self._host, listener.getsockname()[1]]
+            addresses = {}
+            for node, (there, its_name, host, port) in zip(library.nodes, self._share(purpose, mine), strict=True):
+                addresses[node] = (its_name, 0) if here and there == here else (host, int(port))
+            names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
+            own = library.nodes[library.rank]
+            return join(own, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
+
+    def _measure(self) -> None:
+        """Measure the network; by the store all ranks learn all numbers, and so plan alike."""
+        library, mesh = self._library, self._meshes[0]
+        sockets = {r: mesh.connections[v].sock for r, v in enumerate(library.nodes) if r != library.rank}
+        try:
+            library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s))
+        except PeerFailed as failure:
+            if self._store.check([_FAILED]):  # the first to fail knows best
+                raise self._failure() from None
+            self._store.set(_FAILED, f"{failure.peer}\n{failure.reason}")
+            raise
+        for sock in sockets.values():
+            sock.setblocking(False)
+
+    def _failure(self) -> PeerFailed:
+        peer, _, reason = self._store.get(_FAILED).decode().partition("\n")
+        return PeerFailed(peer, reason)
+
+    def _share(self, name: str, value: Any) -> list[Any]:
+        """Everyone's value of this name, by rank."""
+        self._store.set(f"stretto/{name}/{self._library.rank}", json.dumps(value))
+        return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
+
+    def _secret(self) -> bytes:
+        given = os.environ.get("STRETTO_SECRET")
+        if given:
+            return given.encode()
+        if self._library.rank == 0:
+            self._store.set("stretto/secret", os.urandom(32).hex())
+        return self._ask("stretto/secret", 0)
+
+    def _ask(self, key: str, rank: int) -> bytes:
+        """What another rank put into the store, once it has."""
+        waited_s = 0.0
+        while not self._store.check([key]):
+            if self._store.check([_FAILED]):
+                raise self._failure()
+            if waited_s > self._timeout_s:
+                raise PeerFailed(f"rank {rank}", f"it did not come within {self._timeout_s:g} s")
+            if self._left.wait(LOOK_S):
+                raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
+            waited_s += LOOK_S
+        return bytes(self._store.get(key))
+
+
+def own_address() -> str:
+    """The address that leads to the master, or loopback."""
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((master, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

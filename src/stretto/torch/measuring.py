@@ -1,0 +1,51 @@
+"""Measure the network between the ranks of a group, where none is named, so that all learn the same.
+
+First every pair, many at once; that tells who is near whom. Then, site by site and nothing else meanwhile, as many
+pairs at once as two sites have: what they get together is what the link between the sites has, which no single
+pair shows where many share it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from itertools import islice, permutations
+from typing import Any
+
+from ..library import joined_by_sites, sites_of
+from ..runtime.probe import MOST_ROUNDS, SENT_BYTES, flow, probe
+from ..topology import Topology
+
+LONG_S = 0.2
+"""How long the pairs of two sites send at least, by what they got one by one: long enough for TCP to speed up."""
+MOST_BYTES = 1 << 24
+
+Share = Callable[[str, Any], list[Any]]
+
+
+def measure(rank: int, ranks: int, sockets: Mapping[int, socket.socket], share: Share, timeout_s: float) -> Topology:
+    """The network as all ranks together find it; every rank of the group must call this.
+
+    Args:
+        sockets: to each other rank, used for nothing else until this returns.
+        share: gives every rank a name's value and returns everyone's, by rank, when all have come.
+        timeout_s: for how long a peer may say nothing.
+    Raises:
+        PeerFailed: a peer was silent, or is gone.
+    """
+    mine = [[r, *m] for r, m in probe(rank, ranks, sockets, timeout_s).items()]
+    pairs = {(low, int(high)): (latency_s, width) for low, rows in enumerate(share("pairs", mine))
+             for high, latency_s, width in rows}  # fmt: skip
+    sites = sites_of(ranks, pairs)
+    between = {}
+    for a, b in islice(permutations(range(len(sites)), 2), MOST_ROUNDS):
+        flows = list(zip(sites[a], sites[b], strict=False))
+        known = [pairs[key] for x, y in flows if (key := (min(x, y), max(x, y))) in pairs]
+        if not known:
+            continue
+        latency_s, width = min(t for t, _ in known), max(w for _, w in known)
+        size = int(min(MOST_BYTES, max(SENT_BYTES, width * max(LONG_S, 10 * latency_s))))
+        took_s = share(f"from {a} to {b}", flow(rank, flows, sockets, size, timeout_s))
+        slowest_s = max(t for t in took_s if t is not None)
+        between[a, b] = len(flows) * size / max(slowest_s - latency_s, 1e-9)
+    return joined_by_sites(ranks, pairs, between)

@@ -1,0 +1,131 @@
+"""The ranks of a group as objects of one process: what is asked for, told and left behind, call by call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from stretto.errors import InputError, PeerFailed, Unsupported
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+
+dist = torch.distributed
+
+
+def group(store, rank: int, size: int):
+    from stretto.torch.group import StrettoGroup
+
+    return StrettoGroup(store, rank, size, list(range(size)), timedelta(seconds=20))
+
+
+@pytest.fixture
+def groups():
+    made = [group(store, rank, 3) for store in [dist.HashStore()] for rank in range(3)]
+    yield made
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda g: g.abort(), made))
+
+
+def test_a_topology_of_another_size_is_refused(monkeypatch):
+    monkeypatch.setenv("STRETTO_TOPOLOGY", "ring:4")
+    with pytest.raises(InputError, match="STRETTO_TOPOLOGY: ring:4 has 4 accelerators, the world 3 ranks"):
+        group(dist.HashStore(), 0, 3)
+
+
+def test_two_ranks_exchange_messages_while_the_third_does_nothing(groups):
+    got = torch.empty(5)
+    waiting = groups[1].recv([got], 0, 7)
+    groups[0].send([torch.arange(5.0)], 1, 7).wait()
+    waiting.wait()
+    assert got.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_rank_that_leaves_is_named_to_those_that_wait_and_so_is_what_they_wait_for(groups):
+    for work in [g.barrier() for g in groups]:  # the network is measured, and a plan made
+        work.wait()
+    message, whole = groups[0].recv([torch.empty(5)], 2, 7), groups[1].allreduce([torch.ones(5)])
+    groups[2].abort()
+    with pytest.raises(RuntimeError, match=r"rank 2: .*in the message with tag 7 from rank 2") as caught:
+        message.wait()
+    assert isinstance(caught.value, PeerFailed)
+    with pytest.raises(RuntimeError, match=r"rank 2: .*in transfer"):
+        whole.wait()
+    with pytest.raises(RuntimeError, match="rank 2: "):
+        groups[0].barrier().wait()
+
+
+def test_a_rank_that_leaves_because_another_did_is_not_blamed(groups):
+    first, second = groups[0].recv([torch.empty(5)], 1, 0), groups[1].recv([torch.empty(5)], 2, 0)
+    groups[2].abort()
+    with pytest.raises(PeerFailed, match="rank 2: "):
+        second.wait()
+    groups[1].abort()
+    with pytest.raises(PeerFailed, match=r"rank 2: .*as rank 1 says"):
+        first.wait()
+    with pytest.raises(PeerFailed, match=r"rank 2: "):
+        groups[0].allreduce([torch.ones(5)]).wait()
+
+
+def test_a_message_of_another_size_is_refused_by_the_rank_that_gets_it(groups):
+    waiting = groups[1].recv([torch.empty(5)], 0, 7)
+    groups[0].send([torch.ones(6)], 1, 7).wait()
+    with pytest.raises(PeerFailed, match="rank 0: it sent 24 bytes with tag 7 where 20 were due"):
+        waiting.wait()
+
+
+def test_a_future_has_the_result_and_calls_back_or_raises_what_wait_raises(groups):
+    tensors = [torch.full((5,), float(rank)) for rank in range(3)]
+    works = [g.allreduce([t]) for g, t in zip(groups, tensors)]
+    doubled = works[0].get_future().then(lambda future: 2 * future.value()[0])
+    assert doubled.wait().tolist() == [6.0] * 5
+    assert works[0].is_completed()
+    waiting = groups[0].allreduce([tensors[0]])
+    groups[2].abort()
+    with pytest.raises(PeerFailed, match="rank 2"):
+        waiting.get_future().wait()
+
+
+def test_what_is_not_there_is_refused_by_name(groups):
+    with pytest.raises(Unsupported, match="any source"):
+        groups[0].recv_anysource([torch.empty(1)], 0)
+    with pytest.raises(Unsupported, match="sparse"):
+        groups[0].allreduce([torch.eye(2).to_sparse()])
+    with pytest.raises(Unsupported, match="meta"):
+        groups[0].allreduce([torch.empty(2, device="meta")])
+    with pytest.raises(Unsupported, match="4 rows do not divide among 3 ranks"):
+        groups[0]._allgather_base(torch.empty(4), torch.empty(1))
+
+
+def test_a_group_of_one_rank_copies():
+    alone = group(dist.HashStore(), 0, 1)
+    given, made = torch.arange(4.0), torch.zeros(4)
+    alone._allgather_base(made, given).wait()
+    assert torch.equal(made, given)
+    alone.shutdown()
+
+
+def test_no_thread_outlives_its_process_whatever_is_pending():
+    # one that wakes while PyTorch is torn down ends the process by "terminate called without an active exception"
+    program = """
+        import atexit, threading
+        others = lambda: [t.name for t in threading.enumerate() if t is not threading.main_thread()]
+        atexit.register(lambda: print("left", others()))
+        from datetime import timedelta
+        import torch, torch.distributed as dist
+        from stretto.torch.group import StrettoGroup
+        store = dist.HashStore()
+        groups = [StrettoGroup(store, r, 2, [0, 1], timedelta(seconds=60)) for r in range(2)]
+        for work in [g.barrier() for g in groups]:
+            work.wait()
+        pending = groups[0].recv([torch.empty(3)], 1, 0), groups[1].allreduce([torch.ones(3)])
+        lonely = StrettoGroup(dist.HashStore(), 0, 2, [0, 1], timedelta(seconds=60))
+        print("had", len(others()) > 0)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["had True", "left []"], done.stderr
+    assert done.returncode == 0, done.stderr
