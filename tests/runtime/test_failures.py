@@ -9,7 +9,6 @@ import random
 import signal
 import socket
 import threading
-import time
 from functools import cache
 
 import pytest
@@ -42,12 +41,14 @@ def plans() -> list[Plan]:
 
 
 @contextlib.contextmanager
-def processes(timeout_s: float):
+def processes(timeout_s: float, moments: dict[int, int] | None = None):
+    """Ranks that run collectives; some say when they begin the one that ``moments`` gives."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["worker"])
     pairs = [context.Pipe() for _ in range(RANKS)]
     children = [
-        context.Process(target=work, args=(v, pairs[v][1], plans(), timeout_s), daemon=True) for v in range(RANKS)
+        context.Process(target=work, args=(v, pairs[v][1], plans(), timeout_s, (moments or {}).get(v)), daemon=True)
+        for v in range(RANKS)
     ]
     pipes = [ours for ours, _ in pairs]
     try:
@@ -77,8 +78,8 @@ def reports(pipes, without: int, within_s: float) -> list:
 def test_whoever_is_left_names_the_one_that_was_killed(seed):
     rng = random.Random(seed)
     victim = rng.randrange(RANKS)
-    with processes(TIMEOUT_S) as (children, pipes):
-        time.sleep(rng.uniform(0.0, 0.15))
+    with processes(TIMEOUT_S, {victim: rng.randrange(100)}) as (children, pipes):
+        assert pipes[victim].recv() == "now"
         os.kill(children[victim].pid, signal.SIGKILL)
         for peer, transfer, message, _ in reports(pipes, victim, TIMEOUT_S + 5):
             assert peer == f"gpu{victim}", message
