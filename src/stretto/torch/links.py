@@ -63,7 +63,7 @@ class Links:
             own = self._library.rank
             for r, node in enumerate(self._library.nodes):
                 if r != own:
-                    self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
+                    self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}", self._timeout_s)
             self._meshes = meshes[:1]
         if self._left.is_set():
             self.leave()
