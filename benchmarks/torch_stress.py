@@ -36,6 +36,10 @@ MOST_ELEMENTS = 200_000
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bfloat16)
 
 
+WHAT = "in transfer|in the message|connect|handshake|did not come"
+"""What an error says was under way."""
+
+
 class Wrong(Exception):
     """A collective ended with what it should not."""
 
@@ -183,7 +187,7 @@ def complaints(found: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     bad = [f"rank {r} ended with exit code {code}" for r, code in found["exit_codes"].items() if code]
     for rank, text in found["told"].items():
-        named = text.startswith(f"rank {found['victim']}: ") and re.search("in transfer|in the message|connect|handshake", text)
+        named = text.startswith(f"rank {found['victim']}: ") and re.search(WHAT, text)
         if not (text == "ended" if found["victim"] is None else named):
             bad.append(f"rank {rank}: {text}")
     return bad

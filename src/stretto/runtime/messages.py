@@ -32,6 +32,9 @@ PING, SILENT, LATE = 1 / 8, 1 / 2, 2.0
 """Parts of the timeout: between pings; after which a silent peer is at fault; after which one is that lives, but does
 not send what is waited for. The second is less than what a collective waits for those who wait here."""
 
+END_S = 5.0
+"""For how long a thread is waited for that has nothing left to do."""
+
 Done = Callable[[PeerFailed | None], None]
 
 
@@ -111,7 +114,7 @@ class Messages:
             self.sock.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             if thread is not threading.current_thread():
-                thread.join(GRACE_S)
+                thread.join(END_S)
 
     def _failed(self, transfer: str) -> PeerFailed | None:
         """What ended this, naming a message that waited for it."""

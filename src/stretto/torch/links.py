@@ -81,8 +81,14 @@ class Links:
         for sent in told:
             sent.wait(deadline - time.monotonic())
 
+    @property
+    def left(self) -> bool:
+        """Whether this rank has closed them, or given up."""
+        return self._left.is_set()
+
     def close(self) -> None:
         """Say goodbye and close."""
+        self._left.set()
         for messages in self._messages.values():
             messages.close()
         for mesh in self._meshes:
@@ -91,10 +97,10 @@ class Links:
     def leave(self) -> None:
         """Give up at once, whatever is under way: who waits here is told, and peers see this rank go."""
         self._left.set()
-        for messages in self._messages.values():
-            messages.leave()
         for mesh in self._meshes:
             mesh.leave()
+        for messages in self._messages.values():
+            messages.leave()
 
     def _meet(self, purpose: str, secret: bytes) -> Mesh:
         library = self._library
