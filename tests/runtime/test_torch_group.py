@@ -97,6 +97,10 @@ def test_what_is_not_there_is_refused_by_name(groups):
         groups[0].recv_anysource([torch.empty(1)], 0)
     with pytest.raises(Unsupported, match="monitored_barrier"):
         groups[0].monitored_barrier()
+    from stretto.torch.tensors import reducer
+
+    with pytest.raises(Unsupported, match="does not reduce by PREMUL_SUM; it does by SUM, AVG"):
+        reducer(dist.ReduceOp.RedOpType.PREMUL_SUM, torch.float32)
     with pytest.raises(Unsupported, match="sparse"):
         groups[0].allreduce([torch.eye(2).to_sparse()])
     with pytest.raises(Unsupported, match="meta"):
@@ -110,7 +114,6 @@ def test_what_is_not_there_is_refused_by_name(groups):
     [
         ("BAND", torch.float32, "does not reduce torch.float32 by BAND"),
         ("AVG", torch.bool, "does not reduce torch.bool by AVG"),
-        ("PREMUL_SUM", torch.float32, "does not reduce by PREMUL_SUM; it does by SUM, AVG"),
     ],
 )
 def test_a_sum_that_does_not_exist_is_refused_before_a_byte_moves(op, dtype, said, groups):
