@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 RAY_STAMP := $(VENV)/.installed-ray
 
-.PHONY: help setup demo test check format bench docs clean
+.PHONY: help setup demo picture test check format bench docs clean
 help: ## what each target does
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -36,6 +36,9 @@ demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page de
 	$(BIN)/stretto compare allgather -t dgx2:2 --size 1MB,1GB -p mtegcca
 	$(BIN)/stretto report demo/ndv2-4.parquet demo/abilene.parquet -o demo/index.html
 	@echo "open the page: file://$(CURDIR)/demo/index.html"
+
+picture: $(STAMP) ## draw docs/picture.svg, the picture in the README
+	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/picture.svg
 
 test: $(RAY_STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q

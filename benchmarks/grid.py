@@ -22,6 +22,7 @@ from stretto.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.topology import Topology
 from stretto.units import parse_size
 from stretto.verify import verify
 
@@ -48,22 +49,17 @@ def main() -> None:
         for kind in given.collectives.split(","):
             for size in given.sizes.split(","):
                 for planner in given.planners.split(","):
-                    row = measured(spec, kind, size, planner, 1 if given.cold else 2)
+                    row = measured(load_topology(spec), kind, size, planner, 1 if given.cold else 2)
                     if row is not None:
                         rows.append(row)
-                        print(
-                            f"{spec:20} {kind:14} {size:6} {row['ratio']:8.4f} of the bound {row['cpu_s']:7.2f} s"
-                            f"{row['transfers']:9}  {planner}: {row['by']}",
-                            flush=True,
-                        )
+                        print(shown(row), flush=True)
     summarise(rows)
     given.output.parent.mkdir(exist_ok=True)
     given.output.write_text(json.dumps(rows, indent=1))
 
 
-def measured(spec: str, kind: str, size: str, planner: str, runs: int) -> dict[str, Any] | None:
+def measured(net: Topology, kind: str, size: str, planner: str, runs: int) -> dict[str, Any] | None:
     """One cell; None where the planner does not serve it."""
-    net = load_topology(spec)
     work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size")),))
     for _ in range(runs):
         cpu = time.process_time()
@@ -77,10 +73,18 @@ def measured(spec: str, kind: str, size: str, planner: str, runs: int) -> dict[s
     best = bounds(net, work)[0]
     completion = simulate(plan).completion_s
     return {
-        "topology": spec, "kind": kind, "size": size, "planner": planner, "by": plan.meta.get("chosen", planner),
+        "topology": net.name, "kind": kind, "size": size, "planner": planner, "by": plan.meta.get("chosen", planner),
         "completion_s": completion, "bound_s": best.seconds, "bound": best.kind, "ratio": completion / best.seconds,
         "cpu_s": cpu, "transfers": plan.transfer_count,
     }  # fmt: skip
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A cell as a line."""
+    return (
+        f"{row['topology']:20} {row['kind']:14} {row['size']:6} {row['ratio']:8.4f} of the bound {row['cpu_s']:7.2f} s"
+        f"{row['transfers']:9}  {row['planner']}: {row['by']}"
+    )
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> None:

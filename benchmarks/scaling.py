@@ -1,12 +1,16 @@
 """Does the cost grow with the number of transfers? AllGather on tori up to 1,024 ranks, a million transfers.
 
+python benchmarks/scaling.py [-p mtegcca] [--largest] [--plot FILE]
+
 Prints a table and writes benchmarks/out/scaling.json and a plot, benchmarks/out/scaling.svg.
 CPU seconds of planning, verifying and simulating in this process, kernels loaded before, and the
 largest memory so far. The plot has both axes logarithmic: a straight line of slope 1 is linear.
+--largest adds a torus of 16 x 16 x 16, 4,096 ranks and 16.8 million transfers: minutes, and gigabytes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -23,22 +27,24 @@ from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
-SIDES = (4, 6, 8, 12, 16, 24, 32)
+TORI = ("4x4", "6x6", "8x8", "12x12", "16x16", "8x8x8", "24x24", "32x32")
+LARGEST = "16x16x16"
 SERIES = (("planning", "#1f6feb"), ("verifying", "#c2261c"), ("simulating", "#0b8a5f"))
 
 
-def cell(side: int) -> dict:
-    net = load_topology(f"torus:{side}x{side}")
+def cell(torus: str, planner: str) -> dict:
+    net = load_topology(f"torus:{torus}")
     work = Workload((make_collective("allgather", net, shard_bytes=10**6),))
     marks = [time.process_time()]
-    plan = run_planner("mtegcca", net, work)
+    plan = run_planner(planner, net, work)
     marks.append(time.process_time())
     assert verify(plan).ok
     marks.append(time.process_time())
     completion = simulate(plan).completion_s
     marks.append(time.process_time())
     return {
-        "ranks": side * side,
+        "torus": torus,
+        "ranks": net.node_count,
         "transfers": plan.transfer_count,
         "completion_over_bound": completion / bounds(net, work)[0].seconds,
         "planning_cpu_s": marks[1] - marks[0],
@@ -52,7 +58,7 @@ def plot(rows: list[dict]) -> str:
     """The three costs against transfers, as SVG."""
     width, height, margin = 640, 420, 60
     xs = [math.log10(r["transfers"]) for r in rows]
-    low_x, high_x, low_y, high_y = math.floor(min(xs)), math.ceil(max(xs)), -4, 1
+    low_x, high_x, low_y, high_y = math.floor(min(xs)), math.ceil(max(xs)), -4, 3
 
     def place(x: float, y: float) -> tuple[float, float]:
         return (
@@ -86,19 +92,24 @@ def plot(rows: list[dict]) -> str:
 
 
 def main() -> None:
-    cell(4)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-p", "--planner", default="mtegcca")
+    parser.add_argument("--largest", action="store_true")
+    parser.add_argument("--plot", type=Path, help="where to write the plot, beside out/scaling.svg")
+    given = parser.parse_args()
+    cell("4x4", given.planner)
     rows = []
-    print("| ranks | transfers | completion / bound | planning, CPU s | verifying | simulating | memory, MB |")
+    print("| torus | transfers | completion / bound | planning, CPU s | verifying | simulating | memory, MB |")
     print("|---|---|---|---|---|---|---|")
-    for side in SIDES:
-        r = cell(side)
+    for torus in (*TORI, *((LARGEST,) if given.largest else ())):
+        r = cell(torus, given.planner)
         rows.append(r)
         print(
-            f"| {r['ranks']} | {r['transfers']:,} | {r['completion_over_bound']:.3f} | {r['planning_cpu_s']:.3f} "
+            f"| {r['torus']} | {r['transfers']:,} | {r['completion_over_bound']:.3f} | {r['planning_cpu_s']:.3f} "
             f"| {r['verifying_cpu_s']:.3f} | {r['simulating_cpu_s']:.3f} | {r['memory_bytes'] / 1e6:.0f} |",
             flush=True,
         )
-    first, last = rows[-3], rows[-1]
+    first, last = next(r for r in rows if r["torus"] == "16x16"), rows[-1]
     grown = math.log(last["transfers"] / first["transfers"])
     for name, _ in SERIES:
         slope = math.log(last[f"{name}_cpu_s"] / first[f"{name}_cpu_s"]) / grown
@@ -106,8 +117,9 @@ def main() -> None:
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "scaling.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (out / "scaling.svg").write_text(plot(rows))
-    print(f"plot: {out / 'scaling.svg'}")
+    for path in (out / "scaling.svg", *((given.plot,) if given.plot else ())):
+        path.write_text(plot(rows))
+        print(f"plot: {path}")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def test_in_a_step_every_rank_has_one_partner_to_send_to_and_one_to_receive_from
         ("rabenseifner", "allreduce", [20, 10, 5, 5, 10, 20]),
         ("rabenseifner", "reducescatter", [20, 10, 5]),
         ("ring", "allreduce", [5] * 14),
+        ("all-pairs", "allreduce", [5] * 14),
         ("recursive-doubling", "allreduce", [40] * 3),
         ("recursive-doubling", "allgather", [5, 10, 20]),
         ("pairwise", "alltoall", [5] * 7),

@@ -46,3 +46,12 @@ def test_plan_uses_it_and_says_what_it_tried():
     data = json.loads(done.stdout)
     assert data["planner"] == "auto"
     assert data["chosen"] in {t["planner"] for t in data["tried"]}
+
+
+def test_optical_planes_get_a_plan_that_hides_turns():
+    net = load_topology("optical:8,2")
+    done = {
+        name: simulate(run_planner(name, net, work(net, "allreduce", 1_000_000))).completion_s
+        for name in ("auto", "swot", "ring")
+    }
+    assert done["auto"] <= done["swot"] < done["ring"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from networks import ring
-from stretto.collective import KINDS, Workload, find_unreachable, make_collective
+from stretto.collective import KINDS, Workload, make_collective
 from stretto.errors import InputError
+from stretto.reach import find_unreachable
 from stretto.topology import make_topology
 
 

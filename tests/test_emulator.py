@@ -33,6 +33,10 @@ def test_optical_planes_or_a_machine_without_namespaces_are_refused():
 NEEDS_NAMESPACES = pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
 
 
+def test_planes_have_a_scale_so_that_the_emulator_can_refuse_them():
+    assert emulator.fitting_scale(load_topology("optical:4,2")) == 1.0
+
+
 @NEEDS_NAMESPACES
 def test_a_plan_moves_its_bytes_over_shaped_links():
     net = ring(3, bandwidth=4e6, latency_s=0.0)

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.collective import find_unreachable, make_collective
+from stretto.collective import make_collective
 from stretto.errors import InputError, StrettoError
+from stretto.reach import find_unreachable
 from stretto.topologies import catalogue, load_topology
 from stretto.topologies.zoo import SIX
 from stretto.topology import ACCELERATOR, Topology

@@ -64,7 +64,7 @@ def test_the_example_of_the_docs_is_read():
     page = (Path(__file__).parents[1] / "docs" / "topologies.md").read_text()
     example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
     assert example is not None
-    assert topology_from_json(json.loads(example[1]), "docs").names == ("gpu0", "gpu1", "leaf")
+    assert topology_from_json(json.loads(example[1]), "docs").names == ("a", "b", "leaf")
 
 
 def test_a_plane_joins_the_nodes_that_no_link_joins(tmp_path):
@@ -285,7 +285,7 @@ def test_options_after_a_file_name_fill_its_gaps(tmp_path):
         (
             "t.json",
             json.dumps(small() | {"links": small()["links"][:1]}),
-            "gpu1 cannot reach gpu0: the network is not connected",
+            "b cannot reach a: the network is not connected",
         ),
         ("t.graphml", "<graphml><graph>", "no XML"),
         ("t.graphml", "<a/>", "no <graph>"),

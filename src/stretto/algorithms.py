@@ -7,7 +7,8 @@ the dependencies that what is sent and overwritten requires, and the step as eac
 
 Ring: Patarasuk, Yuan 2009. Recursive doubling: Thakur, Rabenseifner, Gropp 2005. Halving and
 doubling: Rabenseifner 2004, with distances that double (SWOT, figure 3: 1, 2, 4, ...). AllToAll:
-pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need.
+pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need. All
+pairs: the pairwise exchange of sums of Thakur, Rabenseifner, Gropp 2005, and its reverse.
 Two trees: Sanders, Speck, Träff 2009, in :mod:`.two_trees`.
 """
 
@@ -284,6 +285,17 @@ def _pairwise(n: int, blocks: int) -> list[Step]:
     return [Step(v * n + (v + s) % n, v, (v + s) % n, COPY) for s in range(1, n)]
 
 
+def _direct_scatter(n: int, blocks: int) -> list[Step]:
+    """Step s: everyone sends its part of the block that rank + s sums up there."""
+    v = np.arange(n)
+    return [Step((v + s) % n, v, (v + s) % n, REDUCE) for s in range(1, n)]
+
+
+def _direct_gather(n: int, blocks: int) -> list[Step]:
+    v = np.arange(n)
+    return [Step(v, v, (v + s) % n, COPY) for s in range(1, n)]
+
+
 def _bruck(n: int, blocks: int) -> list[Step]:
     """Step s: blocks whose way still to go has bit s set go on to rank + 2^s."""
     origin, way = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
@@ -355,6 +367,18 @@ PAIRWISE = Algorithm(
     lambda kind, n, piece: 1,
 )
 
+ALL_PAIRS = Algorithm(
+    "all-pairs",
+    "Every block goes straight to the rank that sums it up, and from there to everyone",
+    "Thakur, Rabenseifner and Gropp, IJHPCA 2005; allpairs of Cowan et al., ASPLOS 2023",
+    {
+        "reducescatter": _direct_scatter,
+        "allgather": _direct_gather,
+        "allreduce": lambda n, blocks: _direct_scatter(n, blocks) + _direct_gather(n, blocks),
+    },
+    lambda kind, n, piece: n if kind == "allreduce" else 1,
+)
+
 BRUCK = Algorithm(
     "bruck",
     "Blocks travel by powers of two: few steps, more bytes",
@@ -371,4 +395,4 @@ TWO_TREES = Algorithm(
     lambda kind, n, piece: _two_slices(n, piece),
 )
 
-ALGORITHMS = {a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK)}
+ALGORITHMS = {a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK, ALL_PAIRS)}

@@ -25,7 +25,7 @@ from .topologies import load_topology
 from .topology import ACCELERATOR, SWITCH, Topology, make_topology
 from .tuning import Tuning, needs_ranks_only, read_tuning
 
-CANDIDATES = ("ring", "rabenseifner", "nccl", "scale-ccl", "shortest-path")
+CANDIDATES = ("all-pairs", "ring", "recursive-doubling", "rabenseifner", "nccl", "scale-ccl", "shortest-path")
 DIRECT = "shortest-path"
 BANDWIDTH, LATENCY_S = 1e9, 10e-6
 """Of the way from a rank into the network and back, where no topology is given."""
@@ -170,7 +170,7 @@ class Library:
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
         n = len(self.nodes)
         whole = kind in WHOLE
-        cuts = [n, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [n] if whole else [1]
+        cuts = [1, *([n] if whole else []), *([3, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [])]
         total = size + -size % (3 * n) if whole else size * n
         plans: list[Plan] = []
         for tried in () if direct else (self._asked(kind, total, root), product(CANDIDATES, cuts)):

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .collective import REMAINDER, Collective, Ragged, Workload, reachable_from
+from .collective import REMAINDER, Collective, Ragged, Workload
 from .errors import InputError, Unsupported
 from .plan import Plan
 from .planners import find, run_planner
+from .reach import reachable_from
 from .simulate import simulate
 from .telemetry import Telemetry, updated
 from .topology import Topology

@@ -200,6 +200,13 @@ def test_options_and_seeds_reach_the_planner():
         (["plan", "allgather", "-t", "ring:4", "--demand", "none.csv"], "allgather has no matrix"),
         (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv"], "none.csv: cannot be read"),
         (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv", "--size", "1KB"], "leave out --size"),
+        (["plan", "allgather"], "missing option '-t'"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunk", "2"], "--chunks"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "0"], "greater than or equal to 1"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "forrest"], "did you mean forest?"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "swot"], "it has no optical planes"),
+        (["planners", "forrest"], "did you mean forest?"),
+        (["draw"], "no such command"),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):
@@ -209,6 +216,24 @@ def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_planner_is_shown_with_its_options():
+    shown = stretto("planners", "swot").stdout
+    assert "--option mode=fast" in shown
+    assert "pairwise" not in shown
+    assert [row["name"] for row in answer("planners", "swot")["planners"]] == ["swot"]
+
+
+def test_planes_are_described():
+    assert "3 optical planes of 8 ports" in stretto("topologies", "optical:8,3").stdout
+    assert answer("topologies", "optical:8,3")["plane_kinds"][0]["reconfiguration_s"] == 200e-6
+
+
+def test_comparing_says_under_the_table_who_could_not(tmp_path):
+    shown = stretto("compare", "broadcast", "-t", "ring:4", "--size", "1KB", "-p", "mtegcca,ring").stdout
+    assert shown.rstrip().endswith("no plan by ring: ring does not serve broadcast; it serves allreduce, reducescatter, "
+                                   "allgather")  # fmt: skip
 
 
 def test_an_unknown_format_names_those_there_are(file, tmp_path):

@@ -29,7 +29,7 @@ from stretto.runtime.wire import HEADER, Frame, Kind, Malformed, decode, encode
 from worker import work
 
 RANKS = 4
-TIMEOUT_S = 2.0
+TIMEOUT_S = 20.0
 
 
 @cache

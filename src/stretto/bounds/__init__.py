@@ -19,6 +19,7 @@ from __future__ import annotations
 from ..collective import Workload
 from ..topology import Topology
 from .check import check_cut, check_lengths, check_parts
+from .concurrent import ConcurrentFlow, concurrent_flow
 from .cuts import cut_bounds
 from .exact import Bottleneck, bottleneck
 from .latency import distances, latency_path
@@ -29,8 +30,9 @@ from .trees import TreeRates, tree_rates
 from .upgrade import Upgrade, best_upgrade
 
 __all__ = [
-    "Bottleneck", "Bound", "Lengths", "Parts", "TreeRates", "Upgrade", "best_lengths", "best_parts", "best_upgrade",
-    "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "tree_rates",
+    "Bottleneck", "Bound", "ConcurrentFlow", "Lengths", "Parts", "TreeRates", "Upgrade", "best_lengths", "best_parts",
+    "best_upgrade", "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "concurrent_flow",
+    "distances", "tree_rates",
 ]  # fmt: skip
 
 

@@ -4,7 +4,8 @@ Give every link a length, any one. A byte from u to v uses links of at least the
 of all pairs, each times its distance, are at most ``seconds * sum(bandwidth * length)``. By linear programming
 duality (Shahrokhi and Matula, J. ACM 1990) the best lengths give exactly the time of the maximum concurrent flow.
 The lengths are the certificate: whole numbers, from which the bound follows by shortest paths alone. Equal
-lengths count hops, and are the best in tori; small networks are solved.
+lengths count hops, and are the best in tori; small networks are solved. In larger ones, links that a good flow
+fills (:mod:`.concurrent`) have a length and others none, or all have that which their prices say.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Collective
 from ..topology import Topology
+from .concurrent import concurrent_flow
 from .model import Bound
 
 Int64 = NDArray[np.int64]
@@ -26,6 +28,12 @@ Float64 = NDArray[np.float64]
 
 SOLVED_UP_TO = 5000
 """Rows (sources times links) of the largest program that is solved, in about a second."""
+
+ROUTED_UP_TO = 20_000
+"""Pairs of the largest network for which a flow is sought."""
+
+FULL = (0.1, 0.3, 0.5, 0.7)
+"""How near the busiest a link must be to have a length."""
 
 FINEST = 1 << 20
 
@@ -98,6 +106,25 @@ def _candidates(topology: Topology, collective: Collective) -> Iterable[Int64]:
         solved = _solved(topology, collective, sources)
         if solved is not None and solved.max() > 0:
             yield _whole(solved)
+    elif len(sources) > 1 and len(collective.piece_bytes) <= ROUTED_UP_TO:
+        yield from _priced(topology, collective)
+
+
+def _priced(topology: Topology, collective: Collective) -> Iterable[Int64]:
+    """Lengths by how full a good flow makes links."""
+    source, goal = (collective.ranks[x.values].astype(np.int64) for x in (collective.holders, collective.wanted))
+    chosen = np.flatnonzero(source != goal)
+    chosen = chosen[np.argsort(source[chosen], kind="stable")]
+    if not len(chosen):
+        return
+    size = collective.piece_bytes[chosen].astype(np.float64)
+    full = concurrent_flow(topology, source[chosen], goal[chosen], size).full
+    slowness = 1.0 / topology.bandwidth
+    yield _whole(full * slowness)
+    yield _whole(np.sqrt(full) * slowness)
+    for least in FULL:
+        yield _whole((full > least).astype(np.float64))
+        yield _whole(np.where(full > least, slowness, 0.0))
 
 
 def _whole(length: Float64) -> Int64:

@@ -51,9 +51,17 @@ def _errors_in_one_line() -> Iterator[None]:
     except MemoryError:
         sys.stderr.write("error: this needs more memory than there is; ask for less\n")
         sys.exit(2)
+    except Exception as error:
+        # a usage error of typer's, or of click's under its older versions
+        if not hasattr(error, "format_message"):
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "stretto")
+        said = " ".join(error.format_message().split()).rstrip(".")
+        sys.stderr.write(f"error: {command}: {said[:1].lower()}{said[1:]}; `{command} --help` says what there is\n")
+        sys.exit(2)
 
 
 def main() -> None:
     """The ``stretto`` command."""
     with _errors_in_one_line():
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="stretto", standalone_mode=False))

@@ -38,17 +38,28 @@ def complete_source(incomplete: str) -> list[str]:
 
 
 CollectiveArgument = Annotated[
-    str, typer.Argument(help="What must happen, or several by comma.", autocompletion=complete_collective)
+    str,
+    typer.Argument(
+        help="What must happen, or several by comma: allgather, reducescatter, allreduce, alltoall, broadcast, "
+        "reduce, scatter, gather, alltoallv.",
+        autocompletion=complete_collective,
+    ),
 ]
 TopologyOption = Annotated[
-    str, typer.Option("-t", "--topology", help="A spec such as ndv2:4, or a file.", autocompletion=complete_topology)
+    str,
+    typer.Option(
+        "-t",
+        "--topology",
+        help="A spec such as ndv2:4 (`stretto topologies` lists them), or a file.",
+        autocompletion=complete_topology,
+    ),
 ]
 PlannerOption = Annotated[
     str,
     typer.Option(
         "-p",
         "--planner",
-        help="A planner, and refiners of its plan: PLANNER[+REFINER...]",
+        help="A planner, and refiners of its plan: PLANNER[+REFINER...]; `stretto planners` lists them.",
         autocompletion=complete_planner,
     ),
 ]

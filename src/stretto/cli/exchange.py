@@ -17,22 +17,20 @@ from .arguments import (
     complete_source,
 )
 from .output import answer, print_line, refuse, show_summary
-from .work import judged, read_foreign, read_verified, show_progress, summary, verified
+from .work import draw, judged, read_foreign, read_verified, show_progress, summary, verified
 
 
 def report(
     files: Annotated[list[str], typer.Argument(help="Plan files.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="The page to write.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="The page to write, or a picture if it ends in .svg.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Draw plans on one page that needs no network."""
-    from ..report import write_page
-
+    """Draw plans on one page that needs no network, or as one picture (.svg)."""
     drawn = []
     for i, file in enumerate(files):
         show_progress(i, len(files), file)
         drawn.append(judged(read_verified(file, as_json)))
-    write_page(output, [t for t, _ in drawn], [limits for _, limits in drawn])
+    draw(output, drawn)
     show_progress(len(files), len(files), "done")
     answer(as_json, {"file": output, "plans": len(files)}, lambda: print_line(f"wrote {output}"))
 

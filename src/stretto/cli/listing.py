@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .arguments import JsonOption, complete_topology
+from .arguments import JsonOption, complete_planner, complete_topology
 from .output import answer, print_line, print_table, show_topology
 from .work import describe, write_topology
 
@@ -55,9 +55,14 @@ def topologies(
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
 
 
-def planners(as_json: JsonOption = False) -> None:
-    """List the planners and refiners."""
-    from ..planners import registered
+def planners(
+    name: Annotated[
+        str | None, typer.Argument(help="Show all about this one.", autocompletion=complete_planner)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the planners and refiners, or show one with its options."""
+    from ..planners import find, registered
 
     rows: list[dict[str, Any]] = [
         {
@@ -72,13 +77,19 @@ def planners(as_json: JsonOption = False) -> None:
                 {"name": o.name, "default": o.default, "help": o.help, "choices": list(o.choices)} for o in e.options
             ],
         }
-        for e in registered().values()
+        for e in ([find(name)] if name else registered().values())
     ]
 
     def show() -> None:
+        if name is None:
+            print_table("", ("name", "kind", "what it does", "paper"),
+                        [(r["name"], r["kind"], r["summary"], r["paper"]) for r in rows])  # fmt: skip
+            print_line("`stretto planners NAME` shows its collectives, topologies and options; -p takes the name")
+            return
         for r in rows:
-            how = "exact" if r["exact"] else "heuristic"
-            print_table(f"{r['name']}, a {how} {r['kind']}: {r['summary']}", ("", ""), [
+            how = "an exact" if r["exact"] else "a heuristic"
+            print_line(f"{r['name']}, {how} {r['kind']}: {r['summary']}")
+            print_table("", ("", ""), [
                 ("collectives", ", ".join(r["collectives"])), ("topologies", r["topologies"]), ("paper", r["paper"]),
                 *[(f"--option {o['name']}={o['default']}",
                    o["help"] + (f" ({', '.join(map(str, o['choices']))})" if o["choices"] else ""))

@@ -58,17 +58,27 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     Console(width=width, highlight=False).print(table)
 
 
+def _many(word: str, count: int) -> str:
+    ending = "" if count == 1 else "es" if word.endswith("ch") else "s"
+    return word + ending
+
+
 def show_topology(data: dict[str, Any], plot: str | None) -> None:
     from ..units import format_bandwidth, format_time
 
-    rows = [("nodes", ", ".join(f"{n} {kind}s" for kind, n in data["nodes"].items()))]
-    rows.append(("links", f"{data['links']}, directed"))
+    rows = [("nodes", ", ".join(f"{n} {_many(kind, n)}" for kind, n in data["nodes"].items()))]
+    if data["links"] or not data["plane_kinds"]:
+        rows.append(("links", f"{data['links']}, directed"))
     for kind in data["link_kinds"][:12]:
         rows.append(
             (f"  {kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}")
         )
     if len(data["link_kinds"]) > 12:
         rows.append(("", f"and {len(data['link_kinds']) - 12} more kinds"))
+    for plane in data["plane_kinds"]:
+        each = f"{format_bandwidth(plane['bandwidth'])} a port, {format_time(plane['latency_s'])}"
+        what = f"optical {_many('plane', plane['planes'])} of {plane['ports']} ports"
+        rows.append((f"{plane['planes']} {what}", f"{each}; a turn takes {format_time(plane['reconfiguration_s'])}"))
     if data["sites"]:
         rows.append(("sites", ", ".join(data["sites"])))
     rows += [("note", note) for note in data["notes"]]
@@ -96,6 +106,7 @@ def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_summary(data: dict[str, Any]) -> None:
+    from ..planners.auto import NO_TIME
     from ..units import format_time
 
     chunks = data["chunks"]
@@ -117,8 +128,12 @@ def show_summary(data: dict[str, Any]) -> None:
         rows.append(("chosen", data["chosen"]))
         gave = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
         rows.append(("tried", ", ".join(gave)))
-        unserved = [f"{t['planner']} ({t['refused']})" for t in data["tried"] if "refused" in t]
-        rows += [("not tried", "; ".join(unserved))] if unserved else []
+        late = [t["planner"] for t in data["tried"] if t.get("refused") == NO_TIME]
+        if late:
+            rows.append(("no time was left for", f"{', '.join(late)} (--time-limit gives more)"))
+        others = sum("refused" in t for t in data["tried"]) - len(late)
+        if others:
+            rows.append(("do not serve this", f"{others} others (--json says why)"))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:
@@ -137,7 +152,7 @@ def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
     for r in rows:
         start = (r["planner"], _size(r["size_bytes"]), str(r["chunks"]))
         if "failed" in r:
-            table.append((*start, r["failed"], "", "", "", ""))
+            table.append((*start, "none", "", "", "", ""))
         else:
             table.append((*start, format_time(r["completion_s"]), format_time(r["bound_s"]),
                           f"{r['completion_over_bound']:.3f}", format_bandwidth(r["algorithm_bandwidth"]),
@@ -145,6 +160,8 @@ def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
     first = rows[0]
     header = ("planner", "size", "chunks", "completion", "bound", "ratio", "algorithm bandwidth", "planning")
     print_table(f"{first['collective']} among {first['ranks']} ranks of {first['topology']}", header, table)
+    for planner, reason in dict.fromkeys((r["planner"], r["failed"]) for r in rows if "failed" in r):
+        print_line(f"no plan by {planner}: {reason}")
     if output:
         print_line(f"wrote {output}")
 
@@ -160,7 +177,12 @@ def show_bounds(data: dict[str, Any]) -> None:
             if name in facts:
                 found = facts[name]
                 checked = "checked" if found["checked"] else "NOT CONFIRMED"
-                lines.append((f"{name}, bandwidth alone", f"{found['seconds_exact']} s exactly ({checked})"))
+                lines.append(
+                    (
+                        f"{name}, bandwidth alone",
+                        f"{format_time(found['seconds'])}: {found['seconds_exact']} s exactly ({checked})",
+                    )
+                )
         if "trees" in facts:
             lines.append(("best by trees", f"{format_time(facts['trees']['seconds'])} (not a bound)"))
         if "upgrade" in facts:

@@ -22,7 +22,7 @@ from .arguments import (
     TopologyOption,
 )
 from .output import answer, refuse, show_rows, show_summary
-from .work import Request, chunk_count, judged, show_progress, summary, verified
+from .work import Request, chunk_count, draw, judged, show_progress, summary, verified
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -74,13 +74,15 @@ def compare(
     size: SizeOption = None,
     shard: ShardOption = None,
     demand: DemandOption = None,
-    planner: PlannerOption = "mtegcca",
+    planner: PlannerOption = "auto",
     chunks: Annotated[str, typer.Option("--chunks", help="Chunks a piece, or several by comma.")] = "1",
     root: RootOption = 0,
     option: OptionsOption = None,
     seed: SeedOption = 0,
     time_limit: LimitOption = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="Write a page here.")] = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="Write a page here, or a picture if it ends in .svg.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare planners over sizes (both by comma) against the lower bound."""
@@ -113,9 +115,7 @@ def compare(
         pages.append((timeline, limits))
     show_progress(len(cells), len(cells), "done")
     if output is not None and pages:
-        from ..report import write_page
-
-        write_page(output, [p[0] for p in pages], [p[1] for p in pages])
+        draw(output, pages)
     if not pages:
         raise StrettoError(f"no planner could: {rows[0]['failed']}")
     data = {"rows": rows} | ({"file": output} if output else {})

@@ -157,6 +157,18 @@ def judged(subject: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound,
     return run(subject, barriers=barriers), bounds(subject.topology, subject.workload)
 
 
+def draw(path: str, plans: Sequence[tuple[Timeline, tuple[Bound, ...]]]) -> None:
+    """Write plans as a page, or as a picture if the path ends in .svg."""
+    if path.lower().endswith(".svg"):
+        from ..report.picture import write_picture
+
+        write_picture(path, [timeline for timeline, _ in plans], [limits[0] for _, limits in plans])
+        return
+    from ..report import write_page
+
+    write_page(path, [timeline for timeline, _ in plans], [limits for _, limits in plans])
+
+
 def header(net: Topology, workload: Any) -> dict[str, Any]:
     collectives = workload.collectives
     first = collectives[0]
@@ -224,6 +236,7 @@ def describe(net: Topology) -> dict[str, Any]:
     from ..topology import KINDS
 
     links = Counter(zip(net.bandwidth.tolist(), net.latency_s.tolist(), strict=True))
+    planes = Counter((len(p.nodes), p.bandwidth, p.latency_s, p.reconfiguration_s) for p in net.planes)
     return {
         "topology": net.name,
         "nodes": {KINDS[k]: int((net.kind == k).sum()) for k in range(3) if (net.kind == k).any()},
@@ -233,6 +246,10 @@ def describe(net: Topology) -> dict[str, Any]:
         ],
         "sites": sorted({s for s in net.sites if s}),
         "planes": len(net.planes),
+        "plane_kinds": [
+            {"ports": ports, "bandwidth": w, "latency_s": t, "reconfiguration_s": turn, "planes": count}
+            for (ports, w, t, turn), count in sorted(planes.items(), reverse=True)
+        ],
         "notes": list(net.notes),
     }
 

@@ -35,6 +35,8 @@ WIDEST, TOTAL = 20e6, 60e6
 
 def fitting_scale(topology: Topology) -> float:
     """By what to divide bandwidths so that this machine can fill the links, at least 1."""
+    if not topology.link_count:
+        return 1.0  # nothing to divide: what is emulated are links, and the emulator says so
     widest, total = float(topology.bandwidth.max()), float(topology.bandwidth.sum())
     return max(1.0, widest / WIDEST, total / (TOTAL * (os.cpu_count() or 1)))
 

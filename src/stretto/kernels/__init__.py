@@ -75,10 +75,13 @@ def _compiled(name: str) -> ModuleType:
 def _announced(compiled: Any, name: str) -> Any:
     """``compiled``, telling on stderr when its first call on this machine compiles it."""
 
+    told = False
+
     def call(*arguments: Any) -> Any:
-        if compiled.signatures or _cache_is_warm(compiled):
-            return compiled(*arguments)
-        print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+        nonlocal told
+        if not told and not compiled.signatures and not _cache_is_warm(compiled):
+            print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+        told = True
         return compiled(*arguments)
 
     return call

@@ -142,6 +142,24 @@ def _find_way(
                 heappush(front, (then + distance[goal, w], w))
 
 
+def _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow):
+    """The pipe may send something in this step; slow ones choose in their turn, after the others."""
+    if stamp[pipe] != step:
+        stamp[pipe] = step
+        if slow[pipe]:
+            heappush(woken_slow, turn_of[pipe])
+        else:
+            woken_fast.append(pipe)
+
+
+def _forget(way, kept_at, seconds_per_byte, size, pipe_src, backlog):
+    """A token no longer expects its ``way``, but for pipes out of node ``kept_at`` (-1: all)."""
+    for h in range(len(way)):
+        if way[h] >= 0 and (kept_at < 0 or pipe_src[way[h]] != kept_at):
+            backlog[way[h]] -= size * seconds_per_byte[way[h]]
+            way[h] = -1
+
+
 def forward(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, slow,
     out_offsets, out_pipes, in_offsets, in_pipes, user_offsets, user_pipes,
@@ -249,23 +267,13 @@ def forward(
             at, what, which = heappop(heap)
             t = max(t, at)
             if what == RETRY:
-                if stamp[which] != step:
-                    stamp[which] = step
-                    if slow[which]:
-                        heappush(woken_slow, turn_of[which])
-                    else:
-                        woken_fast.append(which)
+                _wake(which, step, stamp, slow, turn_of, woken_fast, woken_slow)
                 continue
             if what == FREE:
                 for i in range(hop_offsets[which], hop_offsets[which + 1]):
                     for e in range(user_offsets[hop_links[i]], user_offsets[hop_links[i] + 1]):
                         pipe = user_pipes[e]
-                        if stamp[pipe] != step:
-                            stamp[pipe] = step
-                            if slow[pipe]:
-                                heappush(woken_slow, turn_of[pipe])
-                            else:
-                                woken_fast.append(pipe)
+                        _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow)
                 continue
             if what == ARRIVED:
                 b, u = out_chunk[which], pipe_dst[out_pipe[which]]
@@ -283,12 +291,9 @@ def forward(
                     if token_at[k] != at_node:
                         continue
                     goal = token_goal[k]
-                    for h in range(MOST_EXPECTED):
-                        # beside the goal the last pipe stays expected until the goal has the chunk
-                        stays = beside[goal, at_node] and pipe_src[token_way[k, h]] == at_node
-                        if token_way[k, h] >= 0 and not stays:
-                            backlog[token_way[k, h]] -= size * per_byte[token_way[k, h]]
-                            token_way[k, h] = -1
+                    # beside the goal the last pipe stays expected until the goal has the chunk
+                    kept_at = at_node if beside[goal, at_node] else -1
+                    _forget(token_way[k], kept_at, per_byte, size, pipe_src, backlog)
                     if beside[goal, at_node]:
                         token_at[k] = nodes
                         continue
@@ -330,12 +335,7 @@ def forward(
                         else:
                             queue_next[queue_tail[pipe]] = entry
                         queue_tail[pipe] = entry
-                        if stamp[pipe] != step:
-                            stamp[pipe] = step
-                            if slow[pipe]:
-                                heappush(woken_slow, turn_of[pipe])
-                            else:
-                                woken_fast.append(pipe)
+                        _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow)
                     elif state == HELD or (
                         state >= 0 and _ready_at(
                             b * nodes + v, v, np.inf, chunk_start[b], came, kind,
@@ -345,12 +345,7 @@ def forward(
                         moved.append(v)
             for e in range(out_offsets[u], out_offsets[u + 1]):
                 pipe = out_pipes[e]
-                if stamp[pipe] != step:
-                    stamp[pipe] = step
-                    if slow[pipe]:
-                        heappush(woken_slow, turn_of[pipe])
-                    else:
-                        woken_fast.append(pipe)
+                _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow)
 
         fast_count = len(woken_fast)
         for turn in range(fast_count + len(woken_slow)):
@@ -459,10 +454,7 @@ def forward(
                 goal = token_goal[k]
                 if token_at[k] >= 0 and goal == (region[v] if whole_region[b] else v + goal_offset):
                     token_at[k] = -1
-                    for h in range(MOST_EXPECTED):
-                        if token_way[k, h] >= 0:
-                            backlog[token_way[k, h]] -= chunk_bytes[b] * per_byte[token_way[k, h]]
-                            token_way[k, h] = -1
+                    _forget(token_way[k], -1, per_byte, chunk_bytes[b], pipe_src, backlog)
             for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
                 free_at[hop_links[i]] = start + hop_late[i] + d
             heappush(heap, (start + d, FREE, pipe))

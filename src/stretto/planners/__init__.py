@@ -8,6 +8,7 @@ through the entry-point group ``stretto.planners``, whose entries name modules t
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 import time
@@ -17,9 +18,10 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..collective import ALLTOALLV, REMAINDER, Workload, find_unreachable
+from ..collective import ALLTOALLV, REMAINDER, Workload
 from ..errors import InputError, Unsupported
 from ..plan import Plan
+from ..reach import find_unreachable
 from ..topology import Topology
 
 Progress = Callable[[int, int, str], None]
@@ -39,6 +41,7 @@ BUILT_IN = (
     "nccl_ring",
     "nccl_tree",
     "nonconcurrent",
+    "paths",
     "rate_alloc",
     "ring",
     "scale_ccl",
@@ -166,10 +169,12 @@ def _load_all() -> None:
 
 
 def find(name: str) -> Entry:
-    """The planner or refiner of that name; InputError names the ones there are."""
+    """The planner or refiner of that name; InputError names the nearest, or the ones there are."""
     entries = registered()
     if name not in entries:
-        raise InputError(f"there is no planner {name!r}; there are {', '.join(entries)}", "-p")
+        near = difflib.get_close_matches(name, [*entries], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(entries)}"
+        raise InputError(f"there is no planner {name!r}; {hint}", "-p")
     return entries[name]
 
 
@@ -245,6 +250,10 @@ def _best(
             f"{candidates[0]}+{spec}", topology, workload,
             seed=seed, time_limit_s=time_limit_s, progress=progress, options=options,
         )  # fmt: skip
+    for stage in map(find, spec.split("+")):
+        # what no algorithm changes is said once
+        if (reason := stage.serves(topology, workload)) is not None:
+            raise Unsupported(f"{stage.name} does not serve {topology.name}: {reason}")
     plans, refusals = [], []
     wall, cpu = time.perf_counter(), time.process_time()
     for name in candidates:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from time import monotonic as clock
 
-from ..bounds import bottleneck, bounds
+from ..bounds import Bound, bounds
 from ..collective import KINDS, Workload
 from ..errors import Unsupported
 from ..plan import Plan
@@ -19,8 +19,8 @@ from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
 
 CANDIDATES = (
-    *("greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff", "by-dimension"),
-    *("forest", "nccl-tree"),
+    *("swot", "paths", "greedy", "mtegcca", "shortest-path", "scale-ccl", "ring", "pairwise", "birkhoff"),
+    *("by-dimension", "forest", "nccl-tree"),
 )
 """In the order in which they are tried, as far as they are there: those first that answer soonest."""
 
@@ -28,10 +28,14 @@ ALL_UP_TO = 64
 """Ranks up to which all are tried; beyond, the trees that fill the network, and the first other that serves."""
 
 WIDE = 0.8
-"""Where bandwidth makes up such a share beside latency, the trees that fill the network are tried first."""
+"""Where bandwidth makes up such a share beside latency, the trees and paths that fill the network are tried first, and
+nothing is searched beside paths."""
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
+
+NO_TIME = "no time was left"
+"""Why a candidate was not tried that might have served."""
 
 LIMIT_S = 1.0
 """The time limit of people who give none."""
@@ -56,17 +60,20 @@ def auto(
     Returns:
         The plan; its ``meta`` says as ``chosen`` who made it, and as ``tried`` what each candidate gave.
     """
-    names = _candidates(topology, workload)
-    began, bound = clock(), bounds(topology, workload)[0].seconds
+    began, found = clock(), bounds(topology, workload)
+    bound, wide = found[0].seconds, not topology.planes and _is_wide(found)
+    names = _candidates(topology, wide)
     best: tuple[float, str, Plan] | None = None
     tried: list[dict[str, object]] = []
     for number, name in enumerate(names):
         if best is not None and best[0] <= NEAR * bound:
             break
         if best is not None and time_limit_s is not None and clock() - began > time_limit_s:
-            tried.append({"planner": name, "refused": "no time was left"})
+            tried.append({"planner": name, "refused": NO_TIME})
             continue
         if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
+            continue
+        if wide and name == "greedy" and best is not None and best[1] == "paths":
             continue
         if progress is not None:
             progress(number, len(names), name)
@@ -84,13 +91,13 @@ def auto(
     return replace(best[2], meta={**best[2].meta, "chosen": best[1], "tried": tried})
 
 
-def _candidates(topology: Topology, workload: Workload) -> list[str]:
+def _candidates(topology: Topology, wide: bool) -> list[str]:
     names = [name for name in CANDIDATES if name in registered()]
     if "scale-ccl" in names and not _is_wan(topology):
         # its event loop is for networks of datacenters; elsewhere it can take minutes
         names.remove("scale-ccl")
-    if not topology.planes and _is_wide(topology, workload):
-        names.sort(key=lambda name: name != "forest")
+    if wide:
+        names.sort(key=lambda name: {"forest": 0, "paths": 1}.get(name, 2))
     return names
 
 
@@ -100,9 +107,7 @@ def _is_wan(topology: Topology) -> bool:
     return bool(routers or (not switches and len(topology.accelerators) <= ALL_UP_TO // 4))
 
 
-def _is_wide(topology: Topology, workload: Workload) -> bool:
+def _is_wide(found: tuple[Bound, ...]) -> bool:
     """Whether bandwidth decides, and not latency."""
-    cuts = (bottleneck(topology, c) for c in workload.collectives)
-    alone = max((float(cut.seconds) for cut in cuts if cut is not None), default=0.0)
-    longest = next((b.seconds for b in bounds(topology, workload) if b.kind == "latency path"), 0.0)
-    return longest <= (1 - WIDE) * (alone + longest)
+    longest = next((b.seconds for b in found if b.kind == "latency path"), 0.0)
+    return longest <= (1 - WIDE) * found[0].seconds

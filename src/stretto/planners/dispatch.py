@@ -24,7 +24,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 ROUNDS = 4
-"""How often at most time is reversed."""
+"""How often at most time is reversed, if not said otherwise."""
 
 NEAR = 1.002
 """Times the busiest link's work that are near enough."""
@@ -33,7 +33,7 @@ GAIN = 1e-3
 """A round that gains less, as a share, is the last."""
 
 
-def dispatched(plan: Plan, turn: Float64) -> Plan:
+def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS) -> Plan:
     """The plan with starts by urgency.
 
     Where sums and copies meet, two ways are tried: all together, and copies after sums, as ReduceScatter then
@@ -41,22 +41,27 @@ def dispatched(plan: Plan, turn: Float64) -> Plan:
 
     Args:
         turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
+        rounds: how often at most time is reversed.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
-    start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked)
+    start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds)
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
-    if len(sums) and len(copies) and completion(replace(plan, finish_s=start + seconds)) > NEAR * busy(plan):
-        lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
-        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums])
+    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    if (
+        len(sums) and len(copies)
+        and (start + seconds + lag).max() > max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
+    ):  # fmt: skip
+        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds)
         half = (first + of_first + lag[sums]).max()
-        second, of_second = _scheduled(plan, copies, turn[copies], np.maximum(asked[copies] - half, 0.0))
+        later = np.maximum(asked[copies] - half, 0.0)
+        second, of_second = _scheduled(plan, copies, turn[copies], later, rounds)
         if half + (second + of_second + lag[copies]).max() < (start + seconds + lag).max():
             start[sums], seconds[sums] = first, of_first
             start[copies], seconds[copies] = half + second, of_second
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds)
 
 
-def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64) -> tuple[Float64, Float64]:
+def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int) -> tuple[Float64, Float64]:
     """Starts and seconds of some transfers of a plan, as if there were no others.
 
     Where routes of several links meet, two ways are tried: a transfer has its links for itself, or every route has a
@@ -65,19 +70,19 @@ def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64) -> tuple[
     line = _Line.of(plan, rows)
     enough = NEAR * busy(plan, rows)
     if (plan.route.lengths == 1).all():
-        return _justified(line, line.first(turn, asked), asked, enough), line.seconds
+        return _justified(line, line.first(turn, asked), asked, enough, rounds), line.seconds
     shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
     start = shared.first(turn, asked)
     if shared.end(start) > enough:
         alone = line.first(turn, asked)
         if line.end(alone) < shared.end(start):
-            return _justified(line, alone, asked, enough), line.seconds
-    return _justified(shared, start, asked, enough), shared.seconds
+            return _justified(line, alone, asked, enough, rounds), line.seconds
+    return _justified(shared, start, asked, enough, rounds), shared.seconds
 
 
-def _justified(line: _Line, start: Float64, asked: Float64, enough: float) -> Float64:
+def _justified(line: _Line, start: Float64, asked: Float64, enough: float, rounds: int) -> Float64:
     """Starts improved by turning time round and back."""
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         if line.end(start) <= enough:
             break
         end = start + line.seconds + line.lag

@@ -1,17 +1,17 @@
 """AllReduce by exchange: partial sums meet, instead of all going to a root and back, when latency counts.
 
-Every chosen rank is the root of a tree of shortest ways along which all contributions come to it. Messages of
-different trees that carry the same sum over the same way are one: on a hypercube with its dimensions in order the
-trees of all ranks together are recursive doubling. A sum never counts a contribution twice, so what comes to
-a root must be its own tree alone; a rank whose tree does not agree with those chosen before gets the result as a
-copy from the nearest that has it.
+All contributions come to a few *hubs*, or to every rank, over trees that share their messages, and the others get
+copies from there (:mod:`.exchange_trees`): with one hub in each server the servers' sums cross once. On a
+hypercube with every rank a hub that is recursive doubling. The buffer is cut into parts, which go through different
+exchanges: each is made as if the links were already busy with what those before it bring. How many hubs, exchanges
+and parts is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ..collective import Ragged, Workload
 from ..plan import COPY, REDUCE, Plan, make_plan
 from ..topology import Topology
 from .dispatch import completion, dispatched
+from .exchange_trees import Exchange, Ways, exchange_of, hub_order
 from .lowering import divide
 from .scale_network import Network, build_network
 
@@ -29,122 +30,211 @@ Int64 = NDArray[np.int64]
 MOST_RANKS = 128
 """Of an AllReduce that is tried: trees of all ranks take memory and time with the square of them."""
 
-MOST_PARTS, MOST_STRUCTURES = 16, 4
-"""How finely the buffer is cut, and how many different exchanges its parts go through, at most."""
+MOST_PARTS = 128
+"""How finely the buffer is cut at most."""
 
-MOST_TRANSFERS = 2_000
-"""Plans of more are not cut finer."""
+FEW, MANY = 4, 16
+"""Through how many different exchanges its parts go, beside one."""
+
+MOST_TRANSFERS = 8_000
+"""Of the plans that are tried."""
+
+MOST_HUBS_TRIED = 4
+"""How many numbers of hubs are tried."""
+
+LESS = 0.9
+"""A number of hubs is worth trying where it brings the result to all in so much less time than the one before."""
+
+WORTH = 1.2
+"""What ends so many times later than the best is not cut finer."""
 
 LEAST_GAIN = 0.005
 """Cutting finer goes on as long as it brings the completion so much nearer."""
 
 
 @dataclass(frozen=True)
-class Message:
-    """A sum on its way: over a pipe, of some contributions (a bit a node), after the messages that brought them."""
-
-    pipe: int
-    content: int
-    after: tuple[int, ...]
-
-
-@dataclass
-class Exchange:
-    """Messages, in an order in which each comes after those it waits for.
+class _Shape:
+    """How many hubs an exchange has, how many exchanges there are, and which of equally short ways are taken.
 
     Attributes:
-        messages: all sums.
-        into: for each node the messages that come to it.
-        complete: for each node that ends with the sum by messages alone those that it adds.
-        copies: (pipe, node) of each copy of the result, in order.
+        order: "index"; "pairs", along a colouring of the pairs; "cells", first those that stay among the nodes with the
+            same nearest hub, in every second exchange those last.
+        even: ways are as long as their latency, and what the links carry only orders those that are equally long.
     """
 
-    messages: list[Message] = field(default_factory=list)
-    index: dict[tuple[int, int], int] = field(default_factory=dict)
-    into: dict[int, list[int]] = field(default_factory=dict)
-    complete: dict[int, list[int]] = field(default_factory=dict)
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    hubs: int
+    structures: int
+    order: str = "index"
+    even: bool = False
+
+
+EVERYONE = (("cells", True), ("pairs", True), ("index", True), ("pairs", False), ("index", False))
+"""How ways are chosen, in turn, where all ranks are hubs."""
 
 
 def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, before_s: float) -> Plan | None:
     """The best plan by exchange that could end before a given time.
 
-    None but for a single AllReduce among few ranks that are joined directly.
+    Args:
+        tries: how many shapes are cut finer.
+    Returns:
+        None but for a single AllReduce among few ranks that are joined directly.
     """
     if len(workload.collectives) > 1 or workload.collectives[0].kind != "allreduce":
         return None
     c = workload.collectives[0]
     if len(c.ranks) > MOST_RANKS:
         return None
-    best: Plan | None = None
-    done, parts = np.inf, 1
-    chosen = list(range(tries))
-    while parts <= min(MOST_PARTS, int(c.chunk_bytes.min())) and (
-        best is None or best.transfer_count <= MOST_TRANSFERS
-    ):
+    attempt = _Attempt(topology, workload, seed)
+    counts = attempt.hub_counts()
+    shapes = [_Shape(hubs, FEW) for hubs in counts[:-1]]
+    shapes += [_Shape(hubs, FEW, order, even) for hubs in counts[-1:] for order, even in EVERYONE]
+    found = [attempt.tried(shape, FEW, before_s) for shape in shapes]
+    for t in sorted(found, key=_Tried.rank)[:tries]:
+        found += [attempt.tried(replace(t.shape, structures=s), max(s, FEW), before_s) for s in (1, MANY)]
+    found = sorted(found, key=_Tried.rank)[:tries]
+    finest = [attempt.finest(t) for t in found if t.end_s <= WORTH * found[0].end_s]
+    best = min(finest, key=_Tried.rank, default=None)
+    if best is None or best.plan is None:
+        return None
+    return dispatched(best.plan, np.zeros(best.plan.workload.chunk_count))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A plan of one shape with so many parts, and when it ends."""
+
+    end_s: float
+    shape: _Shape
+    made: list[Exchange]
+    parts: int
+    plan: Plan | None
+
+    def rank(self) -> tuple[float, int, int]:
+        """What ends sooner goes first; of what ends together, what has fewer transfers and exchanges."""
+        if self.plan is None:
+            return np.inf, 0, 0
+        return round(math.log(self.end_s) / LEAST_GAIN), self.plan.transfer_count, self.shape.structures
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """Plans for one request."""
+
+    topology: Topology
+    workload: Workload
+    seed: int
+
+    @property
+    def ranks(self) -> NDArray[np.int32]:
+        return self.workload.collectives[0].ranks
+
+    @cached_property
+    def _network(self) -> Network:
+        return build_network(self.topology, float(self.workload.collectives[0].size_bytes) / MANY, True, 0.0)
+
+    @cached_property
+    def _hops(self) -> list[list[int]]:
+        hops = self._network.hops
+        return [links.tolist() for links in np.split(hops.values, hops.offsets[1:-1])]
+
+    def network(self, size: float) -> Network:
+        """The pipes, with the costs of so many bytes."""
+        network = self._network
+        return replace(network, cost_s=network.latency_s + size * network.per_byte)
+
+    def ways(self, network: Network, busy_s: Float64, shape: _Shape, number: int) -> Ways:
+        """The ways of one exchange of a shape, where pipes are busy so long with those before it."""
+        kind = np.zeros(len(busy_s), dtype=np.int64)
+        if shape.order == "pairs":
+            kind = _colours(network)
+        elif shape.order == "cells":
+            kind = self.apart[network.src, network.dst] * (-1) ** number
+        by_kind = np.lexsort((busy_s, kind))
+        rank = np.empty(len(kind), dtype=np.int64)
+        rank[by_kind] = np.arange(len(kind))
+        even = shape.even and float(network.latency_s.min()) > 0
+        cost = network.latency_s if even else network.cost_s + busy_s
+        return Ways.of(network, self._hops, self.ranks, cost, rank)
+
+    @cached_property
+    def _latency(self) -> tuple[list[int], list[float], Float64]:
+        """Hubs in their order, when the result is everywhere with so many, and distances, by latency alone."""
+        network = self.network(1.0)
+        ways = self.ways(network, np.zeros(len(network.src)), _Shape(1, 1), 0)
+        order, ends = hub_order(ways, self.ranks, len(self.ranks), np.random.default_rng(self.seed))
+        return order, ends, ways.far
+
+    @cached_property
+    def apart(self) -> Int64:
+        """int64[nodes, nodes], for how many of the numbers of hubs two nodes have different hubs nearest to them."""
+        order, _, far = self._latency
+        found = np.zeros((self.topology.node_count, self.topology.node_count), dtype=np.int64)
+        for count in self.hub_counts():
+            cell = far[:, order[:count]].argmin(axis=1)
+            found += cell[:, None] != cell[None, :]
+        return found
+
+    def hub_counts(self) -> list[int]:
+        """How many hubs are tried: one, two, all, and those that bring the result to all sooner, by latency alone."""
+        ends = self._latency[1]
+        if not np.isfinite(ends[-1]):
+            return []
+        counts = [1]
+        for count in range(2, len(ends)):
+            if len(counts) < MOST_HUBS_TRIED and ends[count - 1] < LESS * ends[counts[-1] - 1]:
+                counts.append(count)
+        return list(dict.fromkeys((*counts, min(2, len(ends)), len(ends))))
+
+    def tried(self, shape: _Shape, parts: int, before_s: float) -> _Tried:
+        """The buffer in so many parts, which take turns in the exchanges of a shape."""
+        c = self.workload.collectives[0]
+        network = self.network(float(c.size_bytes) / parts)
+        load_s = np.zeros(self.topology.link_count)
+        rng = np.random.default_rng((self.seed, shape.hubs, shape.structures))
+        made: list[Exchange] = []
+        none = _Tried(np.inf, shape, made, parts, None)
+        for number in range(shape.structures):
+            busy = np.maximum.reduceat(load_s[network.hops.values], network.hops.offsets[:-1])
+            ways = self.ways(network, busy, shape, number)
+            hubs = hub_order(ways, self.ranks, shape.hubs, rng)[0]
+            made.append(exchange_of(ways, self.ranks, hubs, float(c.size_bytes) / shape.structures))
+            links = network.hops.take(made[-1].pipes()).values
+            times = np.bincount(links, minlength=len(load_s))
+            load_s += times * float(c.size_bytes) / shape.structures / self.topology.bandwidth
+            if float(load_s.max()) >= before_s:
+                return none
+        return self.cut(none, parts)
+
+    def cut(self, tried: _Tried, parts: int) -> _Tried:
+        """The same exchanges with so many parts."""
+        c = self.workload.collectives[0]
+        if c.chunk_bytes.min() < parts:
+            return tried
         finer = Workload((divide(c, parts)[0],))
-        size = float(finer.chunk_bytes.mean())
-        network = build_network(topology, size, True, 0.0)
-        plans: list[tuple[float, int, Plan]] = []
-        for k in chosen:
-            rng = np.random.default_rng((seed, k))
-            structures = list(_structures(network, c.ranks, size, min(parts, MOST_STRUCTURES), k, rng))
-            if not structures:
-                return None
-            if _least(topology, network, structures, float(c.size_bytes)) >= before_s:
-                continue
-            plan = _planned(topology, finer, network, structures)
-            plans.append((completion(plan), k, plan))
-        plans.sort(key=lambda p: p[:2])
-        if not plans or (best is not None and plans[0][0] > done * (1 - LEAST_GAIN)):
-            break
-        done, _, best = plans[0]
-        chosen, parts = [k for _, k, _ in plans[:2]], 2 * parts
-    return best
+        network = self.network(float(finer.chunk_bytes.mean()))
+        plan = _planned(self.topology, finer, network, tried.made)
+        return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
+
+    def finest(self, tried: _Tried) -> _Tried:
+        """The same exchanges with as many parts as pay."""
+        if tried.plan is None:
+            return tried
+        best = self.cut(tried, tried.shape.structures)
+        while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
+            finer = self.cut(best, 2 * best.parts)
+            if finer.end_s > best.end_s * (1 - LEAST_GAIN):
+                break
+            best = finer
+        return best
 
 
-def _structures(
-    network: Network, ranks: NDArray[np.int32], size: float, count: int, k: int, rng: np.random.Generator
-) -> Iterator[Exchange]:
-    """Some exchanges, from different roots; none if the ranks are not joined."""
-    nodes = len(network.out[0]) - 1
-    cost = network.latency_s + size * network.per_byte
-    inside = np.zeros(nodes, dtype=np.bool_)
-    inside[ranks] = True
-    usable = np.flatnonzero(inside[network.src] & inside[network.dst])
-    far = _distances(network, usable, cost, ranks, nodes)
-    if not np.isfinite(far[np.ix_(ranks, ranks)]).all():
-        return
-    classes = _classes(network, usable, cost, shuffle=rng if k else None)
-    central = far[np.ix_(ranks, ranks)].max(axis=0)
-    for _ in range(count):
-        order = np.lexsort((rng.random(len(ranks)), np.round(central / max(central.max(), 1e-300), 9)))
-        first = int(ranks[order[0]]) if k % 2 == 0 else int(rng.choice(ranks))
-        yield _exchange(network, usable, cost, far, classes, ranks, first)
-
-
-def _distances(network: Network, usable: Int64, cost: Float64, ranks: NDArray[np.int32], nodes: int) -> Float64:
-    """float64[nodes, roots (by node)]: the length of the shortest way from each node to each root."""
-    far = np.full((nodes, nodes), np.inf)
-    far[np.arange(nodes), np.arange(nodes)] = 0.0
-    src, dst = network.src[usable], network.dst[usable]
-    while True:
-        before = far.copy()
-        np.minimum.at(far, src, cost[usable][:, None] + before[dst])
-        if np.array_equal(far, before):
-            return far
-
-
-def _classes(network: Network, usable: Int64, cost: Float64, shuffle: np.random.Generator | None) -> Int64:
+def _colours(network: Network) -> Int64:
     """int64[pipes]: a proper colouring of the pairs, cheap ones first, that orders what is summed before what."""
-    order = usable[np.argsort(np.round(cost[usable] / cost[usable].max(), 6), kind="stable")]
-    if shuffle is not None:
-        noise = shuffle.random(len(order))
-        order = order[np.lexsort((noise, np.round(cost[order] / cost[order].max(), 6)))]
-    classes = np.zeros(len(network.src), dtype=np.int64)
+    colours = np.zeros(len(network.src), dtype=np.int64)
     taken: dict[int, set[int]] = {}
     pairs: dict[tuple[int, int], int] = {}
-    for p in order.tolist():
+    for p in np.argsort(np.round(network.cost_s / network.cost_s.max(), 6), kind="stable").tolist():
         a, b = int(network.src[p]), int(network.dst[p])
         key = (min(a, b), max(a, b))
         if key not in pairs:
@@ -154,131 +244,55 @@ def _classes(network: Network, usable: Int64, cost: Float64, shuffle: np.random.
             pairs[key] = colour
             taken[a].add(colour)
             taken[b].add(colour)
-        classes[p] = pairs[key]
-    return classes
+        colours[p] = pairs[key]
+    return colours
 
 
-def _exchange(
-    network: Network, usable: Int64, cost: Float64, far: Float64, classes: Int64, ranks: NDArray[np.int32], first: int
-) -> Exchange:
-    """Roots are added from the first one on, nearest first, as long as they agree with those before."""
-    found = Exchange()
-    out: dict[int, list[int]] = {}
-    for p in usable[np.argsort(classes[usable], kind="stable")].tolist():
-        out.setdefault(int(network.src[p]), []).append(p)
-    for root in sorted(map(int, ranks), key=lambda v: (far[first, v] + far[v, first], v)):
-        _add_root(found, network, out, cost, far, ranks, root)
-    _add_copies(found, network, out, cost, far, ranks)
-    return found
-
-
-def _add_root(
-    found: Exchange,
-    network: Network,
-    out: dict[int, list[int]],
-    cost: Float64,
-    far: Float64,
-    ranks: NDArray[np.int32],
-    root: int,
-) -> None:
-    """The tree of one root, unless it would bring some complete node what is not its own."""
-    children: dict[int, list[int]] = {}
-    hop: dict[int, int] = {}
-    nodes = sorted((int(v) for v in ranks if v != root), key=lambda v: (-far[v, root], v))
-    for u in nodes:
-        tight = far[u, root] * (1 + 1e-9)
-        hop[u] = next(p for p in out[u] if cost[p] + far[network.dst[p], root] <= tight)
-    fresh: list[Message] = []
-    number: dict[int, int] = {}
-    content: dict[int, int] = {}
-    for u in nodes:
-        own = children.get(u, [])
-        content[u] = sum(content[v] for v in own) | 1 << u
-        key = (hop[u], content[u])
-        w = int(network.dst[hop[u]])
-        children.setdefault(w, []).append(u)
-        if key in found.index:
-            number[u] = found.index[key]
-            continue
-        if w in found.complete:
-            return
-        number[u] = len(found.messages) + len(fresh)
-        fresh.append(Message(hop[u], content[u], tuple(number[v] for v in own)))
-    brought = [number[v] for v in children.get(root, [])]
-    if not set(found.into.get(root, ())) <= set(brought):
-        return
-    for message in fresh:
-        k = len(found.messages)
-        found.messages.append(message)
-        found.index[message.pipe, message.content] = k
-        found.into.setdefault(int(network.dst[message.pipe]), []).append(k)
-    found.complete[root] = brought
-
-
-def _add_copies(
-    found: Exchange,
-    network: Network,
-    out: dict[int, list[int]],
-    cost: Float64,
-    far: Float64,
-    ranks: NDArray[np.int32],
-) -> None:
-    """From the nodes that are complete to all others, by the earliest arrival."""
-    done: set[int] = set()
-    heap: list[tuple[float, int, int]] = [(float(far[ranks, v].max()), v, -1) for v in found.complete]
-    heap.sort()
-    while heap:
-        at, v, pipe = heappop(heap)
-        if v in done:
-            continue
-        done.add(v)
-        if pipe >= 0:
-            found.copies.append((pipe, v))
-        for p in out.get(v, ()):
-            w = int(network.dst[p])
-            if w not in done and w not in found.complete:
-                heappush(heap, (at + float(cost[p]), w, p))
-
-
-def _least(topology: Topology, network: Network, structures: list[Exchange], size: float) -> float:
-    """Seconds in which the busiest link carries its share of a buffer whose parts take turns in the exchanges."""
-    pipes = [p for e in structures for p in (*(m.pipe for m in e.messages), *(p for p, _ in e.copies))]
-    links = network.hops.take(np.array(pipes, dtype=np.int64)).values
-    times = np.bincount(links, minlength=topology.link_count) / topology.bandwidth
-    return float(times.max()) * size / len(structures)
-
-
-def _planned(topology: Topology, workload: Workload, network: Network, structures: list[Exchange]) -> Plan:
+def _planned(topology: Topology, workload: Workload, network: Network, made: list[Exchange]) -> Plan:
     """Every chunk by one of the exchanges, in turn, as a timed plan."""
-    chunk: list[int] = []
-    pipe: list[int] = []
-    op: list[int] = []
-    after: list[list[int]] = []
-    for c in range(workload.chunk_count):
-        exchange, base = structures[c % len(structures)], len(chunk)
-        last = {v: [base + k for k in own] for v, own in exchange.complete.items()}
-        for message in exchange.messages:
-            chunk.append(c)
-            pipe.append(message.pipe)
-            op.append(REDUCE)
-            after.append([base + k for k in message.after])
-        for p, v in exchange.copies:
-            summed = [base + k for k in exchange.into.get(v, ())]
-            after.append([*last[int(network.src[p])], *summed])
-            last[v] = [*summed, len(chunk)]
-            chunk.append(c)
-            pipe.append(p)
-            op.append(COPY)
-    pipes = np.array(pipe, dtype=np.int64)
+    blocks = [_block(network, exchange) for exchange in made]
+    turns = np.arange(workload.chunk_count) % len(made)
+    sizes = np.array([len(b.op) for b in blocks])[turns]
+    first = np.cumsum(sizes) - sizes
+    after = [blocks[t].after for t in turns.tolist()]
+    lengths = np.concatenate([a.lengths for a in after])
+    depends = np.concatenate([a.values + base for a, base in zip(after, first.tolist(), strict=True)])
+    pipes = np.concatenate([blocks[t].pipe for t in turns.tolist()])
     plan = make_plan(
         topology,
         workload,
         "ready-order",
-        chunk=chunk,
+        chunk=np.repeat(np.arange(workload.chunk_count), sizes),
         src=network.src[pipes],
-        op=op,
+        op=np.concatenate([blocks[t].op for t in turns.tolist()]),
         dst=Ragged.single(network.dst[pipes].astype(np.int32)),
         route=network.hops.take(pipes),
-        depends=Ragged.of([sorted(set(a)) for a in after]),
+        depends=Ragged(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), depends.astype(np.int32)),
     )
-    return dispatched(plan, np.zeros(workload.chunk_count))
+    return dispatched(plan, np.zeros(workload.chunk_count), rounds=1)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The transfers of one chunk.
+
+    Attributes:
+        pipe, op: int64[transfers].
+        after: for each those that it waits for.
+    """
+
+    pipe: Int64
+    op: Int64
+    after: Ragged
+
+
+def _block(network: Network, exchange: Exchange) -> _Block:
+    after = [sorted(set(m.after)) for m in exchange.messages]
+    last = {v: list(own) for v, own in exchange.complete.items()}
+    for p, v in exchange.copies:
+        # a copy replaces what was summed here on its way elsewhere
+        summed = exchange.into.get(v, [])
+        last[v] = [*summed, len(after)]
+        after.append(sorted({*last[int(network.src[p])], *summed}))
+    op = np.repeat([REDUCE, COPY], [len(exchange.messages), len(exchange.copies)])
+    return _Block(exchange.pipes(), op, Ragged.of(after))

@@ -16,12 +16,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bounds import best_parts, bottleneck, tree_rates
+from ..bounds import best_parts, bottleneck, distances, tree_rates
 from ..collective import Collective, Ragged, Workload, make_collective, split_chunks
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import busy, completion, dispatched
+from .forest_meeting import Edges, meeting_trees, opposite
 from .forest_pack import Batch, pack
 from .forest_rates import Counted, counted, spreading
 from .forest_split import Direct, without_switches
@@ -31,7 +32,7 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-TRANSFERS = (3_000, 12_000, 60_000)
+TRANSFERS = (3_000, 12_000, 60_000, 120_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
 SMALLEST_BYTES = 4096
@@ -39,6 +40,9 @@ SMALLEST_BYTES = 4096
 
 NEAR = 1.003
 """Times the busiest link's work that are near enough, or times which a finer plan must gain."""
+
+HOPED = 2.0
+"""How many times less late than in proportion to their parts finer plans may be hoped to be."""
 
 ENOUGH = 1.001
 """How many times faster AllReduce must be by unequal roots to be worth the search for them."""
@@ -86,22 +90,37 @@ def forest(
     most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
     counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []
-    for count in counts:
-        plans.append(_planned(topology, workload, forests, count))
-        if completion(plans[-1]) <= NEAR * busy(plans[-1]):
+    while counts:
+        plans.append(_planned(topology, workload, forests, counts.pop(0)))
+        late = (completion(plans[-1]) / busy(plans[-1]) - 1) * _filling(plans[-1])
+        finer = len(plans) > 1 and plans[-1].transfer_count > plans[-2].transfer_count
+        if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(plans[-1])):
             break
-        if len(plans) > 1 and completion(plans[-2]) <= NEAR * completion(plans[-1]):
-            break
+        # this falls as parts do: no use for plans that it leaves too late
+        while len(counts) > 1 and late * plans[-1].meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
+            counts.pop(0)
     return min(plans, key=completion)
+
+
+def _filling(plan: Plan) -> float:
+    """Of the time that passes until pipelines are full the share that finer parts make less; latency is the other."""
+    assert plan.start_s is not None and plan.finish_s is not None, "dispatched"
+    sending = float((plan.finish_s - plan.start_s).mean())
+    return sending / (sending + float(plan.topology.latency_s[plan.route.values].sum()) / plan.transfer_count)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A share of a root's data and the trees that it follows; one is None where nothing is to be summed or copied."""
+    """A share of a root's data and the trees that it follows; one is None where nothing is to be summed or copied.
+
+    Attributes:
+        twin: where both trees are one and their middle is inside an edge of the root, the other end of that.
+    """
 
     share: Fraction
     up: Routed | None
     down: Routed | None
+    twin: int = -1
 
 
 @dataclass(frozen=True)
@@ -139,7 +158,7 @@ def _forest_of(topology: Topology, c: Collective) -> Forest:
     ranks = c.ranks
     shares = np.zeros(len(ranks))
     if c.kind == "allreduce":
-        return _allreduce(topology, ranks)
+        return _allreduce(topology, c)
     if c.root >= 0:
         shares[c.root] = 1.0
     else:
@@ -153,22 +172,60 @@ def _forest_of(topology: Topology, c: Collective) -> Forest:
     return Forest(segments, {int(v): Fraction(int(s)) for v, s in zip(ranks, shares, strict=True)})
 
 
-def _allreduce(topology: Topology, ranks: NDArray[np.int32]) -> Forest:
+def _allreduce(topology: Topology, c: Collective) -> Forest:
     """In-trees and out-trees of the same roots at once; equal roots where unequal ones gain nothing."""
+    ranks = c.ranks
     back = _reversed(topology)
     copies = spreading(topology, ranks, np.ones(len(ranks)))
     sums = spreading(back, ranks, np.ones(len(ranks)))
     # of a link's time, copies take one part in proportion, sums the other
     composed = len(ranks) / (1 / _each(copies) + 1 / _each(sums))
-    best = None if composed * ENOUGH >= _limit(topology, ranks) else tree_rates(topology, ranks)
+    enough = composed * ENOUGH >= _limit(topology, ranks)
+    met = None if enough else _meeting(topology, c)
+    if met is not None:
+        return met
+    best = None if enough else tree_rates(topology, ranks)
     if best is not None and best.rate > composed * ENOUGH:
         copies = counted(topology, ranks, best.copies, best.root)
         sums = counted(back, ranks, best.sums, best.root)
-    down, up = _packed(topology, ranks, copies, backward=False), _packed(back, ranks, sums, backward=True)
+    down = _packed(topology, ranks, copies, backward=False)
+    back_links = opposite(topology) if enough else None
+    up = _packed(back, ranks, sums, backward=True) if back_links is None else _mirrored(down, back_links)
     total = sum(copies.roots.values())
     share = {v: Fraction(k, total) for v, k in copies.roots.items() if v in down and v in up}
     whole = sum(share.values(), Fraction(0))
     return Forest({v: _paired(up[v], down[v]) for v in share}, {v: s / whole for v, s in share.items()})
+
+
+def _meeting(topology: Topology, c: Collective) -> Forest | None:
+    """Trees that are walked in and out from their middle, None where links are not alike both ways."""
+    edges, bound = Edges.of(topology, c.ranks), best_parts(topology, c)
+    if edges is None or bound is None:
+        return None
+    part = 2 * (edges.nodes - 1) * c.size_bytes / TRANSFERS[-1]
+    rate = c.size_bytes / float(bound.seconds)
+    trees = meeting_trees(edges, bound, rate, distances(topology, part), part)
+    segments: dict[int, list[Segment]] = {}
+    for tree in trees:
+        out, into = edges.links(tree)
+        segments.setdefault(tree.root, []).append(
+            Segment(Fraction(1), Routed(tree.parent, into), Routed(tree.parent, out), tree.twin)
+        )
+    return Forest(
+        {v: [replace(s, share=Fraction(1, len(some))) for s in some] for v, some in segments.items()},
+        {v: Fraction(len(some), len(trees)) for v, some in segments.items()},
+    )
+
+
+def _mirrored(trees: dict[int, list[tuple[Fraction, Routed]]], back: Int64) -> dict[int, list[tuple[Fraction, Routed]]]:
+    """Trees walked the other way."""
+    return {
+        root: [
+            (share, Routed(t.parent, {v: tuple(back[list(way[::-1])].tolist()) for v, way in t.links.items()}))
+            for share, t in some
+        ]
+        for root, some in trees.items()
+    }
 
 
 def _limit(topology: Topology, ranks: NDArray[np.int32]) -> float:
@@ -276,6 +333,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
     assert len(order) == finer.chunk_count == int(start[-1])
     up = _as_trees(topology, roots, [s.up for s in rows])
     down = _as_trees(topology, roots, [s.down for s in rows])
+    up = replace(up, twin=np.array([s.twin for s in rows], dtype=np.int64))
     plan = lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)})
     return dispatched(plan, np.array([turns[key] for key in order]))
 

@@ -31,12 +31,15 @@ class Trees:
         hop: int64[trees, nodes], the row of ``routes`` that joins the two.
         routes: links in the order in which bytes take them: to the root in trees that sum, away
             from it in trees that copy.
+        twin: int64[trees], a node below the root that gives and gets a sum at the same time, so that each of the two
+            ends with the whole; -1 where the root alone sums, which it then does for all.
     """
 
     root: Int64
     toward: Int64
     hop: Int64
     routes: Ragged
+    twin: Int64 | None = None
 
 
 def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
@@ -90,14 +93,27 @@ def lower(
     chunk, source = falling.chunk[sent], falling.parent[sent]
 
     # a sum waits for those below it, a copy for the one above it, or at the root for the sums that end there
+    twin = np.full(len(tree), -1) if up.twin is None else up.twin[tree]
     above = rising.find(rising.chunk, rising.parent)
     has_above, ends = np.flatnonzero(above >= 0), np.flatnonzero(above < 0)
     before = falling.find(chunk, source)
     has_before, from_root = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
     sums = grouped(rising.chunk[ends], ends, workload.chunk_count).take(chunk[from_root])
     base = len(rising.node)
-    waiting = np.concatenate((above[has_above], base + has_before, base + from_root[sums.owners]))
-    awaited = np.concatenate((has_above, base + group[before[has_before]], sums.values))
+    waiting: Int64 = np.concatenate((above[has_above], base + has_before, base + from_root[sums.owners]))
+    awaited: Int64 = np.concatenate((has_above, base + group[before[has_before]], sums.values))
+    crossing = falling.node[sent] == twin[chunk]
+    if crossing.any():
+        # to the twin goes the sum without what came from it, and there it meets the sums that ended there
+        ends_there = np.flatnonzero((waiting >= base) & (awaited < base))
+        kept = np.ones(len(waiting), dtype=np.bool_)
+        row, summed = waiting[ends_there] - base, awaited[ends_there]
+        kept[ends_there] = ~crossing[row] | (rising.node[summed] != twin[chunk[row]])
+        met = np.flatnonzero(rising.parent == twin[rising.chunk])
+        from_twin = np.flatnonzero(source == twin[chunk])
+        own = grouped(rising.chunk[met], met, workload.chunk_count).take(chunk[from_twin])
+        waiting = np.concatenate((waiting[kept], base + from_twin[own.owners]))
+        awaited = np.concatenate((awaited[kept], own.values))
 
     return make_plan(
         topology,
@@ -105,7 +121,7 @@ def lower(
         "ready-order",
         chunk=np.concatenate((rising.chunk, chunk)),
         src=np.concatenate((rising.node, source)),
-        op=np.concatenate((np.full(base, REDUCE), np.full(len(sent), COPY))),
+        op=np.concatenate((np.full(base, REDUCE), np.where(crossing, REDUCE, COPY))),
         dst=grouped(np.concatenate((np.arange(base), base + group)), np.concatenate((rising.parent, falling.node))),
         route=_joined(up.routes.take(rising.hop), _merged(down_routes, group) if multicast else down_routes),
         depends=grouped(waiting, awaited, base + len(sent)),

@@ -66,7 +66,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
             "latency": _pack(net.latency_s[shown], np.float64),
             "bytes": _pack(timeline.link_bytes[shown], np.float64),
             "use": _pack(timeline.link_use[shown], np.float32),
-            "bins": _pack(np.round(255 * _use_by_bin(timeline, shown)), np.uint8),
+            "bins": _pack(np.round(255 * use_by_bin(timeline, shown, BINS)), np.uint8),
         },
         "binCount": BINS,
         "delivered": _delivered(timeline),
@@ -96,25 +96,25 @@ def _hops(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[
     return owners, timeline.plan.route.values, begin, timeline.finish_s[owners] + timeline.hop_offset_s
 
 
-def _use_by_bin(timeline: Timeline, shown: NDArray[np.int64]) -> NDArray[np.float64]:
-    """float64[links, BINS]: the share of each link's bandwidth that was used in each slice of time.
+def use_by_bin(timeline: Timeline, shown: NDArray[np.int64], bins: int) -> NDArray[np.float64]:
+    """float64[links, bins]: the share of each link's bandwidth that was used in each slice of time.
 
     The bytes of a hop up to time t are a ramp; differences of sums of ramps at the edges of the
     slices are the bytes in each.
     """
     plan = timeline.plan
     owners, link, begin, end = _hops(timeline)
-    edges = np.linspace(0, timeline.completion_s or 1.0, BINS + 1)
+    edges = np.linspace(0, timeline.completion_s or 1.0, bins + 1)
     width = edges[1]
     rate = plan.size_bytes[owners] / np.maximum(end - begin, 1e-300) / plan.topology.bandwidth[link]
-    carried = np.zeros((plan.topology.link_count, BINS + 2))
+    carried = np.zeros((plan.topology.link_count, bins + 2))
     for sign, moment in ((1.0, begin), (-1.0, end)):
         # a ramp that starts within bin b adds its rest there and a full width from b + 1 on
-        b = np.clip((moment / width).astype(np.int64), 0, BINS)
-        rest = np.clip(edges[np.minimum(b + 1, BINS)] - moment, 0, width) * (b < BINS)
+        b = np.clip((moment / width).astype(np.int64), 0, bins)
+        rest = np.clip(edges[np.minimum(b + 1, bins)] - moment, 0, width) * (b < bins)
         np.add.at(carried, (link, b), sign * rate * rest)
         np.add.at(carried, (link, b + 1), sign * rate * (width - rest))
-    share: NDArray[np.float64] = np.clip(np.cumsum(carried, axis=1)[:, :BINS] / width, 0, 1)
+    share: NDArray[np.float64] = np.clip(np.cumsum(carried, axis=1)[:, :bins] / width, 0, 1)
     return share[shown]
 
 

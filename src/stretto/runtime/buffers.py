@@ -1,8 +1,9 @@
 """What the chunks of one node hold while a program runs.
 
-A chunk has versions (see :mod:`stretto.lower`); one is made when all that it is made of is there, in the memory
+A chunk has versions (see :mod:`stretto.lower`); one grows by what it is made of, in its fixed order, in the memory
 of its base if nobody else needs that, and is forgotten when it was sent to all and copied by all.
-Arrivals land in the caller's output where that is free: most bytes are never copied.
+Arrivals land in the caller's output where that is free, and sums are added up as they come where it is their turn:
+most bytes are never copied, and never kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..lower import NOTHING, Program
+from .pool import Pool
 
 Array = NDArray[Any]
 Reduce = Callable[..., Any]
@@ -36,12 +38,16 @@ class Slot:
         reduce: Reduce,
         size: int,
         dtype: Any,
+        pool: Pool,
     ) -> None:
         self.versions, self.final = program.versions.get(chunk, ()), program.final.get(chunk)
-        self.reduce, self.size, self.dtype, self.home = reduce, size, dtype, home
+        self.reduce, self.size, self.dtype, self.home, self.pool = reduce, size, dtype, home, pool
+        self.itemsize = np.dtype(dtype).itemsize
         self.arrays: list[Array | None] = [None] * len(self.versions)
+        # while a version is being made: its memory, and how many of its arrivals have been put there
+        self.out: list[Array | None] = [None] * len(self.versions)
+        self.put = [0] * len(self.versions)
         self.users = [0] * len(self.versions)
-        self.missing = [len(v.adds) + (v.base != NOTHING) for v in self.versions]
         self.wanted_by: dict[int, list[int]] = {}
         self.payloads: dict[int, Array] = {}
         self.left: dict[int, int] = {}
@@ -58,31 +64,54 @@ class Slot:
         self.home_free = home is not None and (given is None or self.frozen is not None)
         self.given = given
 
-    def begin(self) -> list[int]:
-        """Make what can be made of what the node holds at first; the versions that are there."""
+    def begin(self) -> None:
+        """Make what can be made of what the node holds at first."""
         if self.versions and self.given is not None:
             self.arrays[0] = self.given
-            return [0, *self._follow(0)]
-        return []
+            self._follow(0)
+
+    def next_on(self, row: int) -> int | None:
+        """The version that an arrival is added to as the next, so that it need not be kept; None if there is none."""
+        if self.left.get(row) != 1:
+            return None
+        (i,) = self.wanted_by[row]
+        return i if self._has_begun(i) and self.versions[i].adds[self.put[i]] == row else None
+
+    def comes_early(self, row: int) -> bool:
+        """Whether an arrival would have to be kept only until others have been added before it."""
+        if self.left.get(row) != 1:
+            return False
+        (i,) = self.wanted_by[row]
+        return self._has_begun(i) and self.versions[i].adds[self.put[i]] != row
 
     def room(self, row: int, copies: bool) -> Array:
         """Where the bytes of an arrival go: home if they may stay there, else memory of their own."""
         if copies and self.home_free and self.left.get(row) == 1 and self.home is not None:
             self.home_free = False
             return self.home
-        return np.empty(self.size // np.dtype(self.dtype).itemsize, dtype=self.dtype)
+        return self.pool.take(self.size, self.dtype)
 
-    def arrive(self, row: int, payload: Array) -> list[int]:
-        """Take what arrived; the versions that it completes."""
+    def add(self, i: int, low: int, piece: Array) -> None:
+        """Add the elements from ``low`` on of an arrival that is the next on version i."""
+        so_far, out = self._places(i)
+        high = low + len(piece)
+        self.reduce(so_far[low:high], piece, out=out[low:high])
+
+    def added(self, row: int) -> None:
+        """All of an arrival has been added."""
+        (i,) = self.wanted_by[row]
+        self._places(i)  # nothing was added of an empty one
+        self.left[row] = 0
+        self.put[i] += 1
+        self._grow(i)
+
+    def arrive(self, row: int, payload: Array) -> None:
+        """Take what arrived, in memory from :meth:`room`."""
         if row not in self.left:
-            return []
+            return
         self.payloads[row] = payload
-        made: list[int] = []
         for i in self.wanted_by[row]:
-            self.missing[i] -= 1
-            if self.missing[i] == 0:
-                made += self._make(i)
-        return made
+            self._grow(i)
 
     def used(self, version: int) -> None:
         """One who needed a version needs it no longer."""
@@ -99,51 +128,73 @@ class Slot:
         assert array is not None, "a run ends when all versions are made"
         if array.ctypes.data != self.home.ctypes.data:
             self.home[:] = array
+        self.used(self.final)
 
-    def _make(self, i: int) -> list[int]:
-        version, array, own = self.versions[i], None, False
+    def _has_begun(self, i: int) -> bool:
+        base = self.versions[i].base
+        return base != NOTHING and self.arrays[base] is not None and self.put[i] < len(self.versions[i].adds)
+
+    def _grow(self, i: int) -> None:
+        """Put on version i what has come and is its next, in order; make what follows once it is whole."""
+        version = self.versions[i]
+        base = None if version.base == NOTHING else self.arrays[version.base]
+        if self.arrays[i] is not None or (version.base != NOTHING and base is None):
+            return
+        while self.put[i] < len(version.adds) and version.adds[self.put[i]] in self.payloads:
+            self._put(i, version.adds[self.put[i]])
+            self.put[i] += 1
+        if self.put[i] < len(version.adds):
+            return
+        self.arrays[i], self.out[i] = self.out[i], None
         if version.base != NOTHING:
-            array = self.arrays[version.base]
-            own = self.users[version.base] == 1 and array is not self.frozen
-        for row in version.adds:
-            array, own = self._put(array, own, row), True
-        if version.base != NOTHING:
-            if self.arrays[version.base] is array:
+            if base is self.arrays[i]:
                 self.arrays[version.base] = None  # its memory lives on in this version
             self.used(version.base)
-        self.arrays[i] = array
-        return [i, *self._follow(i)]
+        self._follow(i)
 
-    def _put(self, array: Array | None, own: bool, row: int) -> Array:
-        """Put an arrival on what is there so far, in memory that is this version's own."""
+    def _put(self, i: int, row: int) -> None:
+        """Put a whole arrival on version i."""
         payload = self.payloads[row]
         self.left[row] -= 1
         last = self.left[row] == 0
         if last:
             del self.payloads[row]
-        if array is None:
-            return payload if last else payload.copy()
-        out = array if own else payload if last else np.empty_like(payload)
-        if self.home is not None and self.home_free and not own:
-            out, self.home_free = self.home, False
-        self.reduce(array, payload, out=out)
-        if last and out is not payload:
+        if self.versions[i].base == NOTHING and not self.put[i]:
+            self.out[i] = payload if last else payload.copy()
+            return
+        so_far, out = self._places(i)
+        self.reduce(so_far, payload, out=out)
+        if last:
             self._free(payload)
-        return out
 
-    def _follow(self, i: int) -> list[int]:
-        """The versions that only waited for version i."""
-        made: list[int] = []
+    def _places(self, i: int) -> tuple[Array, Array]:
+        """Where version i is so far, and where it goes on: in memory that is its own."""
+        base, out = self.versions[i].base, self.out[i]
+        so_far = self.arrays[base] if base != NOTHING and not self.put[i] else out
+        assert so_far is not None, "a version grows from its base, or from its first arrival"
+        if out is None:
+            if self.users[base] == 1 and so_far is not self.frozen:
+                out = so_far
+            elif self.home is not None and self.home_free:
+                out, self.home_free = self.home, False
+            else:
+                out = self.pool.take(self.size, self.dtype)
+            self.out[i] = out
+        return so_far, out
+
+    def _follow(self, i: int) -> None:
+        """Go on with the versions that waited for version i."""
         for j, version in enumerate(self.versions):
             if version.base == i:
-                self.missing[j] -= 1
-                if self.missing[j] == 0:
-                    made += self._make(j)
-        return made
+                self._grow(j)
 
     def _free(self, array: Array | None) -> None:
-        if array is not None and self.home is not None and array.size and np.may_share_memory(array, self.home):
+        if array is None or not array.size:
+            return
+        if self.home is not None and np.may_share_memory(array, self.home):
             self.home_free = True
+        else:
+            self.pool.give(array)
 
 
 class Buffers:
@@ -154,6 +205,7 @@ class Buffers:
         outputs: for each chunk that it wants, where the result goes; may be the same memory.
         sizes: bytes of each chunk.
         reduce: such as ``numpy.add``.
+        pool: whose memory arrivals may use.
     """
 
     def __init__(
@@ -164,7 +216,9 @@ class Buffers:
         sizes: NDArray[np.int64],
         dtype: Any,
         reduce: Reduce,
+        pool: Pool | None = None,
     ) -> None:
+        self.pool = pool or Pool()
         self.program, self.inputs, self.outputs = program, inputs, outputs
         self.sizes, self.dtype, self.reduce = sizes, dtype, reduce
         self.slots: dict[int, Slot] = {}
@@ -172,7 +226,7 @@ class Buffers:
         for chunk in sorted(chunks):
             self.slots[chunk] = Slot(
                 program, chunk, inputs.get(chunk) if chunk in program.held else None, outputs.get(chunk), reduce,
-                int(sizes[chunk]), dtype,
+                int(sizes[chunk]), dtype, self.pool,
             )  # fmt: skip
         for send in program.sends.values():
             self.slots[send.chunk].users[send.version] += len(send.to)
@@ -189,3 +243,4 @@ class Buffers:
     def finish(self) -> None:
         for slot in self.slots.values():
             slot.finish()
+        self.pool.forget()

@@ -22,12 +22,17 @@ from ..errors import PeerFailed
 from ..lower import Program, Send
 from ..topology import printable
 from .buffers import Array, Buffers, as_bytes
+from .landing import Landing
 from .mesh import Connection, Mesh
 from .pacing import Outgoing, Queue, paces
 from .wire import HEADER, Frame, Kind, Malformed, decode, encode
 
 READ_AT_ONCE = 16
 """Frames that are read from one connection before others have their turn."""
+PARKED_BYTES = 1 << 16
+"""A transfer that comes before its turn to be added is left with the kernel, if it is not smaller than this ..."""
+PATIENCE_S = 0.005
+"""... until it is its turn, or nothing else has happened for so long."""
 
 
 @dataclass
@@ -80,7 +85,7 @@ def execute(
         raise mesh.failure
     chunk_bytes = program.plan.workload.chunk_bytes if sizes is None else sizes
     mesh.runs += 1
-    buffers = Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce)
+    buffers = Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce, mesh.pool)
     run = Run(mesh, program, buffers, timeout_s, pace, started_at, delays or {})
     try:
         run.loop()
@@ -120,15 +125,16 @@ class Run:
         by_kernel = {p: c.sock for p, c in self.peers.items() if pace is not None and paces(c.sock)}
         self.queues = {p: Queue(program.plan.sharing == "fair", by_kernel.get(p)) for p in self.peers}
         self.trace.by_kernel = bool(by_kernel)
-        self.receiving: dict[int, Array] = {}
-        self.received: dict[int, int] = {}
+        self.blocked: set[int] = set()
+        self.watched = dict.fromkeys(self.peers, 0)
+        self.landings: dict[int, Landing] = {}
+        self.parked: dict[int, Frame] = {}
         self.missing = set(program.receives)
         self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
         self.signals = {key for key in program.wakes if key[1] != program.node}
         self.events = set(program.events)
         self.timers: list[tuple[float, int, Callable[[int], None]]] = []
-        self.paused: dict[int, Frame] = {}
-        self.payload: dict[int, tuple[Frame, memoryview]] = {}
+        self.payload: dict[int, tuple[Frame, memoryview, int]] = {}
         self.selector = selectors.DefaultSelector()
         self.said_done = False
 
@@ -143,8 +149,7 @@ class Run:
             c.heard_at = now
             if c.closed is not None and c.done < self.number:
                 self._fail(peer, c.closed)
-            if c.closed is None:
-                self.selector.register(c.sock, selectors.EVENT_READ, peer)
+            self._watch(c)
         self.buffers.begin()
         for row, count in self.waits.items():
             if count == 0:
@@ -166,10 +171,16 @@ class Run:
             wake = min((next_ping, *(t[0] for t in self.timers[:1]), *self._write_all(now)))
             if self._finished():
                 break
-            for key, mask in self.selector.select(max(0.0, wake - time.monotonic())):
+            wait_s = max(0.0, wake - time.monotonic())
+            happened = self.selector.select(min(wait_s, PATIENCE_S) if self.parked else wait_s)
+            for key, mask in happened:
                 c = self.peers[key.data]
+                if mask & selectors.EVENT_WRITE:
+                    self.blocked.discard(c.peer)
                 if mask & selectors.EVENT_READ:
                     self._read(c)
+            if self.parked and not happened:
+                self._unpark(next(iter(self.parked)))
 
     def _pending(self) -> bool:
         return bool(self.missing or self.unsent or self.signals or self.events)
@@ -229,8 +240,13 @@ class Run:
 
     def _arrived(self, row: int) -> None:
         self.missing.discard(row)
-        self.buffers.slots[self.program.receives[row].chunk].arrive(row, self.receiving.pop(row))
+        landing = self.landings.pop(row)
+        landing.finish()
         self._happened(row, self.program.node)
+        for peer, frame in list(self.parked.items()):
+            slot = self.buffers.slots[self.program.receives[frame.row].chunk]
+            if slot is landing.slot and not slot.comes_early(frame.row):
+                self._unpark(peer)
 
     def _happened(self, row: int, place: int) -> None:
         """Release what waits for this, and tell those that wait elsewhere."""
@@ -250,7 +266,7 @@ class Run:
         later = []
         for peer, c in self.peers.items():
             queue = self.queues[peer]
-            while c.closed is None:
+            while c.closed is None and peer not in self.blocked:
                 if not c.unsent:
                     segment = queue.next(now)
                     if segment is None:
@@ -263,6 +279,7 @@ class Run:
                     queue.under_way = out
                 c.flush()
                 if c.unsent:
+                    self.blocked.add(peer)
                     break
                 self._segment_sent(queue, peer)
             if c.closed is not None and c.done < self.number and self._pending():
@@ -284,22 +301,21 @@ class Run:
         """Ask the selector for what this connection now waits for."""
         if c.closed is not None:
             return
-        events = (0 if c.peer in self.mesh.waiting else selectors.EVENT_READ) | (
-            selectors.EVENT_WRITE if c.unsent else 0
-        )
-        known = self.selector.get_map().get(c.sock)
-        if known is None and events:
+        stopped = c.peer in self.mesh.waiting or c.peer in self.parked
+        events = (0 if stopped else selectors.EVENT_READ) | (selectors.EVENT_WRITE if c.unsent else 0)
+        known, self.watched[c.peer] = self.watched[c.peer], events
+        if not known and events:
             self.selector.register(c.sock, events, c.peer)
-        elif known is not None and not events:
+        elif known and not events:
             self.selector.unregister(c.sock)
-        elif known is not None and known.events != events:
+        elif known != events:
             self.selector.modify(c.sock, events, c.peer)
 
     # --- reading ---------------------------------------------------------------------------------
 
     def _read(self, c: Connection) -> None:
         for _ in range(READ_AT_ONCE):
-            if c.closed is not None or c.peer in self.mesh.waiting:
+            if c.closed is not None or c.peer in self.mesh.waiting or c.peer in self.parked:
                 return
             under_way = self.payload.get(c.peer)
             target = memoryview(c.header)[c.got :] if under_way is None else under_way[1]
@@ -324,10 +340,9 @@ class Run:
                         self._fail(c.peer, str(error))
                     self._take(c, frame)
             elif count < len(target):
-                self.payload[c.peer] = under_way[0], target[count:]
+                self.payload[c.peer] = under_way[0], target[count:], under_way[2]
             else:
-                del self.payload[c.peer]
-                self._payload_done(c, under_way[0])
+                self._filled(c, under_way[0])
 
     def _take(self, c: Connection, frame: Frame) -> None:
         """A header has come."""
@@ -352,30 +367,53 @@ class Run:
             self.signals.discard((frame.row, c.peer))
             self._happened(frame.row, c.peer)
         else:
-            self._take_data(c, frame)
+            self._take_data(c, frame, may_park=self.pace is None)
 
-    def _take_data(self, c: Connection, frame: Frame) -> None:
+    def _take_data(self, c: Connection, frame: Frame, may_park: bool = True) -> None:
         row = frame.row
         receive = self.program.receives.get(row)
         if receive is None or receive.source != c.peer or row not in self.missing:
             self._fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
         assert receive is not None
         slot = self.buffers.slots[receive.chunk]
-        sofar = self.received.get(row, 0)
-        if sofar + frame.length > slot.size or (frame.length == 0 and slot.size):
-            self._fail(c.peer, f"it sent {sofar + frame.length} bytes where {slot.size} were due", row)
-        if row not in self.receiving:
-            self.receiving[row] = slot.room(row, receive.copies)
+        landing = self.landings.get(row)
+        so_far = landing.got if landing is not None else 0
+        if so_far + frame.length > slot.size or (frame.length == 0 and (slot.size or landing is not None)):
+            self._fail(c.peer, f"it sent {so_far + frame.length} bytes where {slot.size} were due", row)
+        if frame.length % slot.itemsize:
+            self._fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
+        if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
+            self.parked[c.peer] = frame
+            self._watch(c)
+            return
+        if landing is None:
+            landing = self.landings[row] = Landing(slot, row, receive.copies)
             self.trace.coming_s[row] = time.monotonic() - self.start
-        self.received[row] = sofar + frame.length
-        piece = as_bytes(self.receiving[row])[sofar : sofar + frame.length] if frame.length else None
-        self._expect(c, frame, piece)
+        landing.ahead = frame.length
+        self._expect(c, frame, landing.target())
 
-    def _expect(self, c: Connection, frame: Frame, piece: memoryview | None) -> None:
-        if piece is None or not len(piece):
-            self._payload_done(c, frame)
+    def _unpark(self, peer: int) -> None:
+        """Go on reading what a peer sends, its turn or not."""
+        c, frame = self.peers[peer], self.parked.pop(peer)
+        self._take_data(c, frame, may_park=False)
+        self._watch(c)
+
+    def _expect(self, c: Connection, frame: Frame, piece: memoryview) -> None:
+        if len(piece):
+            self.payload[c.peer] = frame, piece, len(piece)
         else:
-            self.payload[c.peer] = frame, piece
+            self._payload_done(c, frame)
+
+    def _filled(self, c: Connection, frame: Frame) -> None:
+        """All that was expected has come."""
+        _, _, count = self.payload.pop(c.peer)
+        if frame.kind is Kind.DATA:
+            landing = self.landings[frame.row]
+            landing.filled(count)
+            if landing.ahead:
+                self._expect(c, frame, landing.target())
+                return
+        self._payload_done(c, frame)
 
     def _payload_done(self, c: Connection, frame: Frame) -> None:
         if frame.kind is Kind.ABORT:
@@ -386,7 +424,7 @@ class Run:
             return
         row = frame.row
         slot = self.buffers.slots[self.program.receives[row].chunk]
-        if self.received[row] < slot.size:
+        if self.landings[row].got < slot.size:
             return
         delay = self.delays.get(row, 0.0)
         if delay:
@@ -398,8 +436,9 @@ class Run:
 
     def _closed(self, c: Connection, why: str) -> None:
         c.closed = why
-        if c.sock in self.selector.get_map():
+        if self.watched[c.peer]:
             self.selector.unregister(c.sock)
+            self.watched[c.peer] = 0
         if c.done < self.number and self._pending():
             self._fail(c.peer, why)
 

@@ -15,6 +15,7 @@ from queue import Empty, Queue
 
 from ..errors import PeerFailed
 from .handshake import shake
+from .pool import Pool
 from .wire import HEADER, TEXT_BYTES, Frame, Kind, encode
 
 Address = tuple[str, int]
@@ -81,6 +82,7 @@ class Mesh:
         failure: what ended it, None while it serves.
         condemned: the node that a peer says is at fault, and why; no run begins after that.
         waiting: for each peer that is ahead the first frame of a later run; nothing more is read from it.
+        pool: memory for what arrives.
     """
 
     def __init__(self, node: int, names: Mapping[int, str], connections: Mapping[int, Connection]) -> None:
@@ -89,6 +91,7 @@ class Mesh:
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
         self.waiting: dict[int, Frame] = {}
+        self.pool = Pool()
 
     def name(self, node: int) -> str:
         return self.names.get(node, f"node {node}")

@@ -17,6 +17,8 @@ from .wire import SEGMENT_BYTES
 SEGMENT_S = 0.004
 """How much a paced transfer sends at once, seconds of its rate."""
 LEAST_SEGMENT = 1 << 12
+WHOLE_BYTES = 64
+"""Segments are cut at multiples of this, which no element crosses."""
 KERNEL_SEGMENT_S = 0.02
 """How much of a transfer that the kernel paces waits in the kernel: what comes after it must not wait long."""
 MOST_PACED = 9000
@@ -53,7 +55,8 @@ class Outgoing:
         """The next piece to send; ``by_kernel``: at once, since the kernel keeps the rate."""
         size = SEGMENT_BYTES
         if math.isfinite(self.rate):
-            size = min(size, max(LEAST_SEGMENT, int(self.rate * (KERNEL_SEGMENT_S if by_kernel else SEGMENT_S))))
+            piece_s = KERNEL_SEGMENT_S if by_kernel else SEGMENT_S
+            size = min(size, max(LEAST_SEGMENT, int(self.rate * piece_s) // WHOLE_BYTES * WHOLE_BYTES))
         piece, self.left = self.left[:size], self.left[size:]
         self.finished = not len(self.left)
         if math.isfinite(self.rate) and not by_kernel:

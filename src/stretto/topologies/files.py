@@ -148,7 +148,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         _text(data, "name", where) or printable(str(where or "topology")),
         kinds,
         [_link(link, number, _at(where, "link", i)) for i, link in enumerate(links)],
-        names=_filled([_text(n, "name", p) for n, p in zip(nodes, places, strict=True)], kinds),
+        names=_filled([_label(n, p) for n, p in zip(nodes, places, strict=True)], kinds),
         sites=[_text(n, "site", p) for n, p in zip(nodes, places, strict=True)],
         xy=np.array([_position(n, p) for n, p in zip(nodes, places, strict=True)]).reshape(-1, 2),
         geographic=_flag(data, "geographic", False, where),
@@ -219,6 +219,12 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
     width = _quantity(link, (("bandwidth_GBps", 1e9), ("bandwidth_Bps", 1.0)), "bandwidth", where)
     delay = _quantity(link, (("latency_us", 1e-6), ("latency_s", 1.0)), "latency", where)
     return ends[0], ends[1], width, delay
+
+
+def _label(node: dict[str, Any], place: str) -> str:
+    """What the file calls a node: its name, or its id where that is a text."""
+    named = _text(node, "name", place)
+    return named if named or not isinstance(node.get("id"), str) else _text(node, "id", place)
 
 
 def _filled(names: list[str], kinds: list[int]) -> list[str]:

@@ -25,6 +25,8 @@ class Collectives:
     def __init__(self, library: Library, links: Links, timeout_s: float) -> None:
         self._library, self._links, self._timeout_s = library, links, timeout_s
         folder = os.environ.get("STRETTO_TRACE")
+        if folder:
+            os.makedirs(folder, exist_ok=True)
         self._traces = open(os.path.join(folder, f"rank{library.rank}.jsonl"), "a") if folder else None  # noqa: SIM115
 
     def run(

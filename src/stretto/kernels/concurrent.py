@@ -1,0 +1,106 @@
+"""Concurrent flow: paths for data that is not copied, such that no link has much more to carry than another.
+
+Selfish rerouting. Link e that would be busy for y_e of the busiest one's time costs y_e^(power - 1) / bandwidth_e a
+byte; unit after unit takes a cheaper way while there is one, which lessens the sum of bandwidth_e y_e^power (Fleischer,
+SIAM J. Discrete Math. 2000, and Young, FOCS 1995, have such prices; Rosenthal 1973 says why this ends). As the power
+grows that becomes the largest y_e, and the prices become the lengths of the dual program.
+"""
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+
+def spread(
+    offsets, links, src, dst, bandwidth, tie, through,
+    first, source, goal, size, power, path, hops,
+):  # fmt: skip
+    """float64[links], the lengths that the prices of the last rounds make up; ways are written to ``path``.
+
+    Args:
+        offsets, links: those that leave each node.
+        tie: float64[links], what a link costs beside its price, which is 1 for the busiest one at most.
+        through: bool[nodes], whether data may go on from there.
+        first: int64[sources + 1], the first unit of each source.
+        source: int64[sources], its node.
+        goal, size: the node, and the bytes, of each unit; none is its source.
+        power: float64[rounds].
+        path: int32[units, nodes], the links of each unit's way, then -1.
+        hops: int64[units], how many; 0 at first.
+    """
+    nodes, sources = len(offsets) - 1, len(source)
+    load = np.zeros(len(bandwidth))
+    length = np.zeros(len(bandwidth))
+    widest = bandwidth.max()
+    cost = np.empty(len(bandwidth))
+    distance = np.empty(nodes)
+    by = np.empty(nodes, dtype=np.int64)
+    old = np.zeros(len(bandwidth), dtype=np.bool_)
+    way = np.empty(path.shape[1], dtype=np.int64)
+    heap = [(0.0, 0)]
+    scale = 0.0
+    for i in range(len(size)):
+        scale += size[i]
+    scale /= bandwidth.sum()
+    for r in range(len(power)):
+        p = power[r] - 1.0
+        for turn in range(sources):
+            s = (turn * 7 + r) % sources if sources % 7 != 0 else (turn + r) % sources
+            low, high = first[s], first[s + 1]
+            unit = size[low]
+            for e in range(len(bandwidth)):
+                y = (load[e] + unit) / bandwidth[e] / scale
+                cost[e] = widest / bandwidth[e] * y**p + tie[e]
+            _search(offsets, links, dst, cost, through, source[s], distance, by, heap)
+            for i in range(low, high):
+                count, v = 0, goal[i]
+                while v != source[s]:
+                    way[count] = by[v]
+                    count += 1
+                    v = src[by[v]]
+                before, after = 0.0, 0.0
+                for k in range(hops[i]):
+                    e = path[i, k]
+                    old[e] = True
+                    before += widest / bandwidth[e] * (load[e] / bandwidth[e] / scale) ** p + tie[e]
+                for k in range(count):
+                    e = way[k]
+                    full = load[e] if old[e] else load[e] + size[i]
+                    after += widest / bandwidth[e] * (full / bandwidth[e] / scale) ** p + tie[e]
+                for k in range(hops[i]):
+                    old[path[i, k]] = False
+                if hops[i] > 0 and after >= before * (1.0 - 1e-9):
+                    continue
+                for k in range(hops[i]):
+                    load[path[i, k]] -= size[i]
+                    path[i, k] = -1
+                hops[i] = count
+                for k in range(count):
+                    path[i, k] = way[count - 1 - k]
+                    load[way[k]] += size[i]
+        scale = 0.0
+        for e in range(len(bandwidth)):
+            scale = max(scale, load[e] / bandwidth[e])
+        if 2 * r >= len(power):
+            for e in range(len(bandwidth)):
+                length[e] += (load[e] / bandwidth[e] / scale) ** p / bandwidth[e]
+    return length
+
+
+def _search(offsets, links, dst, cost, through, root, distance, by, heap):
+    """The link by which the cheapest way from ``root`` comes to each node (Dijkstra)."""
+    distance[:] = np.inf
+    distance[root] = 0.0
+    heap.clear()
+    heappush(heap, (0.0, root))
+    while len(heap) > 0:
+        d, v = heappop(heap)
+        if d > distance[v] or (v != root and not through[v]):
+            continue
+        for a in range(offsets[v], offsets[v + 1]):
+            e = links[a]
+            far = d + cost[e]
+            if far < distance[dst[e]]:
+                distance[dst[e]] = far
+                by[dst[e]] = e
+                heappush(heap, (far, dst[e]))

@@ -1,0 +1,199 @@
+"""Undirected spanning trees for AllReduce where all links are alike both ways and there is nothing but ranks.
+
+A tree that is walked in and out carries each byte once over each of its edges either way, wherever its root is. So
+undirected trees are packed (:mod:`stretto.kernels.spanning`), as many as the best partition allows (Tutte and
+Nash-Williams 1961: the bound of :mod:`stretto.bounds.parts` is met), kept shallow by exchanging edges among them; and
+each is walked from its middle: where that is inside an edge, its two ends give each other their sums and then both
+copy down, so that a byte takes no longer than the longest way in the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..bounds import Parts
+from ..topology import Topology
+
+Bool = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+MOST_TREES = 64
+"""How many trees are packed at most."""
+
+FEW_TREES = 8
+"""Where fewer reach the rate, several times as many are packed, to have ways to choose from."""
+
+LOSSES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2, 0.5)
+"""How much slower than the bound trees may be where so many do not reach it; the first for which they exist."""
+
+CENTRAL = 1.3
+"""Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one."""
+
+WORK = 20_000
+"""How many walks through trees may be spent to make them shallow."""
+
+
+def opposite(topology: Topology) -> Int64 | None:
+    """For each link the one the other way, None where some have none of their bandwidth."""
+    src, dst, width = topology.src, topology.dst, topology.bandwidth
+    forth, back = np.lexsort((width, dst, src)), np.lexsort((width, src, dst))
+    if not all(np.array_equal(a[forth], b[back]) for a, b in ((src, dst), (dst, src), (width, width))):
+        return None
+    found = np.empty(topology.link_count, dtype=np.int64)
+    found[forth] = back
+    return found
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A tree and where its sums meet.
+
+    Attributes:
+        root, twin: its middle; the twin is a node below the root, or -1 where the root alone is in the middle.
+        parent: for each node but the root the next on the way to it.
+        edge: for each of these the edge between the two.
+    """
+
+    root: int
+    twin: int
+    parent: dict[int, int]
+    edge: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Pairs of links that are alike both ways, as edges.
+
+    Attributes:
+        tail, head: int64[edges].
+        forth, back: int64[edges], the link from tail to head, and the other.
+        bandwidth, latency_s: float64[edges].
+        offsets, around: the edges of each node.
+    """
+
+    tail: Int64
+    head: Int64
+    forth: Int64
+    back: Int64
+    bandwidth: Float64
+    latency_s: Float64
+    offsets: Int64
+    around: Int64
+
+    @classmethod
+    def of(cls, topology: Topology, ranks: NDArray[np.int32]) -> Edges | None:
+        """None where there are other nodes than ranks, or links whose bandwidth is not alike both ways."""
+        if len(ranks) < topology.node_count:
+            return None
+        other = opposite(topology)
+        if other is None:
+            return None
+        forth = np.flatnonzero(topology.src < topology.dst)
+        back = other[forth]
+        tail, head = topology.src[forth].astype(np.int64), topology.dst[forth].astype(np.int64)
+        ends = np.concatenate((tail, head))
+        offsets = np.zeros(topology.node_count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(ends, minlength=topology.node_count), out=offsets[1:])
+        around = np.tile(np.arange(len(tail)), 2)[np.argsort(ends, kind="stable")]
+        latency = np.maximum(topology.latency_s[forth], topology.latency_s[back])
+        return cls(tail, head, forth, back, topology.bandwidth[forth], latency, offsets, around)
+
+    @property
+    def nodes(self) -> int:
+        return len(self.offsets) - 1
+
+    def links(self, tree: Meeting) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
+        """For each node of a tree the link that comes to it from its parent, and the one that leads there."""
+        out: dict[int, tuple[int, ...]] = {}
+        into: dict[int, tuple[int, ...]] = {}
+        for v, e in tree.edge.items():
+            there, back = int(self.forth[e]), int(self.back[e])
+            out[v], into[v] = ((there,), (back,)) if self.head[e] == v else ((back,), (there,))
+        return out, into
+
+
+def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
+    """Trees that share the buffer evenly and together come near the bound by parts.
+
+    Args:
+        rate: bytes/s of the buffer that ``parts`` allow.
+        far: float64[nodes, nodes], how long a part is on the way.
+        part_bytes: what a tree carries at a time; this takes time on each edge, as latency does.
+    """
+    length = edges.latency_s + part_bytes / edges.bandwidth
+    kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
+    reach = far.max(axis=1)
+    central = np.argsort(reach, kind="stable")[: int((reach <= CENTRAL * reach.min()).sum())]
+    for count, copies in _counts(edges, parts, rate):
+        within = kernel.pack(
+            edges.tail, edges.head, length, copies, edges.offsets, edges.around, np.resize(central, count)
+        )
+        if int(within.sum()) == count * (edges.nodes - 1):
+            break
+    else:
+        raise AssertionError("one tree alone exists where a bound does")
+    kernel.shorten(within, edges.tail, edges.head, length, copies, edges.offsets, edges.around, WORK)
+    return [_from_the_middle(edges, tree, length) for tree in within]
+
+
+def _counts(edges: Edges, parts: Parts, rate: float) -> Iterator[tuple[int, Int64]]:
+    """Numbers of trees that might exist, the best rates first, and how many of them may have each edge."""
+    crossing = (parts.inside[:, edges.tail] != parts.inside[:, edges.head]).any(axis=0)
+    for loss in LOSSES:
+        for count in range(1, MOST_TREES + 1):
+            copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
+            copies = np.minimum(copies, count)
+            enough = copies.sum() >= count * (edges.nodes - 1)
+            if enough and copies[crossing].sum() >= count * (len(parts.inside) - 1):
+                times = -(-FEW_TREES // count)
+                yield count * times, copies * times
+
+
+def _from_the_middle(edges: Edges, tree: Bool, length: Float64) -> Meeting:
+    """A tree walked from the middle of its longest way."""
+    start = _walked(edges, tree, length, 0)
+    begin = max(start.far, key=lambda v: start.far[v])
+    whole = _walked(edges, tree, length, begin)
+    end = max(whole.far, key=lambda v: whole.far[v])
+    half = whole.far[end] / 2
+    node = end
+    while whole.far[whole.parent[node]] > half:
+        node = whole.parent[node]
+    above = whole.parent[node]
+    # the middle is between node and above, or at above
+    if whole.far[above] >= half * (1 - 1e-9):
+        return _walked(edges, tree, length, above).meeting(-1)
+    if whole.far[node] <= half * (1 + 1e-9):
+        return _walked(edges, tree, length, node).meeting(-1)
+    return _walked(edges, tree, length, above).meeting(node)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A tree from one of its nodes: how far the others are, and their ways back."""
+
+    root: int
+    far: dict[int, float]
+    parent: dict[int, int]
+    edge: dict[int, int]
+
+    def meeting(self, twin: int) -> Meeting:
+        return Meeting(self.root, twin, self.parent, self.edge)
+
+
+def _walked(edges: Edges, tree: Bool, length: Float64, root: int) -> _Walk:
+    walk = _Walk(root, {root: 0.0}, {}, {})
+    queue = [root]
+    for v in queue:
+        for e in edges.around[edges.offsets[v] : edges.offsets[v + 1]].tolist():
+            w = int(edges.tail[e] + edges.head[e]) - v
+            if tree[e] and w not in walk.far:
+                walk.far[w], walk.parent[w], walk.edge[w] = walk.far[v] + float(length[e]), v, e
+                queue.append(w)
+    return walk

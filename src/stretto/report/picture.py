@@ -1,0 +1,207 @@
+"""Plans of one request as a picture: for each a map of how busy its links are, and when the busiest carry.
+
+An SVG of a few kilobytes, light or dark as the reader's screen is, and equal for equal plans: it says nothing of how
+long planning took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bounds import Bound
+from ..errors import InputError
+from ..formats import written_whole
+from ..timeline import Timeline
+from ..topology import ROUTER, SWITCH, Topology
+from ..units import format_bandwidth, format_size, format_time
+from .data import use_by_bin
+from .layout import positions
+
+WIDTH, HEAD, BAND, FOOT = 880, 44, 186, 26
+MAP_WIDTH, MAP_HEIGHT = 232, 150
+ROW, MOST_ROWS = 15, 9
+LEFT, RIGHT = 372, WIDTH - 22
+LEVELS = 5
+"""Shades of use: none, and up to a fifth, two fifths ... of a link's bandwidth."""
+
+LIGHT: dict[str, str | tuple[str, ...]] = {
+    "card": "#ffffff", "edge": "#dfe4ea", "ink": "#1b2330", "soft": "#5c6878", "node": "#1f6feb", "mark": "#0b8a5f",
+    "use": ("#d5dbe3", "#a9c8f5", "#6ea4ee", "#e9a45c", "#dd6b2c", "#c2261c"),
+}  # fmt: skip
+DARK: dict[str, str | tuple[str, ...]] = {
+    "card": "#171d26", "edge": "#2a3340", "ink": "#e6ebf2", "soft": "#98a5b6", "node": "#6aa6ff", "mark": "#3ecf9a",
+    "use": ("#333e4c", "#2f5688", "#4a86d8", "#c9863f", "#f0883e", "#ff6b57"),
+}  # fmt: skip
+
+
+def write_picture(path: str, timelines: Sequence[Timeline], bounds: Sequence[Bound]) -> None:
+    """Draw plans of one request on one scale of time.
+
+    Args:
+        path: the SVG file.
+        timelines: the course of each plan, at least one.
+        bounds: the best lower bound of each.
+    Raises:
+        InputError: the plans are not of one request over links, or the file cannot be written.
+    """
+    text = _picture(timelines, max(bound.seconds for bound in bounds), path)
+    with written_whole(path) as file:
+        file.write(text)
+
+
+def _picture(timelines: Sequence[Timeline], bound_s: float, path: str) -> str:
+    net, work = timelines[0].plan.topology, timelines[0].plan.workload
+    asked = {(t.plan.topology.name, *((c.kind, c.size_bytes) for c in t.plan.workload.collectives)) for t in timelines}
+    if len(asked) > 1:
+        raise InputError("a picture is of plans for one collective, size and topology; give an .html file", path)
+    if not net.link_count:
+        raise InputError("a picture is of links, and there are only planes; give an .html file", path)
+    height = HEAD + BAND * len(timelines) + FOOT
+    kinds = " and ".join(f"{c.kind} of {format_size(c.size_bytes)}" for c in work.collectives)
+    title = f"{kinds} among {len(work.collectives[0].ranks)} ranks of {net.name}"
+    longest = max(t.completion_s for t in timelines)
+    rows = _busiest(timelines)
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
+            'font-family="system-ui,sans-serif" font-size="12">'
+        ),
+        f"<title>{escape(title)}: {', '.join(_name(t) for t in timelines)}</title>",
+        _style(),
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>',
+        f'<text class="ink" x="22" y="28" font-size="15" font-weight="600">{escape(title)}</text>',
+        _legend(),
+    ]
+    for i, timeline in enumerate(timelines):
+        parts += _band(timeline, HEAD + BAND * i, rows, longest, bound_s)
+    return "\n".join([*parts, *_axis(longest, bound_s, height), "</svg>"]) + "\n"
+
+
+def _name(timeline: Timeline) -> str:
+    return escape(str(timeline.plan.meta.get("planner", "plan")))
+
+
+def _style() -> str:
+    def rules(of: dict[str, str | tuple[str, ...]]) -> str:
+        use = "".join(f".u{i}{{stroke:{colour}}}" for i, colour in enumerate(of["use"]))
+        return (
+            f".card{{fill:{of['card']};stroke:{of['edge']}}}.ink{{fill:{of['ink']}}}.soft{{fill:{of['soft']}}}"
+            f".node{{fill:{of['node']}}}.line{{stroke:{of['edge']}}}.mark{{stroke:{of['mark']}}}.said{{fill:{of['mark']}}}"
+            f"{use}"
+        )
+
+    return f"<style>{rules(LIGHT)}@media(prefers-color-scheme:dark){{{rules(DARK)}}}</style>"
+
+
+def _legend() -> str:
+    x = RIGHT - 46 - 16 * (LEVELS + 1)
+    steps = "".join(f'<path class="u{i}" d="M{x + 16 * i} 24h16" stroke-width="8"/>' for i in range(LEVELS + 1))
+    return (
+        f'<text class="soft" x="{x - 8}" y="28" text-anchor="end">link use 0 %</text>{steps}'
+        f'<text class="soft" x="{RIGHT}" y="28" text-anchor="end">100 %</text>'
+    )
+
+
+def _busiest(timelines: Sequence[Timeline]) -> list[int]:
+    """The links that take up most of some plan's time, in the order of their numbers."""
+    use = np.max([t.link_use for t in timelines], axis=0)
+    chosen = np.argsort(-use, kind="stable")[:MOST_ROWS]
+    return sorted(int(i) for i in chosen if use[i] > 0)
+
+
+def _levels(use: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.ceil(np.clip(use, 0, 1) * LEVELS - 1e-3).astype(np.int64)
+
+
+def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s: float) -> list[str]:
+    """One plan: what it is, the map, the rows."""
+    net = timeline.plan.topology
+    over = f", {timeline.completion_s / bound_s:.2f} times the lower bound" if bound_s else ""
+    scale = (RIGHT - LEFT) / (longest or 1.0)
+    end = LEFT + timeline.completion_s * scale
+    bins = max(1, round((end - LEFT) / 3))
+    level = _levels(use_by_bin(timeline, np.array(rows, dtype=np.int64), bins))
+    parts = [
+        f'<path class="line" d="M22 {top + 2}H{RIGHT}"/>',
+        (
+            f'<text class="ink" x="22" y="{top + 22}" font-size="14" font-weight="600">{_name(timeline)}: '
+            f'{format_time(timeline.completion_s)}<tspan class="soft" font-weight="400">{over}</tspan></text>'
+        ),
+        *_map(net, timeline.link_use, 22, top + 30),
+    ]
+    first = top + 44
+    shades: dict[int, list[str]] = {}
+    for r, link in enumerate(rows):
+        y = first + ROW * r
+        parts.append(
+            f'<text class="soft" x="{LEFT - 6}" y="{y + 4}" text-anchor="end" font-size="11">'
+            f"{escape(net.link_name(link))}, {format_bandwidth(float(net.bandwidth[link]))}</text>"
+        )
+        edges = np.flatnonzero(np.diff(level[r])) + 1
+        for a, b in zip([0, *edges.tolist()], [*edges.tolist(), bins], strict=True):
+            x0, x1 = (LEFT + (end - LEFT) * e / bins for e in (a, b))
+            shades.setdefault(int(level[r, a]), []).append(f"M{x0:.1f} {y}h{x1 - x0:.1f}")
+    parts += [f'<path class="u{k}" stroke-width="11" d="{"".join(shades[k])}"/>' for k in sorted(shades)]
+    return parts
+
+
+def _map(net: Topology, use: NDArray[np.float64], left: int, top: int) -> list[str]:
+    """The network, links coloured by their use over the whole run, each way beside the other."""
+    at = positions(net)
+    low, high = at.min(axis=0), at.max(axis=0)
+    k = min((MAP_WIDTH - 60) / max(high[0] - low[0], 1e-9), (MAP_HEIGHT - 40) / max(high[1] - low[1], 1e-9))
+    xy = (at - (low + high) / 2) * k + [left + MAP_WIDTH / 2, top + MAP_HEIGHT / 2]
+    shades: dict[int, list[str]] = {}
+    for i in np.argsort(use, kind="stable"):
+        a, b = xy[net.src[i]], xy[net.dst[i]]
+        along = (b - a) / (float(np.hypot(*(b - a))) or 1.0)
+        a, b = (p + 2.2 * np.array([-along[1], along[0]]) for p in (a, b))
+        shades.setdefault(int(_levels(use[i : i + 1])[0]), []).append(f"M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}")
+    parts = [f'<path class="u{s}" stroke-width="3" d="{"".join(shades[s])}"/>' for s in sorted(shades)]
+    for v in range(net.node_count):
+        x, y = xy[v]
+        if net.kind[v] in (SWITCH, ROUTER):
+            parts.append(f'<path class="soft" d="M{x - 4:.1f} {y - 4:.1f}h8v8h-8z"/>')
+        else:
+            parts.append(f'<circle class="node" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
+    for site in sorted({s for s in net.sites if s}):
+        own = xy[[s == site for s in net.sites]]
+        x, y = float(own[:, 0].mean()), float(own[:, 1].max()) + 16
+        if y > top + MAP_HEIGHT:
+            y = float(own[:, 1].min()) - 8
+        parts.append(f'<text class="soft" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(site)}</text>')
+    return parts
+
+
+def _axis(longest: float, bound_s: float, height: int) -> list[str]:
+    """The scale of time, and where no plan can end before."""
+    scale, y = (RIGHT - LEFT) / (longest or 1.0), height - 12
+    step = round_step(longest, 5)
+    ticks = np.arange(0, longest * (1 + 1e-9), step) if step else np.zeros(1)
+    x = LEFT + bound_s * scale
+    parts = [
+        f'<text class="soft" x="{LEFT + t * scale:.1f}" y="{y}" text-anchor="middle" font-size="11">'
+        f"{format_time(float(t))}</text>"
+        for t in ticks
+        if abs(LEFT + t * scale - x) > 60
+    ]
+    parts += [
+        f'<path class="mark" stroke-width="1.5" stroke-dasharray="4 3" d="M{x:.1f} {HEAD + 30}V{y - 14}"/>',
+        (
+            f'<text class="said" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">'
+            f"no plan beats {format_time(bound_s)}</text>"
+        ),
+    ]
+    return parts
+
+
+def round_step(longest: float, most: int) -> float:
+    """The least of 1, 2 and 5 times a power of ten that divides ``longest`` into at most ``most`` parts."""
+    if longest <= 0:
+        return 0.0
+    power = 10.0 ** np.floor(np.log10(longest / most))
+    return float(next(power * m for m in (1, 2, 5, 10) if longest <= power * m * most * (1 + 1e-9)))

@@ -1,0 +1,75 @@
+"""Paths that load links alike, and the lengths that their prices make up."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from networks import random_network
+from stretto.bounds import best_lengths, bounds, check_lengths, concurrent_flow
+from stretto.bounds.lengths import SOLVED_UP_TO
+from stretto.collective import Workload, make_collective
+from stretto.demand import alltoallv
+from stretto.errors import Unsupported
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+
+def ratio(net, collective) -> float:
+    """Completion over the bound, of a plan that verifies."""
+    work = Workload((collective,))
+    plan = run_planner("paths", net, work)
+    assert verify(plan).ok
+    return simulate(plan).completion_s / bounds(net, work)[0].seconds
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "ndv2:2", "amd:1", "torus:4x4", "mesh:3x5", "sites:2,8", "zoo:Abilene"])
+def test_a_large_alltoall_comes_near_the_bound(spec):
+    net = load_topology(spec)
+    assert ratio(net, make_collective("alltoall", net, shard_bytes=10**8)) < 1.02
+
+
+@pytest.mark.parametrize("spec", ["torus:4x4", "dgx1", "zoo:Abilene"])
+def test_so_does_an_uneven_one(spec):
+    net = load_topology(spec)
+    n = len(net.accelerators)
+    demand = np.random.default_rng(1).zipf(1.5, (n, n)).clip(0, 100) * 10**6
+    assert ratio(net, alltoallv(net, demand)) < 1.03
+
+
+def test_a_scatter_leaves_its_root_by_all_links():
+    net = load_topology("torus:4x4")
+    assert ratio(net, make_collective("scatter", net, 10**9, root=5)) < 1.02
+
+
+def test_what_is_copied_is_refused():
+    net = load_topology("ring:4")
+    with pytest.raises(Unsupported, match="paths does not serve allgather"):
+        run_planner("paths", net, Workload((make_collective("allgather", net, 10**6),)))
+
+
+def test_the_lengths_of_a_mesh_are_those_of_its_bisection():
+    # 18 x 24 pairs over the 6 links between columns 3 and 4
+    net = load_topology("mesh:6x7")
+    piece = 10**6
+    c = make_collective("alltoall", net, shard_bytes=piece)
+    assert 42 * net.link_count > SOLVED_UP_TO
+    found = best_lengths(net, c)
+    assert found.seconds == Fraction(18 * 24 * piece, 6) / Fraction(float(net.bandwidth[0]))
+    assert check_lengths(net, c, found.length.tolist()) == found.seconds
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flow_loads_no_link_much_more_than_the_best_one(seed):
+    net = random_network(seed)
+    ranks, units = net.accelerators.astype(np.int64), 128
+    pairs = [(a, b) for a in ranks for b in ranks if a != b]
+    source, goal = np.repeat(np.array(pairs), units, axis=0).T
+    path = concurrent_flow(net, source, goal, np.full(len(source), 1e6 / units)).path
+    load = np.bincount(path[path >= 0], minlength=net.link_count) * 1e6 / units
+    best = float(best_lengths(net, make_collective("alltoall", net, shard_bytes=10**6)).seconds)
+    assert best * (1 - 1e-6) <= (load / net.bandwidth).max() <= 1.02 * best
