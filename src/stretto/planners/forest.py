@@ -88,12 +88,13 @@ def forest(
         several = [(_planned(topology, workload, some, counts[0]), some) for some in choices]
         best, forests = min(several, key=lambda pair: completion(pair[0]))
         plans, choices, counts = [*plans, best], [forests], counts[1:]
-        late = (completion(plans[-1]) / busy(plans[-1]) - 1) * _filling(plans[-1])
-        finer = len(plans) > 1 and plans[-1].transfer_count > plans[-2].transfer_count
-        if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(plans[-1])):
+        late = completion(best) / busy(best) - 1
+        finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
+        if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
-        # this falls as parts do: no use for plans that it leaves too late
-        while len(counts) > 1 and late * plans[-1].meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
+        late *= _filling(best)
+        # this falls as parts do: no use for large plans that it leaves too late
+        while len(plans) > 1 and len(counts) > 1 and late * best.meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
             counts.pop(0)
     return min(plans, key=completion)
 
