@@ -27,7 +27,7 @@ Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-TRANSFERS = (3_000, 12_000, 60_000, 120_000)
+TRANSFERS = (3_000, 12_000, 60_000, 150_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
 SMALLEST_BYTES = 4096
@@ -85,7 +85,9 @@ def forest(
     counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []
     while counts:
-        several = [(_planned(topology, workload, some, counts[0]), some) for some in choices]
+        # what is the better order for some thousands of transfers is so for many
+        apart = plans[-1].meta["apart"] if len(plans) > 1 else None
+        several = [(_planned(topology, workload, some, counts[0], apart), some) for some in choices]
         best, forests = min(several, key=lambda pair: completion(pair[0]))
         plans, choices, counts = [*plans, best], [forests], counts[1:]
         late = completion(best) / busy(best) - 1
@@ -93,9 +95,12 @@ def forest(
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
         late *= _filling(best)
-        # this falls as parts do: no use for large plans that it leaves too late
-        while len(plans) > 1 and len(counts) > 1 and late * best.meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
-            counts.pop(0)
+        if len(plans) > 1:
+            if late <= NEAR - 1:
+                break
+            # this falls as parts do: no use for large plans that it leaves too late
+            while len(counts) > 1 and late * best.meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
+                counts.pop(0)
     return min(plans, key=completion)
 
 
@@ -106,7 +111,7 @@ def _filling(plan: Plan) -> float:
     return sending / (sending + float(plan.topology.latency_s[plan.route.values].sum()) / plan.transfer_count)
 
 
-def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: float) -> Plan:
+def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: float, apart: bool | None) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
     chunk: list[int] = []
     at: list[int] = []
@@ -139,7 +144,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
     down = _as_trees(topology, roots, [s.down for s in rows])
     up = replace(up, twin=np.array([s.twin for s in rows], dtype=np.int64))
     plan = lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)})
-    return dispatched(plan, np.array([turns[key] for key in order]))
+    return dispatched(plan, np.array([turns[key] for key in order]), apart)
 
 
 def _places(

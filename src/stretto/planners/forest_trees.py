@@ -131,22 +131,22 @@ def _allreduce(topology: Topology, c: Collective, part: float) -> list[Forest]:
 
 
 def _meeting(topology: Topology, c: Collective, part: float) -> Forest | None:
-    """Trees that are walked in and out from their middle, None where links are not alike both ways."""
+    """Trees that are walked in and out from their middle, None where links are not alike both ways or far too many."""
     edges, bound = Edges.of(topology, c.ranks), best_parts(topology, c)
     if edges is None or bound is None:
         return None
     rate = c.size_bytes / float(bound.seconds)
     trees = meeting_trees(edges, bound, rate, distances(topology, part), part)
+    if not trees:
+        return None
     segments: dict[int, list[Segment]] = {}
     for tree in trees:
         out, into = edges.links(tree)
         segments.setdefault(tree.root, []).append(
-            Segment(Fraction(1), Routed(tree.parent, into), Routed(tree.parent, out), tree.twin)
+            Segment(tree.share, Routed(tree.parent, into), Routed(tree.parent, out), tree.twin)
         )
-    return Forest(
-        {v: [replace(s, share=Fraction(1, len(some))) for s in some] for v, some in segments.items()},
-        {v: Fraction(len(some), len(trees)) for v, some in segments.items()},
-    )
+    share = {root: sum((s.share for s in some), Fraction(0)) for root, some in segments.items()}
+    return Forest({v: [replace(s, share=s.share / share[v]) for s in some] for v, some in segments.items()}, share)
 
 
 def _mirrored(trees: dict[int, list[tuple[Fraction, Routed]]], back: Int64) -> dict[int, list[tuple[Fraction, Routed]]]:
