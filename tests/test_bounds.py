@@ -250,3 +250,21 @@ def test_no_plan_beats_the_bound_of_its_whole_chunks(seed, chunks, kind):
     work = Workload((make_collective(kind, net, 10**6, chunks=chunks),))
     plan = run_planner("scale-ccl", net, work)
     assert simulate(plan).completion_s >= bounds(net, work, whole_chunks=True)[0].seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sum_is_bounded_as_its_spreading_backward_in_time(seed):
+    net = random_network(seed)
+    back = replace(net, src=net.dst, dst=net.src)
+    for size in (10, 10**5):
+        assert best(net, "reducescatter", size) == pytest.approx(best(back, "allgather", size), rel=1e-9)
+
+
+def test_what_leaves_a_server_must_still_travel():
+    # the farthest contribution comes to the only way out, all bytes leave one after another, and go on
+    net = load_topology("ndv2:4")
+    found = bounds(net, Workload((make_collective("reducescatter", net, shard_bytes=1000),)))[0]
+    assert found.kind == "cut"
+    assert found.seconds == pytest.approx(6.38e-6, abs=0.05e-6)
+    links = [i for i in range(net.link_count) if net.src[i] not in found.nodes and net.dst[i] in found.nodes]
+    assert sorted(found.links) == links

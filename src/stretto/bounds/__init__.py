@@ -19,7 +19,7 @@ from __future__ import annotations
 from ..collective import Workload
 from ..topology import Topology
 from .check import check_cut, check_lengths, check_parts
-from .cuts import cut_bounds
+from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
@@ -55,6 +55,7 @@ def bounds(
     for bound in (
         latency_path(topology, workload, far, chunk_bytes or 0.0),
         *cut_bounds(topology, workload, near, far, whole_chunks),
+        *turned_cut_bounds(topology, workload, chunk_bytes or 0.0, whole_chunks),
         *(length_bound(topology, c) for c in workload.collectives),
         *(parts_bound(topology, c, near) for c in workload.collectives),
     ):
