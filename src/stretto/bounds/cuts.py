@@ -16,6 +16,7 @@ from .candidates import candidate_cuts, width_into
 from .exact import bottleneck
 from .latency import distances
 from .model import Bound
+from .reach import reach_bound
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -48,6 +49,8 @@ def cut_bounds(
             seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
         else:
             seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
+            reached = (reach_bound(topology, c, inside[row], far) for c in workload.collectives)
+            seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
         found.append((seconds, row))
         best = max(best, seconds)
     return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
