@@ -45,9 +45,6 @@ MOST_HUBS_TRIED = 4
 LESS = 0.9
 """A number of hubs is worth trying where it brings the result to all in so much less time than the one before."""
 
-WORTH = 1.2
-"""What ends so many times later than the best is not cut finer."""
-
 LEAST_GAIN = 0.005
 """Cutting finer goes on as long as it brings the completion so much nearer."""
 
@@ -76,7 +73,7 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
     """The best plan by exchange that could end before a given time.
 
     Args:
-        tries: how many shapes are cut finer.
+        tries: how many shapes with few hubs, and how many with all ranks as hubs, are cut finer.
     Returns:
         None but for a single AllReduce among few ranks that are joined directly.
     """
@@ -87,13 +84,9 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
         return None
     attempt = _Attempt(topology, workload, seed)
     counts = attempt.hub_counts()
-    shapes = [_Shape(hubs, FEW) for hubs in counts[:-1]]
-    shapes += [_Shape(hubs, FEW, order, even) for hubs in counts[-1:] for order, even in EVERYONE]
-    found = [attempt.tried(shape, FEW, before_s) for shape in shapes]
-    for t in sorted(found, key=_Tried.rank)[:tries]:
-        found += [attempt.tried(replace(t.shape, structures=s), max(s, FEW), before_s) for s in (1, MANY)]
-    found = sorted(found, key=_Tried.rank)[:tries]
-    finest = [attempt.finest(t) for t in found if t.end_s <= WORTH * found[0].end_s]
+    few = [_Shape(hubs, MANY) for hubs in counts[:-1]]
+    everyone = [_Shape(hubs, FEW, order, even) for hubs in counts[-1:] for order, even in EVERYONE]
+    finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
@@ -185,6 +178,14 @@ class _Attempt:
             if len(counts) < MOST_HUBS_TRIED and ends[count - 1] < LESS * ends[counts[-1] - 1]:
                 counts.append(count)
         return list(dict.fromkeys((*counts, min(2, len(ends)), len(ends))))
+
+    def searched(self, shapes: list[_Shape], tries: int, before_s: float) -> list[_Tried]:
+        """The best of some shapes, with more or fewer exchanges, cut as finely as pays."""
+        found = [self.tried(shape, shape.structures, before_s) for shape in shapes]
+        for t in sorted(found, key=_Tried.rank)[:tries]:
+            others = [s for s in (1, FEW, MANY) if s != t.shape.structures]
+            found += [self.tried(replace(t.shape, structures=s), max(s, FEW), before_s) for s in others]
+        return [self.finest(t) for t in sorted(found, key=_Tried.rank)[:tries]]
 
     def tried(self, shape: _Shape, parts: int, before_s: float) -> _Tried:
         """The buffer in so many parts, which take turns in the exchanges of a shape."""
