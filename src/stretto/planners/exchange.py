@@ -30,22 +30,28 @@ Int64 = NDArray[np.int64]
 MOST_RANKS = 128
 """Of an AllReduce that is tried: trees of all ranks take memory and time with the square of them."""
 
+MOST_HUBS = 64
+"""Of exchanges in which every rank is a hub."""
+
+STEEP = 10.0
+"""Times the busiest link's work that a steep cost puts on it."""
+
 MOST_PARTS = 128
 """How finely the buffer is cut at most."""
 
 FEW, MANY = 4, 16
-"""Through how many different exchanges its parts go, beside one."""
+"""Through how many different exchanges its parts go, beside one; or a few more, as many for each hub."""
 
-MOST_TRANSFERS = 8_000
+MOST_TRANSFERS = 16_000
 """Of the plans that are tried."""
 
-MOST_HUBS_TRIED = 4
+MOST_HUBS_TRIED = 3
 """How many numbers of hubs are tried."""
 
 LESS = 0.9
 """A number of hubs is worth trying where it brings the result to all in so much less time than the one before."""
 
-LEAST_GAIN = 0.005
+LEAST_GAIN = 0.01
 """Cutting finer goes on as long as it brings the completion so much nearer."""
 
 
@@ -56,6 +62,7 @@ class _Shape:
     Attributes:
         order: "index"; "pairs", along a colouring of the pairs; "cells", first those that stay among the nodes with the
             same nearest hub, in every second exchange those last.
+        steep: what the links carry already counts little at first, and much more where it is most.
         even: ways are as long as their latency, and what the links carry only orders those that are equally long.
     """
 
@@ -63,10 +70,11 @@ class _Shape:
     structures: int
     order: str = "index"
     even: bool = False
+    steep: bool = False
 
 
-EVERYONE = (("cells", True), ("pairs", True), ("index", True), ("pairs", False), ("index", False))
-"""How ways are chosen, in turn, where all ranks are hubs."""
+EVERYONE = (("cells", True), ("pairs", True), ("pairs", False), ("index", True), ("index", False))
+"""How ways are chosen, in turn, where all ranks are hubs; the last two only among few."""
 
 
 def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, before_s: float) -> Plan | None:
@@ -84,8 +92,15 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
         return None
     attempt = _Attempt(topology, workload, seed)
     counts = attempt.hub_counts()
-    few = [_Shape(hubs, MANY) for hubs in counts[:-1]]
-    everyone = [_Shape(hubs, FEW, order, even) for hubs in counts[-1:] for order, even in EVERYONE]
+    if not counts:
+        return None
+    most = max(count for count in counts if count <= MANY)
+    many = -(-MANY // most) * most
+    few = [
+        _Shape(hubs, many, steep=steep) for hubs in counts[:-1] for steep in ((False, True) if hubs <= 2 else (False,))
+    ]
+    choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:3] if counts[-1] <= MOST_HUBS else ()
+    everyone = [_Shape(counts[-1], FEW, order, even) for order, even in choices]
     finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
@@ -147,6 +162,8 @@ class _Attempt:
         rank = np.empty(len(kind), dtype=np.int64)
         rank[by_kind] = np.arange(len(kind))
         even = shape.even and float(network.latency_s.min()) > 0
+        if shape.steep and busy_s.max() > 0:
+            busy_s = STEEP * busy_s * (busy_s / busy_s.max()) ** 4
         cost = network.latency_s if even else network.cost_s + busy_s
         return Ways.of(network, self._hops, self.ranks, cost, rank)
 
@@ -177,7 +194,7 @@ class _Attempt:
         for count in range(2, len(ends)):
             if len(counts) < MOST_HUBS_TRIED and ends[count - 1] < LESS * ends[counts[-1] - 1]:
                 counts.append(count)
-        return list(dict.fromkeys((*counts, min(2, len(ends)), len(ends))))
+        return sorted({*counts, min(2, len(ends)), len(ends)})
 
     def searched(self, shapes: list[_Shape], tries: int, before_s: float) -> list[_Tried]:
         """The best of some shapes, with more or fewer exchanges, cut as finely as pays."""
