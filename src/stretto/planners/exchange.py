@@ -60,8 +60,9 @@ class _Shape:
     """How many hubs an exchange has, how many exchanges there are, and which of equally short ways are taken.
 
     Attributes:
-        order: "index"; "pairs", along a colouring of the pairs; "cells", first those that stay among the nodes with the
-            same nearest hub, in every second exchange those last.
+        order: "index"; "pairs", along a colouring of the pairs; "parallel", where opposite sides of squares are one
+            direction (the dimensions of hypercubes, tori and meshes); "cells", first those that stay among the nodes
+            with the same nearest hub, in every second exchange those last.
         steep: what the links carry already counts little at first, and much more where it is most.
         even: ways are as long as their latency, and what the links carry only orders those that are equally long.
     """
@@ -73,8 +74,14 @@ class _Shape:
     steep: bool = False
 
 
-EVERYONE = (("cells", True), ("pairs", True), ("pairs", False), ("index", True), ("index", False))
-"""How ways are chosen, in turn, where all ranks are hubs; the last two only among few."""
+EVERYONE = (
+    *(("cells", True), ("pairs", True), ("parallel", True), ("pairs", False)),
+    *(("parallel", False), ("index", True), ("index", False)),
+)
+"""How ways are chosen, in turn, where all ranks are hubs; the last three only among few."""
+
+MOST_NEIGHBOURS = 8
+"""Of a node whose squares are looked at."""
 
 
 def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, before_s: float) -> Plan | None:
@@ -99,7 +106,7 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
     few = [
         _Shape(hubs, many, steep=steep) for hubs in counts[:-1] for steep in ((False, True) if hubs <= 2 else (False,))
     ]
-    choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:3] if counts[-1] <= MOST_HUBS else ()
+    choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:4] if counts[-1] <= MOST_HUBS else ()
     everyone = [_Shape(counts[-1], FEW, order, even) for order, even in choices]
     finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
     best = min(finest, key=_Tried.rank, default=None)
@@ -156,6 +163,8 @@ class _Attempt:
         kind = np.zeros(len(busy_s), dtype=np.int64)
         if shape.order == "pairs":
             kind = _colours(network)
+        elif shape.order == "parallel":
+            kind = _parallels(network)
         elif shape.order == "cells":
             kind = self.apart[network.src, network.dst] * (-1) ** number
         by_kind = np.lexsort((busy_s, kind))
@@ -264,6 +273,31 @@ def _colours(network: Network) -> Int64:
             taken[b].add(colour)
         colours[p] = pairs[key]
     return colours
+
+
+def _parallels(network: Network) -> Int64:
+    """int64[pipes]: pairs that are opposite sides of a square without diagonals, and those parallel to these, alike."""
+    pairs = sorted({(min(a, b), max(a, b)) for a, b in zip(network.src.tolist(), network.dst.tolist(), strict=True)})
+    beside: dict[int, set[int]] = {}
+    for a, b in pairs:
+        beside.setdefault(a, set()).add(b)
+        beside.setdefault(b, set()).add(a)
+    first = {pair: pair for pair in pairs}
+
+    def leader(pair: tuple[int, int]) -> tuple[int, int]:
+        while first[pair] != pair:
+            pair = first[pair]
+        return pair
+
+    for a, b in pairs:
+        if max(len(beside[a]), len(beside[b])) <= MOST_NEIGHBOURS:
+            for c in beside[a] - beside[b] - {b}:
+                for d in (beside[b] & beside[c]) - beside[a] - {a}:
+                    one, other = sorted((leader((a, b)), leader((min(c, d), max(c, d)))))
+                    first[other] = one
+    number = {pair: k for k, pair in enumerate(pairs)}
+    ends = zip(network.src.tolist(), network.dst.tolist(), strict=True)
+    return np.array([number[leader((min(a, b), max(a, b)))] for a, b in ends], dtype=np.int64)
 
 
 def _planned(topology: Topology, workload: Workload, network: Network, made: list[Exchange]) -> Plan:
