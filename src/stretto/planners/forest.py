@@ -144,7 +144,7 @@ def _planned(topology: Topology, workload: Workload, forests: list[Forest], part
     down = _as_trees(topology, roots, [s.down for s in rows])
     up = replace(up, twin=np.array([s.twin for s in rows], dtype=np.int64))
     plan = lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)})
-    return dispatched(plan, np.array([turns[key] for key in order]), apart)
+    return dispatched(plan, np.array([turns[key] for key in order]), apart=apart)
 
 
 def _places(
