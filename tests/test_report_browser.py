@@ -159,6 +159,15 @@ def test_hovering_the_map_names_a_node_or_link(browser):
     assert any("→" in name for name in found)
 
 
+def test_one_plan_is_not_offered_for_choice(browser, page, tmp_path):
+    net = load_topology("ring:4")
+    work = Workload((make_collective("allgather", net, 4000),))
+    write_page(str(tmp_path / "one.html"), [simulate(run_planner("ring", net, work))], [bounds(net, work)])
+    assert browser.find_element("id", "pick").is_displayed()
+    browser.get((tmp_path / "one.html").as_uri())
+    assert not browser.find_element("id", "pick").is_displayed()
+
+
 def test_another_plan_and_scheme_can_be_chosen(browser):
     first = browser.find_element("id", "tiles").text
     select(browser, 2)
