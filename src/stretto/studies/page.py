@@ -42,6 +42,7 @@ SCALES = {"size_bytes": "log", "ranks": "log", "topology": "category"}
 PALETTE = ("#636efa", "#ef553b", "#00b386", "#ab63fa", "#e8853d", "#0fa5c9", "#e0427f", "#7f9c2d", "#c957d6", "#b8860b",
            "#5a7d9a", "#a0522d", "#e0a800", "#2a9d8f", "#8e44ad", "#d35400")  # fmt: skip
 """Of the schemes, readable on light and on dark; what was published has its scheme's, dotted."""
+SYMBOLS = ("circle", "square", "diamond", "x", "triangle-up", "cross")
 LEGEND_ROW, AROUND = 20, 190
 """Pixels of a line in a legend, and of what is above and below it."""
 NARROW = """<script>if (innerWidth < 700) for (const chart of document.querySelectorAll(".js-plotly-plot")) {
@@ -77,11 +78,12 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
         f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
         f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>{_sources(result['published'])}"
-        f"{''.join(charts)}{''.join(_summary(t) for t in result['tables'])}"
+        "<p><a href='#tables'>Tables</a> · <a href='#cells'>every cell</a> · <a href='#skipped'>skipped</a></p>"
+        f"{''.join(charts)}<div id='tables'>{''.join(_summary(t) for t in result['tables'])}</div>"
         f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
-        f"<h2>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
+        f"<h2 id='cells'>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
         f"{_trends([t for t in result['trends'] if t['figure'] not in {f.name for f in study.figures}])}"
-        f"<h2>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}</body></html>\n"
+        f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}</body></html>\n"
     )
 
 
@@ -109,14 +111,18 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
     for r in rows:
         if figure.y in r and "failed" not in r:
             drawn.setdefault(", ".join(str(r[column]) for column in figure.lines), []).append(r)
-    for number, (line, own) in enumerate(drawn.items()):
-        colour = PALETTE[number % len(PALETTE)]
-        colours.setdefault(line.partition(",")[0], colour)
+    marks: dict[str, int] = {}
+    for line, own in drawn.items():
+        # the first column has the colour, what else tells lines apart the mark
+        base = str(own[0][figure.lines[0]])
+        colour = colours.setdefault(base, PALETTE[len(colours) % len(PALETTE)])
+        marks[base] = marks.get(base, -1) + 1
         if figure.boxes:
             chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all", marker_color=colour))
             continue
         spread = [r[f"{figure.y}_spread"] for r in own if f"{figure.y}_spread" in r]
-        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour)
+        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour,
+             symbol=SYMBOLS[marks[base] % len(SYMBOLS)])  # fmt: skip
     # what was published: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
     shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
@@ -153,14 +159,15 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
 
 def _colour_of(scheme: str, colours: dict[str, str]) -> str:
     """The colour of the line that is this scheme's or, as "teccl slow" is for "teccl", a variant's; else a new one."""
-    found = next((c for name, c in colours.items() if name == scheme or name.startswith(f"{scheme} ")), None)
+    variants = (c for name, c in colours.items() if name.startswith((f"{scheme} ", f"{scheme},")))
+    found = colours.get(scheme) or next(variants, None)
     unused = (c for c in reversed(PALETTE) if c not in colours.values())
     return colours.setdefault(scheme, found or next(unused, GREY))
 
 
 def _add(
     chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid",
-    spread: Sequence[float] = (), colour: str | None = None,
+    spread: Sequence[float] = (), colour: str | None = None, symbol: str = "circle",
 ) -> None:  # fmt: skip
     import plotly.graph_objects as go
 
@@ -172,7 +179,7 @@ def _add(
     else:
         mode = "markers" if figure.bars else "lines+markers"
         marker = {
-            "symbol": "line-ew-open" if figure.bars else "circle",
+            "symbol": "line-ew-open" if figure.bars else symbol,
             "size": 12 if figure.bars else 6,
             "color": colour,
         }
