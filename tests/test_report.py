@@ -175,3 +175,10 @@ def test_a_drawing_is_an_svg_with_every_node(tmp_path):
     assert all(name in text for name in net.names)
     with pytest.raises(InputError, match="svg"):
         write_svg(net, str(tmp_path / "n.png"))
+
+
+def test_planes_are_drawn_by_their_first_circuits(tmp_path):
+    write_svg(load_topology("optical:8,2?initial=xor1"), str(tmp_path / "planes.svg"))
+    assert (tmp_path / "planes.svg").read_text().count("stroke-dasharray") == 4
+    write_svg(load_topology("optical:8,2"), str(tmp_path / "free.svg"))
+    assert (tmp_path / "free.svg").read_text().count("<circle") == 8
