@@ -251,7 +251,9 @@ def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name
         plan, scaled = planned(name, net, work(kind, net, size)), planned(name, faster, work(kind, faster, size * 2))
         if plan.workload.chunk_count == scaled.workload.chunk_count:
             break
-    if name in SEARCHING - {"forest"}:  # where cutting finer gains a per cent or less, rounding decides whether it is tried
+    if name in SEARCHING - {
+        "forest"
+    }:  # where cutting finer gains a per cent or less, rounding decides whether it is tried
         assert simulate(scaled).completion_s == pytest.approx(simulate(plan).completion_s / 2, rel=0.01)
         return
     assert plan.workload.chunk_count == scaled.workload.chunk_count
