@@ -43,8 +43,8 @@ LARGE = ("torus:32x32", "mesh:32x32")
 WIDTHS = {"homogeneous": (50.0, 50.0, 50.0), "heterogeneous": (50.0, 75.0, 100.0)}
 LATENCY_S = 0.5e-6
 
-WORK, LEAST_WORK = 0.004, 4_000
-"""Our search may try so many deliveries for each cube of a rank, as TACOS's cost grows, and so many at least."""
+WORK, LEAST_WORK = 0.004, 200
+"""Our search may try so many deliveries times the cube of the ranks, as TACOS's cost grows, or so many a rank."""
 
 DRIVER = """
 #include <cstdio>
@@ -127,7 +127,7 @@ def ours(net: Topology, parts: int, work: int) -> tuple[float, float, float]:
 def cell(binary: Path, spec: str, kind: str) -> dict[str, Any]:
     net = network(spec, kind)
     tries = [theirs(binary, net) for _ in range(1 if net.node_count > 300 else 3)]
-    same, bound, cpu = ours(under_its_rule(net), 1, max(int(WORK * net.node_count**3), LEAST_WORK))
+    same, bound, cpu = ours(under_its_rule(net), 1, max(int(WORK * net.node_count**3), LEAST_WORK * net.node_count))
     finer, own_bound, finer_cpu = ours(net, 4 if net.node_count <= 300 else 2, 0)
     return {
         "network": spec, "links": kind, "ranks": net.node_count, "theirs_s": min(t for t, _ in tries),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..bounds import concurrent_flow
 from ..collective import ALLTOALLV, Ragged, Workload, split_chunks
+from ..errors import InputError
 from ..plan import Plan, make_plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
@@ -76,10 +77,16 @@ def paths(
     progress: Progress | None = None,
     parts: int = 0,
 ) -> Plan:
-    """Paths that load links alike, their parts pipelined."""
+    """Paths that load links alike, their parts pipelined.
+
+    Args:
+        parts: into how many parts each path's data is cut, on average; 0 to choose.
+    Raises:
+        InputError: ``parts`` is negative.
+    """
+    if parts < 0:
+        raise InputError(f"{parts} is below 0", "--option parts")
     tried = [_streams(topology, workload, WAITS[0])]
-    if not len(tried[0].chunk):
-        return _planned(topology, workload, tried[0], 1.0)
     if _is_late(topology, tried[0]):
         tried += [_streams(topology, workload, wait) for wait in WAITS[1:]]
     counts = [float(parts)] if parts else _counts(topology, tried[0])
@@ -136,7 +143,7 @@ def _streams(topology: Topology, workload: Workload, wait: float) -> Streams:
     chunk = np.flatnonzero(holder != wanted)
     chunk = chunk[np.argsort(holder[chunk], kind="stable")]
     size = workload.chunk_bytes[chunk]
-    units = np.rint(UNITS * (size / max(size.sum(), 1))).astype(np.int64)
+    units = np.rint(UNITS * (size / size.sum())).astype(np.int64)
     units = np.minimum(np.clip(units, 1, MOST_UNITS), size)
     owner = np.repeat(np.arange(len(chunk)), units)
     path = concurrent_flow(topology, holder[chunk][owner], wanted[chunk][owner], (size / units)[owner], wait).path
@@ -151,9 +158,7 @@ def _streams(topology: Topology, workload: Workload, wait: float) -> Streams:
     links = path[path >= 0]
     stream = np.repeat(np.arange(len(path)), (path >= 0).sum(axis=1))
     # a transfer begins with the stream and wherever the data is stored on the way
-    starts = np.concatenate(([True], np.diff(stream) != 0)) | (topology.forwarding[topology.src[links]] == ACCELERATOR)
-    if not len(links):
-        starts = np.zeros(0, dtype=np.bool_)
+    starts = (np.diff(stream, prepend=-1) != 0) | (topology.forwarding[topology.src[links]] == ACCELERATOR)
     routes = Ragged(np.append(np.flatnonzero(starts), len(links)), links.astype(np.int32))
     return Streams(whose, begin, end - begin, grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
 
@@ -165,7 +170,7 @@ def _smallest(topology: Topology) -> float:
 
 def _planned(topology: Topology, workload: Workload, streams: Streams, parts: float) -> Plan:
     """Streams cut into about so many parts each, the larger into more, and put in order."""
-    counts = np.maximum(np.rint(parts * streams.size / max(streams.size.mean(), 1)), 1).astype(np.int64)
+    counts = np.maximum(np.rint(parts * streams.size / streams.size.mean()), 1).astype(np.int64)
     counts = np.minimum(counts, streams.size)
     stream = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(stream)) - np.repeat(np.cumsum(counts) - counts, counts)
