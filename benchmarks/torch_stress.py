@@ -1,8 +1,8 @@
 """Do random collectives in a row come out right by stretto, and does everyone name a rank that is killed?
 
 One run of many collectives of random kinds, sizes, types and roots, each checked against what its definition says; then
-runs in each of which one rank is killed at a random moment. Every other rank must raise an error that names
-the dead one and what it was doing, and must end by itself. Exits with 1 if something hangs, is wrong, or is not named;
+runs in each of which one rank is killed, or stopped, at a random moment. Every other rank must raise an error that
+names it and what was under way, and must end by itself. Exits with 1 if something hangs, is wrong, or is not named;
 writes benchmarks/out/torch_stress.json.
 """
 
@@ -15,6 +15,7 @@ import os
 import random
 import re
 import resource
+import signal
 import tempfile
 import time
 import traceback
@@ -33,6 +34,10 @@ import stretto.torch  # noqa: F401
 OUT = Path(__file__).parent / "out"
 MOST_ELEMENTS = 200_000
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bfloat16)
+
+
+WHAT = "in transfer|in the message|connect|handshake|did not come"
+"""What an error says was under way."""
 
 
 class Wrong(Exception):
@@ -134,11 +139,13 @@ def work(rank: int, ranks: int, store: str, seed: int, collectives: int, timeout
     pipe.send((told, spent.ru_utime + spent.ru_stime))
 
 
-def run(ranks: int, seed: int, collectives: int, timeout_s: float, killed_at: int | None = None) -> dict[str, Any]:
-    """One group of processes; the rank ``seed % ranks`` is killed when it begins collective ``killed_at``, if given."""
+def run(
+    ranks: int, seed: int, collectives: int, timeout_s: float, struck_at: int | None = None, blow: int = signal.SIGKILL
+) -> dict[str, Any]:
+    """One group of processes; rank ``seed % ranks`` gets a signal when it begins collective ``struck_at``, if given."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "stretto.torch"])
-    victim = seed % ranks if killed_at is not None else None
+    victim = seed % ranks if struck_at is not None else None
     with tempfile.TemporaryDirectory() as folder:
         pipes, children = [], []
         for rank in range(ranks):
@@ -149,16 +156,18 @@ def run(ranks: int, seed: int, collectives: int, timeout_s: float, killed_at: in
             theirs.close()
             pipes.append(ours)
         if victim is not None:
-            while pipes[victim].poll(3 * timeout_s) and pipes[victim].recv() != killed_at:
+            while pipes[victim].poll(3 * timeout_s) and pipes[victim].recv() != struck_at:
                 pass
-            children[victim].kill()
+            os.kill(children[victim].pid, blow)
         told = {rank: told_by(pipe, 3 * timeout_s) for rank, pipe in enumerate(pipes) if rank != victim}
-        for child in children:
-            child.join(3 * timeout_s)
+        for rank, child in enumerate(children):
+            if rank != victim:
+                child.join(3 * timeout_s)
             child.kill()
+            child.join()
         codes = {rank: child.exitcode for rank, child in enumerate(children) if rank != victim}
     return {
-        "victim": victim, "killed_at": killed_at, "told": {r: t for r, (t, _) in told.items()}, "exit_codes": codes,
+        "victim": victim, "struck_at": struck_at, "told": {r: t for r, (t, _) in told.items()}, "exit_codes": codes,
         "cpu_s": sum(cpu_s for _, cpu_s in told.values()),
     }  # fmt: skip
 
@@ -178,7 +187,7 @@ def complaints(found: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     bad = [f"rank {r} ended with exit code {code}" for r, code in found["exit_codes"].items() if code]
     for rank, text in found["told"].items():
-        named = text.startswith(f"rank {found['victim']}: ") and re.search("in transfer|in the message|connect", text)
+        named = text.startswith(f"rank {found['victim']}: ") and re.search(WHAT, text)
         if not (text == "ended" if found["victim"] is None else named):
             bad.append(f"rank {rank}: {text}")
     return bad
@@ -189,21 +198,23 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--collectives", type=int, default=1000, help="in the run in which nobody is killed")
     parser.add_argument("--kills", type=int, default=20, help="runs in which somebody is")
+    parser.add_argument("--stops", type=int, default=5, help="runs in which somebody is stopped, and says nothing more")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds that a rank may be silent")
     parser.add_argument("--out", type=Path, default=OUT / "torch_stress.json")
     arguments = parser.parse_args()
     began = time.perf_counter()
     runs = [run(arguments.ranks, arguments.seed, arguments.collectives, arguments.timeout)]
-    for k in range(arguments.kills):
+    for k in range(arguments.kills + arguments.stops):
         seed = arguments.seed + 1 + k
         moment = random.Random(seed).randrange(max(1, arguments.collectives // 10))
-        runs.append(run(arguments.ranks, seed, 2 * arguments.collectives, arguments.timeout, moment))
+        blow = signal.SIGKILL if k < arguments.kills else signal.SIGSTOP
+        runs.append(run(arguments.ranks, seed, 2 * arguments.collectives, arguments.timeout, moment, blow))
     bad = [f"run {k}: {text}" for k, found in enumerate(runs) for text in complaints(found)]
     named = sum(len(found["told"]) for found in runs[1:])
-    print(f"{arguments.collectives} collectives among {arguments.ranks} ranks, then {arguments.kills} runs with a rank "
-          f"killed ({named} survivors): {len(bad)} complaints, {sum(found['cpu_s'] for found in runs):.0f} CPU s, "
-          f"{time.perf_counter() - began:.0f} s")  # fmt: skip
+    print(f"{arguments.collectives} collectives among {arguments.ranks} ranks; {arguments.kills} runs with one killed, "
+          f"{arguments.stops} with one stopped ({named} survivors): {len(bad)} complaints, "
+          f"{sum(found['cpu_s'] for found in runs):.0f} CPU s, {time.perf_counter() - began:.0f} s")  # fmt: skip
     print("\n".join(bad))
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps(runs, indent=1) + "\n")

@@ -44,6 +44,8 @@ class Threads:
         self.count = count
         self.meshes = meshes(list(range(count)))
         self.pool = ThreadPoolExecutor(count)
+        self.traces: dict[int, Trace] = {}
+        """Of the last plan, by node."""
 
     def run(self, plan: Plan, seed: int = 0, **how) -> dict[int, dict[int, np.ndarray]]:
         """Run a plan on random bytes; what each node ends with, by node and chunk."""
@@ -54,7 +56,7 @@ class Threads:
             mesh, program = self.meshes[v], programs.get(v, Program(plan, v))
             mesh.names = {w: node_name(plan, w) for w in programs}
             outputs = content.outputs(plan, sorted(program.final))
-            self.trace: Trace = execute(mesh, program, content.inputs(plan, program.held, v, seed), outputs, **how)
+            self.traces[v] = execute(mesh, program, content.inputs(plan, program.held, v, seed), outputs, **how)
             return outputs
 
         return dict(zip(range(self.count), self.pool.map(one, range(self.count))))

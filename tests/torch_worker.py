@@ -69,6 +69,20 @@ def large(me: Rank) -> Any:
 
 
 @call
+def sums_that_are_rounded(me: Rank) -> Any:
+    given = torch.randn(100_003, generator=me.generator)
+    dist.all_gather(parts := me.room(100_003), given)
+    made = [given.clone() for _ in range(3)]
+    for t in made:
+        dist.all_reduce(t)
+    assert torch.equal(made[0], made[1]) and torch.equal(made[0], made[2])
+    torch.testing.assert_close(made[0], sum(p.double() for p in parts).float())
+    dist.all_gather(parts, made[0])
+    assert all(torch.equal(p, made[0]) for p in parts)
+    return parts[0].shape[0]
+
+
+@call
 def a_number_without_dimensions(me: Rank) -> Any:
     dist.all_reduce(t := me.numbers(1)[0])
     return t

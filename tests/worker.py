@@ -15,8 +15,11 @@ from stretto.runtime.mesh import join, listen
 SECRET = b"a secret"
 
 
-def work(node: int, pipe, plans: list[Plan], timeout_s: float) -> None:
-    """A process that runs random collectives until something fails, and says what."""
+def work(node: int, pipe, plans: list[Plan], timeout_s: float, moment: int | None) -> None:
+    """A process that runs random collectives until something fails, and says what.
+
+    Says, too, when it begins the collective of number ``moment``.
+    """
     listener = listen()
     pipe.send(listener.getsockname()[1])
     addresses = {v: ("127.0.0.1", port) for v, port in enumerate(pipe.recv())}
@@ -30,6 +33,8 @@ def work(node: int, pipe, plans: list[Plan], timeout_s: float) -> None:
             program = rng.choice(programs)
             plan = program.plan
             out = content.outputs(plan, sorted(program.final))
+            if seed == moment:
+                pipe.send("now")
             execute(mesh, program, content.inputs(plan, program.held, node, seed), out, timeout_s=timeout_s)
             if content.wrong(plan, out, seed):
                 pipe.send("wrong bytes")

@@ -8,9 +8,10 @@ import os
 import random
 import signal
 import socket
+import struct
 import threading
-import time
 from functools import cache
+from queue import SimpleQueue
 
 import pytest
 from hypothesis import given
@@ -26,11 +27,12 @@ from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Connection, Mesh, join, listen
+from stretto.runtime.messages import Messages
 from stretto.runtime.wire import HEADER, Frame, Kind, Malformed, decode, encode
 from worker import work
 
 RANKS = 4
-TIMEOUT_S = 2.0
+TIMEOUT_S = 20.0
 
 
 @cache
@@ -42,12 +44,14 @@ def plans() -> list[Plan]:
 
 
 @contextlib.contextmanager
-def processes(timeout_s: float):
+def processes(timeout_s: float, moments: dict[int, int] | None = None):
+    """Ranks that run collectives; some say when they begin the one that ``moments`` gives."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["worker"])
     pairs = [context.Pipe() for _ in range(RANKS)]
     children = [
-        context.Process(target=work, args=(v, pairs[v][1], plans(), timeout_s), daemon=True) for v in range(RANKS)
+        context.Process(target=work, args=(v, pairs[v][1], plans(), timeout_s, (moments or {}).get(v)), daemon=True)
+        for v in range(RANKS)
     ]
     pipes = [ours for ours, _ in pairs]
     try:
@@ -77,8 +81,8 @@ def reports(pipes, without: int, within_s: float) -> list:
 def test_whoever_is_left_names_the_one_that_was_killed(seed):
     rng = random.Random(seed)
     victim = rng.randrange(RANKS)
-    with processes(TIMEOUT_S) as (children, pipes):
-        time.sleep(rng.uniform(0.0, 0.15))
+    with processes(TIMEOUT_S, {victim: rng.randrange(100)}) as (children, pipes):
+        assert pipes[victim].recv() == "now"
         os.kill(children[victim].pid, signal.SIGKILL)
         for peer, transfer, message, _ in reports(pipes, victim, TIMEOUT_S + 5):
             assert peer == f"gpu{victim}", message
@@ -188,4 +192,48 @@ def test_messages_say_what_was_wrong_with_a_frame(frame, words):
         execute(mesh, program, content.inputs(plan, program.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
     assert caught.value.peer == "gpu1"
     mesh.close()
+    theirs.close()
+
+
+HEADS = st.builds(
+    lambda tag, length, payload: struct.pack("!qQ", tag, length) + payload,
+    st.sampled_from([-3, -2, -1, 0, 7]),
+    st.sampled_from([0, 1, 20, 1000, 2**28, 2**40, 2**63]),
+    st.binary(max_size=40),
+)
+
+
+@given(chunks=st.lists(st.one_of(HEADS, st.binary(max_size=64)), max_size=6))
+def test_whatever_comes_instead_of_a_message_is_refused_or_ends_it(chunks):
+    ours, theirs = socket.socketpair()
+    into, told = bytearray(20), SimpleQueue()
+    messages = Messages(ours, "rank 1", timeout_s=20.0)
+    messages.receive(7, memoryview(into), told.put)
+    with contextlib.suppress(BrokenPipeError):
+        theirs.sendall(b"".join(chunks))
+    theirs.close()
+    failure = told.get(timeout=10)
+    if failure is not None:
+        assert isinstance(failure, PeerFailed)
+        assert "rank 1" in str(failure)
+    messages.close()
+
+
+def test_a_message_that_a_live_peer_does_not_send_is_not_waited_for_for_ever():
+    ours, theirs = socket.socketpair()
+    told: SimpleQueue = SimpleQueue()
+    mine, other = Messages(ours, "rank 1", timeout_s=1.0), Messages(theirs, "rank 0", timeout_s=1.0)
+    mine.receive(7, memoryview(bytearray(20)), told.put)
+    assert "rank 1: it is alive, but has not sent for 2 s, in the message with tag 7" in str(told.get(timeout=20))
+    mine.close()
+    other.close()
+
+
+def test_a_peer_that_says_nothing_is_named_by_those_who_wait_for_its_message():
+    ours, theirs = socket.socketpair()
+    told: SimpleQueue = SimpleQueue()
+    messages = Messages(ours, "rank 1", timeout_s=0.2)
+    messages.receive(7, memoryview(bytearray(20)), told.put)
+    assert "rank 1: it has said nothing for 0.1 s, in the message with tag 7" in str(told.get(timeout=20))
+    messages.close()
     theirs.close()

@@ -74,7 +74,9 @@ def test_a_rank_that_leaves_because_another_did_is_not_blamed(groups):
 def test_a_message_of_another_size_is_refused_by_the_rank_that_gets_it(groups):
     waiting = groups[1].recv([torch.empty(5)], 0, 7)
     groups[0].send([torch.ones(6)], 1, 7).wait()
-    with pytest.raises(PeerFailed, match="rank 0: it sent 24 bytes with tag 7 where 20 were due"):
+    with pytest.raises(
+        PeerFailed, match="rank 0: it sent 24 bytes with tag 7 where 20 were due, in the message with tag 7"
+    ):
         waiting.wait()
 
 
@@ -93,12 +95,35 @@ def test_a_future_has_the_result_and_calls_back_or_raises_what_wait_raises(group
 def test_what_is_not_there_is_refused_by_name(groups):
     with pytest.raises(Unsupported, match="any source"):
         groups[0].recv_anysource([torch.empty(1)], 0)
+    with pytest.raises(Unsupported, match="monitored_barrier"):
+        groups[0].monitored_barrier()
+    from stretto.torch.tensors import reducer
+
+    with pytest.raises(Unsupported, match="does not reduce by PREMUL_SUM; it does by SUM, AVG"):
+        reducer(dist.ReduceOp.RedOpType.PREMUL_SUM, torch.float32)
     with pytest.raises(Unsupported, match="sparse"):
         groups[0].allreduce([torch.eye(2).to_sparse()])
     with pytest.raises(Unsupported, match="meta"):
         groups[0].allreduce([torch.empty(2, device="meta")])
     with pytest.raises(Unsupported, match="4 rows do not divide among 3 ranks"):
         groups[0]._allgather_base(torch.empty(4), torch.empty(1))
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "said"),
+    [
+        ("BAND", torch.float32, "does not reduce torch.float32 by BAND"),
+        ("AVG", torch.bool, "does not reduce torch.bool by AVG"),
+    ],
+)
+def test_a_sum_that_does_not_exist_is_refused_before_a_byte_moves(op, dtype, said, groups):
+    opts = dist.AllreduceOptions()
+    opts.reduceOp = dist.ReduceOp(getattr(dist.ReduceOp, op))
+    for work in [g.allreduce([torch.ones(5, dtype=dtype)], opts) for g in groups]:
+        with pytest.raises(Unsupported, match=said):
+            work.wait()
+    for work in [g.barrier() for g in groups]:  # and the group still serves
+        work.wait()
 
 
 def test_a_group_of_one_rank_copies():

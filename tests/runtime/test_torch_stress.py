@@ -1,4 +1,4 @@
-"""Random collectives by PyTorch's backend, and ranks that are killed meanwhile: the short form of the benchmark."""
+"""Random collectives by PyTorch's backend, and ranks that are killed or stopped meanwhile: the short form of the benchmark."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[to
 STRESS = Path(__file__).parents[2] / "benchmarks" / "torch_stress.py"
 
 
-def test_random_collectives_are_right_and_all_name_a_rank_that_is_killed(tmp_path):
+def test_random_collectives_are_right_and_all_name_a_rank_that_is_killed_or_stops(tmp_path):
     out = tmp_path / "stress.json"
-    sizes = ["--ranks", "3", "--collectives", "100", "--kills", "3", "--timeout", "10"]
+    sizes = ["--ranks", "3", "--collectives", "100", "--kills", "3", "--stops", "1", "--timeout", "15"]
     done = subprocess.run([sys.executable, STRESS, *sizes, "--out", out], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(out.read_text())
-    assert [len(run["told"]) for run in runs] == [3, 2, 2, 2]
+    assert [len(run["told"]) for run in runs] == [3, 2, 2, 2, 2]

@@ -27,7 +27,7 @@ def run_answer(plan: Plan, file: str, seed: int, pace: float | None, timeout_s: 
     began = time.monotonic()
     outcome = run_local(plan, seed=seed, pace=pace, timeout_s=timeout_s)
     simulated = simulate(plan).completion_s * (1.0 if pace is None else pace)
-    return _answer(plan, file, outcome, simulated) | {"paced": pace, "wall_s": time.monotonic() - began}
+    return _answer(plan, file, outcome, simulated, pace) | {"paced": pace, "wall_s": time.monotonic() - began}
 
 
 def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float)
         for k, v, expected, measured in run.arrivals
     ]  # fmt: skip
     over = sorted(a["measured_s"] / a["simulated_s"] for a in arrived) or [1.0]
-    return _answer(plan, file, run.outcome, run.simulated_s) | {
+    return _answer(plan, file, run.outcome, run.simulated_s, run.pace) | {
         "scale": run.scale,
         "delays_by": run.delays_by,
         "shares_by": run.shares_by,
@@ -59,7 +59,7 @@ def clean_answer() -> list[str]:
     return clean()
 
 
-def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float) -> dict[str, Any]:
+def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: float | None) -> dict[str, Any]:
     from .work import header
 
     return header(plan.topology, plan.workload) | {
@@ -69,9 +69,18 @@ def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float) -> dict
         "moved_bytes": int((plan.size_bytes * plan.dst.lengths).sum()),
         "completion_s": outcome.completion_s,
         "simulated_s": simulated_s,
+        "paced_by": _paced_by(outcome, pace),
         "correct": not outcome.wrong,
         "wrong": [{"node": plan_node(plan, v), "chunk": c} for v, c in outcome.wrong[:MOST_LISTED]],
     }
+
+
+def _paced_by(outcome: Outcome, pace: float | None) -> str:
+    """Who keeps transfers to their rates."""
+    if pace is None:
+        return "the network"
+    by_kernel = any(trace.by_kernel for trace in outcome.traces.values())
+    return "the kernel, and token buckets where transfers share a connection" if by_kernel else "token buckets"
 
 
 def plan_node(plan: Plan, node: int) -> str:
@@ -86,6 +95,7 @@ def show_run(data: dict[str, Any]) -> None:
         ("transfers", f"{data['transfers']}, {format_size(data['moved_bytes'])} in all"),
         ("completion", f"{format_time(data['completion_s'])} on this machine"),
         ("simulated", f"{format_time(data['simulated_s'])} on {data['topology']}"),
+        ("rates kept by", data["paced_by"] + (f"; shares by {data['shares_by']}" if "shares_by" in data else "")),
         ("every byte right", "yes" if data["correct"] else f"no: {len(data['wrong'])} chunks are wrong"),
     ]
     if "scale" in data:
@@ -117,7 +127,7 @@ def run(
         typer.Option("--paced", help="Keep the plan's starts and rates; so many seconds for one of its.", min=0.0),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan: a process a node, real bytes over TCP on this machine, the result checked byte for byte."""

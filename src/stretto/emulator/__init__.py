@@ -47,6 +47,7 @@ class Emulated:
 
     Attributes:
         scale: what bandwidths were divided by, and times multiplied.
+        pace: seconds for one of the plan's where its starts and rates were kept, None where the network decided.
         simulated_s: the simulator's completion on the network as it was built.
         delays_by: ``netem``, ``the executor`` or ``nothing``, where the network has none.
         shares_by: ``htb classes`` where links are divided by weight in the network, else ``no one``.
@@ -56,6 +57,7 @@ class Emulated:
 
     outcome: Outcome
     scale: float
+    pace: float | None
     simulated_s: float
     delays_by: str
     shares_by: str
@@ -87,7 +89,7 @@ def emulate(plan: Plan, scale: float, timeout_s: float = 60.0) -> Emulated:
         (float(timeline.start_s[k]) * scale, outcome.traces[int(plan.src[k])].sent_s[k])
         for k in range(plan.transfer_count)
     ]
-    return Emulated(outcome, scale, timeline.completion_s * scale, by, shares_by, arrivals, departures)
+    return Emulated(outcome, scale, pace, timeline.completion_s * scale, by, shares_by, arrivals, departures)
 
 
 def _delay(plan: Plan, k: int) -> float:

@@ -24,7 +24,7 @@ from ..topology import printable
 from .buffers import Array, Buffers, as_bytes
 from .landing import Landing
 from .mesh import Connection, Mesh
-from .pacing import Outgoing, Queue
+from .pacing import Outgoing, Queue, paces
 from .wire import HEADER, Frame, Kind, Malformed, decode, encode
 
 READ_AT_ONCE = 16
@@ -42,12 +42,14 @@ class Trace:
     Attributes:
         sent_s, gone_s: when the first and the last byte were given to the network.
         coming_s, arrived_s: when the first byte came, and when the row had arrived.
+        by_kernel: whether the kernel paced connections.
     """
 
     sent_s: dict[int, float] = field(default_factory=dict)
     gone_s: dict[int, float] = field(default_factory=dict)
     coming_s: dict[int, float] = field(default_factory=dict)
     arrived_s: dict[int, float] = field(default_factory=dict)
+    by_kernel: bool = False
 
 
 def execute(
@@ -120,7 +122,9 @@ class Run:
         self.culprit = mesh.node
         self.waits = dict(program.waits)
         self.peers = {p: mesh.connections[p] for p in program.peers}
-        self.queues = {p: Queue(program.plan.sharing == "fair") for p in self.peers}
+        by_kernel = {p: c.sock for p, c in self.peers.items() if pace is not None and paces(c.sock)}
+        self.queues = {p: Queue(program.plan.sharing == "fair", by_kernel.get(p)) for p in self.peers}
+        self.trace.by_kernel = bool(by_kernel)
         self.blocked: set[int] = set()
         self.watched = dict.fromkeys(self.peers, 0)
         self.landings: dict[int, Landing] = {}

@@ -1,7 +1,8 @@
 """Point-to-point messages beside the collectives: by peer and tag, in the order of each, never behind a collective.
 
 Every peer has a connection of its own for them, a thread that sends and a thread that receives. What comes before it
-is asked for is kept, up to a limit; beyond that the sender waits.
+is asked for is kept, up to a limit; beyond that the sender waits. Both sides say now and then that they are alive, and
+who leaves because another is at fault says so first.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from ..errors import PeerFailed
 from ..topology import printable
@@ -20,32 +23,48 @@ from .mesh import GRACE_S
 from .wire import TEXT_BYTES
 
 _HEAD = struct.Struct("!qQ")
-_BLAME = -1
-"""The tag under which a process says which other one is at fault for its leaving."""
+_BLAME, _PING = -1, -2
+"""Tags of no message: who is at fault for the sender's leaving, and that the sender is alive."""
 MOST_BYTES = 1 << 40
 MOST_KEPT = 1 << 28
 """Bytes that are kept for receives that have not been asked for."""
+PING, SILENT, LATE = 1 / 8, 1 / 2, 2.0
+"""Parts of the timeout: between pings; after which a silent peer is at fault; after which one is that lives, but does
+not send what is waited for. The second is less than what a collective waits for those who wait here."""
+
+END_S = 5.0
+"""For how long a thread is waited for that has nothing left to do."""
 
 Done = Callable[[PeerFailed | None], None]
+
+
+class Asked(NamedTuple):
+    """A receive that waits, since when."""
+
+    into: memoryview
+    done: Done
+    since: float
 
 
 class Messages:
     """The messages to and from one peer.
 
     Args:
-        sock: a blocking socket, used for nothing else.
+        sock: a connected socket, used for nothing else.
         name: the peer, for messages.
+        timeout_s: for how long it may be silent or take nothing while somebody waits for it.
     """
 
-    def __init__(self, sock: socket.socket, name: str) -> None:
-        self.sock, self.name = sock, name
-        sock.settimeout(None)
+    def __init__(self, sock: socket.socket, name: str, timeout_s: float) -> None:
+        self.sock, self.name, self.timeout_s = sock, name, timeout_s
+        sock.settimeout(timeout_s * PING)
         self.outgoing: SimpleQueue[tuple[int, memoryview, Done] | None] = SimpleQueue()
-        self.asked: dict[int, deque[tuple[memoryview, Done]]] = defaultdict(deque)
+        self.asked: dict[int, deque[Asked]] = defaultdict(deque)
         self.kept: dict[int, deque[bytearray]] = defaultdict(deque)
         self.kept_bytes = 0
         self.changed = threading.Condition()
         self.failure: PeerFailed | None = None
+        self.heard_at = time.monotonic()
         loops = (self._send_all, self._receive_all)
         self.threads = [threading.Thread(target=loop, name=f"messages of {name}", daemon=True) for loop in loops]
         for thread in self.threads:
@@ -59,7 +78,7 @@ class Messages:
         """Ask for the next message with this tag."""
         with self.changed:
             if self.failure is None and not self.kept[tag]:
-                self.asked[tag].append((into, done))
+                self.asked[tag].append(Asked(into, done, time.monotonic()))
                 self.changed.notify()
                 return
             message = self.kept[tag].popleft() if self.kept[tag] else None
@@ -95,7 +114,7 @@ class Messages:
             self.sock.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             if thread is not threading.current_thread():
-                thread.join(GRACE_S)
+                thread.join(END_S)
 
     def _failed(self, transfer: str) -> PeerFailed | None:
         """What ended this, naming a message that waited for it."""
@@ -104,84 +123,116 @@ class Messages:
     def _unequal(self, came: int, due: int, tag: int) -> PeerFailed:
         return PeerFailed(self.name, f"it sent {came} bytes with tag {tag} where {due} were due")
 
+    # --- sending ----------------------------------------------------------------------------------
+
     def _send_all(self) -> None:
-        while (item := self.outgoing.get()) is not None:
+        while True:
+            try:
+                item = self.outgoing.get(timeout=self.timeout_s * PING)
+            except Empty:
+                item = _PING, memoryview(b""), lambda failure: None
+            if item is None:
+                return
             tag, payload, done = item
             try:
-                self.sock.sendall(_HEAD.pack(tag, len(payload)))
-                self.sock.sendall(payload)
-            except OSError as error:
-                self.threads[1].join(GRACE_S)  # it reads why
-                self.failure = self.failure or PeerFailed(self.name, f"a message could not be sent ({error})")
+                self._put(memoryview(_HEAD.pack(tag, len(payload))))
+                self._put(payload)
+            except (OSError, PeerFailed) as error:
+                own = error if isinstance(error, PeerFailed) else None
+                if own is None:
+                    self.threads[1].join(GRACE_S)  # it reads why
+                self.failure = self.failure or own or PeerFailed(self.name, f"a message could not be sent ({error})")
                 done(self._failed(f"the message with tag {tag} to {self.name}"))
             else:
                 done(None)
+
+    def _put(self, payload: memoryview) -> None:
+        moved_at = time.monotonic()
+        while len(payload):
+            try:
+                payload = payload[self.sock.send(payload) :]
+                moved_at = time.monotonic()
+            except TimeoutError:
+                if time.monotonic() - moved_at > self.timeout_s:
+                    raise PeerFailed(self.name, f"it has taken nothing for {self.timeout_s:g} s") from None
+
+    # --- receiving --------------------------------------------------------------------------------
 
     def _receive_all(self) -> None:
         try:
             while True:
                 head = bytearray(_HEAD.size)
                 self._fill(memoryview(head))
-                tag, length = _HEAD.unpack(head)
-                if tag == _BLAME and length <= TEXT_BYTES:
-                    text = bytearray(length)
-                    self._fill(memoryview(text))
-                    peer, _, reason = text.decode(errors="replace").partition("\n")
-                    raise PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)")
-                if length > MOST_BYTES:
-                    raise PeerFailed(
-                        self.name, f"it sent a message of {length} bytes; at most {MOST_BYTES} are allowed"
-                    )
-                self._receive_one(tag, length)
+                self._receive(*_HEAD.unpack(head))
         except (OSError, PeerFailed) as error:
             failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, "it died, or left the group")
         with self.changed:
             self.failure = self.failure or failure
-            waiting = [(tag, done) for tag, queue in self.asked.items() for _, done in queue]
+            waiting = [(tag, asked.done) for tag, queue in self.asked.items() for asked in queue]
             self.asked.clear()
         for tag, done in waiting:
             done(self._failed(f"the message with tag {tag} from {self.name}"))
 
-    def _receive_one(self, tag: int, length: int) -> None:
+    def _receive(self, tag: int, length: int) -> None:
+        """Take what follows a header."""
+        if tag == _PING and length == 0:
+            return
+        if tag == _BLAME and length <= TEXT_BYTES:
+            text = bytearray(length)
+            self._fill(memoryview(text))
+            peer, _, reason = text.decode(errors="replace").partition("\n")
+            raise PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)")
+        if tag < 0 or length > MOST_BYTES:
+            raise PeerFailed(self.name, f"it sent a message of {length} bytes with tag {tag}")
         with self.changed:
             self.changed.wait_for(
                 lambda: bool(self.asked[tag]) or self.kept_bytes + length <= MOST_KEPT or self.failure is not None
             )
             if self.failure is not None:
                 raise self.failure
-            into, done = self.asked[tag].popleft() if self.asked[tag] else (None, None)
-            if into is None:
-                self.kept_bytes += length
-        if into is not None and done is not None:
-            if len(into) != length:
-                failure = self._unequal(length, len(into), tag)
-                done(failure)
-                raise failure
-            try:
-                self._fill(into)
-            except OSError:
-                with self.changed:
-                    self.asked[tag].appendleft((into, done))  # it is told with all others that wait
-                raise
-            done(None)
-            return
-        message = bytearray(length)
-        self._fill(memoryview(message))
+            asked = self.asked[tag][0] if self.asked[tag] else None
+            self.kept_bytes += 0 if asked else length
+        self.heard_at = time.monotonic()
+        if asked is not None:
+            if len(asked.into) != length:
+                raise self._unequal(length, len(asked.into), tag)
+            self._fill(asked.into)
+        else:
+            message = bytearray(length)
+            self._fill(memoryview(message))
         with self.changed:
-            if not self.asked[tag]:
+            if asked is None and not self.asked[tag]:
                 self.kept[tag].append(message)
                 return
-            into, done = self.asked[tag].popleft()  # asked for while it came
+            first = self.asked[tag].popleft()
+        if asked is None:  # asked for while it came
             self.kept_bytes -= length
-        if len(into) != length:
-            done(self._unequal(length, len(into), tag))
-            return
-        into[:] = message
-        done(None)
+            if len(first.into) != length:
+                first.done(self._unequal(length, len(first.into), tag))
+                return
+            first.into[:] = message
+        first.done(None)
 
     def _fill(self, target: memoryview) -> None:
         while len(target):
-            count = self.sock.recv_into(target)
+            try:
+                count = self.sock.recv_into(target)
+            except TimeoutError:
+                self._look()
+                continue
             if not count:
                 raise ConnectionError("closed")
+            self.heard_at = time.monotonic()
             target = target[count:]
+
+    def _look(self) -> None:
+        """Nothing came for a while: whoever waits for the peer need not do so for ever."""
+        now = time.monotonic()
+        with self.changed:
+            since = min((asked.since for queue in self.asked.values() for asked in queue), default=None)
+        if since is None:
+            return
+        if now - self.heard_at > self.timeout_s * SILENT:
+            raise PeerFailed(self.name, f"it has said nothing for {self.timeout_s * SILENT:g} s")
+        if now - since > self.timeout_s * LATE:
+            raise PeerFailed(self.name, f"it is alive, but has not sent for {self.timeout_s * LATE:g} s")

@@ -16,7 +16,7 @@ from ..library import Library
 from ..lower import Program
 from ..runtime.execute import Trace, execute
 from .links import Links
-from .tensors import OPS, array_of, reducer
+from .tensors import OPS, array_of, divide, reducer
 
 
 class Collectives:
@@ -52,6 +52,7 @@ class Collectives:
             for p, t in wanted.items():
                 t.copy_(held[p])
             return
+        kind_of_sum = getattr(op, "op", op)
         mesh = self._links.mesh()
         some = next(iter((held or wanted).values()))
         counts = np.asarray(elements, dtype=np.int64)
@@ -75,7 +76,7 @@ class Collectives:
             parts(made, program.final),
             sizes=(high - low) * some.element_size(),
             dtype=next(iter({**given, **made}.values())).dtype,
-            reduce=np.add if op is None else reducer(op, some.dtype),
+            reduce=np.add if op is None else reducer(kind_of_sum, some.dtype),
             timeout_s=self._timeout_s,
         )
         if self._traces is not None:
@@ -83,8 +84,8 @@ class Collectives:
         for p, t in wanted.items():
             if homes[p] is not t:
                 t.copy_(homes[p])
-            if op is not None and getattr(op, "op", op) == OPS.AVG:
-                t.div_(self._library.size, rounding_mode=None if t.is_floating_point() else "trunc")
+            if kind_of_sum == OPS.AVG:
+                divide(t, self._library.size)
 
     def close(self) -> None:
         if self._traces is not None:

@@ -207,7 +207,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         def done(failure: PeerFailed | None) -> None:
             if failure is not None:
-                self._order.fail(failure, 2 * GRACE_S)
+                if not self._links.left:
+                    self._order.fail(failure, 2 * GRACE_S)
                 future.set_exception(failure)
                 return
             if not sends and flat is not tensor:

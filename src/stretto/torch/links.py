@@ -64,7 +64,7 @@ class Links:
             own = self._library.rank
             for r, node in enumerate(self._library.nodes):
                 if r != own:
-                    self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}")
+                    self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}", self._timeout_s)
             self._meshes = meshes[:1]
         if self._left.is_set():
             self.leave()
@@ -82,8 +82,14 @@ class Links:
         for sent in told:
             sent.wait(deadline - time.monotonic())
 
+    @property
+    def left(self) -> bool:
+        """Whether this rank has closed them, or given up."""
+        return self._left.is_set()
+
     def close(self) -> None:
         """Say goodbye and close."""
+        self._left.set()
         for messages in self._messages.values():
             messages.close()
         for mesh in self._meshes:
@@ -92,10 +98,10 @@ class Links:
     def leave(self) -> None:
         """Give up at once, whatever is under way: who waits here is told, and peers see this rank go."""
         self._left.set()
-        for messages in self._messages.values():
-            messages.leave()
         for mesh in self._meshes:
             mesh.leave()
+        for messages in self._messages.values():
+            messages.leave()
 
     def _meet(self, purpose: str, secret: bytes) -> Mesh:
         """Connections to all others, whose addresses are in the store; to those of this machine by Unix sockets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,24 @@ def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
         return np.asarray(flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[flat.element_size()]).numpy())
 
 
-def reducer(op: Any, dtype: torch.dtype) -> Callable[..., Any]:
+def divide(tensor: Tensor, count: int) -> None:
+    """Make a sum of ``count`` an average, of integers without what is left over."""
+    tensor.div_(count, rounding_mode=None if tensor.is_floating_point() or tensor.is_complex() else "trunc")
+
+
+@cache
+def reducer(kind: Any, dtype: torch.dtype) -> Callable[..., Any]:
     """How arrays of a type are reduced by an operation; Unsupported names one that is not there."""
-    kind = getattr(op, "op", op)
     if kind not in REDUCE:
-        raise Unsupported(
-            f"the backend 'stretto' does not reduce by {op}; it does by {', '.join(o.name for o in REDUCE)}"
-        )
+        name, known = str(kind).rpartition(".")[2], ", ".join(o.name for o in REDUCE)
+        raise Unsupported(f"the backend 'stretto' does not reduce by {name}; it does by {known}")
     with_arrays, with_tensors = REDUCE[kind]
+    try:  # once, before any byte moves
+        tried = with_tensors(*(torch.ones(1, dtype=dtype),) * 2)
+        if kind == OPS.AVG:
+            divide(tried, 1)
+    except (RuntimeError, TypeError):
+        raise Unsupported(f"the backend 'stretto' does not reduce {dtype} by {kind.name}") from None
     try:
         torch.empty(0, dtype=dtype).numpy()
     except TypeError:
