@@ -21,7 +21,7 @@ from typing import Any
 from stretto import emulator
 from stretto.topologies import load_topology
 
-NETWORK = "bandwidth=100MB/s&router_bandwidth=100MB/s&wan_bandwidth=10MB/s&wan_latency=0s"
+NETWORK = "bandwidth=50MB/s&router_bandwidth=50MB/s&wan_bandwidth=5MB/s&wan_latency=0s"
 TRAIN = Path(__file__).parent / "train.py"
 MICROSECONDS = 1e6
 

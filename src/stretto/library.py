@@ -38,8 +38,8 @@ NEAR_S = 2e-3
 """How much farther than the nearest pair the ranks of a site may be measured, one way."""
 ALIKE = 1.005
 """Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
-OVERHEAD_S = 200e-6
-"""What the executor spends on one transfer at each of its ends, whatever its size, where ranks share cores."""
+OVERHEAD_S = 400e-6
+"""What one transfer costs at each of its ends, whatever its size: 60 µs of work, where several ranks share a core."""
 SMALL_BYTES = 1 << 18
 """Pieces are cut in three, so that a rank sends while it receives, if the parts are not smaller than this."""
 

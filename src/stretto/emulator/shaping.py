@@ -19,7 +19,9 @@ from ..topology import Topology
 
 HEADERS = 1514 / 1448
 """Bytes on the wire for each byte of payload in a full segment: links shape the first, plans count the second."""
-BURST_BYTES = 16384
+LEAST_BURST, BURST_S = 16384, 0.004
+"""What a bucket holds, bytes and seconds of its rate: the kernel fills it as late as a busy machine runs its timers, and
+what does not fit is lost to the link (16 KiB let a link of 100 MB/s carry 30)."""
 QUEUE_S = 0.05
 LEAST_QUEUE = 1 << 17
 """Bytes that wait for a class at least: two packets as large as the kernel makes them."""
@@ -88,7 +90,7 @@ def shapes(
             if own:
                 lines += _classes(f"to{to}", rate, own, microseconds, address)
             else:
-                lines.append(f"qdisc add dev to{to} root handle 1: tbf rate {_bits(rate)}bit burst {BURST_BYTES} "
+                lines.append(f"qdisc add dev to{to} root handle 1: tbf rate {_bits(rate)}bit burst {_burst(rate)} "
                              f"latency {QUEUE_S * 1e3:g}ms")  # fmt: skip
                 if microseconds:
                     lines.append(f"qdisc add dev to{to} parent 1:1 handle 10: {_late(microseconds)}")
@@ -99,7 +101,7 @@ def _classes(
     device: str, rate: float, own: Mapping[tuple[int, int], float], microseconds: int, address: Callable[[int], str]
 ) -> Iterator[str]:
     """A link whose pairs of nodes have classes; what belongs to none of them takes what these leave."""
-    add, burst = f"add dev {device}", f"burst {BURST_BYTES} cburst {BURST_BYTES}"
+    add, burst = f"add dev {device}", f"burst {_burst(rate)} cburst {_burst(rate)}"
     yield f"qdisc {add} root handle 1: htb default 2"
     yield f"class {add} parent 1: classid 1:1 htb rate {_bits(rate)}bit {burst}"
     yield f"class {add} parent 1:1 classid 1:2 htb rate 8000bit ceil {_bits(rate)}bit {burst}"
@@ -114,6 +116,10 @@ def _classes(
 
 def _late(microseconds: int) -> str:
     return f"netem delay {microseconds}us limit 100000"
+
+
+def _burst(rate: float) -> int:
+    return max(LEAST_BURST, round(rate * BURST_S))
 
 
 def _bits(rate: float) -> int:
