@@ -1,6 +1,7 @@
 """AllToAll by a matrix on optical planes: few weighted matchings beside pairwise exchange and SWOT's steps.
 
     python benchmarks/demand.py
+    python benchmarks/demand.py --links     # on networks of links instead: paths beside greedy and shortest paths
 
 Demands are those of experts, one a rank (``stretto.workloads.expert_demand``, 8192 tokens a rank), and even ones.
 800 Gbps a node, 20 us a circuit, 200 us a turn, planes free at first. Every time is of a verified plan by the
@@ -9,11 +10,13 @@ simulator; planning is CPU seconds in this process, warm. Prints a table and wri
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
 import numpy as np
 
+from stretto.bounds import bounds
 from stretto.collective import Workload
 from stretto.demand import alltoallv
 from stretto.errors import Unsupported
@@ -34,6 +37,9 @@ WAYS = {
     "birkhoff+strawman-icr": ("birkhoff+strawman-icr", {}),
 }
 MOST_RANKS_IN_STEPS = 64
+
+NETWORKS = ("dgx1", "dgx2:2", "ndv2:4", "amd:2", "torus:8x8", "fattree:4", "zoo:Abilene")
+OVER_LINKS = ("paths", "greedy", "shortest-path")
 
 
 def run(setting: str, skew: float | None, token_bytes: int) -> dict:
@@ -59,7 +65,29 @@ def run(setting: str, skew: float | None, token_bytes: int) -> dict:
     return row
 
 
+def over_links() -> None:
+    """The demand of experts at 8 KiB a token, each planner's completion / bound and CPU seconds, warm."""
+    print("| network | " + " | ".join(OVER_LINKS) + " |\n" + "|---" * (1 + len(OVER_LINKS)) + "|")
+    for spec in NETWORKS:
+        net = load_topology(spec)
+        demand = expert_demand(len(net.accelerators), TOKENS, 8192)
+        workload = Workload((alltoallv(net, demand),))
+        least = bounds(net, workload)[0].seconds
+        cells = []
+        for planner in OVER_LINKS:
+            plan = [run_planner(planner, net, workload) for _ in range(2)][1]
+            assert verify(plan).ok
+            ratio = simulate(plan).completion_s / least
+            cells.append(f"{ratio:.3f} ({plan.meta['planning_cpu_s']:.2f} s)")
+        print(f"| {spec} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--links", action="store_true")
+    if parser.parse_args().links:
+        over_links()
+        return
     run("8,2", 1.0, 1024)  # warm
     columns = (
         "ranks/planes",

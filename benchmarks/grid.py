@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def main() -> None:
         for kind in given.collectives.split(","):
             for size in given.sizes.split(","):
                 for planner in given.planners.split(","):
-                    row = measured(load_topology(spec), kind, size, planner, 1 if given.cold else 2)
+                    row = measured(replace(load_topology(spec), name=spec), kind, size, planner, 1 if given.cold else 2)
                     if row is not None:
                         rows.append(row)
                         print(shown(row), flush=True)

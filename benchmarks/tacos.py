@@ -43,7 +43,7 @@ LARGE = ("torus:32x32", "mesh:32x32")
 WIDTHS = {"homogeneous": (50.0, 50.0, 50.0), "heterogeneous": (50.0, 75.0, 100.0)}
 LATENCY_S = 0.5e-6
 
-WORK, LEAST_WORK = 0.01, 4_000
+WORK, LEAST_WORK = 0.004, 4_000
 """Our search may try so many deliveries for each cube of a rank, as TACOS's cost grows, and so many at least."""
 
 DRIVER = """

@@ -2,6 +2,7 @@
 
 Eight ranks, both backends in the same processes, turns taken repeat by repeat. Loopback is given no topology; the
 sites are four ranks each, joined by one link ten times narrower than those inside, of network namespaces (root).
+Ranks are numbered site after site (``sites``), or site by site in turn (``turns``), as launchers that spread them do.
 Prints seconds, CPU seconds over all ranks, and gloo's time over stretto's; writes benchmarks/out/torch_backend.json.
 """
 
@@ -16,11 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import permutations
 from pathlib import Path
 
 RANKS = 8
-SITES = "sites:2,4?bandwidth=50MB/s&router_bandwidth=50MB/s&wan_bandwidth=5MB/s&wan_latency=0s"
+SITES = 2
+INSIDE_GBPS, BETWEEN_GBPS = 0.05, 0.005
+NETWORKS = {"loopback": None, "sites": lambda rank: rank * SITES // RANKS, "turns": lambda rank: rank % SITES}
+"""For each network the site of a rank, if it has sites."""
 BACKENDS = ("gloo", "stretto")
 OUT = Path(__file__).parent / "out"
 
@@ -53,26 +58,42 @@ def worker(rank: int, folder: str, sizes: list[int], repeats: int) -> None:
     dist.destroy_process_group()
 
 
+def sites(site: Callable[[int], int]) -> dict:
+    """Ranks linked inside their site, and by its router to the other, as a topology file."""
+    ranks = [{"id": r, "kind": "gpu", "site": f"s{site(r)}"} for r in range(RANKS)]
+    routers = [{"id": RANKS + s, "kind": "router", "site": f"s{s}"} for s in range(SITES)]
+    pairs = [
+        (a["id"], b["id"], INSIDE_GBPS if a["site"] == b["site"] else BETWEEN_GBPS)
+        for a, b in permutations([*ranks, *routers], 2)
+        if a["site"] == b["site"] or a["kind"] == b["kind"] == "router"
+    ]
+    links = [{"src": a, "dst": b, "bandwidth_GBps": wide, "latency_us": 0.0} for a, b, wide in pairs]
+    return {"name": "two sites", "nodes": [*ranks, *routers], "links": links}
+
+
 @contextlib.contextmanager
-def prefixes(network: str) -> Iterator[list[list[str]]]:
+def prefixes(network: str, folder: str) -> Iterator[list[list[str]]]:
     """For each rank what its command begins with."""
-    if network == "loopback":
+    site = NETWORKS[network]
+    if site is None:
         yield [[]] * RANKS
         return
     from stretto import emulator
     from stretto.topologies import load_topology
 
-    topology = load_topology(SITES)
+    file = Path(folder, "sites.json")
+    file.write_text(json.dumps(sites(site)))
+    topology = load_topology(str(file))
     with emulator.built(topology, 1.0) as places:
         there = [places[int(v)] for v in topology.accelerators]
-        yield [["ip", "netns", "exec", p.argument, "env", f"STRETTO_HOST={p.host}"] for p in there]
+        env = ["env", f"STRETTO_TOPOLOGY={file}"]
+        yield [["ip", "netns", "exec", p.argument, *env, f"STRETTO_HOST={p.host}"] for p in there]
 
 
 def measured(network: str, sizes: list[int], repeats: int) -> list[dict]:
     """Rows of one network: the slowest rank's seconds, the sum of the CPU seconds."""
-    topology = {"STRETTO_TOPOLOGY": SITES} if network == "sites" else {}
-    environment = {**os.environ, **topology, "GLOO_SOCKET_IFNAME": "lo"}
-    with tempfile.TemporaryDirectory() as folder, prefixes(network) as before:
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    with tempfile.TemporaryDirectory() as folder, prefixes(network, folder) as before:
         tail = [folder, ",".join(map(str, sizes)), str(repeats)]
         commands = [[*before[r], sys.executable, __file__, "--worker", str(r), *tail] for r in range(RANKS)]
         running = [subprocess.Popen(command, env=environment) for command in commands]
@@ -107,12 +128,12 @@ def table(rows: list[dict]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=("loopback", "sites"), help="one network")
+    parser.add_argument("--only", choices=NETWORKS, help="one network")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", default="16e6,64e6", help="bytes, by comma")
     arguments = parser.parse_args()
     sizes = [int(float(s)) for s in arguments.sizes.split(",")]
-    networks = [arguments.only] if arguments.only else ["loopback", "sites"]
+    networks = [arguments.only] if arguments.only else list(NETWORKS)
     rows = [row for network in networks for row in measured(network, sizes, arguments.repeats)]
     table(rows)
     OUT.mkdir(exist_ok=True)

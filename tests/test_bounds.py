@@ -13,8 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from networks import random_network, ring
-from stretto.bounds import best_lengths, best_upgrade, bottleneck, bounds, check_cut, check_lengths, tree_rates
+from networks import random_network, ring, star
+from stretto.bounds import (
+    best_lengths,
+    best_upgrade,
+    bottleneck,
+    bounds,
+    check_cut,
+    check_lengths,
+    check_reach,
+    reach_bound,
+    tree_rates,
+)  # fmt: skip
+from stretto.bounds.candidates import candidate_cuts
+from stretto.bounds.latency import distances
 from stretto.collective import KINDS, Ragged, Workload, make_collective
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -42,8 +54,10 @@ def test_the_published_bounds_come_out_or_better_ones(file, key):
     work = Workload((make_collective("allgather", net, shard_bytes=round(row["per_gpu_GB"] * 1e9)),))
     ours = bounds(net, work)[0].seconds * 1e6
     assert ours >= row["LB_any_chunking_us"] - 1e-3  # the table has four decimals
-    # better by the way to the farthest rank and by switches that narrow a cut, not by more
-    assert ours <= 1.62 * row["LB_any_chunking_us"]
+    # better by the way to the farthest rank and by switches that narrow a cut, not by more; where what enters a server
+    # late comes to few of 16 dies over one slow link each, 1.794 times (11.517 us; the best plan known takes 13.12)
+    most = 1.80 if (file, key) == ("amd_2chassis_intended", "64KB") else 1.62
+    assert ours <= most * row["LB_any_chunking_us"]
 
 
 @pytest.mark.parametrize(("file", "key"), [c for c in CELLS if not (load_topology(SPECS[c[0]]).kind == SWITCH).any()])
@@ -250,3 +264,50 @@ def test_no_plan_beats_the_bound_of_its_whole_chunks(seed, chunks, kind):
     work = Workload((make_collective(kind, net, 10**6, chunks=chunks),))
     plan = run_planner("scale-ccl", net, work)
     assert simulate(plan).completion_s >= bounds(net, work, whole_chunks=True)[0].seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sum_is_bounded_as_its_spreading_backward_in_time(seed):
+    net = random_network(seed)
+    back = replace(net, src=net.dst, dst=net.src)
+    for size in (10, 10**5):
+        assert best(net, "reducescatter", size) == pytest.approx(best(back, "allgather", size), rel=1e-9)
+
+
+def test_what_leaves_a_server_must_still_travel():
+    # the farthest contribution comes to the only way out, all bytes leave one after another, and go on
+    net = load_topology("ndv2:4")
+    found = bounds(net, Workload((make_collective("reducescatter", net, shard_bytes=1000),)))[0]
+    assert found.kind == "cut"
+    assert found.seconds == pytest.approx(6.38e-6, abs=0.05e-6)
+    links = [i for i in range(net.link_count) if net.src[i] not in found.nodes and net.dst[i] in found.nodes]
+    assert sorted(found.links) == links
+
+
+def test_through_a_switch_each_contribution_to_a_sum_comes_alone_at_first():
+    # two hops of 1 us, and only after four could a sum of others come: 500 bytes of each of 2 others, 1 byte/ns
+    found = bounds(star(3), Workload((make_collective("allreduce", star(3), 500),)))[0]
+    assert (found.kind, found.seconds) == ("node ingress", pytest.approx(3e-6))
+
+
+def test_what_enters_a_server_late_does_not_come_to_all():
+    # a chain a-b-c-d of 1 us a hop: 3,000 bytes of a come to b from 1 us on, 1 byte/ns, and to d two hops later;
+    # two ways in, b and (from b) none other: all three receive 1,000 bytes a us from 1, 2 and 3 us on
+    net = load_topology("line:4?bandwidth=1GB/s&latency=1us")
+    c = make_collective("broadcast", net, 3000)
+    inside = np.array([False, True, True, True])
+    far = distances(net, 0.0)
+    assert reach_bound(net, c, inside, far).seconds == pytest.approx(6e-6)  # the farthest alone: 3 us + 3 us
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce", "broadcast"])
+@pytest.mark.parametrize(("seed", "size"), [(0, 100), (1, 20_000), (3, 2_000), (6, 20_000)])
+def test_a_bound_by_reach_is_found_again_and_no_plan_beats_it(kind, seed, size):
+    net = random_network(seed)
+    load = Workload((make_collective(kind, net, size),))
+    found = [(s, reach_bound(net, load.collectives[0], s, distances(net, 0.0))) for s in candidate_cuts(net, load)]
+    cut, best = max(((s, r) for s, r in found if r is not None), key=lambda f: f[1].seconds)
+    again = check_reach(net, load.collectives[0], set(np.flatnonzero(cut)), set(best.holders), set(best.receivers))
+    assert again == pytest.approx(best.seconds, rel=1e-9)
+    plan = run_planner("greedy", net, load, options={"work": 20_000})
+    assert simulate(plan).completion_s >= best.seconds * (1 - 1e-9)

@@ -13,6 +13,7 @@ from networks import random_network
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
+from stretto.plan import Plan, Ragged, make_plan
 from stretto.planners import run_planner
 from stretto.report import write_page
 from stretto.report.critical import critical_path
@@ -61,6 +62,63 @@ def test_where_the_time_went_adds_up_to_the_completion(spec):
     spent = critical_path(timeline)
     assert spent["latency"] + spent["busy"] + spent["idle"] == pytest.approx(timeline.completion_s, rel=1e-9)
     assert spent["complete"]
+
+
+def over_a_router(first: float, second: float) -> Timeline:
+    """1 MB from 0 over a router to 1, as two transfers, over links of so many GB/s, of 1 and 2 ms."""
+    links = [(0, 2, first * 1e9, 1e-3), (2, 1, second * 1e9, 2e-3), (1, 0, 1e9, 0.0)]
+    net = make_topology("router", [0, 0, 1], links)
+    work = Workload((make_collective("broadcast", net, 1_000_000),))
+    chunk, none = [0, 0], [[], [0]]
+    plan = make_plan(net, work, "ready-order", chunk=chunk, src=[0, 2], dst=Ragged.of([[2], [1]]),
+                     route=Ragged.of([[0], [1]]), depends=Ragged.of(none))  # fmt: skip
+    return simulate(plan)
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 1.0), (1.0, 4.0), (4.0, 1.0)])
+def test_what_cuts_through_a_router_waits_for_latency_and_not_for_the_sending_before(speeds):
+    timeline = over_a_router(*speeds)
+    spent = critical_path(timeline)
+    assert timeline.completion_s == pytest.approx(4e-3)  # the slower link's 1 ms, and 1 and 2 ms of latency
+    assert spent["busy"] == pytest.approx(1e-3)
+    assert spent["latency"] == pytest.approx(3e-3)
+    assert sum(row["latency"] for row in spent["links"]) == pytest.approx(3e-3)
+
+
+def twice(net: Topology) -> Plan:
+    """Everyone's MB straight to everyone, and at the end the first once more."""
+    timeline = run(net)
+    plan = timeline.plan
+    again = int(np.argmax(timeline.arrival_s))
+    rows = range(plan.transfer_count)
+    dst, route, depends = ([r[i] for i in rows] for r in (plan.dst, plan.route, plan.depends))
+    return make_plan(
+        net, plan.workload, "ready-order",
+        chunk=[*plan.chunk, plan.chunk[0]], src=[*plan.src, plan.src[0]],
+        dst=Ragged.of([*dst, dst[0]]), route=Ragged.of([*route, route[0]]),
+        depends=Ragged.of([*depends, [again]]),
+    )  # fmt: skip
+
+
+def test_a_copy_that_comes_again_was_delivered_when_it_came_first():
+    net = load_topology("fullmesh:3")
+    once, again = (data(t)["delivered"] for t in (run(net), simulate(twice(net))))
+    assert again["total"] == once["total"]
+    assert unpack(again["bytes"], "f8").tolist() == unpack(once["bytes"], "f8").tolist()
+    assert unpack(again["t"], "f8").tolist() == pytest.approx(unpack(once["t"], "f8").tolist())
+
+
+@pytest.mark.parametrize(("spec", "kind", "planner"), [
+    ("optical:8,2", "allreduce", "swot"), ("optical:8,4", "alltoall", "birkhoff"), ("optical:8,2", "allreduce", "ring"),
+    ("optical:8,3?dims=2x2x2", "allreduce", "by-dimension"),
+])  # fmt: skip
+def test_where_the_time_went_adds_up_on_planes(spec, kind, planner):
+    net = load_topology(spec)
+    work = Workload((make_collective(kind, net, 8_000_000),))
+    timeline = simulate(run_planner(planner, net, work))
+    path = data(timeline)["path"]
+    assert path["latency"] + path["busy"] + path["idle"] == pytest.approx(timeline.completion_s, rel=1e-9)
+    assert sum(row["latency"] for row in path["links"]) == pytest.approx(path["latency"], rel=1e-9)
 
 
 def test_a_wan_with_small_messages_spends_its_time_on_latency():
@@ -117,3 +175,10 @@ def test_a_drawing_is_an_svg_with_every_node(tmp_path):
     assert all(name in text for name in net.names)
     with pytest.raises(InputError, match="svg"):
         write_svg(net, str(tmp_path / "n.png"))
+
+
+def test_planes_are_drawn_by_their_first_circuits(tmp_path):
+    write_svg(load_topology("optical:8,2?initial=xor1"), str(tmp_path / "planes.svg"))
+    assert (tmp_path / "planes.svg").read_text().count("stroke-dasharray") == 4
+    write_svg(load_topology("optical:8,2"), str(tmp_path / "free.svg"))
+    assert (tmp_path / "free.svg").read_text().count("<circle") == 8

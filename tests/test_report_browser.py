@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from stretto.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.report import write_page
 from stretto.simulate import simulate
+from stretto.studies import find_study, run_study, write_study
 from stretto.topologies import load_topology
 
 pytestmark = [
@@ -41,6 +43,16 @@ def page(tmp_path_factory) -> Path:
         limits.append(bounds(net, work))
     write_page(str(path), timelines, limits)
     return path
+
+
+@pytest.fixture(scope="module")
+def study_page(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    study = find_study("scale-ccl")
+    cells = tuple(c for c in study.cells if c.scheme in ("scale-ccl", "shortest path") and "table 1, 1" in c.figures)
+    study = replace(study, cells=cells)
+    write_study(run_study(study), study, str(folder))
+    return folder / "index.html"
 
 
 @pytest.fixture
@@ -147,6 +159,15 @@ def test_hovering_the_map_names_a_node_or_link(browser):
     assert any("→" in name for name in found)
 
 
+def test_one_plan_is_not_offered_for_choice(browser, page, tmp_path):
+    net = load_topology("ring:4")
+    work = Workload((make_collective("allgather", net, 4000),))
+    write_page(str(tmp_path / "one.html"), [simulate(run_planner("ring", net, work))], [bounds(net, work)])
+    assert browser.find_element("id", "pick").is_displayed()
+    browser.get((tmp_path / "one.html").as_uri())
+    assert not browser.find_element("id", "pick").is_displayed()
+
+
 def test_another_plan_and_scheme_can_be_chosen(browser):
     first = browser.find_element("id", "tiles").text
     select(browser, 2)
@@ -168,3 +189,41 @@ def test_the_comparison_sorts_and_selects(browser):
     assert counts == sorted(counts)
     rows[0].click()
     assert "440" in browser.find_element("id", "tiles").text
+
+
+NARROW = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+
+
+def wider_than_the_screen(driver) -> int:
+    return driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
+
+
+def test_pages_fit_a_telephone(browser, study_page):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", NARROW)
+    for number in range(3):
+        select(browser, number)
+        drawn(browser)
+        assert wider_than_the_screen(browser) <= 0
+    browser.get(study_page.as_uri())
+    drawn(browser)
+    assert wider_than_the_screen(browser) <= 0
+    legend_ends, chart_ends = browser.execute_script(
+        "const chart = document.querySelector('.js-plotly-plot'), legend = chart.querySelector('.legend');"
+        "return [legend, chart.parentElement].map(e => e.getBoundingClientRect().bottom);"
+    )
+    assert legend_ends <= chart_ends
+
+
+def test_hovering_a_chart_of_a_study_compares_with_what_was_published(browser, study_page):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    browser.get(study_page.as_uri())
+    drawn(browser)
+    plot = browser.find_element("css selector", ".js-plotly-plot .nsewdrag")
+    ActionChains(browser).move_to_element(plot).perform()
+    said = browser.execute_async_script(
+        "const done = arguments[0], label = () => document.querySelector('.hoverlayer .legend');"
+        "const wait = () => label() ? done(label().textContent) : requestAnimationFrame(wait); wait();"
+    )
+    assert "shortest path (published)" in said
+    assert "scale-ccl :" in said

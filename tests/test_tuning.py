@@ -155,3 +155,8 @@ def test_a_table_that_says_nothing_of_a_collective_names_what_it_has(file):
 
 def test_what_is_in_no_range_is_not_found(table):
     assert replace(table, ranges=()).find("allreduce", 5) is None
+
+
+def test_planes_get_planners_that_turn_them():
+    table = tune("optical:8,2", ["alltoall"], [4_000_000])
+    assert table.ranges[0].planner in ("swot", "birkhoff")

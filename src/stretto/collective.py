@@ -12,6 +12,7 @@ with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -288,7 +289,9 @@ def make_collective(
     if kind == ALLTOALLV:
         raise InputError(f"{kind} needs a matrix of bytes, from each rank to each (--demand FILE)", "collective")
     if kind not in PROMISES and kind != "multicast":
-        raise InputError(f"{kind!r} is no collective; there are {', '.join(KINDS)}", "collective")
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*KINDS, ALLTOALLV))}"
+        raise InputError(f"{kind!r} is no collective; {hint}", "collective")
     if n < 2:
         raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")
     if ((nodes < 0) | (nodes >= topology.node_count)).any() or (topology.kind[nodes] != 0).any():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ FAST = 3.0
 """How many times slower than the best pair of ranks a pair of one site may be measured."""
 NEAR_S = 2e-3
 """How much farther than the nearest pair the ranks of a site may be measured, one way."""
-ALIKE = 1.05
+ALIKE = 1.005
 """Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
 OVERHEAD_S = 200e-6
 """What the executor spends on one transfer at each of its ends, whatever its size, where ranks share cores."""
@@ -105,6 +105,15 @@ def cost_s(plan: Plan) -> float:
     return simulate(plan).completion_s + OVERHEAD_S * float(busiest)
 
 
+def _cuts(planner: str, kind: str, size: int, ranks: int) -> list[int]:
+    """Into how many chunks to have a piece of so many bytes cut."""
+    if kind not in WHOLE:
+        return [1]
+    # the others cut an AllReduce into parts for the ranks themselves
+    parts = ranks if kind != "allreduce" or planner == "scale-ccl" else 1
+    return sorted({1, parts, *([3 * parts] if size >= 3 * ranks * SMALL_BYTES else [])})
+
+
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """A plan, this rank's program of it, and where in its piece each chunk lies.
@@ -170,11 +179,11 @@ class Library:
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
         n = len(self.nodes)
         whole = kind in WHOLE
-        cuts = [1, *([n] if whole else []), *([3, 3 * n] if whole and size >= 3 * n * SMALL_BYTES else [])]
+        tries = [(name, chunks) for name in CANDIDATES for chunks in _cuts(name, kind, size, n)]
         total = size + -size % (3 * n) if whole else size * n
         plans: list[Plan] = []
-        for tried in () if direct else (self._asked(kind, total, root), product(CANDIDATES, cuts)):
-            plans = plans or [p for name, chunks in tried if (p := self._plan(name, kind, total, chunks, root))]
+        for asked in () if direct else (self._asked(kind, total, root), tries):
+            plans = plans or [p for name, chunks in asked if (p := self._plan(name, kind, total, chunks, root))]
         if plans:
             costs = [cost_s(p) for p in plans]
             plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))

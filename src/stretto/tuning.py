@@ -27,9 +27,9 @@ from .topology import Topology
 from .verify import verify
 
 VERSION = 1
-PLANNERS = ("scale-ccl", "mtegcca", "shortest-path", "forest", "ring", "nccl-tree", "pairwise")
+PLANNERS = ("scale-ccl", "mtegcca", "shortest-path", "forest", "ring", "nccl-tree", "pairwise", "swot", "birkhoff")
 CHUNKS = (1, 4)
-CUTS_ITSELF = ("forest",)
+CUTS_ITSELF = ("forest", "swot", "birkhoff")
 """Planners that cut pieces as they need: they are tried with the fewest chunks alone."""
 NEARLY = 0.01
 """A candidate that is this little worse than the best goes on where it was the best before."""

@@ -207,6 +207,8 @@ def test_options_and_seeds_reach_the_planner():
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "swot"], "it has no optical planes"),
         (["planners", "forrest"], "did you mean forest?"),
         (["draw"], "no such command"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--seed", "-1"], "greater than or equal to 0"),
+        (["plan", "algather", "-t", "ring:4", "--size", "1KB"], "did you mean allgather?"),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):

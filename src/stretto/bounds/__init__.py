@@ -2,12 +2,13 @@
 
 Four kinds of reason. A *latency path*: what a rank wants is held far away. A *cut*: bytes that a
 set of nodes lacks must all enter it over the links that lead in, none of them before it can have
-come there, and the last must still travel on to every rank inside that wants it. A cut around
-one node is its ingress, around all but one its egress. A *flow*: what is not copied uses up bandwidth on
-all its way (:mod:`stretto.bounds.lengths`). *Parts*: each byte of an AllReduce must be received 2 (k - 1) times by
-the k parts of a network (:mod:`stretto.bounds.parts`).
+come there, and the last must still travel on to every rank inside that wants it; what enters late serves few, and
+what enters early is not yet a sum of all (:mod:`stretto.bounds.reach`). A cut around one node is its ingress, around
+all but one its egress. A *flow*: what is not copied uses up bandwidth on all its way (:mod:`stretto.bounds.lengths`).
+*Parts*: each byte of an AllReduce must be received 2 (k - 1) times by the k parts of a network
+(:mod:`stretto.bounds.parts`).
 
-All bounds hold with multicast inside switches, all but that by parts also with sums there, and, unless
+All bounds hold with multicast inside switches, all but those of an AllReduce also with sums there, and, unless
 ``chunk_bytes`` is given, however finely the data is cut. The cuts tried are the bottleneck of each collective, found
 exactly by max-flows (:mod:`stretto.bounds.exact`), and, since latency may make another one decide, those of sites, of
 servers (nodes joined by faster links than those between them), of single nodes and of pairs; every cut where there
@@ -18,21 +19,22 @@ from __future__ import annotations
 
 from ..collective import Workload
 from ..topology import Topology
-from .check import check_cut, check_lengths, check_parts
+from .check import check_cut, check_lengths, check_parts, check_reach
 from .concurrent import ConcurrentFlow, concurrent_flow
-from .cuts import cut_bounds
+from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .model import Bound
 from .parts import Parts, best_parts, parts_bound
+from .reach import Reach, reach_bound
 from .trees import TreeRates, tree_rates
 from .upgrade import Upgrade, best_upgrade
 
 __all__ = [
-    "Bottleneck", "Bound", "ConcurrentFlow", "Lengths", "Parts", "TreeRates", "Upgrade", "best_lengths", "best_parts",
-    "best_upgrade", "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "concurrent_flow",
-    "distances", "tree_rates",
+    "Bottleneck", "Bound", "ConcurrentFlow", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "best_lengths",
+    "best_parts", "best_upgrade", "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "check_reach",
+    "concurrent_flow", "distances", "reach_bound", "tree_rates",
 ]  # fmt: skip
 
 
@@ -57,6 +59,7 @@ def bounds(
     for bound in (
         latency_path(topology, workload, far, chunk_bytes or 0.0),
         *cut_bounds(topology, workload, near, far, whole_chunks),
+        *turned_cut_bounds(topology, workload, chunk_bytes or 0.0, whole_chunks),
         *(length_bound(topology, c) for c in workload.collectives),
         *(parts_bound(topology, c, near) for c in workload.collectives),
     ):

@@ -47,6 +47,47 @@ def check_lengths(topology: Topology, collective: Collective, length: list[int])
     return Fraction(needed) / room
 
 
+def check_reach(
+    topology: Topology, collective: Collective, inside: set[int], holders: set[int], receivers: set[int]
+) -> float:
+    """Seconds in which the links into a set can serve every receiver with every holder's contribution or piece.
+
+    Where bytes could be anything that has come to the beginning of a link, and of a sum in a switch anything that one
+    node has sent there; found by halving.
+    """
+    links = list(zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True))
+    far = {v: {v: 0.0} for v in range(topology.node_count)}
+    for _ in far:
+        for a, b, latency in links:
+            for known in far.values():
+                if a in known:
+                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+    ranks = collective.ranks.tolist()
+    size = 0
+    for piece, its in enumerate(collective.piece_bytes.tolist()):
+        size += its if any(ranks[r] in holders for r in collective.holders[piece]) else 0
+    senders = [v for v in far if topology.kind[v] != SWITCH]
+    hinges = []
+    for (a, b, latency), bandwidth in zip(links, topology.bandwidth.tolist(), strict=True):
+        if a in inside or b not in inside:
+            continue
+        if not collective.reduces:
+            held = [min(far[u][a] for u in holders)]
+        elif topology.kind[a] == SWITCH:
+            by_sender = [sorted(far[u][s] + far[s][a] for u in holders) for s in senders if a in far[s]]
+            held = [min(times) for times in zip(*by_sender, strict=True)]
+        else:
+            held = [far[u][a] for u in holders]
+        hinges += [(t + latency + far[b][v], bandwidth) for t in held for v in receivers]
+    needed = size * len(receivers) * (len(holders) if collective.reduces else 1)
+    low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
+    for _ in range(100):
+        middle = (low + high) / 2
+        served = sum(bandwidth * (middle - at) for at, bandwidth in hinges if at < middle)
+        low, high = (low, middle) if served >= needed else (middle, high)
+    return collective.start_s + low
+
+
 def check_parts(topology: Topology, collective: Collective, parts: list[set[int]]) -> Fraction:
     """Seconds in which an AllReduce's buffer can enter the parts twice for each but one."""
     width = Fraction(0)

@@ -44,18 +44,19 @@ class ConcurrentFlow(NamedTuple):
     full: Float64
 
 
-def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float64) -> ConcurrentFlow:
+def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float64, wait: float = 1.0) -> ConcurrentFlow:
     """Paths that load links alike, short ones among equals.
 
     Args:
         source, goal: int64[units], nodes; units of one source are together.
         size: float64[units], bytes.
+        wait: what latency costs: so many times the price of the busiest link for as long as some node is busy at least.
     """
     sources, first = np.unique(source, return_index=True)
     rounds = int(np.clip(WORK / max(len(source), 1), *ROUNDS))
     path = np.full((len(source), topology.node_count), -1, dtype=np.int32)
     offsets, links = topology.out_links
-    tie = HOP / topology.node_count + topology.latency_s / _least(topology, source, goal, size)
+    tie = HOP / topology.node_count + wait * topology.latency_s / _least(topology, source, goal, size)
     length = kernels.load("concurrent", 30.0 * rounds * (len(source) + len(sources) * topology.link_count)).spread(
         offsets.astype(np.int64), links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
         topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from heapq import heapify, heapreplace
 
 import numpy as np
@@ -13,7 +14,9 @@ from ..topology import ACCELERATOR, Topology
 from ..units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into
 from .exact import bottleneck
+from .latency import distances
 from .model import Bound
+from .reach import reach_bound
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -46,9 +49,41 @@ def cut_bounds(
             seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
         else:
             seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
+            reached = (reach_bound(topology, c, inside[row], far) for c in workload.collectives)
+            seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
         found.append((seconds, row))
         best = max(best, seconds)
     return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
+
+
+def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float, whole: bool) -> list[Bound]:
+    """The same for sums that one rank wants each, seen backward in time on the reversed network.
+
+    For every contribution to a byte there is a chain of transfers to who wants the sum. Backward in time these chains
+    lead from there to all contributors, through the same links at the same times: so whatever bounds the spreading of
+    that byte bounds its summing. What enters a set first is then what leaves it last, which can be no later than its
+    way on takes, nor before the set's farthest contribution came to an exit.
+    """
+    collectives = workload.collectives
+    if not all(c.reduces and (c.wanted.lengths == 1).all() for c in collectives):
+        return []
+    back = replace(topology, src=topology.dst, dst=topology.src)
+    spread = (
+        replace(c, kind="multicast", holders=c.wanted, wanted=c.holders, reduces=False, start_s=0.0)
+        for c in collectives
+    )
+    near = distances(back, 0.0)
+    far = near if chunk_bytes == 0 else distances(back, chunk_bytes)
+    begin = min(c.start_s for c in collectives)
+    found = []
+    for bound in cut_bounds(back, Workload(tuple(spread)), near, far, whole):
+        if bound is not None:
+            inside = np.ones((1, topology.node_count), dtype=np.bool_)
+            inside[0, list(bound.nodes)] = False
+            load = sum(float(_bytes_into(c, inside)[0]) for c in collectives)
+            width = float(width_into(topology, inside)[0])
+            found.append(_as_bound(topology, inside[0], begin + bound.seconds, load, width))
+    return found
 
 
 def _as_bound(topology: Topology, inside: Bool, seconds: float, load: float, width: float) -> Bound:

@@ -57,8 +57,9 @@ def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
     largest of the cuts around what one rank lacks. Planes are not looked at.
     """
     best: Bottleneck | None = None
-    for weight, sinks, backward in _questions(topology, collective):
-        search = _Search(topology, weight, sinks, backward)
+    questions = list(_questions(topology, collective))
+    for weight, sinks, backward in questions:
+        search = _Search(topology, weight, sinks, backward, len(questions))
         for inside in search.cuts():
             found = measured(topology, collective, inside)
             if found is not None and (best is None or found.seconds > best.seconds):
@@ -123,9 +124,10 @@ def in_units(values: NDArray[np.float64] | Int64, upward: bool) -> Int64:
 
 
 class _Search:
-    """Dinkelbach's iteration for one question: the arcs, and which ranks have been asked."""
+    """Dinkelbach's iteration for one question of some: the arcs, and which ranks have been asked."""
 
-    def __init__(self, topology: Topology, weight: Int64, sinks: Int64, backward: bool) -> None:
+    def __init__(self, topology: Topology, weight: Int64, sinks: Int64, backward: bool, questions: int) -> None:
+        self.questions = questions
         self.src, self.dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
         self.backward = backward
         self.nodes = topology.node_count
@@ -156,7 +158,7 @@ class _Search:
         tails = np.concatenate((self.dst, origins))
         heads = np.concatenate((self.src, np.full(len(origins), self.nodes)))
         arcs = Arcs.of(tails, heads, self.nodes + 1)
-        kernel = kernels.load("maxflow", 20.0 * len(self.sinks) * len(tails))
+        kernel = kernels.load("maxflow", 20.0 * self.questions * len(self.sinks) * len(tails))
         begin = 0
         passed = np.zeros(len(origins), dtype=np.bool_)
         while True:

@@ -60,7 +60,8 @@ def simulate(
     def show() -> None:
         show_times(data)
         rows = [(f"{r['src']}→{r['dst']}", format_size(r["bytes"]), f"{100 * r['use']:.1f} %") for r in links[:10]]
-        print_table("busiest links", ("link", "carried", "use"), rows)
+        if rows:
+            print_table("busiest links", ("link", "carried", "use"), rows)
 
     answer(as_json, data, show)
 

@@ -133,7 +133,7 @@ def show_summary(data: dict[str, Any]) -> None:
             rows.append(("no time was left for", f"{', '.join(late)} (--time-limit gives more)"))
         others = sum("refused" in t for t in data["tried"]) - len(late)
         if others:
-            rows.append(("do not serve this", f"{others} others (--json says why)"))
+            rows.append(("do not serve this", f"{others} other{'s' if others > 1 else ''} (--json says why)"))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data["verified"] is not None:

@@ -127,7 +127,7 @@ def run(
         typer.Option("--paced", help="Keep the plan's starts and rates; so many seconds for one of its.", min=0.0),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan: a process a node, real bytes over TCP on this machine, the result checked byte for byte."""

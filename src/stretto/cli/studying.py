@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from ..studies import Progress, Study
     from ..studies.engines import Engine
 
-MOST_ROWS = 200
+MOST_ROWS = 60
 """A study of more cells prints one row a scheme; the page has the rest."""
+
+MOST_REASONS = 12
+"""Why cells failed, so many reasons."""
 
 
 def study(
@@ -126,7 +130,7 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
     from ..studies.page import COLUMNS, SUMMARY, summary_rows, table_rows
 
     if len(result["rows"]) <= MOST_ROWS:
-        print_table(one.title, COLUMNS, table_rows(result["rows"]))
+        print_table(one.title, COLUMNS, table_rows([r for r in result["rows"] if "failed" not in r]))
     print_table(one.title, SUMMARY, summary_rows(result["rows"]))
     for table in result["tables"]:
         print_table(table["title"], table["columns"], table["rows"])
@@ -136,6 +140,11 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
     for t in result["trends"]:
         order = " > ".join(t["slowest_first"])
         print_line(f"figure {t['figure']}, published order {order}: at {t['held']} of {t['points']} points")
+    failures = Counter((r["scheme"], r["failed"]) for r in result["rows"] if "failed" in r)
+    for (scheme, why), count in list(failures.items())[:MOST_REASONS]:
+        print_line(f"{scheme}, {count} cell{'s' if count > 1 else ''}: {why}")
+    if len(failures) > MOST_REASONS:
+        print_line(f"and {len(failures) - MOST_REASONS} more reasons, on the page")
     cells = result["cells"]
     again = "; --fresh runs them again" if cells["found"] else ""
     print_line(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")

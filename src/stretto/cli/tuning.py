@@ -32,7 +32,7 @@ def tune(
     ],
     sizes: Annotated[str, typer.Option("--sizes", help="Full buffers at which all are compared, by comma.")] = SIZES,
     planners: Annotated[
-        str | None, typer.Option("-p", "--planners", help="Who is compared, by comma; as for auto by default.")
+        str | None, typer.Option("-p", "--planners", help="Who is compared, by comma; by default the quick ones.")
     ] = None,
     chunks: Annotated[str, typer.Option("--chunks", help="Into how many chunks each piece is cut, by comma.")] = "1,4",
     root: RootOption = 0,

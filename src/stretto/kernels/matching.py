@@ -43,7 +43,7 @@ def match(
         links: how many links there are.
         chunk_bytes, chunk_start: float64[chunks].
         hold_offsets, hold_nodes: CSR, who holds each chunk at first.
-        came: int32[chunks * nodes], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
+        came: int32[nodes * chunks], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
             not want it; in the end the transfer that brought it.
         salt: int64[chunks], what the preferences of each chunk are drawn from.
         turn: float64[pipes], which of pipes that would arrive together goes first, the lowest.
@@ -59,9 +59,9 @@ def match(
     pipes, chunks, nodes = len(pipe_src), len(chunk_bytes), len(out_offsets) - 1
     missing = 0
     lacks = np.zeros(nodes, dtype=np.int64)
-    for c in range(chunks):
-        for v in range(nodes):
-            if came[c * nodes + v] == LACKS:
+    for v in range(nodes):
+        for c in range(chunks):
+            if came[v * chunks + c] == LACKS:
                 missing += 1
                 lacks[v] += 1
     room = np.zeros(nodes + 1, dtype=np.int64)
@@ -103,14 +103,14 @@ def match(
             continue
         u, v = pipe_src[p], pipe_dst[p]
         i = cursor[p]
-        while i < count[u] and came[held[room[u] + i] * nodes + v] != LACKS:
+        while i < count[u] and came[v * chunks + held[room[u] + i]] != LACKS:
             i += 1
         cursor[p] = i
         if i == count[u]:
             due[p] = NO_PIPE
             continue
         c = held[room[u] + i]
-        first = came[c * nodes + u]
+        first = came[u * chunks + c]
         ready = out_last[first] if first >= 0 else chunk_start[c]
         start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
@@ -125,9 +125,9 @@ def match(
         while i < count[u] and seen < looked:
             c = held[room[u] + i]
             i += 1
-            if came[c * nodes + v] != LACKS:
+            if came[v * chunks + c] != LACKS:
                 continue
-            brought = came[c * nodes + u]
+            brought = came[u * chunks + c]
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
             seen += 1
@@ -137,9 +137,9 @@ def match(
         c = chosen
         seconds = chunk_bytes[c] * per_byte[p]
         out_pipe[done], out_chunk[done] = p, c
-        out_parent[done] = max(came[c * nodes + u], -1)
+        out_parent[done] = max(came[u * chunks + c], -1)
         out_start[done], out_last[done] = start, start + latency[p] + seconds
-        came[c * nodes + v] = done
+        came[v * chunks + c] = done
         done += 1
         missing -= 1
         copies[c] += 1.0
@@ -151,7 +151,7 @@ def match(
         heappush(heap, (now, turn[p], p))
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
-            if due[q] == NO_PIPE and came[c * nodes + pipe_dst[q]] == LACKS:
+            if due[q] == NO_PIPE and came[pipe_dst[q] * chunks + c] == LACKS:
                 due[q] = now
                 heappush(heap, (now, turn[q], q))
 

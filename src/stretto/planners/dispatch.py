@@ -33,32 +33,37 @@ GAIN = 1e-3
 """A round that gains less, as a share, is the last."""
 
 
-def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS) -> Plan:
+def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | None = None) -> Plan:
     """The plan with starts by urgency.
 
     Where sums and copies meet, two ways are tried: all together, and copies after sums, as ReduceScatter then
-    AllGather would.
+    AllGather would. The plan's meta says as ``apart`` which one it is.
 
     Args:
         turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
         rounds: how often at most time is reversed.
+        apart: whether copies come after sums; None to try both.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
-    start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds)
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
     lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
-    if (
-        len(sums) and len(copies)
-        and (start + seconds + lag).max() > max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
-    ):  # fmt: skip
+    start, seconds, end = asked, np.zeros_like(asked), np.inf
+    if not apart:
+        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds)
+        end = (start + seconds + lag).max()
+    at_best = max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
+    if apart or (apart is None and len(sums) and len(copies) and end > at_best):
         first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds)
         half = (first + of_first + lag[sums]).max()
         later = np.maximum(asked[copies] - half, 0.0)
         second, of_second = _scheduled(plan, copies, turn[copies], later, rounds)
-        if half + (second + of_second + lag[copies]).max() < (start + seconds + lag).max():
+        apart = bool(half + (second + of_second + lag[copies]).max() < end)
+        if apart:
+            start, seconds = np.empty_like(lag), np.empty_like(lag)
             start[sums], seconds[sums] = first, of_first
             start[copies], seconds[copies] = half + second, of_second
-    return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds)
+    meta = {**plan.meta, "apart": bool(apart)}
+    return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds, meta=meta)
 
 
 def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int) -> tuple[Float64, Float64]:

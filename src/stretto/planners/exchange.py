@@ -30,25 +30,28 @@ Int64 = NDArray[np.int64]
 MOST_RANKS = 128
 """Of an AllReduce that is tried: trees of all ranks take memory and time with the square of them."""
 
+MOST_HUBS = 64
+"""Of exchanges in which every rank is a hub."""
+
+STEEP = 10.0
+"""Times the busiest link's work that a steep cost puts on it."""
+
 MOST_PARTS = 128
 """How finely the buffer is cut at most."""
 
 FEW, MANY = 4, 16
-"""Through how many different exchanges its parts go, beside one."""
+"""Through how many different exchanges its parts go, beside one; or a few more, as many for each hub."""
 
-MOST_TRANSFERS = 8_000
+MOST_TRANSFERS = 16_000
 """Of the plans that are tried."""
 
-MOST_HUBS_TRIED = 4
+MOST_HUBS_TRIED = 3
 """How many numbers of hubs are tried."""
 
 LESS = 0.9
 """A number of hubs is worth trying where it brings the result to all in so much less time than the one before."""
 
-WORTH = 1.2
-"""What ends so many times later than the best is not cut finer."""
-
-LEAST_GAIN = 0.005
+LEAST_GAIN = 0.01
 """Cutting finer goes on as long as it brings the completion so much nearer."""
 
 
@@ -57,8 +60,10 @@ class _Shape:
     """How many hubs an exchange has, how many exchanges there are, and which of equally short ways are taken.
 
     Attributes:
-        order: "index"; "pairs", along a colouring of the pairs; "cells", first those that stay among the nodes with the
-            same nearest hub, in every second exchange those last.
+        order: "index"; "pairs", along a colouring of the pairs; "parallel", where opposite sides of squares are one
+            direction (the dimensions of hypercubes, tori and meshes); "cells", first those that stay among the nodes
+            with the same nearest hub, in every second exchange those last.
+        steep: what the links carry already counts little at first, and much more where it is most.
         even: ways are as long as their latency, and what the links carry only orders those that are equally long.
     """
 
@@ -66,17 +71,24 @@ class _Shape:
     structures: int
     order: str = "index"
     even: bool = False
+    steep: bool = False
 
 
-EVERYONE = (("cells", True), ("pairs", True), ("index", True), ("pairs", False), ("index", False))
-"""How ways are chosen, in turn, where all ranks are hubs."""
+EVERYONE = (
+    *(("cells", True), ("pairs", True), ("parallel", True), ("pairs", False)),
+    *(("parallel", False), ("index", True), ("index", False)),
+)
+"""How ways are chosen, in turn, where all ranks are hubs; the last three only among few."""
+
+MOST_NEIGHBOURS = 8
+"""Of a node whose squares are looked at."""
 
 
 def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, before_s: float) -> Plan | None:
     """The best plan by exchange that could end before a given time.
 
     Args:
-        tries: how many shapes are cut finer.
+        tries: how many shapes with few hubs, and how many with all ranks as hubs, are cut finer.
     Returns:
         None but for a single AllReduce among few ranks that are joined directly.
     """
@@ -87,13 +99,16 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
         return None
     attempt = _Attempt(topology, workload, seed)
     counts = attempt.hub_counts()
-    shapes = [_Shape(hubs, FEW) for hubs in counts[:-1]]
-    shapes += [_Shape(hubs, FEW, order, even) for hubs in counts[-1:] for order, even in EVERYONE]
-    found = [attempt.tried(shape, FEW, before_s) for shape in shapes]
-    for t in sorted(found, key=_Tried.rank)[:tries]:
-        found += [attempt.tried(replace(t.shape, structures=s), max(s, FEW), before_s) for s in (1, MANY)]
-    found = sorted(found, key=_Tried.rank)[:tries]
-    finest = [attempt.finest(t) for t in found if t.end_s <= WORTH * found[0].end_s]
+    if not counts:
+        return None
+    most = max(count for count in counts if count <= MANY)
+    many = -(-MANY // most) * most
+    few = [
+        _Shape(hubs, many, steep=steep) for hubs in counts[:-1] for steep in ((False, True) if hubs <= 2 else (False,))
+    ]
+    choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:4] if counts[-1] <= MOST_HUBS else ()
+    everyone = [_Shape(counts[-1], FEW, order, even) for order, even in choices]
+    finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
@@ -148,12 +163,16 @@ class _Attempt:
         kind = np.zeros(len(busy_s), dtype=np.int64)
         if shape.order == "pairs":
             kind = _colours(network)
+        elif shape.order == "parallel":
+            kind = _parallels(network)
         elif shape.order == "cells":
             kind = self.apart[network.src, network.dst] * (-1) ** number
         by_kind = np.lexsort((busy_s, kind))
         rank = np.empty(len(kind), dtype=np.int64)
         rank[by_kind] = np.arange(len(kind))
         even = shape.even and float(network.latency_s.min()) > 0
+        if shape.steep and busy_s.max() > 0:
+            busy_s = STEEP * busy_s * (busy_s / busy_s.max()) ** 4
         cost = network.latency_s if even else network.cost_s + busy_s
         return Ways.of(network, self._hops, self.ranks, cost, rank)
 
@@ -184,7 +203,15 @@ class _Attempt:
         for count in range(2, len(ends)):
             if len(counts) < MOST_HUBS_TRIED and ends[count - 1] < LESS * ends[counts[-1] - 1]:
                 counts.append(count)
-        return list(dict.fromkeys((*counts, min(2, len(ends)), len(ends))))
+        return sorted({*counts, min(2, len(ends)), len(ends)})
+
+    def searched(self, shapes: list[_Shape], tries: int, before_s: float) -> list[_Tried]:
+        """The best of some shapes, with more or fewer exchanges, cut as finely as pays."""
+        found = [self.tried(shape, shape.structures, before_s) for shape in shapes]
+        for t in sorted(found, key=_Tried.rank)[:tries]:
+            others = [s for s in (1, FEW, MANY) if s != t.shape.structures]
+            found += [self.tried(replace(t.shape, structures=s), max(s, FEW), before_s) for s in others]
+        return [self.finest(t) for t in sorted(found, key=_Tried.rank)[:tries]]
 
     def tried(self, shape: _Shape, parts: int, before_s: float) -> _Tried:
         """The buffer in so many parts, which take turns in the exchanges of a shape."""
@@ -246,6 +273,31 @@ def _colours(network: Network) -> Int64:
             taken[b].add(colour)
         colours[p] = pairs[key]
     return colours
+
+
+def _parallels(network: Network) -> Int64:
+    """int64[pipes]: pairs that are opposite sides of a square without diagonals, and those parallel to these, alike."""
+    pairs = sorted({(min(a, b), max(a, b)) for a, b in zip(network.src.tolist(), network.dst.tolist(), strict=True)})
+    beside: dict[int, set[int]] = {}
+    for a, b in pairs:
+        beside.setdefault(a, set()).add(b)
+        beside.setdefault(b, set()).add(a)
+    first = {pair: pair for pair in pairs}
+
+    def leader(pair: tuple[int, int]) -> tuple[int, int]:
+        while first[pair] != pair:
+            pair = first[pair]
+        return pair
+
+    for a, b in pairs:
+        if max(len(beside[a]), len(beside[b])) <= MOST_NEIGHBOURS:
+            for c in beside[a] - beside[b] - {b}:
+                for d in (beside[b] & beside[c]) - beside[a] - {a}:
+                    one, other = sorted((leader((a, b)), leader((min(c, d), max(c, d)))))
+                    first[other] = one
+    number = {pair: k for k, pair in enumerate(pairs)}
+    ends = zip(network.src.tolist(), network.dst.tolist(), strict=True)
+    return np.array([number[leader((min(a, b), max(a, b)))] for a, b in ends], dtype=np.int64)
 
 
 def _planned(topology: Topology, workload: Workload, network: Network, made: list[Exchange]) -> Plan:

@@ -9,8 +9,8 @@ copy down, so that a byte takes no longer than the longest way in the tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,11 @@ MOST_TREES = 64
 FEW_TREES = 8
 """Where fewer reach the rate, several times as many are packed, to have ways to choose from."""
 
-LOSSES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2, 0.5)
-"""How much slower than the bound trees may be where so many do not reach it; the first for which they exist."""
+LOSSES = (0.01, 0.02, 0.05, 0.2, 0.5)
+"""How much slower than the bound the most trees may be where no number of equal ones reaches it."""
+
+SHARES = 1 << 12
+"""Parts of the whole in which unequal shares are counted."""
 
 CENTRAL = 1.3
 """Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one."""
@@ -55,11 +58,13 @@ class Meeting:
     """A tree and where its sums meet.
 
     Attributes:
+        share: of the buffer.
         root, twin: its middle; the twin is a node below the root, or -1 where the root alone is in the middle.
         parent: for each node but the root the next on the way to it.
         edge: for each of these the edge between the two.
     """
 
+    share: Fraction
     root: int
     twin: int
     parent: dict[int, int]
@@ -119,7 +124,7 @@ class Edges:
 
 
 def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
-    """Trees that share the buffer evenly and together come near the bound by parts.
+    """Trees that share the buffer and together come near the bound by parts; none where too many would have to.
 
     Args:
         rate: bytes/s of the buffer that ``parts`` allow.
@@ -130,32 +135,46 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
     kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
     reach = far.max(axis=1)
     central = np.argsort(reach, kind="stable")[: int((reach <= CENTRAL * reach.min()).sum())]
-    for count, copies in _counts(edges, parts, rate):
-        within = kernel.pack(
-            edges.tail, edges.head, length, copies, edges.offsets, edges.around, np.resize(central, count)
-        )
-        if int(within.sum()) == count * (edges.nodes - 1):
+    for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
+        copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
+        times = -(-FEW_TREES // count)
+        if not _plausible(edges, parts, copies, count):
+            continue
+        copies = np.minimum(copies, count) * times
+        roots = np.resize(central, count * times)
+        within = kernel.pack(edges.tail, edges.head, length, copies, edges.offsets, edges.around, roots)
+        if int(within.sum()) == len(roots) * (edges.nodes - 1):
             break
     else:
-        raise AssertionError("one tree alone exists where a bound does")
+        return []
     kernel.shorten(within, edges.tail, edges.head, length, copies, edges.offsets, edges.around, WORK)
-    return [_from_the_middle(edges, tree, length) for tree in within]
+    shares = _shares(edges, within) if loss else [Fraction(1, len(roots))] * len(roots)
+    return [_from_the_middle(edges, tree, length, share) for tree, share in zip(within, shares, strict=True) if share]
 
 
-def _counts(edges: Edges, parts: Parts, rate: float) -> Iterator[tuple[int, Int64]]:
-    """Numbers of trees that might exist, the best rates first, and how many of them may have each edge."""
+def _plausible(edges: Edges, parts: Parts, copies: Int64, count: int) -> bool:
+    """Whether there are edges enough for so many trees, in all and between the parts."""
     crossing = (parts.inside[:, edges.tail] != parts.inside[:, edges.head]).any(axis=0)
-    for loss in LOSSES:
-        for count in range(1, MOST_TREES + 1):
-            copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
-            copies = np.minimum(copies, count)
-            enough = copies.sum() >= count * (edges.nodes - 1)
-            if enough and copies[crossing].sum() >= count * (len(parts.inside) - 1):
-                times = -(-FEW_TREES // count)
-                yield count * times, copies * times
+    copies = np.minimum(copies, count)
+    enough = copies.sum() >= count * (edges.nodes - 1)
+    return bool(enough and copies[crossing].sum() >= count * (len(parts.inside) - 1))
 
 
-def _from_the_middle(edges: Edges, tree: Bool, length: Float64) -> Meeting:
+def _shares(edges: Edges, within: Bool) -> list[Fraction]:
+    """How much trees carry that together are as fast as they can be, by a linear program."""
+    from ..solvers import INFINITY, Model, solve
+
+    model = Model()
+    rates = model.columns(len(within), 0.0, INFINITY, -1.0)
+    tree, edge = np.nonzero(within)
+    model.rows(len(edges.tail), -INFINITY, edges.bandwidth / edges.bandwidth.max(), (edge, rates[tree], 1.0))
+    found = solve(model)
+    assert found.x is not None, "nothing at all is a solution"
+    counted = np.floor(found.x / found.x.sum() * SHARES).astype(np.int64)
+    return [Fraction(n, int(counted.sum())) for n in counted.tolist()]
+
+
+def _from_the_middle(edges: Edges, tree: Bool, length: Float64, share: Fraction) -> Meeting:
     """A tree walked from the middle of its longest way."""
     start = _walked(edges, tree, length, 0)
     begin = max(start.far, key=lambda v: start.far[v])
@@ -168,10 +187,10 @@ def _from_the_middle(edges: Edges, tree: Bool, length: Float64) -> Meeting:
     above = whole.parent[node]
     # the middle is between node and above, or at above
     if whole.far[above] >= half * (1 - 1e-9):
-        return _walked(edges, tree, length, above).meeting(-1)
+        return _walked(edges, tree, length, above).meeting(share, -1)
     if whole.far[node] <= half * (1 + 1e-9):
-        return _walked(edges, tree, length, node).meeting(-1)
-    return _walked(edges, tree, length, above).meeting(node)
+        return _walked(edges, tree, length, node).meeting(share, -1)
+    return _walked(edges, tree, length, above).meeting(share, node)
 
 
 @dataclass(frozen=True)
@@ -183,8 +202,8 @@ class _Walk:
     parent: dict[int, int]
     edge: dict[int, int]
 
-    def meeting(self, twin: int) -> Meeting:
-        return Meeting(self.root, twin, self.parent, self.edge)
+    def meeting(self, share: Fraction, twin: int) -> Meeting:
+        return Meeting(share, self.root, twin, self.parent, self.edge)
 
 
 def _walked(edges: Edges, tree: Bool, length: Float64, root: int) -> _Walk:

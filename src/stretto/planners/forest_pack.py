@@ -20,6 +20,10 @@ Int64 = NDArray[np.int64]
 Edge = tuple[int, int]
 
 
+WORK = 300_000
+"""How many changes are looked at to make trees shallow."""
+
+
 @dataclass
 class Batch:
     """Equal trees.
@@ -66,6 +70,31 @@ def pack(capacity: dict[Edge, int], roots: dict[int, int], ranks: list[int], far
                 batch.arrival[y] = batch.arrival[x] + far[x, y]
             done.append(batch)
     return done
+
+
+def shortened(batches: list[Batch], capacity: dict[Edge, int], ranks: list[int], far: dict[Edge, float]) -> list[Batch]:
+    """As many trees of the same roots in which ways from the root are shorter: nodes are given other parents."""
+    edges = sorted(capacity)
+    number = {edge: k for k, edge in enumerate(edges)}
+    place = {v: i for i, v in enumerate(ranks)}
+    via = np.full((len(batches), len(ranks)), -1, dtype=np.int64)
+    for i, batch in enumerate(batches):
+        for edge in batch.edges:
+            via[i, place[edge[1]]] = number[edge]
+    count = np.array([batch.count for batch in batches])
+    used = np.bincount(via[via >= 0], np.broadcast_to(count[:, None], via.shape)[via >= 0], len(edges))
+    tail, head = (np.array([place[edge[k]] for edge in edges], dtype=np.int64) for k in (0, 1))
+    offsets = np.zeros(len(ranks) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(head, minlength=len(ranks)), out=offsets[1:])
+    kernels.load("branchings", 2000.0 * via.size).shorten(
+        via, count, tail, np.array([far[edge] for edge in edges]),
+        np.array([capacity[edge] for edge in edges]) - used.astype(np.int64),
+        offsets, np.argsort(head, kind="stable"), WORK,
+    )  # fmt: skip
+    return [
+        Batch(batch.count, batch.reached, [edges[e] for e in row[row >= 0].tolist()])
+        for batch, row in zip(batches, via, strict=True)
+    ]
 
 
 class _Network:

@@ -30,8 +30,8 @@ LEAST_GAIN = 0.005
 QUICK_TRIES = 6
 """How many solutions are tried with each number of parts."""
 
-EXCHANGES = 4
-"""How many exchanges are tried for an AllReduce."""
+EXCHANGES = 1
+"""How many shapes of exchanges of each kind are cut finer for an AllReduce."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),

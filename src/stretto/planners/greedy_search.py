@@ -108,9 +108,9 @@ class Matching:
     def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:
         holders, wanted = workload.chunk_holders, workload.chunk_wanted
         network = build_network(topology, float(workload.chunk_bytes.mean()), True, work)
-        came = np.full((workload.chunk_count, topology.node_count), UNWANTED, dtype=np.int32)
-        came[wanted.owners, wanted.values] = LACKS
-        came[holders.owners, holders.values] = HELD
+        came = np.full((topology.node_count, workload.chunk_count), UNWANTED, dtype=np.int32)
+        came[wanted.values, wanted.owners] = LACKS
+        came[holders.values, holders.owners] = HELD
         shortest = float((network.latency_s + workload.chunk_bytes.min() * network.per_byte).min())
         return cls(
             workload, network, came.ravel(), topology.link_count, shortest * TICK,

@@ -31,11 +31,17 @@ MOST_UNITS = 128
 MOST_CHUNKS = 100_000
 """Of more a plan would take minutes."""
 
+WAITS = (1.0, 4.0, 16.0)
+"""What latency may cost, see :func:`stretto.bounds.concurrent_flow`: those after the first where it is ``LATE``."""
+
+LATE = 0.05
+"""Latency of the longest path, beside the work of the busiest link, from which more is tried."""
+
 TRANSFERS = (3_000, 12_000, 60_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
 SMALLEST_BYTES = 4096
-"""Parts are not cut smaller than this, on average."""
+"""Parts are not cut smaller than this, on average, unless some link takes longer for that than its latency."""
 
 NEAR = 1.003
 """Times the busiest link's work that are near enough, or times which a finer plan must gain."""
@@ -71,18 +77,22 @@ def paths(
     parts: int = 0,
 ) -> Plan:
     """Paths that load links alike, their parts pipelined."""
-    streams = _streams(topology, workload)
-    hops = int(streams.parts.lengths.sum())
-    most = float(streams.size.mean()) / SMALLEST_BYTES if hops else 1.0
-    counts = [float(parts)] if parts else sorted({max(min(n / max(hops, 1), most), 1.0) for n in TRANSFERS})
-    plans: list[Plan] = []
-    for count in counts:
-        plans.append(_planned(topology, workload, streams, count))
-        if not hops or completion(plans[-1]) <= NEAR * busy(plans[-1]):
+    tried = [_streams(topology, workload, WAITS[0])]
+    if not len(tried[0].chunk):
+        return _planned(topology, workload, tried[0], 1.0)
+    if _is_late(topology, tried[0]):
+        tried += [_streams(topology, workload, wait) for wait in WAITS[1:]]
+    counts = [float(parts)] if parts else _counts(topology, tried[0])
+    plans = [_planned(topology, workload, streams, counts[0]) for streams in tried]
+    best = min(range(len(plans)), key=lambda k: completion(plans[k]))
+    plans = [plans[best]]
+    for count in counts[1:]:
+        if completion(plans[-1]) <= NEAR * busy(plans[-1]):
             break
-        if len(plans) > 1 and completion(plans[-2]) <= NEAR * completion(plans[-1]):
+        plans.append(_planned(topology, workload, tried[best], count))
+        if completion(plans[-2]) <= NEAR * completion(plans[-1]):
             break
-    return min(plans, key=completion) if hops else plans[0]
+    return min(plans, key=completion)
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,24 @@ class Streams:
     routes: Ragged
 
 
-def _streams(topology: Topology, workload: Workload) -> Streams:
+def _counts(topology: Topology, streams: Streams) -> list[float]:
+    """Into how many parts streams may be cut, on average."""
+    most = float(streams.size.mean()) / _smallest(topology)
+    return sorted({max(min(count / len(streams.parts.values), most), 1.0) for count in TRANSFERS})
+
+
+def _is_late(topology: Topology, streams: Streams) -> bool:
+    """Whether the latency of the longest path is not small beside the work of the busiest link."""
+    route, size = streams.routes, streams.size
+    hop = np.bincount(route.owners, topology.latency_s[route.values])[streams.parts.values]
+    of_route = np.zeros(route.rows)
+    of_route[streams.parts.values] = size[streams.parts.owners]
+    load = np.bincount(route.values, of_route[route.owners], topology.link_count)
+    latest = np.bincount(streams.parts.owners, hop).max()
+    return bool(latest > LATE * (load / topology.bandwidth).max())
+
+
+def _streams(topology: Topology, workload: Workload, wait: float) -> Streams:
     """Units on their paths; those of one chunk that take the same path go together."""
     holder, wanted = (x.values.astype(np.int64) for x in (workload.chunk_holders, workload.chunk_wanted))
     chunk = np.flatnonzero(holder != wanted)
@@ -112,7 +139,7 @@ def _streams(topology: Topology, workload: Workload) -> Streams:
     units = np.rint(UNITS * (size / max(size.sum(), 1))).astype(np.int64)
     units = np.minimum(np.clip(units, 1, MOST_UNITS), size)
     owner = np.repeat(np.arange(len(chunk)), units)
-    path = concurrent_flow(topology, holder[chunk][owner], wanted[chunk][owner], (size / units)[owner]).path
+    path = concurrent_flow(topology, holder[chunk][owner], wanted[chunk][owner], (size / units)[owner], wait).path
     same, count = np.unique(np.column_stack((chunk[owner], path)), axis=0, return_counts=True)
     whose, path = same[:, 0], same[:, 1:]
     among = np.zeros(workload.chunk_count, dtype=np.int64)
@@ -129,6 +156,11 @@ def _streams(topology: Topology, workload: Workload) -> Streams:
         starts = np.zeros(0, dtype=np.bool_)
     routes = Ragged(np.append(np.flatnonzero(starts), len(links)), links.astype(np.int32))
     return Streams(whose, begin, end - begin, grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
+
+
+def _smallest(topology: Topology) -> float:
+    way = float((topology.latency_s * topology.bandwidth).min())
+    return float(np.clip(way, 1.0, SMALLEST_BYTES))
 
 
 def _planned(topology: Topology, workload: Workload, streams: Streams, parts: float) -> Plan:

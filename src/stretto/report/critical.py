@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..plan import Plan
 from ..timeline import Timeline
 
 MOST_STEPS = 5_000
@@ -15,18 +17,19 @@ TOLERANCE = 1e-9
 def critical_path(timeline: Timeline) -> dict[str, Any]:
     """What the time until completion was spent on, along one chain of causes.
 
-    A transfer began when it did because a transfer that it depends on had just come (latency), or
-    because one of its links had just come free (that link was busy), or for no reason that the
-    plan shows (idle). The walk goes from cause to cause until time zero.
+    A transfer began when it did because a transfer that it depends on had just come (latency), or,
+    from a router, because its first byte had or its last was on the way, or because one of its links
+    had just come free (that link was busy), or for no reason that the plan shows (idle). The walk goes
+    from cause to cause until time zero, and begins with the last arrival that a rank waits for.
 
     Returns:
-        seconds of "latency", "busy" and "idle", and the links by how long the chain kept them
-        busy: ``[{link, seconds}, ...]``, the longest first; "complete" is False where the walk
-        was cut short, its rest counted as idle.
+        seconds of "latency", "busy" and "idle", and the links by how long the chain was on them:
+        ``[{link, seconds, latency}, ...]``, sending and on the way, the longest first; "complete" is
+        False where the walk was cut short, its rest counted as idle.
     """
     plan = timeline.plan
     spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
-    on_link: dict[int, float] = {}
+    on_link: dict[int, list[float]] = {}
     if not len(timeline.arrival_s):
         return {**spent, "links": [], "complete": True}
     owners = plan.route.owners
@@ -36,47 +39,65 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
     by_end = np.lexsort((end, plan.route.values))
     first = np.searchsorted(plan.route.values[by_end], np.arange(plan.topology.link_count + 1))
 
-    hit = int(np.argmax(timeline.arrival_s))
+    hit = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
     k, until = int(plan.dst.owners[hit]), float(timeline.arrival_s[hit])
-    steps = 0
-    while until > 0 and steps < MOST_STEPS:
+    late, steps = 0.0, 0  # late: latency of the hop to come that a cut-through hides behind its sending
+    while (until > 0 or late > 0) and steps < MOST_STEPS:
         steps += 1
         start, finish = float(timeline.start_s[k]), float(timeline.finish_s[k])
         sent = min(until, finish)
-        spent["latency"] += until - sent
+        late += until - sent
+        spent["latency"] += late
         busy = max(sent - start, 0.0)
         spent["busy"] += busy
         hops = range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1]))
-        slowest = min(hops, key=lambda i: plan.topology.bandwidth[plan.route.values[i]])
-        link = int(plan.route.values[slowest])
-        on_link[link] = on_link.get(link, 0.0) + busy
-        until = start
+        links = [int(plan.route.values[i]) for i in hops]
+        on_link.setdefault(min(links, key=lambda i: plan.topology.bandwidth[i]), [0.0, 0.0])[0] += busy
+        on_link.setdefault(max(links, key=lambda i: plan.topology.latency_s[i]), [0.0, 0.0])[1] += late
+        until, late = start, 0.0
         cause = _cause(timeline, k, start, hops, by_end, first, begin, end)
         if cause is None:
             spent["idle"] += start
             until = 0.0
             break
-        k, moment = cause
+        k, moment, late = cause
         spent["idle"] += max(start - moment, 0.0)
-        until = min(moment, start)
+        until = min(moment, start) - late
     spent["idle"] += until
-    ranked = sorted(on_link.items(), key=lambda item: -item[1])
-    names = [{"link": plan.topology.link_name(i), "seconds": s} for i, s in ranked[:12]]
+    ranked = sorted(on_link.items(), key=lambda item: -sum(item[1]))
+    names = [{"link": plan.topology.link_name(i), "seconds": s, "latency": late} for i, (s, late) in ranked[:12]]
     return {**spent, "links": names, "complete": until <= 0 or steps < MOST_STEPS}
+
+
+def wanted_arrivals(plan: Plan) -> NDArray[np.bool_]:
+    """bool[len(plan.dst.values)], whether each arrival is at a rank that wants the chunk."""
+    wanted, nodes = plan.workload.chunk_wanted, plan.topology.node_count
+    arrived = plan.chunk[plan.dst.owners].astype(np.int64) * nodes + plan.dst.values
+    return np.isin(arrived, wanted.owners * nodes + wanted.values)
 
 
 def _cause(
     timeline: Timeline, k: int, start: float, hops: range, by_end: Any, first: Any, begin: Any, end: Any
-) -> tuple[int, float] | None:
-    """The transfer that kept k waiting, and when it stopped doing so: the latest such."""
+) -> tuple[int, float, float] | None:
+    """What kept k waiting last: that transfer, when it stopped doing so, and the latency to come before that.
+
+    The latency is zero but where k cut through: it began when the first byte had come, or so that its last byte
+    leaves when it has come, and the transfer before was still sending.
+    """
     plan = timeline.plan
-    best: tuple[int, float] | None = None
-    for d in map(int, plan.depends[k]):
-        for i in range(int(plan.dst.offsets[d]), int(plan.dst.offsets[d + 1])):
-            arrival = float(timeline.arrival_s[i])
-            if plan.dst.values[i] == plan.src[k] and (best is None or arrival > best[1]):
-                best = d, arrival
+    best: tuple[int, float, float] | None = None
     slack = TOLERANCE * max(start, 1e-12)
+    lasts = float(timeline.finish_s[k]) - start
+    for d in map(int, plan.depends[k]):
+        ends = range(int(plan.dst.offsets[d]), int(plan.dst.offsets[d + 1]))
+        here = [i for i in ends if plan.dst.values[i] == plan.src[k]] or list(ends)
+        arrival = max(float(timeline.arrival_s[i]) for i in here)
+        late = 0.0
+        if arrival > start + slack:
+            late = arrival - float(timeline.finish_s[d])
+            arrival = min(max(float(timeline.start_s[d]) + late, arrival - lasts), start)
+        if best is None or arrival > best[1]:
+            best = d, arrival, late
     for i in hops:
         link = int(plan.route.values[i])
         rows = by_end[first[link] : first[link + 1]]
@@ -86,5 +107,5 @@ def _cause(
             continue
         other, moment = int(plan.route.owners[rows[at]]), float(end[rows[at]] - timeline.hop_offset_s[i])
         if other != k and moment <= start + slack and (best is None or moment > best[1] + slack):
-            best = other, moment
+            best = other, moment, 0.0
     return best

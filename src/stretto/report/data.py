@@ -129,10 +129,12 @@ def _delivered(timeline: Timeline) -> dict[str, Any]:
     total = float(work.chunk_bytes[keys // nodes].sum())
     owners = plan.dst.owners
     arrived = plan.chunk[owners].astype(np.int64) * nodes + plan.dst.values
-    # a sum is there when its last part is
-    order = np.argsort(timeline.arrival_s, kind="stable")[::-1]
-    _, last = np.unique(arrived[order], return_index=True)
-    final = order[last]
+    # a sum is there when its last part is, a copy when the first is
+    order = np.argsort(timeline.arrival_s, kind="stable")
+    _, first = np.unique(arrived[order], return_index=True)
+    _, last = np.unique(arrived[order][::-1], return_index=True)
+    sums = work.chunk_reduces[np.unique(arrived) // nodes]
+    final = order[np.where(sums, len(order) - 1 - last, first)]
     final = final[np.isin(arrived[final], keys)]
     final = final[np.argsort(timeline.arrival_s[final], kind="stable")]
     moments = timeline.arrival_s[final]

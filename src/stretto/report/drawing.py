@@ -17,7 +17,7 @@ SIZE, MARGIN = 800, 60
 
 
 def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> None:
-    """Draw a topology: nodes by kind, links as wide as the logarithm of their bandwidth.
+    """Draw a topology: nodes by kind, links as wide as the logarithm of their bandwidth, first circuits dashed.
 
     Args:
         emphasised: links drawn in red.
@@ -27,7 +27,7 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
     if not path.lower().endswith(".svg"):
         raise InputError("a drawing is written as .svg", path)
     at = MARGIN + positions(topology) * (SIZE - 2 * MARGIN)
-    widest = topology.bandwidth.max()
+    widest = topology.bandwidth.max(initial=0.0)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" font-family="system-ui,sans-serif">',
         f"<title>{escape(topology.name)}</title>",
@@ -47,6 +47,11 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
             f'stroke="{colour}" stroke-width="{width:.2f}"><title>{escape(topology.link_name(i))} '
             f"{format_bandwidth(float(topology.bandwidth[i]))}</title></line>"
         )
+    for a, b in _circuits(topology):
+        lines.append(
+            f'<line x1="{at[a, 0]:.1f}" y1="{at[a, 1]:.1f}" x2="{at[b, 0]:.1f}" y2="{at[b, 1]:.1f}" '
+            'stroke="#8aa0bd" stroke-dasharray="5 4"/>'
+        )
     for v in range(topology.node_count):
         x, y = at[v]
         if topology.kind[v] == SWITCH:
@@ -61,3 +66,14 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
         lines.append(shape + label)
     with written_whole(path) as file:
         file.write("\n".join([*lines, "</svg>"]) + "\n")
+
+
+def _circuits(topology: Topology) -> list[tuple[int, int]]:
+    """The pairs of nodes that optical planes join at first, each once."""
+    pairs = {
+        (int(plane.nodes[i]), int(plane.nodes[j]))
+        for plane in topology.planes
+        for i, j in enumerate(plane.matching.tolist())
+        if j >= 0
+    }
+    return sorted({(min(pair), max(pair)) for pair in pairs})

@@ -35,6 +35,18 @@
     const [f, u] = steps[steps.length - 1]; return `${+(v / f).toPrecision(4)} ${u}`; };
   const time = (s) => s === 0 ? "0 s" : scaled(s, [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]]);
   const size = (b) => scaled(b, [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "KB"], [1, "B"]]);
+  // round moments from a to b, at most one for every 95 pixels
+  function ticks(a, b, width) {
+    const most = Math.max(1, Math.floor(width / 95)), power = 10 ** Math.floor(Math.log10((b - a) / most || 1));
+    const step = power * [1, 2, 5, 10].find((m) => (b - a) / (power * m) <= most), found = [];
+    for (let i = Math.ceil(a / step - 1e-9); i * step <= b * (1 + 1e-12); i++) found.push(i * step);
+    return found;
+  }
+  // moments along an axis, words kept within it
+  function axis(g, moments, X, y, width) {
+    for (const t of moments) { const text = time(t), half = g.measureText(text).width / 2; g.textAlign = "center";
+      g.fillText(text, Math.min(Math.max(X(t), half), width - half), y); }
+  }
   const percent = (x) => `${(100 * x).toFixed(1)} %`;
   const linkName = (p, i) => `${p.names[p.links.src[i]]}→${p.names[p.links.dst[i]]}`;
   function element(tag, text, attributes) {
@@ -114,7 +126,17 @@
         const right = x + 12 + g.measureText(p.names[v]).width > w; g.textAlign = right ? "right" : "left";
         g.strokeText(p.names[v], x + (right ? -9 : 9), y); g.fillText(p.names[v], x + (right ? -9 : 9), y); }
     }
-    g.globalAlpha = 1; p.at = at;
+    g.globalAlpha = 1; drawSites(g, p, at, w); p.at = at;
+  }
+  function drawSites(g, p, at, w) {
+    const sites = [...new Set(p.sites.filter((s) => s))];
+    if (sites.length < 2 || sites.length > 24 || p.geographic) return;
+    g.font = "600 11.5px system-ui,sans-serif"; g.textAlign = "center"; g.fillStyle = colours.soft; g.strokeStyle = colours.card; g.lineWidth = 3;
+    for (const site of sites) {
+      const own = p.sites.flatMap((s, v) => s === site ? [at(v)] : []), half = g.measureText(site).width / 2 + 2;
+      const x = Math.min(Math.max(own.reduce((sum, q) => sum + q[0], 0) / own.length, half), w - half), y = Math.min(...own.map((q) => q[1])) - 15;
+      g.strokeText(site, x, y); g.fillText(site, x, y);
+    }
   }
   function hoverMap(event) {
     const p = plan(), box = $("map").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
@@ -139,7 +161,7 @@
     g.font = "11px system-ui,sans-serif"; g.fillStyle = colours.soft; g.strokeStyle = colours.line; g.lineWidth = 1;
     for (const f of [0, .5, 1]) { g.beginPath(); g.moveTo(L, Y(f)); g.lineTo(w - R, Y(f)); g.stroke(); g.textAlign = "right"; g.textBaseline = "middle"; g.fillText(`${100 * f} %`, L - 6, Y(f)); }
     g.textBaseline = "top";
-    for (let i = 0; i <= 4; i++) { g.textAlign = i === 4 ? "right" : i ? "center" : "left"; g.fillText(time(end * i / 4), X(end * i / 4), h - B + 7); }
+    axis(g, ticks(0, end, w - L - R), X, h - B + 7, w);
     g.strokeStyle = colours.mark; g.setLineDash([4, 4]); g.beginPath(); g.moveTo(L, Y(0)); g.lineTo(X(p.bound), Y(1)); g.lineTo(X(p.bound), Y(0)); g.stroke(); g.setLineDash([]);
     const d = p.delivered;
     g.strokeStyle = colours.accent; g.lineWidth = 2; g.beginPath(); g.moveTo(X(0), Y(0)); let y = Y(0);
@@ -183,7 +205,9 @@
       }
     }
     g.fillStyle = colours.card; g.fillRect(0, 0, w, AXIS); g.fillStyle = colours.soft;
-    for (let i = 0; i <= 5; i++) { g.textAlign = i === 5 ? "right" : i ? "center" : "left"; g.fillText(time(from + (to - from) * i / 5), LABEL + (w - LABEL - 8) * i / 5, AXIS / 2); }
+    const moments = ticks(from, to, w - LABEL - 8), X = (t) => LABEL + (t - from) * k;
+    axis(g, moments, X, AXIS / 2, w); g.fillStyle = colours.line; for (const t of moments) g.fillRect(X(t), AXIS - 4, 1, 4);
+    g.fillStyle = colours.soft;
     g.fillRect(LABEL, AXIS - 1, w - LABEL - 8, 1);
     if (!state.whole) { const x = LABEL + (state.t * p.completion - from) * k; g.fillStyle = colours.ink; g.fillRect(x, AXIS - 5, 1, h); }
   }
@@ -234,7 +258,7 @@
       }
     });
     g.fillStyle = colours.soft; g.textBaseline = "top"; const y = 8 + p.planes.length * (ROW + 6);
-    for (let i = 0; i <= 4; i++) { g.textAlign = i === 4 ? "right" : i ? "center" : "left"; g.fillText(time(p.completion * i / 4), X(p.completion * i / 4), y); }
+    axis(g, ticks(0, p.completion, w - LABEL - 8), X, y, w);
     if (!state.whole) { g.strokeStyle = colours.ink; g.beginPath(); g.moveTo(X(state.t * p.completion), 0); g.lineTo(X(state.t * p.completion), y); g.stroke(); }
   }
   function hoverPlanes(event) {
@@ -266,18 +290,18 @@
       const tile = element("div", undefined, { class: "tile" });
       tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
     }
-    $("map-sub").textContent = `${p.names.length} nodes, ${p.links.all} directed links` + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + ". Circles are accelerators, diamonds routers, squares switches.";
+    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + ". Circles are accelerators, diamonds routers, squares switches.";
     $("curve-sub").textContent = `Bytes that ranks wait for, ${size(p.delivered.total)} in all; dashed: an even delivery that ends at the bound.`;
     $("rows-sub").textContent = p.bars ? "A row a link, the busiest first; a bar a transfer, coloured by the node that the chunk comes from. Hover a bar to see what it waits for (green) and what waits for it (red)."
       : `Aggregated: ${p.transfers.toLocaleString("en")} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`;
     const w = p.path, whole = w.latency + w.busy + w.idle || 1, top = w.links[0], busiest = p.rows[0];
     $("why").textContent = (busiest === undefined ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +
-      `Along the chain that ends last: ${percent(w.busy / whole)} sending, ${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} idle` + (top ? `; most of it on ${top.link}.` : ".");
+      `Along the chain that ends last: ${percent(w.busy / whole)} sending, ${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} ${p.planes.length ? "turning or waiting" : "idle"}` + (top ? `; most of it on ${top.link}.` : ".");
     const bar = $("spent"); bar.replaceChildren();
     for (const [key, colour] of [["busy", "--accent"], ["latency", "--warm"], ["idle", "--idle"]]) bar.append(element("div", undefined, { style: `flex:${w[key] / whole};background:var(${colour})`, title: `${key}: ${time(w[key])}` }));
     const table = $("busiest"); table.replaceChildren();
-    const head = element("tr"); for (const t of ["on the chain", "time", "share"]) head.append(element("th", t)); table.append(head);
-    for (const row of w.links.slice(0, 6)) { const tr = element("tr"); tr.append(element("td", row.link), element("td", time(row.seconds)), element("td", percent(row.seconds / whole))); table.append(tr); }
+    const head = element("tr"); for (const t of ["on the chain", "sending", "latency", "share"]) head.append(element("th", t)); table.append(head);
+    for (const row of w.links.slice(0, 6)) { const tr = element("tr"); tr.append(element("td", row.link), element("td", time(row.seconds)), element("td", time(row.latency)), element("td", percent((row.seconds + row.latency) / whole))); table.append(tr); }
     $("notes-card").hidden = !p.notes.length; $("notes").replaceChildren(...p.notes.map((n) => element("li", n)));
     $("planes-card").hidden = !p.planes.length; $("planes").style.height = `${30 + p.planes.length * (ROW + 6)}px`;
     $("rows-card").hidden = p.planes.length > 0 && !p.links.count;
@@ -290,7 +314,8 @@
   function compareTable() {
     $("compare-card").hidden = page.plans.length < 2;
     const table = $("compare"); table.replaceChildren();
-    const head = element("tr"), order = page.plans.map((_, i) => i), longest = Math.max(...page.plans.map((p) => p.completion));
+    const head = element("tr"), order = page.plans.map((_, i) => i), asked = (p) => [p.topology, p.collective, p.size].join("|"), longest = {};
+    for (const p of page.plans) longest[asked(p)] = Math.max(p.completion, longest[asked(p)] || 0);
     COLUMNS.forEach(([name], c) => { const th = element("th", name + (state.sort && state.sort[0] === c ? (state.sort[1] > 0 ? " ▲" : " ▼") : ""), { tabindex: 0 });
       th.onclick = () => { state.sort = [c, state.sort && state.sort[0] === c ? -state.sort[1] : 1]; compareTable(); };
       th.onkeydown = (e) => { if (e.key === "Enter") th.onclick(); }; head.append(th); });
@@ -299,7 +324,7 @@
     const body = element("tbody");
     for (const i of order) { const p = page.plans[i], tr = element("tr", undefined, i === state.plan ? { class: "on" } : {});
       for (const [, value, words] of COLUMNS) tr.append(element("td", words ? words(value(p)) : String(value(p))));
-      const cell = element("td"), b = element("div", undefined, { class: "bar", style: `width:${Math.max(1, 130 * p.completion / longest)}px;min-width:0` });
+      const cell = element("td"), b = element("div", undefined, { class: "bar", style: `width:${Math.max(1, 130 * p.completion / longest[asked(p)])}px;min-width:0` });
       b.append(element("i", undefined, { style: `left:${Math.min(100, 100 * p.bound / p.completion)}%` })); cell.append(b); tr.append(cell);
       tr.onclick = () => { state.plan = i; showPlan(); }; body.append(tr); }
     table.append(body);

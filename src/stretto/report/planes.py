@@ -54,6 +54,7 @@ def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
     ends = timeline.finish_s + latency_s
     spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
     on_plane: dict[int, float] = {}
+    on_plane_late: dict[int, float] = {}
     until = timeline.completion_s
     while until > 0:
         before = np.flatnonzero(ends <= until * (1 + 1e-9))
@@ -67,8 +68,10 @@ def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
         spent["latency"] += float(latency_s[k])
         busy = float(timeline.finish_s[k]) - begin
         spent["busy"] += busy
+        on_plane_late[int(plan.plane[k])] = on_plane_late.get(int(plan.plane[k]), 0.0) + float(latency_s[k])
         on_plane[int(plan.plane[k])] = on_plane.get(int(plan.plane[k]), 0.0) + busy
         until = begin
     spent["idle"] += until
     ranked = sorted(on_plane.items(), key=lambda item: -item[1])
-    return {**spent, "links": [{"link": f"plane {p}", "seconds": s} for p, s in ranked[:12]], "complete": True}
+    names = [{"link": f"plane {p}", "seconds": s, "latency": on_plane_late[p]} for p, s in ranked[:12]]
+    return {**spent, "links": names, "complete": True}

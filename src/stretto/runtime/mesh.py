@@ -13,11 +13,13 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import wait
 from queue import Empty, Queue
 
 from ..errors import PeerFailed
 from .handshake import shake
+from .near import MARK, SEND_BYTES, dial_near
 from .pool import Pool
 from .wire import HEADER, TEXT_BYTES, Frame, Kind, encode
 
@@ -47,7 +49,9 @@ class Connection:
 
     def __init__(self, sock: socket.socket, peer: int) -> None:
         self.sock, self.peer = sock, peer
-        if sock.family != socket.AF_UNIX:
+        if sock.family == socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+        else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
         self.unsent: list[memoryview] = []
@@ -175,6 +179,8 @@ def listen(host: str = "127.0.0.1") -> socket.socket:
 
 
 def dial(address: Address, timeout_s: float) -> socket.socket:
+    if address[0].startswith(MARK):
+        return dial_near(address[0], timeout_s)
     return socket.create_connection(address, timeout_s)
 
 
@@ -187,12 +193,15 @@ def join(
     *,
     timeout_s: float = 60.0,
     connect: Connect = dial,
+    near: socket.socket | None = None,
 ) -> Mesh:
     """Connect to every node of a lower number, and accept every one of a higher.
 
     Nobody waits in a circle: node 0 only accepts, and each connects before it accepts. Whoever connects without
     knowing the secret is turned away and does not count.
 
+    Args:
+        near: where those of the same machine come, besides ``listener``.
     Raises:
         PeerFailed: a peer cannot be reached, is not who it should be, or did not come in time.
     """
@@ -201,7 +210,8 @@ def join(
     try:
         for peer in sorted(p for p in addresses if p < node):
             found[peer] = _call(node, peer, addresses[peer], names, secret, deadline, connect)
-        _accept(node, {p for p in addresses if p > node}, listener, names, secret, deadline, found)
+        listeners = [listener] if near is None else [listener, near]
+        _accept(node, {p for p in addresses if p > node}, listeners, names, secret, deadline, found)
     except BaseException:
         for sock in found.values():
             sock.close()
@@ -229,7 +239,7 @@ def _call(
 def _accept(
     node: int,
     expected: set[int],
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     names: Mapping[int, str],
     secret: bytes,
     deadline: float,
@@ -250,17 +260,21 @@ def _accept(
             pending.release()
 
     last: PeerFailed | None = None
-    listener.settimeout(0.05)
+    for listener in listeners:
+        listener.setblocking(False)
     missing = set(expected)
     while missing:
-        with contextlib.suppress(TimeoutError):
-            if pending.acquire(blocking=False):
-                try:
-                    sock, address = listener.accept()
-                except BaseException:
-                    pending.release()
-                    raise
-                threading.Thread(target=greet, args=(sock, f"{address[0]}:{address[1]}"), daemon=True).start()
+        wait(listeners, 0.05)
+        for listener in listeners:
+            with contextlib.suppress(BlockingIOError):
+                if pending.acquire(blocking=False):
+                    try:
+                        sock, address = listener.accept()
+                    except BaseException:
+                        pending.release()
+                        raise
+                    where = f"{address[0]}:{address[1]}" if address else "a process of this machine"
+                    threading.Thread(target=greet, args=(sock, where), daemon=True).start()
         with contextlib.suppress(Empty):
             while missing:
                 arrival = came.get_nowait()

@@ -84,7 +84,7 @@ def _study(
     ]  # fmt: skip
     lines = ("scheme",) if len(chunks) == 1 else ("scheme", "chunks")
     over_sizes = [
-        Figure(f"{kind}, {topology}", f"{kind} on {topology}", "size_bytes", "completion_s", lines)
+        Figure(f"{kind}, {topology}", f"{kind} on {topology}", "size_bytes", "completion_over_bound", lines)
         for kind, topology in product(collectives, topologies)
     ]
     every = [Figure(kind, f"{kind}: every run", "scheme", "completion_over_bound", lines) for kind in collectives]
@@ -101,7 +101,7 @@ def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Sch
     spec = table.get("planner")
     if not isinstance(spec, str):
         raise InputError('a planner is "name" or {planner = "name", ...}', where)
-    known = {o.name: o for name in spec.split("+") for stage in _stages(name) for o in stage.options}
+    known = {o.name: o for name in spec.split("+") for stage in _stages(name, where) for o in stage.options}
     options: Any = table.get("options", {})
     if not isinstance(options, dict):
         raise InputError("options are {name = value, ...}", where)
@@ -116,9 +116,12 @@ def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Sch
     return Scheme(label, spec, {k: _text(v) for k, v in options.items()}, limit if own is None else own)
 
 
-def _stages(name: str) -> list[Any]:
+def _stages(name: str, where: str) -> list[Any]:
     """A planner, and those that it is run after where it stands alone."""
-    entry = find(name)
+    try:
+        entry = find(name)
+    except InputError as error:
+        raise InputError(str(error).removeprefix(f"{error.where}: "), where) from None
     return [entry, *map(find, entry.alone)]
 
 

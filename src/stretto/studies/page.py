@@ -17,6 +17,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left; }
 .main-svg :is(.infolayer, .xaxislayer-above, .yaxislayer-above) text { fill: CanvasText !important; }
+.trend { margin: 0 0 2rem; } h2 { margin-top: 2.5rem; }
 .scroll { overflow-x: auto; } .failed { opacity: .7; text-align: left; }
 """
 
@@ -39,8 +40,18 @@ TITLES = {
 }
 SCALES = {"size_bytes": "log", "ranks": "log", "topology": "category"}
 PALETTE = ("#636efa", "#ef553b", "#00b386", "#ab63fa", "#e8853d", "#0fa5c9", "#e0427f", "#7f9c2d", "#c957d6", "#b8860b",
-           "#5a7d9a", "#a0522d")  # fmt: skip
+           "#5a7d9a", "#a0522d", "#e0a800", "#2a9d8f", "#8e44ad", "#d35400")  # fmt: skip
 """Of the schemes, readable on light and on dark; what was published has its scheme's, dotted."""
+SYMBOLS = ("circle", "square", "diamond", "x", "triangle-up", "cross")
+LEGEND_ROW, AROUND = 20, 190
+"""Pixels of a line in a legend, and of what is above and below it."""
+NARROW = """<script>if (innerWidth < 700) for (const chart of document.querySelectorAll(".js-plotly-plot")) {
+const height = chart.offsetHeight + 20 * chart.data.length; chart.parentElement.style.height = height + "px";
+Plotly.relayout(chart, {"legend.orientation": "h", "legend.y": -0.3, "margin.l": 50, "margin.r": 10, height});
+}</script>"""
+"""On a telephone the legend goes under its chart."""
+CONFIG = {"displaylogo": False, "responsive": True}
+LABEL = {"bgcolor": "#1b2330", "font_color": "#fff", "namelength": -1}
 CLEAR, GREY = "rgba(0,0,0,0)", "#888"
 BOUNDS = {"completion_s": "bound_s", "over_baseline": "bound_over_baseline"}
 
@@ -53,25 +64,26 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
     for i, figure in enumerate(study.figures):
         rows = [r for r in result["rows"] if figure.name in r["figures"]]
         chart = _chart(figure, rows, result["published"])
-        charts.append(pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config={"displaylogo": False}))
+        drawing = pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config=CONFIG)
+        charts.append(drawing + _trends([t for t in result["trends"] if t["figure"] == figure.name]))
     skipped = "".join(
         f"<li>{escape(s['scheme'])} on {escape(s['where'])}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): "
         f"{escape(s['why'])}</li>"
         for s in result["skipped"]
     )
     notes = "".join(f"<li>{escape(n)}</li>" for n in result["notes"])
-    sources = "".join(f"<li>{escape(k)}: {escape(v)}</li>" for k, v in result["published"].get("sources", {}).items())
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(study.title)}</title>"
         f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
         f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
         f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
-        f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>"
-        f"{''.join(_summary(t) for t in result['tables'])}{''.join(charts)}"
+        f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>{_sources(result['published'])}"
+        "<p><a href='#tables'>Tables</a> · <a href='#cells'>every cell</a> · <a href='#skipped'>skipped</a></p>"
+        f"{''.join(charts)}<div id='tables'>{''.join(_summary(t) for t in result['tables'])}</div>"
         f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
-        f"<h2>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
-        f"<h2>Published values</h2><ul>{sources}</ul>{_trends(result['trends'])}"
-        f"<h2>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul></body></html>\n"
+        f"<h2 id='cells'>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
+        f"{_trends([t for t in result['trends'] if t['figure'] not in {f.name for f in study.figures}])}"
+        f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}</body></html>\n"
     )
 
 
@@ -99,14 +111,18 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
     for r in rows:
         if figure.y in r and "failed" not in r:
             drawn.setdefault(", ".join(str(r[column]) for column in figure.lines), []).append(r)
-    for number, (line, own) in enumerate(drawn.items()):
-        colour = PALETTE[number % len(PALETTE)]
-        colours.setdefault(line.partition(",")[0], colour)
+    marks: dict[str, int] = {}
+    for line, own in drawn.items():
+        # the first column has the colour, what else tells lines apart the mark
+        base = str(own[0][figure.lines[0]])
+        colour = colours.setdefault(base, PALETTE[len(colours) % len(PALETTE)])
+        marks[base] = marks.get(base, -1) + 1
         if figure.boxes:
             chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all", marker_color=colour))
             continue
         spread = [r[f"{figure.y}_spread"] for r in own if f"{figure.y}_spread" in r]
-        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour)
+        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour,
+             symbol=SYMBOLS[marks[base] % len(SYMBOLS)])  # fmt: skip
     # what was published: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
     shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
@@ -119,7 +135,7 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
         for scheme, pairs in points.items():
             name = f"{scheme} (published{', as shipped' if source == 'shipped' else ''})"
             _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot",
-                 colour=colours.get(scheme))  # fmt: skip
+                 colour=_colour_of(scheme, colours))  # fmt: skip
     key = BOUNDS.get(figure.y, "")
     bound: dict[Any, float] = {}
     for r in rows:
@@ -129,18 +145,29 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
         _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash", colour=GREY)
     grey = "rgba(128,128,128,.3)"
     chart.update_layout(
-        title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y], hovermode="closest",
-        paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, modebar={"bgcolor": CLEAR}, font_color=GREY, height=460,
+        title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y],
+        hovermode="closest" if figure.boxes else "x unified", hoverlabel=LABEL,
+        paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, modebar={"bgcolor": CLEAR}, font_color=GREY,
+        height=max(460, AROUND + LEGEND_ROW * len(chart.data)),
         xaxis={"type": SCALES.get(figure.x, "category" if figure.boxes else "linear"), "gridcolor": grey},
-        yaxis={"type": "linear" if figure.ratio else "log", "gridcolor": grey, "exponentformat": "SI"}
+        yaxis={"type": "linear" if figure.ratio else "log", "gridcolor": grey, "exponentformat": "SI",
+               "hoverformat": ".4~g"}
         | ({"tickformat": ".0%"} if figure.ratio else {}),
     )  # fmt: skip
     return chart
 
 
+def _colour_of(scheme: str, colours: dict[str, str]) -> str:
+    """The colour of the line that is this scheme's or, as "teccl slow" is for "teccl", a variant's; else a new one."""
+    variants = (c for name, c in colours.items() if name.startswith((f"{scheme} ", f"{scheme},")))
+    found = colours.get(scheme) or next(variants, None)
+    unused = (c for c in reversed(PALETTE) if c not in colours.values())
+    return colours.setdefault(scheme, found or next(unused, GREY))
+
+
 def _add(
     chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid",
-    spread: Sequence[float] = (), colour: str | None = None,
+    spread: Sequence[float] = (), colour: str | None = None, symbol: str = "circle",
 ) -> None:  # fmt: skip
     import plotly.graph_objects as go
 
@@ -152,7 +179,7 @@ def _add(
     else:
         mode = "markers" if figure.bars else "lines+markers"
         marker = {
-            "symbol": "line-ew-open" if figure.bars else "circle",
+            "symbol": "line-ew-open" if figure.bars else symbol,
             "size": 12 if figure.bars else 6,
             "color": colour,
         }
@@ -160,14 +187,20 @@ def _add(
         chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line=line, marker=marker, error_y=error))
 
 
+def _sources(published: Mapping[str, Any]) -> str:
+    """Where the published values and trends come from."""
+    items = "".join(f"<li>{escape(k)}: {escape(v)}</li>" for k, v in published.get("sources", {}).items())
+    return f"<p>Published, dotted or under its figure:</p><ul>{items}</ul>" if items else ""
+
+
 def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
     """What was published without numbers, and where it came out here."""
-    items = "".join(
-        f"<li>Figure {escape(t['figure'])}: {escape(t['says'])} Ours, {escape(t.get('of', 'completion_s'))}: "
-        f"{escape(' > '.join(t['slowest_first']))} at {t['held']} of {t['points']} points.</li>"
+    return "".join(
+        f"<p class='trend'>Published, figure {escape(t['figure'])}: {escape(t['says'])} Ours, "
+        f"{escape(TITLES.get(t.get('of', ''), 'completion'))}: {escape(' > '.join(t['slowest_first']))} "
+        f"at {t['held']} of {t['points']} points.</p>"
         for t in trends
     )
-    return f"<h2>Published trends</h2><ul>{items}</ul>" if items else ""
 
 
 COLUMNS = (

@@ -93,17 +93,21 @@ def _published() -> dict[str, Any]:
     return data
 
 
+def _subchunks(count: int) -> str:
+    return f"{count} subchunk{'s' if count > 1 else ''}"
+
+
 STUDY = Study(
     name="scale-ccl",
     title="AllGather across datacenters by SCALE-CCL, TE-CCL, shortest paths and NCCL's ring",
     paper="Xiong et al., INET4AI 2025, section 5, table 1 and figures 9 and 10",
     cells=_cells(),
     figures=(
-        *(Figure(f"table 1, {n}", f"Table 1: planning, {n} subchunks, 150 km", "size_bytes", "planning_cpu_s")
+        *(Figure(f"table 1, {n}", f"Table 1: planning, {_subchunks(n)}, 150 km", "size_bytes", "planning_cpu_s")
           for n in SUBCHUNKS),
         *(Figure(f"9, {km} km", f"Figure 9: completion over {km} km, 1 subchunk", "size_bytes", "completion_s")
           for km in DISTANCES_KM),
-        *(Figure(f"10, {n}", f"Figure 10: completion with {n} subchunks, 100 km", "size_bytes", "completion_s")
+        *(Figure(f"10, {n}", f"Figure 10: completion with {_subchunks(n)}, 100 km", "size_bytes", "completion_s")
           for n in SUBCHUNKS if n <= 4),
         *(Figure(f"every run, {c}", f"Every run at connectivity {c}", "scheme", "completion_over_bound")
           for c in CONNECTIVITIES),

@@ -133,7 +133,7 @@ STUDY = Study(
     notes=(
         "A completion is the mean over collectives (eq. 13), then over 5 seeds; spreads are standard deviations.",
         "The paper gives its figures as bars without numbers: its trends stand beside ours, not its values.",
-        "Figure 8 is simulated; the paper emulates, and emulation is not part of stretto yet.",
+        "Figure 8 is simulated here; the paper emulates, as benchmarks/wan_emulated.py does.",
         "The lower bound holds for these routes, however they are shared; TE-CCL and SCALE-CCL choose their own.",
         "wan / bound is certified for any sharing of the routes, flows put aside or at any rates included.",
         "TE-CCL's own time (reported) is the sum of both phases' epochs.",

@@ -14,6 +14,7 @@ from ..errors import PeerFailed
 from ..library import Library
 from ..runtime.mesh import GRACE_S, Mesh, join, listen
 from ..runtime.messages import Messages
+from ..runtime.near import listen_near, machine
 from .measuring import measure
 
 LOOK_S = 0.01
@@ -103,16 +104,20 @@ class Links:
             messages.leave()
 
     def _meet(self, purpose: str, secret: bytes) -> Mesh:
-        library = self._library
-        with contextlib.closing(listen(self._host)) as listener:
-            self._store.set(f"stretto/{purpose}/{library.rank}", f"{self._host} {listener.getsockname()[1]}")
+        """Connections to all others, whose addresses are in the store; to those of this machine by Unix sockets."""
+        library, here = self._library, machine()
+        with contextlib.ExitStack() as stack:
+            listener = stack.enter_context(contextlib.closing(listen(self._host)))
+            near, name = listen_near() if here else (None, "")
+            if near is not None:
+                stack.enter_context(contextlib.closing(near))
+            mine = [here, name, self._host, listener.getsockname()[1]]
             addresses = {}
-            for r, node in enumerate(library.nodes):
-                there, port = self._ask(f"stretto/{purpose}/{r}", r).decode().split()
-                addresses[node] = there, int(port)
+            for node, (there, its_name, host, port) in zip(library.nodes, self._share(purpose, mine), strict=True):
+                addresses[node] = (its_name, 0) if here and there == here else (host, int(port))
             names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
             own = library.nodes[library.rank]
-            return join(own, listener, addresses, names, secret, timeout_s=self._timeout_s)
+            return join(own, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
 
     def _measure(self) -> None:
         """Measure the network; by the store all ranks learn all numbers, and so plan alike."""

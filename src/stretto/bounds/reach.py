@@ -1,0 +1,129 @@
+"""Cuts where what enters late comes no longer to all, and what enters early is not yet a sum of all.
+
+A byte of a piece that is at the beginning x of a link e = (x, y) into a set S at time t can hold what comes from u
+outside only if t >= d(u, x), and can serve v inside only if t + latency(e) + d(y, v) <= T. Every pair (u, v) of a
+contribution and who wants it must be served by some byte for each byte of the piece. Weigh the pairs by a(u) b(v): a
+link serves at time t at most bandwidth(e) A(t) C(T - t) a second, where A(t) is the weight of what its bytes can hold
+and C(T - t) that of whom they can serve. So
+
+    sum over links of bandwidth(e) x (integral over t of A(t) C(T - t)) >= sum over pieces of bytes a(all) b(all)
+
+for any weights, which is a lower bound on T. A and C are steps, and the integral is a sum of hinges: with a step of m
+at t1 in A, one of c at t2 in C, m c (T - t1 - t2) where that is positive.
+
+Spread pieces have one holder each; a link carries one of them at a time, so those of equal weight count as one that is
+there when the first of them is. Of an AllReduce, a byte at an accelerator or router can be a sum of all that has come
+there; one in a switch, which does not sum, is what a single node has sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Collective
+from ..topology import SWITCH, Topology
+
+Bool = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+MOST_HINGES = 200_000
+"""Sums of more are not made."""
+
+LEVELS = 4
+"""How many weights are tried on each side: of all, and of those that are farther than so many."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A bound by one cut and its weights.
+
+    Attributes:
+        holders: nodes outside whose contributions (or pieces) weigh 1,
+        receivers: and nodes inside that do; all others weigh nothing.
+    """
+
+    seconds: float
+    holders: tuple[int, ...]
+    receivers: tuple[int, ...]
+
+
+def reach_bound(topology: Topology, collective: Collective, inside: Bool, distance: Float64) -> Reach | None:
+    """When an AllGather, Broadcast or AllReduce can end at the earliest, by one cut; None where it says nothing.
+
+    Args:
+        inside: bool[nodes], what is entered.
+        distance: float64[nodes, nodes], least seconds from node to node.
+    """
+    c = collective
+    if c.reduces == (c.kind != "allreduce") or not (c.wanted.lengths == len(c.ranks)).all():
+        return None
+    links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
+    within = c.ranks[inside[c.ranks]]
+    if not len(links) or not len(within) or len(within) == len(c.ranks):
+        return None
+    served = topology.latency_s[links][:, None] + distance[np.ix_(topology.dst[links], within)]
+    best: Reach | None = None
+    for holders, held, needed in _held(topology, c, links, ~inside, distance):
+        for some in _farther(served.min(axis=0)):
+            if held.size * some.sum() <= MOST_HINGES:
+                at = held[:, :, None] + served[:, None, some]
+                slope = np.broadcast_to(topology.bandwidth[links][:, None, None], at.shape)
+                seconds = c.start_s + _least(at.ravel(), slope.ravel(), needed * some.sum())
+                if best is None or seconds > best.seconds:
+                    best = Reach(seconds, tuple(holders.tolist()), tuple(within[some].tolist()))
+    return best
+
+
+def _held(
+    topology: Topology, c: Collective, links: Int64, outside: Bool, distance: Float64
+) -> list[tuple[NDArray[np.int32], Float64, float]]:
+    """For some weights: their nodes, when each link can hold 1, 2, ... (float64[links, steps]), the bytes needed."""
+    found = []
+    if c.reduces:
+        nodes = c.ranks[outside[c.ranks]]
+        come = distance[np.ix_(nodes, topology.src[links])].min(axis=1)
+        for some in _farther(come):
+            found.append((nodes[some], _sums(topology, links, nodes[some], distance), float(c.size_bytes) * some.sum()))
+        return found
+    # a link carries one piece at a time: it serves one receiver each from when the first of them is there
+    nodes = c.ranks[c.holders.values[c.holders.offsets[:-1]]]
+    own = np.flatnonzero((c.holders.lengths == 1) & outside[nodes])
+    if len(own):
+        come = distance[np.ix_(nodes[own], topology.src[links])]
+        for some in _farther(come.min(axis=1)):
+            size = float(c.piece_bytes[own[some]].sum())
+            found.append((np.unique(nodes[own[some]]), come[some].min(axis=0)[:, None], size))
+    return found
+
+
+def _sums(topology: Topology, links: Int64, without: NDArray[np.int32], distance: Float64) -> Float64:
+    """float64[links, contributions], when a byte at each link's beginning can hold 1, 2, ... of them."""
+    at = topology.src[links]
+    times = np.sort(distance[np.ix_(without, at)].T, axis=1)
+    switched = np.flatnonzero(topology.kind[at] == SWITCH)
+    senders = np.flatnonzero(topology.kind != SWITCH)
+    # of each sender when it has so many, sorted; through a switch it is on its own
+    had = np.sort(distance[np.ix_(without, senders)], axis=0)
+    for k in switched.tolist():
+        times[k] = (had + distance[senders, at[k]]).min(axis=1)
+    return times
+
+
+def _farther(far: Float64) -> list[Bool]:
+    """Weights of 0 and 1: of all, and of those that are at least as far as some."""
+    levels = np.unique(np.quantile(far, np.linspace(0.0, 1.0, LEVELS), method="nearest"))
+    return [far >= level * (1 - 1e-12) for level in levels]
+
+
+def _least(at: Float64, slope: Float64, needed: float) -> float:
+    """The least T where the hinges ``slope x max(T - at, 0)`` add up to what is needed."""
+    order = np.argsort(at)
+    at, slope = at[order], slope[order]
+    rate = np.cumsum(slope)
+    value = rate * at - np.cumsum(slope * at)
+    last = int(np.searchsorted(value, needed, side="right")) - 1
+    return float(at[last] + (needed - value[last]) / rate[last])

@@ -1,0 +1,135 @@
+"""AllReduce where links are alike both ways: undirected trees, walked in and out from their middle."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto import kernels
+from stretto.bounds import best_parts, bounds, distances
+from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.planners.forest_meeting import Edges, meeting_trees
+from stretto.planners.forest_trees import forests_of
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, Topology, make_topology
+from stretto.verify import verify
+
+
+def mutual_network(seed: int, latency_s: float = 1e-6) -> Topology:
+    """A connected network of 3 to 8 accelerators whose links are alike both ways."""
+    rng = random.Random(seed)
+    n = rng.randint(3, 8)
+    pairs = {(rng.randrange(v), v) for v in range(1, n)}
+    pairs |= {tuple(sorted(rng.sample(range(n), 2))) for _ in range(rng.randint(0, 2 * n))}
+    wide = {pair: rng.choice([1e9, 2e9, 3e9, 2.7e9]) for pair in sorted(pairs)}
+    links = [(a, b, w, latency_s) for (a, b), w in wide.items()]
+    return make_topology(f"mutual{seed}", [ACCELERATOR] * n, [*links, *((b, a, w, s) for a, b, w, s in links)])
+
+
+def allreduce(net: Topology, size: int) -> Workload:
+    return Workload((make_collective("allreduce", net, size),))
+
+
+def trees_of(net: Topology):
+    edges, (c,) = Edges.of(net, net.accelerators), allreduce(net, 1 << 40).collectives
+    parts = best_parts(net, c)
+    rate = c.size_bytes / float(parts.seconds)
+    return edges, rate, meeting_trees(edges, parts, rate, distances(net, 0.0), 0.0)
+
+
+@given(seed=st.integers(0, 100_000))
+def test_trees_span_fit_and_reach_the_bound_by_parts(seed):
+    net = mutual_network(seed)
+    edges, rate, trees = trees_of(net)
+    load = np.zeros(len(edges.tail))
+    for tree in trees:
+        assert sorted([tree.root, *tree.parent]) == list(range(net.node_count))
+        for v, e in tree.edge.items():
+            assert {v, tree.parent[v]} == {int(edges.tail[e]), int(edges.head[e])}
+            load[e] += float(tree.share)
+    assert sum(tree.share for tree in trees) == 1
+    # Tutte and Nash-Williams: as many exist as the narrowest partition allows
+    assert (load / edges.bandwidth).max() * rate <= 1.02
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 100_000))
+def test_plans_are_right_and_near_the_bound(seed):
+    net = mutual_network(seed)
+    work = allreduce(net, 10**9)
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.04 * bounds(net, work)[0].seconds
+
+
+@pytest.mark.parametrize("spec", ["zoo:Arpanet", "zoo:Gblnet", "zoo:HiberniaIreland", "zoo:BtEurope"])
+def test_where_latency_counts_sums_meet_in_the_middle(spec):
+    net = load_topology(spec)
+    work = allreduce(net, 16 * 10**6 * len(net.accelerators))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.005 * bounds(net, work)[0].seconds
+
+
+def test_a_tree_takes_no_longer_than_its_longest_way():
+    # links of 1, 1, 2, 1 ms: the middle of the line is inside the third
+    latency = [0.001, 0.001, 0.002, 0.001]
+    links = [(a, b, 1e9, s) for k, s in enumerate(latency) for a, b in ((k, k + 1), (k + 1, k))]
+    net = make_topology("line", [ACCELERATOR] * 5, links)
+    (tree, *others) = trees_of(net)[2]
+    assert {tree.root, tree.twin} == {2, 3}
+    assert all({t.root, t.twin} == {2, 3} for t in others)
+    plan = run_planner("forest", net, allreduce(net, 1000))
+    assert simulate(plan).completion_s == pytest.approx(sum(latency), rel=0.01)
+
+
+def test_trees_of_a_mesh_are_shallow_and_at_the_rate():
+    _, _, trees = trees_of(load_topology("mesh:8x8"))
+    assert len(trees) == 16  # 112 edges for 63 a tree: 16 trees for 9 times each edge
+    deep = []
+    for tree in trees:
+        depth = {tree.root: 0}
+        for v in tree.parent:  # parents come first
+            depth[v] = depth[tree.parent[v]] + 1
+        deep.append(max(depth.values()))
+    # from the middle: no way is longer than twice that, and the mesh itself needs 14 hops
+    assert max(deep) <= 11
+
+
+def test_links_unlike_both_ways_have_no_edges():
+    net = mutual_network(1)
+    one_way = net.bandwidth.copy()
+    one_way[0] *= 2
+    assert Edges.of(net, net.accelerators) is not None
+    assert Edges.of(replace(net, bandwidth=one_way), net.accelerators) is None
+    assert Edges.of(net, net.accelerators[1:]) is None
+
+
+@pytest.mark.parametrize("spec", ["dgx2:2", "amd:2", "torus:8x8", "mesh:8x8", "zoo:Abilene"])
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_at_most_sixteen_trees_a_root(spec, kind):
+    net = load_topology(spec)
+    for found in forests_of(net, make_collective(kind, net, shard_bytes=10**8), 60_000):
+        assert max(map(len, found.segments.values())) <= 16
+
+
+def test_out_trees_become_shallower_within_what_edges_can_carry():
+    # a chain 0 1 2 3 4 5, and unused edges from 0 to each
+    n = 6
+    tail = np.array([*range(n - 1), *([0] * (n - 2))])
+    head = np.array([*range(1, n), *range(2, n)])
+    into = np.argsort(head, kind="stable")
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=n))))
+    via = np.array([[-1, 0, 1, 2, 3, 4]])
+    spare = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1])
+    kernels.load("branchings", 0.0).shorten(via, np.array([1]), tail, np.ones(len(tail)), spare, offsets, into, 1000)
+    # node 4 has no room from 0 and stays below 3, which is next to the root now
+    assert via.tolist() == [[-1, 0, 5, 6, 3, 8]]
+    assert spare.tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0]
