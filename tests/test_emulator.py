@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,7 +95,8 @@ def test_the_network_alone_divides_a_link_by_weight():
 
 
 @NEEDS_NAMESPACES
-def test_whoever_is_killed_leaves_what_clean_removes(tmp_path):
+@pytest.mark.parametrize("guarded", [True, False], ids=["by its guard", "by the next --clean"])
+def test_what_a_killed_emulation_leaves_is_removed(guarded, tmp_path):
     stretto = [sys.executable, "-m", "stretto.cli"]
     path = tmp_path / "p.json"
     plan = ["plan", "allgather", "-t", "ring:3?bandwidth=1MB/s", "--size", "300MB", "-p", "ring", "-o", path]
@@ -103,12 +107,23 @@ def test_whoever_is_killed_leaves_what_clean_removes(tmp_path):
     while len(living_in(inodes)) < 3:  # until a process is in each
         assert child.poll() is None
         inodes = {os.stat(path).st_ino for path in (f"/run/netns/{name}" for name in names) if os.path.exists(path)}
+    guard = next(pid for pid in children_of(child.pid) if Path(f"/proc/{pid}/comm").read_text() == "sh\n")
+    gone = os.pidfd_open(guard)
+    if not guarded:
+        os.kill(guard, signal.SIGKILL)
     child.kill()
     child.wait()
-    cleaned = subprocess.run([*stretto, "emulate", "--clean", "--json"], check=True, capture_output=True, text=True)
-    assert set(names) <= set(json.loads(cleaned.stdout)["removed"])
+    assert select.select([gone], [], [], 60)[0]
+    os.close(gone)
+    if not guarded:
+        cleaned = subprocess.run([*stretto, "emulate", "--clean", "--json"], check=True, capture_output=True, text=True)
+        assert set(names) <= set(json.loads(cleaned.stdout)["removed"])
     assert not [name for name in names if os.path.exists(f"/run/netns/{name}")]
     assert living_in(inodes) == []  # so the kernel has dropped the namespaces, and their cables
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def living_in(inodes: set[int]) -> list[str]:

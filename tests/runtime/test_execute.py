@@ -15,7 +15,7 @@ from meshes import Threads, wrong
 from networks import random_network, ring
 from stretto.collective import ALLTOALLV, Ragged, Workload, make_collective
 from stretto.demand import alltoallv
-from stretto.errors import Unsupported
+from stretto.errors import PeerFailed, Unsupported
 from stretto.lower import lower
 from stretto.plan import COPY, REDUCE, Plan, make_plan
 from stretto.planners import registered, run_planner
@@ -23,7 +23,7 @@ from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
 from stretto.runtime.mesh import Connection, Mesh
-from stretto.runtime.wire import Frame, Kind, encode
+from stretto.runtime.wire import HEADER, Frame, Kind, encode
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -207,6 +207,49 @@ def test_an_empty_transfer_of_a_peer_that_is_ahead_waits_for_this_node_to_begin(
     trace = execute(mesh, program, nothing, nothing, sizes=np.zeros(2, np.int64), timeout_s=5)
     assert set(trace.sent_s) == set(program.sends)
     mesh.close()
+    theirs.close()
+
+
+def test_what_a_peer_sent_before_it_left_counts():
+    net = load_topology("fullmesh:2")
+    plan = run_planner("shortest-path", net, Workload((make_collective("broadcast", net, 1000, root=1),)))
+    row, data = 0, content.held(plan, 0, 1)
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    theirs.sendall(encode(Kind.DATA, 1, row, 1000) + data.tobytes() + encode(Kind.DONE, 1))
+    theirs.close()
+    mesh.connections[1].queue(encode(Kind.PING, 0))  # it cannot be sent any more
+    outputs = content.outputs(plan, [0])
+    execute(mesh, lower(plan)[0], {}, outputs, timeout_s=5)
+    assert content.wrong(plan, outputs) == []
+    mesh.close()
+
+
+def test_one_that_says_it_is_done_and_is_not_is_at_fault():
+    net = load_topology("fullmesh:2")
+    plan = run_planner("shortest-path", net, Workload((make_collective("broadcast", net, 1000, root=1),)))
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    theirs.sendall(encode(Kind.DONE, 1) + encode(Kind.BYE, 1))
+    theirs.close()
+    with pytest.raises(PeerFailed, match="gpu1: it closed the connection, in transfer 0"):
+        execute(mesh, lower(plan)[0], {}, content.outputs(plan, [0]), timeout_s=5)
+    mesh.close()
+
+
+def test_whoever_closes_waits_until_all_that_it_sent_has_come():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours, (theirs, _) = socket.create_connection(listener.getsockname()), listener.accept()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    theirs.sendall(encode(Kind.PING, 1))  # unread, it would make the kernel drop what is under way
+    mesh.connections[1].sock.setblocking(True)
+    mesh.connections[1].sock.sendall(bytes(100_000))
+    mesh.connections[1].sock.setblocking(False)
+    mesh.close()
+    got = 0
+    while some := theirs.recv(1 << 16):
+        got += len(some)
+    assert got == 100_000 + HEADER.size  # and a goodbye
     theirs.close()
 
 

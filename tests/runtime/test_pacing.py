@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from stretto.runtime.pacing import LEAST_SEGMENT, Outgoing, Queue, paces
+from stretto.runtime.pacing import LEAST_SEGMENT, WORTH_BYTES, Outgoing, Queue, paces
 from stretto.runtime.wire import SEGMENT_BYTES
 
 RATE = 1_000_000.0
@@ -75,6 +75,13 @@ def test_without_the_kernel_a_bucket_says_when_the_next_piece_may_go():
     assert sent == 3 * LEAST_SEGMENT
 
 
+def test_a_short_transfer_is_not_left_to_the_kernel(pair):
+    queue, out = Queue(False, pair[0]), transfer(0, WORTH_BYTES - 1)
+    queue.put(out)
+    assert queue.next(0.0) is not None and limit(pair[0]) == math.inf
+    assert out.next_at > 0.0
+
+
 def test_an_unpaced_transfer_goes_as_fast_as_it_can(pair):
     queue = Queue(False, pair[0])
     queue.put(Outgoing(0, memoryview(bytes(2 * SEGMENT_BYTES)), math.inf, 0.0, 0.0))
@@ -83,7 +90,7 @@ def test_an_unpaced_transfer_goes_as_fast_as_it_can(pair):
 
 
 def test_the_kernel_keeps_the_rate_that_it_is_told(pair):
-    queue, out = Queue(False, pair[0]), transfer(0, 200_000)
+    queue, out = Queue(False, pair[0]), transfer(0, 300_000)
     queue.put(out)
 
     def send() -> None:
@@ -95,7 +102,7 @@ def test_the_kernel_keeps_the_rate_that_it_is_told(pair):
     began, got = time.monotonic(), 0
     sender = threading.Thread(target=send)
     sender.start()
-    while got < 200_000:
+    while got < 300_000:
         got += len(pair[1].recv(1 << 16))
     sender.join()
-    assert time.monotonic() - began > 0.5 * 200_000 / RATE
+    assert time.monotonic() - began > 0.5 * 300_000 / RATE

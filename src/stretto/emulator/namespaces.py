@@ -78,6 +78,7 @@ def built(
         raise Unsupported("optical planes are not emulated; stretto run moves their bytes")
     clean()
     delayed = has_netem()
+    guard = _guard()
     try:
         _batch("ip", _build(topology))
         for v in range(topology.node_count):
@@ -90,6 +91,15 @@ def built(
         yield {v: Place(_address(v), enter, _name(v)) for v in range(topology.node_count)}
     finally:
         clean()
+        guard.communicate()
+
+
+def _guard() -> subprocess.Popen[bytes]:
+    """A process that does what :func:`clean` does for this one when its input ends: also when this one is killed."""
+    each = 'ip netns pids "$n" | xargs -r kill -9; ip netns delete "$n"'
+    script = f'read x; for n in $(ip netns list | grep -o "^{PREFIX}{os.getpid()}-[0-9]*"); do {each}; done'
+    script = f"exec >/dev/null 2>&1; {script}"
+    return subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True)
 
 
 def enter(name: str) -> None:

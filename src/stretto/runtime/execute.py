@@ -266,7 +266,7 @@ class Run:
         later = []
         for peer, c in self.peers.items():
             queue = self.queues[peer]
-            while c.closed is None and peer not in self.blocked:
+            while c.closed is None and not c.broken and peer not in self.blocked:
                 if not c.unsent:
                     segment = queue.next(now)
                     if segment is None:
@@ -278,6 +278,8 @@ class Run:
                         c.unsent.append(piece)
                     queue.under_way = out
                 c.flush()
+                if c.broken:
+                    break
                 if c.unsent:
                     self.blocked.add(peer)
                     break
@@ -439,8 +441,16 @@ class Run:
         if self.watched[c.peer]:
             self.selector.unregister(c.sock)
             self.watched[c.peer] = 0
-        if c.done < self.number and self._pending():
+        if self._pending() and (c.done < self.number or self._needs(c.peer)):
             self._fail(c.peer, why)
+
+    def _needs(self, peer: int) -> bool:
+        """Whether something is still to come from a peer, or to go to it, whatever it says."""
+        return (
+            any(to == peer for _, to in self.unsent)
+            or any(source == peer for _, source in self.signals)
+            or any(self.program.receives[row].source == peer for row in self.missing)
+        )
 
     def _fail(self, peer: int, reason: str, row: int | None = None) -> None:
         """Give up because of a peer, naming the transfer that suffers."""

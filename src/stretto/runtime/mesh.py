@@ -7,7 +7,10 @@ after a failure it serves none.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +29,8 @@ Connect = Callable[[Address, float], socket.socket]
 HANDSHAKE_S = 10.0
 GRACE_S = 1.0
 """How long an aborting process tries to say why."""
+LINGER_S = 10.0
+"""How long one that closes waits for the last bytes to come where they go."""
 MOST_PENDING = 64
 """Handshakes that a listener has under way at once."""
 
@@ -38,7 +43,8 @@ class Connection:
         header, got: the header that is being received, and how much of it there is.
         done: the last run that the peer has finished.
         heard_at: when it last said anything, by the monotonic clock.
-        closed: why nothing more can come or go, None while it can.
+        closed: why nothing more can come, None while it can.
+        broken: whether nothing more can go; what the peer sent before may still come.
     """
 
     def __init__(self, sock: socket.socket, peer: int) -> None:
@@ -54,6 +60,7 @@ class Connection:
         self.done = 0
         self.heard_at = 0.0
         self.closed: str | None = None
+        self.broken = False
         self.said_bye = False
 
     def queue(self, frame: bytes) -> None:
@@ -61,7 +68,7 @@ class Connection:
         self.unsent.append(memoryview(frame))
 
     def flush(self) -> None:
-        """Send what the kernel takes now; an error closes the connection."""
+        """Send what the kernel takes now; an error breaks the connection, and whoever reads on learns why."""
         try:
             while self.unsent:
                 sent = self.sock.sendmsg(self.unsent[:16])
@@ -72,9 +79,26 @@ class Connection:
                     sent -= len(self.unsent.pop(0))
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
-            self.closed = f"the connection broke ({error.strerror or error})"
+        except OSError:
+            self.broken = True
             self.unsent.clear()
+
+    def part(self) -> None:
+        """Say that no more will be sent."""
+        self.flush()
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def lingers(self) -> bool:
+        """Whether the peer's kernel has not taken all yet. What the peer says meanwhile is read, or a reset would drop
+        what is on its way."""
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            try:
+                while self.sock.recv(1 << 16):
+                    pass
+            except ConnectionError:
+                return False
+        return on_the_way(self.sock) > 0
 
 
 class Mesh:
@@ -129,12 +153,24 @@ class Mesh:
                 c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Say goodbye and close; what is still unsent of a goodbye is not worth waiting for."""
+        """Say goodbye, and close when all that was sent has come, or after a while."""
+        if self.failure is None:
+            for c in self.connections.values():
+                if c.closed is None:
+                    c.queue(encode(Kind.BYE, self.runs))
+                    c.part()
+            deadline = time.monotonic() + LINGER_S
+            while sum(c.lingers() for c in self.connections.values()) and time.monotonic() < deadline:
+                time.sleep(0.002)
         for c in self.connections.values():
-            if c.closed is None and self.failure is None:
-                c.queue(encode(Kind.BYE, self.runs))
-                c.flush()
             c.sock.close()
+
+
+def on_the_way(sock: socket.socket) -> int:
+    """Bytes that a TCP connection has sent and that are not yet acknowledged."""
+    if sock.family == socket.AF_UNIX:
+        return 0
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def listen(host: str = "127.0.0.1") -> socket.socket:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..errors import PeerFailed
 from ..topology import printable
-from .mesh import GRACE_S
+from .mesh import GRACE_S, LINGER_S, on_the_way
 from .wire import TEXT_BYTES
 
 _HEAD = struct.Struct("!qQ")
@@ -99,7 +99,14 @@ class Messages:
         return sent
 
     def close(self) -> None:
-        """Send what was asked for, if the peer takes it, and close."""
+        """Send what was asked for, if the peer takes it, and close when it has come."""
+        self.outgoing.put(None)
+        self.threads[0].join(GRACE_S)
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + LINGER_S
+        while self.threads[1].is_alive() and on_the_way(self.sock) and time.monotonic() < deadline:
+            self.threads[1].join(0.002)
         self.leave()
         self.sock.close()
 

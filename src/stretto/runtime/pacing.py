@@ -21,6 +21,9 @@ WHOLE_BYTES = 64
 """Segments are cut at multiples of this, which no element crosses."""
 KERNEL_SEGMENT_S = 0.02
 """How much of a transfer that the kernel paces waits in the kernel: what comes after it must not wait long."""
+WORTH_BYTES = 1 << 18
+"""What a transfer has left at least to be paced by the kernel: a connection keeps its rate for two packets more than it
+should, which a short transfer would notice."""
 MOST_PACED = 9000
 """The largest TCP segment that the kernel is left to pace, bytes. Linux lets the first ten of a connection go at once:
 of loopback's, which are 64 KiB, too much."""
@@ -98,8 +101,9 @@ class Queue:
             return None
         chosen = min(may, key=lambda o: (-o.priority, o.turns if self.take_turns else 0))
         alone = self.sock is not None and len(self.waiting) == 1 and math.isfinite(chosen.rate)
-        self._limit(chosen.rate if alone else math.inf)
-        piece = chosen.segment(now, by_kernel=alone)
+        by_kernel = alone and (len(chosen.left) >= WORTH_BYTES or self.limit == chosen.rate)
+        self._limit(chosen.rate if by_kernel else math.inf)
+        piece = chosen.segment(now, by_kernel)
         if chosen.finished:
             self.waiting.remove(chosen)
         return chosen, piece
