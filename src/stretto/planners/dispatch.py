@@ -74,12 +74,14 @@ def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: i
     """
     line = _Line.of(plan, rows)
     enough = NEAR * busy(plan, rows)
+    # sums alone are copies with time reversed
+    backward = bool((plan.op[rows] == REDUCE).all() and (asked == 0).all())
     if (plan.route.lengths == 1).all():
-        return _justified(line, line.first(turn, asked), asked, enough, rounds), line.seconds
+        return _justified(line, line.first(turn, asked, backward), asked, enough, rounds), line.seconds
     shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
-    start = shared.first(turn, asked)
+    start = shared.first(turn, asked, backward)
     if shared.end(start) > enough:
-        alone = line.first(turn, asked)
+        alone = line.first(turn, asked, backward)
         if line.end(alone) < shared.end(start):
             return _justified(line, alone, asked, enough, rounds), line.seconds
     return _justified(shared, start, asked, enough, rounds), shared.seconds
@@ -164,9 +166,32 @@ class _Line:
             seconds=size * per_byte / carried,
         )  # fmt: skip
 
-    def first(self, turn: Float64, asked: Float64) -> Float64:
-        """Starts where the earliest part of the data goes first, of that what has the longest way before it."""
+    def first(self, turn: Float64, asked: Float64, backward: bool = False) -> Float64:
+        """Starts where the earliest part of the data goes first, of that what has the longest way before it.
+
+        Args:
+            backward: find them with time reversed; nothing may be ``asked`` then.
+        """
+        if backward:
+            late = self.flipped().first(1 - turn[::-1], asked)[::-1] + self.seconds + self.lag
+            return float(late.max()) - late
         return self.run(np.lexsort((-self.ahead, turn)), asked)
+
+    def flipped(self) -> _Line:
+        """The same with time and the order of transfers reversed, so that each still comes after those it awaits."""
+        last = len(self.seconds) - 1
+        order = np.arange(last, -1, -1)
+        back = self.reversed()
+        places = Ragged(self.route.offsets, np.arange(len(self.route.values), dtype=np.int32)).take(order).values
+
+        def renamed(lists: Ragged) -> Ragged:
+            taken = lists.take(order)
+            return Ragged(taken.offsets, last - taken.values)
+
+        return _Line(
+            self.route.take(order), self.links, self.seconds[order], self.lag[order], back.hop[places],
+            renamed(back.waits), renamed(back.followers),
+        )  # fmt: skip
 
     @property
     def ahead(self) -> Float64:

@@ -89,13 +89,14 @@ def forest(
         apart = plans[-1].meta["apart"] if len(plans) > 1 else None
         several = [(_planned(topology, workload, some, counts[0], apart), some) for some in choices]
         best, forests = min(several, key=lambda pair: completion(pair[0]))
-        plans, choices, counts = [*plans, best], [forests], counts[1:]
+        plans, counts = [*plans, best], counts[1:]
         late = completion(best) / busy(best) - 1
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
         late *= _filling(best)
         if len(plans) > 1:
+            choices = [forests]
             if late <= NEAR - 1:
                 break
             # this falls as parts do: no use for large plans that it leaves too late
