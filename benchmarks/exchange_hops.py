@@ -52,7 +52,7 @@ def main() -> None:
         ends = simulate(run_planner("greedy", net, load)).completion_s
         print(
             f"{spec:10} {hops} hops: {fewest:g} messages at least ({cpu:.0f} s); {least * 1e6:.3f} us at least, "
-            f"bound {bounds(net, load)[0].seconds * 1e6:.3f}, greedy {ends * 1e6:.3f}: {ends / least:.3f} of the optimum"
+            f"bound {bounds(net, load)[0].seconds * 1e6:.3f}, greedy {ends * 1e6:.3f}, {ends / least:.3f} of it"
         )
 
 
