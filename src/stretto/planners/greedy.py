@@ -36,7 +36,7 @@ EXCHANGES = 1
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
     Option("work", int, 300_000, "how many deliveries the search may try"),
-    Option("tries", int, 400, "how many solutions it may try"),
+    Option("tries", int, 2_000, "how many solutions it may try"),
 )
 
 
@@ -65,7 +65,7 @@ def greedy(
     progress: Progress | None = None,
     parts: int = 0,
     work: int = 300_000,
-    tries: int = 400,
+    tries: int = 2_000,
 ) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
 
