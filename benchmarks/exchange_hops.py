@@ -48,7 +48,7 @@ def main() -> None:
         ends = simulate(run_planner("greedy", net, load)).completion_s
         print(
             f"{spec:10} an exchange in {hops} hops: {'yes' if can else 'none'} ({cpu:.1f} s); "
-            f"bound {bound * 1e6:.3f} us, at least {least * 1e6:.3f}, greedy {ends * 1e6:.3f}, {ends / least:.3f} of that"
+            f"bound {bound * 1e6:.3f} us, at least {least * 1e6:.3f}, greedy {ends * 1e6:.3f} ({ends / least:.3f})"
         )
 
 

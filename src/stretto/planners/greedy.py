@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..collective import KINDS, Workload
 from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
-from .dispatch import completion
+from .dispatch import completion, dispatched
 from .exchange import exchanged
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
@@ -97,6 +99,10 @@ def greedy(
     plans = [tried[best][1]]
     if 2 * effort(topology, plans[0].workload) <= work:
         plans.append(_planned(topology, workload, best, tries, work, seed))
+    if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
+        # copies need not wait for all sums
+        plan = min(plans, key=_ends)
+        plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
     meeting = exchanged(topology, workload, EXCHANGES, seed, min(map(_ends, plans)))
     if meeting is not None:
         plans.append(meeting)
