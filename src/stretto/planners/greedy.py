@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..bounds import bounds
 from ..collective import KINDS, Workload
 from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
 from .dispatch import completion, dispatched
-from .exchange import exchanged
+from .exchange import MOST_RANKS, exchanged
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
@@ -34,6 +35,12 @@ QUICK_TRIES = 6
 
 EXCHANGES = 1
 """How many shapes of exchanges of each kind are cut finer for an AllReduce."""
+
+NEAR = 1.02
+"""An exchange that ends after so many times the bound is good enough."""
+
+HOPELESS = 1.4
+"""Where some link would be busy for so many times the bound an exchange is not looked at further."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
@@ -86,6 +93,9 @@ def greedy(
             raise InputError(f"{value} is below 0", f"--option {name}")
     if parts:
         return _planned(topology, workload, parts, tries, work, seed)
+    meeting = _meeting(topology, workload, seed)
+    if meeting is not None and meeting[1]:
+        return meeting[0]
     tried: dict[int, tuple[float, Plan]] = {}
     for count in _counts(topology, workload):
         if progress is not None:
@@ -103,10 +113,19 @@ def greedy(
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
-    meeting = exchanged(topology, workload, EXCHANGES, seed, min(map(_ends, plans)))
     if meeting is not None:
-        plans.append(meeting)
+        plans.append(meeting[0])
     return min(plans, key=_ends)
+
+
+def _meeting(topology: Topology, workload: Workload, seed: int) -> tuple[Plan, bool] | None:
+    """An AllReduce by exchange, and whether it is so near the bound that nothing else need be tried."""
+    c = workload.collectives[0]
+    if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
+        return None
+    bound = bounds(topology, workload)[0].seconds
+    plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound)
+    return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
 
 
 def _ends(plan: Plan) -> float:
