@@ -72,3 +72,33 @@ def test_an_option_below_zero_is_refused(name):
     net, load = work("allgather", "ring:4", 1000)
     with pytest.raises(InputError, match=name):
         run_planner("greedy", net, load, options={name: -1})
+
+
+@pytest.mark.parametrize(
+    ("spec", "shard", "most"),
+    [
+        # sums of two sites cross once, not to a root and back (which took 1.87 times the bound)
+        ("sites:2,8", 64_000, 1.02),
+        # two hops on the hybrid cube mesh, not three: half the buffer goes across first, half within the quads (1.62)
+        ("dgx1", 1000, 1.05),
+        # chassis whose ways out and in are different GPUs, pipelined (1.31)
+        ("ndv2:2", 1000, 1.02),
+    ],
+)  # fmt: skip
+def test_small_sums_meet_among_hubs(spec, shard, most):
+    net, load = work("allreduce", spec, shard)
+    plan = exchanged(net, load, 1, 0, np.inf)
+    assert ratio(plan, net, load) < most
+
+
+def test_a_torus_of_four_by_four_is_a_hypercube_to_an_exchange():
+    # four hops as four dimensions, from another one on for each part: links are shared evenly at all times
+    net, load = work("allreduce", "torus:4x4", 1000)
+    assert ratio(exchanged(net, load, 1, 0, np.inf), net, load) < 1.1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_optimum_of_dgx1_comes_with_every_seed(seed):
+    net, load = work("allgather", "dgx1", 10**6)
+    plan = run_planner("greedy", net, load, seed=seed, options={"parts": 1})
+    assert simulate(plan).completion_s == pytest.approx(3 * (10**6 / 50e9 + 0.7e-6), rel=1e-9)

@@ -6,6 +6,7 @@ A cut needs no search to be believed: add up what must enter it and what can. Ne
 from __future__ import annotations
 
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 
@@ -72,13 +73,14 @@ def check_reach(
         if a in inside or b not in inside:
             continue
         if not collective.reduces:
-            held = [min(far[u][a] for u in holders)]
+            held = [min(far[u].get(a, inf) for u in holders)]
         elif topology.kind[a] == SWITCH:
-            by_sender = [sorted(far[u][s] + far[s][a] for u in holders) for s in senders if a in far[s]]
+            by_sender = [sorted(far[u].get(s, inf) + far[s].get(a, inf) for u in holders) for s in senders]
             held = [min(times) for times in zip(*by_sender, strict=True)]
         else:
-            held = [far[u][a] for u in holders]
-        hinges += [(t + latency + far[b][v], bandwidth) for t in held for v in receivers]
+            held = [far[u].get(a, inf) for u in holders]
+        hinges += [(t + latency + far[b].get(v, inf), bandwidth) for t in held for v in receivers]
+    hinges = [hinge for hinge in hinges if hinge[0] < inf]
     needed = size * len(receivers) * (len(holders) if collective.reduces else 1)
     low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
     for _ in range(100):

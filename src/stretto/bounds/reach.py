@@ -120,7 +120,10 @@ def _farther(far: Float64) -> list[Bool]:
 
 
 def _least(at: Float64, slope: Float64, needed: float) -> float:
-    """The least T where the hinges ``slope x max(T - at, 0)`` add up to what is needed."""
+    """The least T where the hinges ``slope x max(T - at, 0)`` add up to what is needed; 0 if there are none."""
+    at, slope = at[np.isfinite(at)], slope[np.isfinite(at)]
+    if not len(at):
+        return 0.0
     order = np.argsort(at)
     at, slope = at[order], slope[order]
     rate = np.cumsum(slope)

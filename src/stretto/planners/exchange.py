@@ -61,8 +61,8 @@ class _Shape:
 
     Attributes:
         order: "index"; "pairs", along a colouring of the pairs; "parallel", where opposite sides of squares are one
-            direction (the dimensions of hypercubes, tori and meshes); "cells", first those that stay among the nodes
-            with the same nearest hub, in every second exchange those last.
+            direction (dimensions of hypercubes), each exchange from another one on; "cells", first those that stay
+            among the nodes with the same nearest hub, in every second exchange those last.
         steep: what the links carry already counts little at first, and much more where it is most.
         even: ways are as long as their latency, and what the links carry only orders those that are equally long.
     """
@@ -164,7 +164,8 @@ class _Attempt:
         if shape.order == "pairs":
             kind = _colours(network)
         elif shape.order == "parallel":
-            kind = _parallels(network)
+            kinds, kind = np.unique(_parallels(network), return_inverse=True)
+            kind = (kind.reshape(-1) + number) % len(kinds)
         elif shape.order == "cells":
             kind = self.apart[network.src, network.dst] * (-1) ** number
         by_kind = np.lexsort((busy_s, kind))

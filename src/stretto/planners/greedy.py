@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from ..bounds import bounds
 from ..collective import KINDS, Workload
 from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
-from .dispatch import completion
-from .exchange import exchanged
+from .dispatch import completion, dispatched
+from .exchange import MOST_RANKS, exchanged
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
@@ -33,10 +36,16 @@ QUICK_TRIES = 6
 EXCHANGES = 1
 """How many shapes of exchanges of each kind are cut finer for an AllReduce."""
 
+NEAR = 1.02
+"""An exchange that ends after so many times the bound is good enough."""
+
+HOPELESS = 1.4
+"""Where some link would be busy for so many times the bound an exchange is not looked at further."""
+
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
     Option("work", int, 300_000, "how many deliveries the search may try"),
-    Option("tries", int, 400, "how many solutions it may try"),
+    Option("tries", int, 2_000, "how many solutions it may try"),
 )
 
 
@@ -65,7 +74,7 @@ def greedy(
     progress: Progress | None = None,
     parts: int = 0,
     work: int = 300_000,
-    tries: int = 400,
+    tries: int = 2_000,
 ) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
 
@@ -84,6 +93,9 @@ def greedy(
             raise InputError(f"{value} is below 0", f"--option {name}")
     if parts:
         return _planned(topology, workload, parts, tries, work, seed)
+    meeting = _meeting(topology, workload, seed)
+    if meeting is not None and meeting[1]:
+        return meeting[0]
     tried: dict[int, tuple[float, Plan]] = {}
     for count in _counts(topology, workload):
         if progress is not None:
@@ -97,10 +109,23 @@ def greedy(
     plans = [tried[best][1]]
     if 2 * effort(topology, plans[0].workload) <= work:
         plans.append(_planned(topology, workload, best, tries, work, seed))
-    meeting = exchanged(topology, workload, EXCHANGES, seed, min(map(_ends, plans)))
+    if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
+        # copies need not wait for all sums
+        plan = min(plans, key=_ends)
+        plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
     if meeting is not None:
-        plans.append(meeting)
+        plans.append(meeting[0])
     return min(plans, key=_ends)
+
+
+def _meeting(topology: Topology, workload: Workload, seed: int) -> tuple[Plan, bool] | None:
+    """An AllReduce by exchange, and whether it is so near the bound that nothing else need be tried."""
+    c = workload.collectives[0]
+    if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
+        return None
+    bound = bounds(topology, workload)[0].seconds
+    plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound)
+    return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
 
 
 def _ends(plan: Plan) -> float:
