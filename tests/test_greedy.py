@@ -102,3 +102,8 @@ def test_the_optimum_of_dgx1_comes_with_every_seed(seed):
     net, load = work("allgather", "dgx1", 10**6)
     plan = run_planner("greedy", net, load, seed=seed, options={"parts": 1})
     assert simulate(plan).completion_s == pytest.approx(3 * (10**6 / 50e9 + 0.7e-6), rel=1e-9)
+
+
+def test_two_ranks_exchange_two_bytes_in_one_hop():
+    net, load = work("allreduce", "ring:2", 1)
+    assert simulate(run_planner("greedy", net, load)).completion_s < 1.01 * float(net.latency_s[0])

@@ -235,10 +235,9 @@ class _Attempt:
         return self.cut(none, parts)
 
     def cut(self, tried: _Tried, parts: int) -> _Tried:
-        """The same exchanges with so many parts."""
+        """The same exchanges with so many parts, as far as there are bytes."""
         c = self.workload.collectives[0]
-        if c.chunk_bytes.min() < parts:
-            return tried
+        parts = max(1, min(parts, int(c.chunk_bytes.min())))
         finer = Workload((divide(c, parts)[0],))
         network = self.network(float(finer.chunk_bytes.mean()))
         plan = _planned(self.topology, finer, network, tried.made)
