@@ -41,7 +41,7 @@ LATE = 0.05
 TRANSFERS = (3_000, 12_000, 60_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
-SMALLEST_BYTES = 4096
+SMALLEST_BYTES = 256
 """Parts are not cut smaller than this, on average, unless some link takes longer for that than its latency."""
 
 NEAR = 1.003
