@@ -20,8 +20,8 @@ from ..topology import Topology
 HEADERS = 1514 / 1448
 """Bytes on the wire for each byte of payload in a full segment: links shape the first, plans count the second."""
 LEAST_BURST, BURST_S = 16384, 0.004
-"""What a bucket holds, bytes and seconds of its rate: the kernel fills it as late as a busy machine runs its timers, and
-what does not fit is lost to the link (16 KiB let a link of 100 MB/s carry 30)."""
+"""What a bucket holds, bytes and seconds of its rate: the kernel fills it as late as a busy machine runs its timers,
+and what does not fit is lost to the link (16 KiB let a link of 100 MB/s carry 30)."""
 QUEUE_S = 0.05
 LEAST_QUEUE = 1 << 17
 """Bytes that wait for a class at least: two packets as large as the kernel makes them."""
