@@ -1,0 +1,37 @@
+"""Sums are added up in their fixed order, whatever comes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.lower import Program, Version
+from stretto.plan import Plan
+from stretto.runtime.buffers import Slot
+from stretto.runtime.landing import PIECE_BYTES, Landing
+from stretto.runtime.pool import Pool
+
+COUNT = PIECE_BYTES // 4 + 10
+
+
+@pytest.mark.parametrize("order", [(7, 8), (8, 7)])
+def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(order):
+    parts = {row: np.random.default_rng(row).random(COUNT, dtype=np.float32) for row in (7, 8)}
+    own = np.full(COUNT, 1e4, dtype=np.float32)
+    wanted = (own + parts[7]) + parts[8]
+    program = Program(Plan, 0, versions={0: (Version(-1, ()), Version(0, (7, 8)))}, final={0: 1}, held={0})
+    slot = Slot(program, 0, own, own, np.add, own.nbytes, np.float32, Pool())
+    slot.begin()
+    for row in order:
+        assert slot.comes_early(row) == (order[0] == 8 and row == 8)
+        landing = Landing(slot, row, copies=False)
+        assert (landing.version is None) == slot.comes_early(row)
+        data = memoryview(parts[row]).cast("B")
+        landing.ahead = len(data)
+        while landing.ahead:
+            target = landing.target()
+            target[:] = data[landing.got : landing.got + len(target)]
+            landing.filled(len(target))
+        landing.finish()
+    slot.finish()
+    assert np.array_equal(own, wanted)
