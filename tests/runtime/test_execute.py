@@ -210,7 +210,8 @@ def test_an_empty_transfer_of_a_peer_that_is_ahead_waits_for_this_node_to_begin(
     theirs.close()
 
 
-def test_what_a_peer_sent_before_it_left_counts():
+@pytest.mark.parametrize("delay_s", [0.0, 0.01])
+def test_what_a_peer_sent_before_it_left_counts(delay_s):
     net = load_topology("fullmesh:2")
     plan = run_planner("shortest-path", net, Workload((make_collective("broadcast", net, 1000, root=1),)))
     row, data = 0, content.held(plan, 0, 1)
@@ -220,7 +221,7 @@ def test_what_a_peer_sent_before_it_left_counts():
     theirs.close()
     mesh.connections[1].queue(encode(Kind.PING, 0))  # it cannot be sent any more
     outputs = content.outputs(plan, [0])
-    execute(mesh, lower(plan)[0], {}, outputs, timeout_s=5)
+    execute(mesh, lower(plan)[0], {}, outputs, timeout_s=5, delays={row: delay_s})
     assert content.wrong(plan, outputs) == []
     mesh.close()
 

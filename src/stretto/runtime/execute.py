@@ -449,8 +449,13 @@ class Run:
         return (
             any(to == peer for _, to in self.unsent)
             or any(source == peer for _, source in self.signals)
-            or any(self.program.receives[row].source == peer for row in self.missing)
+            or any(self.program.receives[row].source == peer and not self._came(row) for row in self.missing)
         )
+
+    def _came(self, row: int) -> bool:
+        """Whether all bytes of a row are here, though its arrival may yet be delayed."""
+        landing = self.landings.get(row)
+        return landing is not None and landing.got >= landing.slot.size
 
     def _fail(self, peer: int, reason: str, row: int | None = None) -> None:
         """Give up because of a peer, naming the transfer that suffers."""
