@@ -297,7 +297,7 @@ def test_what_enters_a_server_late_does_not_come_to_all():
     c = make_collective("broadcast", net, 3000)
     inside = np.array([False, True, True, True])
     far = distances(net, 0.0)
-    assert reach_bound(net, c, inside, far).seconds == pytest.approx(6e-6)  # the farthest alone: 3 us + 3 us
+    assert reach_bound(net, c, inside, far, far).seconds == pytest.approx(6e-6)  # the farthest alone: 3 us + 3 us
 
 
 @pytest.mark.parametrize("kind", ["allgather", "allreduce", "broadcast"])
@@ -305,9 +305,15 @@ def test_what_enters_a_server_late_does_not_come_to_all():
 def test_a_bound_by_reach_is_found_again_and_no_plan_beats_it(kind, seed, size):
     net = random_network(seed)
     load = Workload((make_collective(kind, net, size),))
-    found = [(s, reach_bound(net, load.collectives[0], s, distances(net, 0.0))) for s in candidate_cuts(net, load)]
+    c, cuts, near = load.collectives[0], candidate_cuts(net, load), distances(net, 0.0)
+    found = [(s, reach_bound(net, c, s, near, near)) for s in cuts]
     cut, best = max(((s, r) for s, r in found if r is not None), key=lambda f: f[1].seconds)
-    again = check_reach(net, load.collectives[0], set(np.flatnonzero(cut)), set(best.holders), set(best.receivers))
+    again = check_reach(net, c, set(np.flatnonzero(cut)), set(best.holders), set(best.receivers))
     assert again == pytest.approx(best.seconds, rel=1e-9)
     plan = run_planner("greedy", net, load, options={"work": 20_000})
-    assert simulate(plan).completion_s >= best.seconds * (1 - 1e-9)
+    completion = simulate(plan).completion_s
+    assert completion >= best.seconds * (1 - 1e-9)
+    # chunks are stored, but not where they enter by a switch
+    far = distances(net, float(plan.workload.chunk_bytes.min()))
+    stored = [r.seconds for s in cuts if (r := reach_bound(net, c, s, near, far)) is not None]
+    assert completion >= max(stored) * (1 - 1e-9)

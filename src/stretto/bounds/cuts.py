@@ -49,7 +49,7 @@ def cut_bounds(
             seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
         else:
             seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
-            reached = (reach_bound(topology, c, inside[row], far) for c in workload.collectives)
+            reached = (reach_bound(topology, c, inside[row], near, far) for c in workload.collectives)
             seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
         found.append((seconds, row))
         best = max(best, seconds)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..collective import Collective
-from ..topology import SWITCH, Topology
+from ..topology import ACCELERATOR, SWITCH, Topology
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -51,12 +51,13 @@ class Reach:
     receivers: tuple[int, ...]
 
 
-def reach_bound(topology: Topology, collective: Collective, inside: Bool, distance: Float64) -> Reach | None:
+def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: Float64, far: Float64) -> Reach | None:
     """When an AllGather, Broadcast or AllReduce can end at the earliest, by one cut; None where it says nothing.
 
     Args:
         inside: bool[nodes], what is entered.
-        distance: float64[nodes, nodes], least seconds from node to node.
+        near, far: float64[nodes, nodes], least seconds from node to node, of a byte, and of a chunk that is stored on
+            the way (equal where chunks may be cut however finely).
     """
     c = collective
     if c.reduces == (c.kind != "allreduce") or not (c.wanted.lengths == len(c.ranks)).all():
@@ -65,9 +66,13 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, distan
     within = c.ranks[inside[c.ranks]]
     if not len(links) or not len(within) or len(within) == len(c.ranks):
         return None
-    served = topology.latency_s[links][:, None] + distance[np.ix_(topology.dst[links], within)]
+    # what enters where nothing is stored can be the last byte of a chunk, and goes on as it comes
+    entries = topology.dst[links]
+    stores = (topology.forwarding[entries] == ACCELERATOR) & ~topology.transit[entries]
+    way = np.where(stores[:, None], far[np.ix_(entries, within)], near[np.ix_(entries, within)])
+    served = topology.latency_s[links][:, None] + way
     best: Reach | None = None
-    for holders, held, needed in _held(topology, c, links, ~inside, distance):
+    for holders, held, needed in _held(topology, c, links, ~inside, far):
         for some in _farther(served.min(axis=0)):
             if held.size * some.sum() <= MOST_HINGES:
                 at = held[:, :, None] + served[:, None, some]
