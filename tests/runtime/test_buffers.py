@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from networks import ring
+from stretto.collective import Workload, make_collective
 from stretto.lower import Program, Version
-from stretto.plan import Plan
+from stretto.planners import run_planner
 from stretto.runtime.buffers import Slot
 from stretto.runtime.landing import PIECE_BYTES, Landing
 from stretto.runtime.pool import Pool
@@ -19,7 +21,9 @@ def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(ord
     parts = {row: np.random.default_rng(row).random(COUNT, dtype=np.float32) for row in (7, 8)}
     own = np.full(COUNT, 1e4, dtype=np.float32)
     wanted = (own + parts[7]) + parts[8]
-    program = Program(Plan, 0, versions={0: (Version(-1, ()), Version(0, (7, 8)))}, final={0: 1}, held={0})
+    net = ring(3)
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, own.nbytes),)))
+    program = Program(plan, 0, versions={0: (Version(-1, ()), Version(0, (7, 8)))}, final={0: 1}, held={0})
     slot = Slot(program, 0, own, own, np.add, own.nbytes, np.float32, Pool())
     slot.begin()
     for row in order:
