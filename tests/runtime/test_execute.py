@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import socket
 import time
 from dataclasses import replace
@@ -22,7 +23,7 @@ from stretto.planners import registered, run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
-from stretto.runtime.mesh import Connection, Mesh
+from stretto.runtime.mesh import Connection, Mesh, on_the_way
 from stretto.runtime.wire import HEADER, Frame, Kind, encode
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -252,6 +253,18 @@ def test_whoever_closes_waits_until_all_that_it_sent_has_come():
         got += len(some)
     assert got == 100_000 + HEADER.size  # and a goodbye
     theirs.close()
+
+
+def test_nothing_is_on_its_way_to_whoever_has_closed():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours, (theirs, _) = socket.create_connection(listener.getsockname()), listener.accept()
+    theirs.close()
+    ours.sendall(b"to nobody")  # answered by a reset, and never acknowledged
+    ended = select.poll()
+    ended.register(ours, 0)
+    assert ended.poll(10_000)
+    assert on_the_way(ours) == 0
+    ours.close()
 
 
 def test_processes_of_their_own_end_right():

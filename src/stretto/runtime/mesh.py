@@ -29,6 +29,8 @@ Connect = Callable[[Address, float], socket.socket]
 HANDSHAKE_S = 10.0
 GRACE_S = 1.0
 """How long an aborting process tries to say why."""
+TCP_CLOSE = 7
+"""Linux's number of the state of a connection that the other end has dropped: the first byte of TCP_INFO."""
 LINGER_S = 10.0
 """How long one that closes waits for the last bytes to come where they go."""
 MOST_PENDING = 64
@@ -167,8 +169,8 @@ class Mesh:
 
 
 def on_the_way(sock: socket.socket) -> int:
-    """Bytes that a TCP connection has sent and that are not yet acknowledged."""
-    if sock.family == socket.AF_UNIX:
+    """Bytes that a TCP connection has sent and that may yet be acknowledged."""
+    if sock.family == socket.AF_UNIX or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE:
         return 0
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
