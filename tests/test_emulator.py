@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,7 @@ def test_the_network_alone_divides_a_link_by_weight():
 
 
 @NEEDS_NAMESPACES
+@pytest.mark.xdist_group("clean")  # one `--clean` at a time: it removes what any killed emulation left
 @pytest.mark.parametrize("guarded", [True, False], ids=["by its guard", "by the next --clean"])
 def test_what_a_killed_emulation_leaves_is_removed(guarded, tmp_path):
     stretto = [sys.executable, "-m", "stretto.cli"]
@@ -107,7 +109,7 @@ def test_what_a_killed_emulation_leaves_is_removed(guarded, tmp_path):
     while len(living_in(inodes)) < 3:  # until a process is in each
         assert child.poll() is None
         inodes = {os.stat(path).st_ino for path in (f"/run/netns/{name}" for name in names) if os.path.exists(path)}
-    guard = next(pid for pid in children_of(child.pid) if Path(f"/proc/{pid}/comm").read_text() == "sh\n")
+    guard = next(pid for pid in children_of(child.pid) if program_of(pid) == "sh")
     gone = os.pidfd_open(guard)
     if not guarded:
         os.kill(guard, signal.SIGKILL)
@@ -119,11 +121,21 @@ def test_what_a_killed_emulation_leaves_is_removed(guarded, tmp_path):
         cleaned = subprocess.run([*stretto, "emulate", "--clean", "--json"], check=True, capture_output=True, text=True)
         assert set(names) <= set(json.loads(cleaned.stdout)["removed"])
     assert not [name for name in names if os.path.exists(f"/run/netns/{name}")]
+    ended = time.monotonic() + 30
+    while living_in(inodes) and time.monotonic() < ended:  # killed, and not yet gone
+        pass
     assert living_in(inodes) == []  # so the kernel has dropped the namespaces, and their cables
 
 
 def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def program_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # it has ended meanwhile
+        return ""
 
 
 def living_in(inodes: set[int]) -> list[str]:

@@ -268,6 +268,7 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     assert "every byte right" in stretto("run", path).stdout
 
 
+@pytest.mark.xdist_group("clean")
 def test_what_killed_emulations_left_can_be_removed():
     if shutil.which("ip") is None:
         pytest.skip("iproute2 is missing")
