@@ -63,6 +63,9 @@ def main() -> None:
     if rank == 0:
         torch.save(made, f"{folder}/{backend}.{way}")
     dist.destroy_process_group()
+    # what is learned is asked here; how a process ends is in test_torch_group.py. An FSDP process aborted twice in some
+    # sixty runs while the interpreter was torn down after this, by which backend is not known
+    os._exit(0)
 
 
 if __name__ == "__main__":
