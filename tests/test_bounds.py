@@ -54,10 +54,13 @@ def test_the_published_bounds_come_out_or_better_ones(file, key):
     work = Workload((make_collective("allgather", net, shard_bytes=round(row["per_gpu_GB"] * 1e9)),))
     ours = bounds(net, work)[0].seconds * 1e6
     assert ours >= row["LB_any_chunking_us"] - 1e-3  # the table has four decimals
-    # better by the way to the farthest rank and by switches that narrow a cut, not by more; where what enters a server
-    # late comes to few of 16 dies over one slow link each, 1.794 times (11.517 us; the best plan known takes 13.12)
-    most = 1.80 if (file, key) == ("amd_2chassis_intended", "64KB") else 1.62
-    assert ours <= most * row["LB_any_chunking_us"]
+    if (file, key) == ("amd_2chassis_intended", "64KB"):
+        # what enters a server late comes to few of 16 dies over one slow link each; this plan takes 13.12 us
+        assert ours == pytest.approx(11.517, abs=1e-3)
+        assert ours < simulate(run_planner("greedy", net, work, options={"tries": 50})).completion_s * 1e6
+        return
+    # better by the way to the farthest rank and by switches that narrow a cut, not by more
+    assert ours <= 1.62 * row["LB_any_chunking_us"]
 
 
 @pytest.mark.parametrize(("file", "key"), [c for c in CELLS if not (load_topology(SPECS[c[0]]).kind == SWITCH).any()])
