@@ -8,6 +8,8 @@ k - 1, to as many receivers, after: at least 2 (k - 1) receipts, as for gossip b
 
     seconds >= 2 (k - 1) bytes / (sum over parts of what can enter it)
 
+and more where links have latency, as none can carry such a transfer all the time (:mod:`stretto.bounds.windows`).
+
 Switches neither hold nor sum, but may copy: they are in no part, or for each part on the side that narrows it most.
 Where all links are alike both ways and nothing but ranks is there, in-trees and out-trees reach the best of these: it
 is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961), and each tree can be walked
@@ -29,6 +31,8 @@ from ..collective import Collective
 from ..topology import SWITCH, Topology
 from .exact import Arcs, in_units
 from .model import Bound
+from .reach import least
+from .windows import windows
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -79,19 +83,17 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
-    """The bound by parts, in words: each link into a part carries nothing before it can come there, nor at the end."""
+    """The bound by parts, in words: each link into a part carries what counts in its window alone."""
     found = best_parts(topology, collective)
     if found is None:
         return None
-    times = (found.inside[:, topology.dst] & ~found.inside[:, topology.src]).sum(axis=0)
-    links = np.flatnonzero(times)
-    idle = near[np.ix_(collective.ranks, topology.src[links])].min(axis=0) + topology.latency_s[links]
-    lost = float((times[links] * topology.bandwidth[links]) @ idle) / float(found.width)
+    when = windows(topology, collective.ranks, found.inside, near)
+    waits, width = when.opens_s + when.closes_s, topology.bandwidth[when.link]
     count = len(found.inside)
     each = "rank" if count == len(collective.ranks) else f"of {count} parts"
     words = f"all but one {each} must give a byte away and, later, get its sum: {2 * (count - 1)} receipts"
-    seconds = collective.start_s + float(found.seconds) + lost
-    return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(links.tolist()))
+    seconds = collective.start_s + least(waits, width, float(found.load_bytes))
+    return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(np.unique(when.link).tolist()))
 
 
 class _Search:
