@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network
-from stretto.bounds import best_parts, bottleneck, bounds, check_parts, tree_rates
+from stretto.bounds import (
+    best_parts,
+    best_timed,
+    bottleneck,
+    bounds,
+    check_part_times,
+    check_parts,
+    distances,
+    tree_rates,
+)
 from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 
@@ -95,3 +106,36 @@ def test_a_hub_that_stores_could_sum_and_a_switch_cannot(hub, seconds):
     links = [(a, b, 1e9, 0.0) for v in range(1, 5) for a, b in ((0, v), (v, 0))]
     net = make_topology("star", [hub] + [ACCELERATOR] * 4, links)
     assert bounds(net, Workload((allreduce(net),)))[0].seconds == pytest.approx(seconds)
+
+
+def servers(switch: bool) -> Topology:
+    """Three servers, a chain of three each, whose first ranks are joined by a switch, or directly."""
+    links = [(s + a, s + b, 10e9, 1e-6) for s in (0, 3, 6) for a, b in ((0, 1), (1, 0), (1, 2), (2, 1))]
+    if switch:
+        links += [(a, b, 1e9, 2e-6) for s in (0, 3, 6) for a, b in ((s, 9), (9, s))]
+    else:
+        links += [(a, b, 1e9, 4e-6) for a in (0, 3, 6) for b in (0, 3, 6) if a != b]
+    return make_topology("servers", [ACCELERATOR] * 9 + [SWITCH] * switch, links)
+
+
+@pytest.mark.parametrize("switch", [True, False])
+def test_servers_gather_before_they_send_and_spread_after_they_get(switch):
+    # each server's last rank is 2 us from its first, which is 4 us from the others; four receipts of 4 or 2 us by three
+    net = servers(switch)
+    found = best_timed(net, allreduce(net, 4000), distances(net, 0.0))
+    assert found is not None
+    assert len(found.inside) == 3
+    assert found.seconds == pytest.approx(2e-6 + 4e-6 + 2e-6 + 4 * 4000 / (3e9 if switch else 6e9))
+
+
+@given(seed=st.integers(0, 10_000), size=st.sampled_from([100, 3000, 100_000]))
+def test_a_bound_by_timed_parts_is_found_again_and_no_plan_beats_it(seed, size):
+    net = random_network(seed)
+    work = Workload((allreduce(net, size),))
+    found = best_timed(net, work.collectives[0], distances(net, 0.0))
+    assert found is not None
+    sets = [set(np.flatnonzero(row).tolist()) for row in found.inside]
+    again = check_part_times(net, work.collectives[0], sets, list(found.holders), list(found.receivers))
+    assert again == pytest.approx(found.seconds)
+    plan = run_planner("greedy", net, work, options={"tries": 20})
+    assert simulate(plan).completion_s >= found.seconds * (1 - 1e-9)

@@ -56,13 +56,7 @@ def check_reach(
     Where bytes could be anything that has come to the beginning of a link, and of a sum in a switch anything that one
     node has sent there; found by halving.
     """
-    links = list(zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True))
-    far = {v: {v: 0.0} for v in range(topology.node_count)}
-    for _ in far:
-        for a, b, latency in links:
-            for known in far.values():
-                if a in known:
-                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+    links, far = _latencies(topology)
     ranks = collective.ranks.tolist()
     size = 0
     for piece, its in enumerate(collective.piece_bytes.tolist()):
@@ -82,12 +76,29 @@ def check_reach(
         hinges += [(t + latency + far[b].get(v, inf), bandwidth) for t in held for v in receivers]
     hinges = [hinge for hinge in hinges if hinge[0] < inf]
     needed = size * len(receivers) * (len(holders) if collective.reduces else 1)
+    return collective.start_s + _served(hinges, needed)
+
+
+def _latencies(topology: Topology) -> tuple[list[tuple[int, int, float]], dict[int, dict[int, float]]]:
+    """Every link with its latency, and the least from each node to each that it reaches."""
+    links = list(zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True))
+    far = {v: {v: 0.0} for v in range(topology.node_count)}
+    for _ in far:
+        for a, b, latency in links:
+            for known in far.values():
+                if a in known:
+                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+    return links, far
+
+
+def _served(hinges: list[tuple[float, float]], needed: float) -> float:
+    """When so many bytes are carried at these rates, each from its own moment on; found by halving."""
     low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
     for _ in range(100):
         middle = (low + high) / 2
         served = sum(bandwidth * (middle - at) for at, bandwidth in hinges if at < middle)
         low, high = (low, middle) if served >= needed else (middle, high)
-    return collective.start_s + low
+    return low
 
 
 def check_parts(topology: Topology, collective: Collective, parts: list[set[int]]) -> Fraction:
@@ -104,3 +115,31 @@ def check_parts(topology: Topology, collective: Collective, parts: list[set[int]
                 width += Fraction(bandwidth)
     assert storing == set(np.flatnonzero(topology.kind != SWITCH).tolist()), "a node that could sum is in no part"
     return 2 * (len(parts) - 1) * collective.size_bytes / width
+
+
+def check_part_times(
+    topology: Topology, collective: Collective, parts: list[set[int]], holders: list[int], receivers: list[int]
+) -> float:
+    """Seconds in which parts can send their holder's contribution before, and get for their receiver after."""
+    links, far = _latencies(topology)
+    crossing = []  # bandwidth, part entered, from when its bytes serve by sending part, until how long before the end
+    for (a, b, latency), bandwidth in zip(links, topology.bandwidth.tolist(), strict=True):
+        nearest = min(far[u].get(a, inf) for u in collective.ranks.tolist()) + latency
+        for q in range(len(parts)):
+            if a not in parts[q] and b in parts[q]:
+                switch = topology.kind[a] == SWITCH
+                come = {
+                    p: far[holders[p]].get(a, inf) + latency
+                    for p in range(len(parts))
+                    if p != q and (switch or a in parts[p])
+                }
+                crossing.append((bandwidth, q, nearest, come, far[b].get(receivers[q], inf)))
+    # all but one part, whichever it is
+    sent = sorted(min(come.get(p, inf) for *_, come, _ in crossing) for p in range(len(parts)))[-2]
+    got = sorted(min(way for _, q, _, _, way in crossing if q == p) for p in range(len(parts)))[-2]
+    hinges = [
+        (max(nearest, min(sent, *come.values())) + min(got, way), bandwidth)
+        for bandwidth, _, nearest, come, way in crossing
+    ]
+    hinges = [hinge for hinge in hinges if hinge[0] < inf]
+    return collective.start_s + _served(hinges, 2 * (len(parts) - 1) * collective.size_bytes)

@@ -12,7 +12,7 @@ Switches neither hold nor sum, but may copy: they are in no part, or for each pa
 Where all links are alike both ways and nothing but ranks is there, in-trees and out-trees reach the best of these: it
 is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961), and each tree can be walked
 in and out. The best partition is found by Dinkelbach's iteration, with a Dilworth truncation (Cunningham 1985:
-one min-cut for each rank) as its step.
+one min-cut for each rank) as its step. With latency (:mod:`.part_times`) other partitions may decide: sites, servers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Collective
 from ..topology import SWITCH, Topology
+from .candidates import clusters
 from .exact import Arcs, in_units
 from .model import Bound
+from .part_times import PartTimes, part_times
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -79,19 +81,40 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
-    """The bound by parts, in words: each link into a part carries nothing before it can come there, nor at the end."""
-    found = best_parts(topology, collective)
+    """The bound by parts, in words, with latency: of the best partition by bandwidth, or of sites or servers."""
+    found = best_timed(topology, collective, near)
     if found is None:
         return None
-    times = (found.inside[:, topology.dst] & ~found.inside[:, topology.src]).sum(axis=0)
-    links = np.flatnonzero(times)
-    idle = near[np.ix_(collective.ranks, topology.src[links])].min(axis=0) + topology.latency_s[links]
-    lost = float((times[links] * topology.bandwidth[links]) @ idle) / float(found.width)
     count = len(found.inside)
     each = "rank" if count == len(collective.ranks) else f"of {count} parts"
     words = f"all but one {each} must give a byte away and, later, get its sum: {2 * (count - 1)} receipts"
-    seconds = collective.start_s + float(found.seconds) + lost
-    return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(links.tolist()))
+    links = np.flatnonzero((found.inside[:, topology.dst] & ~found.inside[:, topology.src]).any(axis=0))
+    return Bound(found.seconds, "parts", words, tuple(range(topology.node_count)), tuple(links.tolist()))
+
+
+def best_timed(topology: Topology, collective: Collective, near: Float64) -> PartTimes | None:
+    """The best bound by parts with latency, of the partitions tried; None but for AllReduce over links."""
+    best = best_parts(topology, collective)
+    if best is None:
+        return None
+    partitions = [best.inside]
+    if len(collective.ranks) <= SEARCHED_UP_TO:
+        search = _Search(topology, collective.ranks)
+        partitions += [search.narrowed(label) for label in _groups(topology, collective.ranks)]
+    return max((part_times(topology, collective, some, near) for some in partitions), key=lambda t: t.seconds)
+
+
+def _groups(topology: Topology, ranks: NDArray[np.int32]) -> list[Int64]:
+    """A label for each rank by which site or server it is of, for each way to tell these."""
+    found: dict[tuple[int, ...], None] = {}
+    for groups in clusters(topology):
+        label = np.full(topology.node_count, -1, dtype=np.int64)
+        for number, group in enumerate(groups):
+            label[group] = number
+        label = np.unique(label[ranks], return_inverse=True)[1].reshape(-1)
+        if label.max() > 0:
+            found.setdefault(tuple(label.tolist()))
+    return [np.array(label) for label in found]
 
 
 class _Search:
