@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import best_parts, bottleneck, bounds, check_parts, check_windows, distances, tree_rates, windows
+from stretto.bounds.parts import parts_bound
 from stretto.bounds.reach import least
 from stretto.collective import Workload, make_collective
 from stretto.planners import run_planner
@@ -134,3 +135,39 @@ def test_no_plan_beats_the_windows_of_any_partition(seed):
             found, again = in_windows(net, size, some)
             assert found == pytest.approx(again, rel=1e-9)
             assert completion >= found * (1 - 1e-9), some
+
+
+def servers(switch: bool) -> Topology:
+    """Three servers, a chain of three each, whose first ranks are joined by a switch, or directly."""
+    links = [(s + a, s + b, 10e9, 1e-6) for s in (0, 3, 6) for a, b in ((0, 1), (1, 0), (1, 2), (2, 1))]
+    if switch:
+        links += [(a, b, 1e9, 2e-6) for s in (0, 3, 6) for a, b in ((s, 9), (9, s))]
+    else:
+        links += [(a, b, 1e9, 4e-6) for a in (0, 3, 6) for b in (0, 3, 6) if a != b]
+    return make_topology("servers", [ACCELERATOR] * 9 + [SWITCH] * switch, links)
+
+
+@pytest.mark.parametrize("switch", [True, False])
+def test_servers_gather_before_they_send_and_spread_after_they_get(switch):
+    # each server's last rank is 2 us from its first, which is 4 us from the others; four receipts of 4 or 2 us by three
+    net = servers(switch)
+    seconds = 2e-6 + 4e-6 + 2e-6 + 4 * 4000 / (3e9 if switch else 6e9)
+    found, again = in_windows(net, 4000, [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}])
+    assert found == pytest.approx(again) == pytest.approx(seconds)
+    bound = parts_bound(net, allreduce(net, 4000), distances(net, 0.0))
+    assert bound is not None
+    assert bound.seconds == pytest.approx(seconds)
+
+
+@given(seed=st.integers(0, 10_000), size=st.sampled_from([100, 3000, 100_000]))
+def test_windows_are_found_again_and_no_plan_beats_them_with_switches_either(seed, size):
+    net = random_network(seed)
+    work = Workload((allreduce(net, size),))
+    best = best_parts(net, work.collectives[0])
+    assert best is not None
+    found, again = in_windows(net, size, [set(np.flatnonzero(row).tolist()) for row in best.inside])
+    assert found == pytest.approx(again)
+    plan = run_planner("greedy", net, work, options={"tries": 20})
+    bound = parts_bound(net, work.collectives[0], distances(net, 0.0))
+    assert bound is not None
+    assert simulate(plan).completion_s >= bound.seconds * (1 - 1e-9)

@@ -110,6 +110,9 @@ def check_windows(
         heads = {b for a, b, _ in links if home.get(a) == q and home.get(b) != q}
         others = ranks - parts[q]
         left.append(max(min(far[b][w] for b in heads) for w in others) if heads <= set(home) else 0.0)
+    has_sent = sorted(min(far[first[q]].get(v, inf) for v in home if home[v] != q) for q in every)[-2]
+    comes = {b for a, b, _ in links if b in home and home.get(a) != home[b]}
+    must_get = sorted(min(far[v].get(last[q], inf) for v in comes if home[v] == q) for q in every)[-2]
     hinges = []
     for (a, b, latency), bandwidth in zip(links, topology.bandwidth.tolist(), strict=True):
         for p in every:
@@ -119,8 +122,11 @@ def check_windows(
             sent = min(far[first[q]][a] for q in senders)
             reached = max(min(far[u][v] for v in parts[p] if v in home) for u in ranks - parts[p])
             had = max(0.0, reached - latency) if b in home else 0.0
+            on = [0.0] if b in home else [more for c, _, more in links if c == b]  # until it is stored
+            if b in home or all(d in home for c, d, _ in links if c == b):
+                had = max(had, has_sent - latency - max(on))
             opens = max(min(sent, had), min(far[u][a] for u in ranks))
-            closes = latency + min(min(left[q] for q in senders), far[b][last[p]])
+            closes = latency + min(max(min(left[q] for q in senders), must_get + min(on)), far[b].get(last[p], inf))
             hinges.append((opens + closes, bandwidth))
     return collective.start_s + _halved(hinges, 2 * (len(parts) - 1) * collective.size_bytes)
 

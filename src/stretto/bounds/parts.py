@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Collective
 from ..topology import SWITCH, Topology
+from .candidates import clusters
 from .exact import Arcs, in_units
 from .model import Bound
 from .reach import least
@@ -83,17 +84,40 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
-    """The bound by parts, in words: each link into a part carries what counts in its window alone."""
-    found = best_parts(topology, collective)
-    if found is None:
+    """The bound by parts, in words: each link into a part carries what counts in its window alone.
+
+    Of the best partition by bandwidth, and, since latency may make others decide, of sites and servers.
+    """
+    best = best_parts(topology, collective)
+    if best is None:
         return None
-    when = windows(topology, collective.ranks, found.inside, near)
-    waits, width = when.opens_s + when.closes_s, topology.bandwidth[when.link]
-    count = len(found.inside)
+    partitions = [best.inside]
+    if len(collective.ranks) <= SEARCHED_UP_TO:
+        search = _Search(topology, collective.ranks)
+        partitions += [search.narrowed(label) for label in _groups(topology, collective.ranks)]
+    return max((_in_words(topology, collective, inside, near) for inside in partitions), key=lambda b: b.seconds)
+
+
+def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64) -> Bound:
+    when = windows(topology, collective.ranks, inside, near)
+    waits, width, count = when.opens_s + when.closes_s, topology.bandwidth[when.link], len(inside)
     each = "rank" if count == len(collective.ranks) else f"of {count} parts"
     words = f"all but one {each} must give a byte away and, later, get its sum: {2 * (count - 1)} receipts"
-    seconds = collective.start_s + least(waits, width, float(found.load_bytes))
+    seconds = collective.start_s + least(waits, width, 2.0 * (count - 1) * collective.size_bytes)
     return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(np.unique(when.link).tolist()))
+
+
+def _groups(topology: Topology, ranks: NDArray[np.int32]) -> list[Int64]:
+    """A label for each rank by which site or server it is of, for each way to tell these."""
+    found: dict[tuple[int, ...], None] = {}
+    for groups in clusters(topology):
+        label = np.full(topology.node_count, -1, dtype=np.int64)
+        for number, group in enumerate(groups):
+            label[group] = number
+        label = np.unique(label[ranks], return_inverse=True)[1].reshape(-1)
+        if label.max() > 0:
+            found.setdefault(tuple(label.tolist()))
+    return [np.array(label) for label in found]
 
 
 class _Search:

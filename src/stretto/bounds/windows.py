@@ -13,8 +13,11 @@ After t, every part p but r receives a hop with a contribution that it lacked at
 its way to ``last[p]``: from node y inside that is still to be reached. It arrives no sooner than any rank elsewhere is
 away from p: what p had at t has come by then, and of what it lacked take the farthest.
 
+Both can also be told by t: all parts but r have sent by then, so that t is no sooner than all but one can have; and all
+but r get something after it, so that it is no later than all but one must.
+
 A link into a part so carries nothing that counts before the earlier ``opens_s`` of the two, nor in the end. Switches
-may pass on what comes from any part.
+may pass on what comes from any part; what enters a part by one comes to a node that stores a little later.
 """
 
 from __future__ import annotations
@@ -71,13 +74,35 @@ def windows(topology: Topology, ranks: NDArray[np.int32], inside: Bool, near: Fl
         reached[q] = near[np.ix_(other, np.flatnonzero(home == q))].min(axis=1).max()
         if len(out) and stores[dst[out]].all():
             left[q] = near[np.ix_(dst[out], other)].min(axis=0).max()
+    stored, comes = np.flatnonzero(stores), np.zeros(len(stores), dtype=bool)  # whether from elsewhere, or by a switch
+    comes[dst[stores[dst] & (home[src] != home[dst])]] = True
+    has_sent = _all_but_one([near[first[q], stored[home[stored] != q]].min() for q in range(count)])
+    must_get = _all_but_one([near[comes & (home == q), last[q]].min() for q in range(count)])
+    least_s, most_s = _to_stores(topology, stores)
     # what comes through a switch, or from a node that is in no part, may be of any part but the one it enters
     sent, sent_end, passed = near[first[home[x]], x], left[home[x]], np.flatnonzero(~stores[x])
     sent[passed] = _least_of_others(near[np.ix_(first, x[passed])], part[passed])
     sent_end[passed] = _least_of_others(np.repeat(left[:, None], len(passed), axis=1), part[passed])
     had = np.where(stores[y], np.maximum(reached[part] - latency, 0.0), 0.0)
+    had = np.maximum(had, has_sent - latency - most_s[y])
+    sent_end = np.maximum(sent_end, must_get + least_s[y])
     opens = np.maximum(np.minimum(sent, had), near[np.ix_(ranks, x)].min(axis=0))
     return Windows(link, opens, latency + np.minimum(sent_end, near[y, last[part]]), first, last)
+
+
+def _all_but_one(times_s: list[float]) -> float:
+    """The second largest: what holds for all but one, whichever it is."""
+    return sorted(times_s)[-2]
+
+
+def _to_stores(topology: Topology, stores: Bool) -> tuple[Float64, Float64]:
+    """Least and most seconds from each node until what passes it is stored: 0, or a switch's links, if none goes on."""
+    least, most = np.where(stores, 0.0, np.inf), np.zeros(len(stores))
+    passes = ~stores[topology.src]
+    a, b, latency = topology.src[passes], topology.dst[passes], topology.latency_s[passes]
+    np.minimum.at(least, a, latency)
+    np.maximum.at(most, a, np.where(stores[b], latency, np.inf))
+    return least, most
 
 
 def _least_of_others(table: Float64, part: Int64) -> Float64:
