@@ -1,17 +1,19 @@
 """Chunks matched to pipes, event by event: the delivery that can arrive first is made next.
 
 TACOS (Won et al., MICRO 2024) matches, step by step of an expanded graph, what a node lacks to a link from one that has
-it. Here time is continuous and nothing is expanded. Every pipe has in a heap the earliest arrival of what it
-could carry next; the first of them is made. A slow pipe thus takes a chunk only if no faster one brings it before.
+it. Here time is continuous and nothing is expanded. Every pipe has in a heap the earliest moment at which what it
+carries next could arrive; the first of them is made. A slow pipe thus takes a chunk only if no faster one brings it
+before. Of the chunks that are there by then it takes the one that fewest have, and that fewest pipes could bring to the
+same node: what only one neighbour has must come from it, what several have may come while that one is busy.
 """
-
-from heapq import heappop, heappush
 
 import numpy as np
 
 SLACK = 1 + 1e-12
-LACKS, HELD = -1, -9
-NO_PIPE = np.inf
+LACKS = -1
+ASLEEP = np.inf
+SCARCE = 3.0
+"""How much more than a copy anywhere a pipe counts that could bring a chunk to the same node."""
 
 
 def _noise(a, b):
@@ -43,10 +45,10 @@ def match(
         links: how many links there are.
         chunk_bytes, chunk_start: float64[chunks].
         hold_offsets, hold_nodes: CSR, who holds each chunk at first.
-        came: int32[nodes * chunks], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
-            not want it; in the end the transfer that brought it.
+        came: int32[nodes * chunks], LACKS where a node lacks a chunk, anything below if it has it or does not want
+            it; in the end the transfer that brought it.
         salt: int64[chunks], what the preferences of each chunk are drawn from.
-        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest.
+        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest; no two are equal.
         hold: float64[pipes], seconds before which each is not used.
         spread: how many copies more a preferred chunk may have.
         looked: among how many chunks a pipe chooses the rarest.
@@ -79,11 +81,10 @@ def match(
     done = 0
 
     copies = np.zeros(chunks)
+    near = np.zeros(nodes * chunks, dtype=np.int16)  # how many pipes could bring a chunk to a node
     free_at = np.zeros(links)
     cursor = np.zeros(pipes, dtype=np.int64)
-    due = np.full(pipes, NO_PIPE)  # the key under which a pipe waits in the heap
-    heap = [(0.0, 0.0, 0)]
-    heap.clear()
+    least = chunk_bytes.min() if chunks > 0 else 0.0
     # who holds what at first, in the order in which it may be sent
     order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
     for k in range(chunks):
@@ -93,21 +94,24 @@ def match(
             held[room[v] + count[v]] = c
             count[v] += 1
             copies[c] += 1.0
-    for p in range(pipes):
-        due[p] = 0.0
-        heappush(heap, (0.0, turn[p], p))
+            for e in range(out_offsets[v], out_offsets[v + 1]):
+                near[pipe_dst[out_pipes[e]] * chunks + c] += 1
+    due = np.zeros(pipes)  # before which tick nothing more can arrive over a pipe
+    queue = np.argsort(turn)  # the pipes that may have something to carry, as a heap
+    size = pipes
 
-    while missing > 0 and len(heap) > 0:
-        key, _, p = heappop(heap)
-        if due[p] != key:
-            continue
+    while missing > 0 and size > 0:
+        p = queue[0]
         u, v = pipe_src[p], pipe_dst[p]
         i = cursor[p]
         while i < count[u] and came[v * chunks + held[room[u] + i]] != LACKS:
             i += 1
         cursor[p] = i
         if i == count[u]:
-            due[p] = NO_PIPE
+            due[p] = ASLEEP
+            size -= 1
+            queue[0] = queue[size]
+            _sink(queue, size, due, turn)
             continue
         c = held[room[u] + i]
         first = came[u * chunks + c]
@@ -115,9 +119,9 @@ def match(
         start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
         now = np.floor(arrival / tick + 0.5)
-        if now > key:
+        if now > due[p]:
             due[p] = now
-            heappush(heap, (now, turn[p], p))
+            _sink(queue, size, due, turn)
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
@@ -131,7 +135,7 @@ def match(
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
             seen += 1
-            value = copies[c] + spread * _noise(salt[c], p)
+            value = copies[c] + SCARCE * near[v * chunks + c] + spread * _noise(salt[c], p)
             if value < best:
                 best, chosen = value, c
         c = chosen
@@ -147,12 +151,86 @@ def match(
         count[v] += 1
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             free_at[hop_links[i]] = start + hop_late[i] + seconds
-        due[p] = now
-        heappush(heap, (now, turn[p], p))
+        begin = _free_from(p, hop_offsets, hop_links, hop_late, free_at)
+        due[p] = max(now, np.floor((begin + latency[p] + least * per_byte[p]) / tick + 0.5))
+        _sink(queue, size, due, turn)
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
-            if due[q] == NO_PIPE and came[pipe_dst[q] * chunks + c] == LACKS:
-                due[q] = now
-                heappush(heap, (now, turn[q], q))
+            w = pipe_dst[q] * chunks + c
+            near[w] += 1
+            if due[q] == ASLEEP and came[w] == LACKS:
+                then = out_last[done - 1] + latency[q] + chunk_bytes[c] * per_byte[q]
+                due[q] = max(now, np.floor(then / tick + 0.5))
+                queue[size] = q
+                size += 1
+                _rise(queue, size - 1, due, turn)
 
     return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing
+
+
+def _sink(queue, size, due, turn):
+    """Let the first pipe of a heap sink until none that comes before it is below."""
+    p, place, below = queue[0], 0, 1
+    while below < size:
+        q = queue[below]
+        if below + 1 < size:
+            other = queue[below + 1]
+            if due[other] < due[q] or (due[other] == due[q] and turn[other] < turn[q]):
+                q, below = other, below + 1
+        if due[p] < due[q] or (due[p] == due[q] and turn[p] < turn[q]):
+            break
+        queue[place] = q
+        place, below = below, 2 * below + 1
+    queue[place] = p
+
+
+def _rise(queue, place, due, turn):
+    """Let a pipe of a heap rise until one that comes before it is above."""
+    p = queue[place]
+    while place > 0:
+        above = (place - 1) // 2
+        q = queue[above]
+        if due[q] < due[p] or (due[q] == due[p] and turn[q] < turn[p]):
+            break
+        queue[place] = q
+        place = above
+    queue[place] = p
+
+
+def least_finish(in_offsets, in_links, latency, step, lacks):
+    """Seconds before which some node cannot have got so many chunks over the links that enter it.
+
+    Args:
+        in_offsets, in_links: CSR, the links into each node.
+        latency, step: float64[links], of each link, and how long the smallest chunk occupies it.
+        lacks: int64[nodes], how many chunks each must get.
+    """
+    bound = 0.0
+    brought = np.zeros(len(step), dtype=np.int64)
+    for v in range(len(lacks)):
+        if lacks[v] == 0:
+            continue
+        first, end = in_offsets[v], in_offsets[v + 1]
+        rate = 0.0
+        for i in range(first, end):
+            rate += 1.0 / step[in_links[i]]
+        if rate == 0.0:
+            return np.inf
+        # not before this even in parts of chunks; what is still missing then comes one by one
+        at = lacks[v] / rate * (1 - 1e-9)
+        left = lacks[v]
+        for i in range(first, end):
+            e = in_links[i]
+            brought[e] = max(0, int(np.floor((at - latency[e]) / step[e])))
+            left -= brought[e]
+        while left > 0:
+            at, by = np.inf, 0
+            for i in range(first, end):
+                e = in_links[i]
+                then = latency[e] + (brought[e] + 1) * step[e]
+                if then < at:
+                    at, by = then, e
+            brought[by] += 1
+            left -= 1
+        bound = max(bound, at)
+    return bound
