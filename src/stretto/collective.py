@@ -66,7 +66,7 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> Int64:
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     @property
     def owners(self) -> Int64:

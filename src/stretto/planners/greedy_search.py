@@ -10,6 +10,7 @@ are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is sea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -126,29 +127,43 @@ class Matching:
         least_s = float(workload.chunk_start_s.min()) + kernels.load(
             "matching", effort(topology, workload)
         ).least_finish(*topology.in_links, topology.latency_s, least / topology.bandwidth, (came == LACKS).sum(axis=1))
-        shortest = float((network.latency_s + workload.chunk_bytes.min() * network.per_byte).min())
+        shortest = float((network.latency_s + least * network.per_byte).min())
         return cls(
             workload, network, came.ravel(), topology.link_count, shortest * TICK,
             effort(topology, workload), least_s,
         )  # fmt: skip
 
-    def run(self, keys: Keys, work: float) -> tuple[Any, int]:
+    @cached_property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the kernel takes before what each try may change."""
         network, workload = self.network, self.workload
         holders = workload.chunk_holders
-        salt, turn, hold, spread = keys
-        return kernels.load("matching", work).match(  # type: ignore[no-any-return]
+        return (
             network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
             network.latency_s, network.per_byte, *network.out, self.links,
             workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-            holders.offsets, holders.values.astype(np.int64), self.came.copy(),
-            salt, turn, hold, spread, LOOKED, self.tick,
+            holders.offsets, holders.values.astype(np.int64),
         )  # fmt: skip
+
+    def run(self, keys: Keys, work: float) -> tuple[Any, int]:
+        """What is sent, and how many deliveries could not be made."""
+        found: tuple[Any, int] = kernels.load("matching", work).match(
+            *self.arguments, self.came.copy(), *keys, LOOKED, self.tick
+        )
+        return found
+
+    @cached_property
+    def took_s(self) -> Float64:
+        """float64[pipes], how long each takes for the smallest chunk."""
+        took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
+        return took
 
     def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
         """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
-        took = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
-        least = float(took.min())
-        held = (took[pipes] > SLOW * least) & (rng.random(len(pipes)) < share)
+        if share == 0.0:
+            return np.zeros(len(pipes))
+        least = float(self.took_s.min())
+        held = (self.took_s[pipes] > SLOW * least) & (rng.random(len(pipes)) < share)
         times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
         return np.where(held, least * times, 0.0)
 
