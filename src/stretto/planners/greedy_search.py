@@ -41,7 +41,7 @@ LATE = 8
 TICK = 2.0**-20
 """Moments that are closer than this part of the shortest transfer are the same."""
 
-LOOKED = 48
+LOOKED = 16
 """Among how many chunks a pipe chooses."""
 
 GROWING = 0.02
@@ -79,12 +79,16 @@ class Search:
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         rng = np.random.default_rng(self.seed)
-        matching = Matching.of(topology, workload, self.work)
-        tries = int(np.clip(self.work / matching.effort, 1, self.tries))
-        found = _search(matching, tries, self.work, rng)
+        matching, found = self.matched(topology, workload, rng)
         if found is not None:
             return matching.transfers(found)
         return _grown(topology, workload, through_routers, self.work, self.tries, rng)
+
+    def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
+        """The matching problem, and what its best solution sends, None if it has none."""
+        matching = Matching.of(topology, workload, self.work)
+        tries = int(np.clip(self.work / matching.effort, 1, self.tries))
+        return matching, _search(matching, tries, self.work, rng)
 
 
 Keys = tuple[Int64, Float64, Float64, float]
@@ -158,14 +162,19 @@ class Matching:
         took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
         return took
 
+    @cached_property
+    def slow(self) -> NDArray[np.bool_]:
+        """bool[pipes], which of them may be held back."""
+        slow: NDArray[np.bool_] = self.took_s > SLOW * self.took_s.min()
+        return slow
+
     def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
         """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
-        if share == 0.0:
+        slow = self.slow[pipes]
+        if share == 0.0 or not slow.any():
             return np.zeros(len(pipes))
-        least = float(self.took_s.min())
-        held = (self.took_s[pipes] > SLOW * least) & (rng.random(len(pipes)) < share)
         times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
-        return np.where(held, least * times, 0.0)
+        return np.where(slow & (rng.random(len(pipes)) < share), self.took_s.min() * times, 0.0)
 
     def transfers(self, sent: Any) -> Transfers:
         """What was sent, in the order of its starts."""
@@ -233,8 +242,8 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
         some = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
         salt[some] = rng.integers(0, 1 << 30, len(some))
     if what != 0:
-        nodes = rng.integers(0, len(matching.network.out[0]) - 1, 2)
-        into = np.flatnonzero(np.isin(matching.network.dst, nodes))
+        a, b = rng.integers(0, len(matching.network.out[0]) - 1, 2)
+        into = np.flatnonzero((matching.network.dst == a) | (matching.network.dst == b))
         turn[into] = rng.random(len(into))
         hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
     if rng.random() < 0.1:
