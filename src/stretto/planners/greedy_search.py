@@ -127,14 +127,14 @@ class Matching:
         came = np.full((topology.node_count, workload.chunk_count), UNWANTED, dtype=np.int32)
         came[wanted.values, wanted.owners] = LACKS
         came[holders.values, holders.owners] = HELD
-        least = float(workload.chunk_bytes.min())
-        least_s = float(workload.chunk_start_s.min()) + kernels.load(
-            "matching", effort(topology, workload)
-        ).least_finish(*topology.in_links, topology.latency_s, least / topology.bandwidth, (came == LACKS).sum(axis=1))
+        least, one_try = float(workload.chunk_bytes.min()), effort(topology, workload)
+        least_s = kernels.load("matching", one_try).least_finish(
+            *topology.in_links, topology.latency_s, least / topology.bandwidth, (came == LACKS).sum(axis=1)
+        )
         shortest = float((network.latency_s + least * network.per_byte).min())
         return cls(
-            workload, network, came.ravel(), topology.link_count, shortest * TICK,
-            effort(topology, workload), least_s,
+            workload, network, came.ravel(), topology.link_count, shortest * TICK, one_try,
+            float(workload.chunk_start_s.min()) + least_s,
         )  # fmt: skip
 
     @cached_property
