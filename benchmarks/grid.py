@@ -59,13 +59,15 @@ def main() -> None:
     given.output.write_text(json.dumps(rows, indent=1))
 
 
-def measured(net: Topology, kind: str, size: str, planner: str, runs: int) -> dict[str, Any] | None:
-    """One cell; None where the planner does not serve it."""
-    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size")),))
+def measured(
+    net: Topology, kind: str, size: str, planner: str, runs: int, ranks: Sequence[int] | None = None, **limits: float
+) -> dict[str, Any] | None:
+    """One cell, among all accelerators or some; None where the planner does not serve it."""
+    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
     for _ in range(runs):
         cpu = time.process_time()
         try:
-            plan = run_planner(planner, net, work)
+            plan = run_planner(planner, net, work, **limits)
         except Unsupported:
             return None
         cpu = time.process_time() - cpu
