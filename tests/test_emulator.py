@@ -54,6 +54,16 @@ def test_a_plan_moves_its_bytes_over_shaped_links():
     )
 
 
+@NEEDS_NAMESPACES
+def test_links_are_shared_by_the_same_tcp_on_every_machine():
+    offered = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    with emulator.built(ring(3), 1.0) as places:
+        shown = subprocess.run(["ip", "-n", places[0].argument, "route"], check=True, capture_output=True, text=True)
+    routes = shown.stdout.splitlines()
+    assert len(routes) == 2
+    assert all(("congctl cubic" in route) == ("cubic" in offered) for route in routes)
+
+
 def two_groups(size: int) -> Plan:
     """Two broadcasts, 0 to 4 and 1 to 5, share the link between two routers by weights 3 and 1."""
     ends = [(0, 2), (1, 2), (2, 3), (3, 4), (3, 5)]

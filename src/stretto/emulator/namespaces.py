@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from ..errors import Unsupported
 from ..plan import Plan
@@ -21,6 +22,8 @@ from ..topology import Topology
 from .shaping import Shares, cables, has_netem, reserved, shapes
 
 PREFIX = "stretto-"
+CONGESTION = "cubic"
+"""How TCP shares links, where the kernel has it: Linux's own default."""
 _NEWNET = 0x40000000
 
 
@@ -166,9 +169,17 @@ def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> 
                 queue.append(w)
     first.update({to: hop for (at, to), hop in hops.items() if at == v})
     return [
-        f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}"
+        f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}{_congestion()}"
         for to, hop in sorted(first.items())
     ]
+
+
+@cache
+def _congestion() -> str:
+    """What makes TCP on a route the same whatever the machine's default is. BBR, which takes delay for congestion, falls
+    back for seconds on a token bucket when a receiver pauses."""
+    with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:
+        return f" congctl {CONGESTION}" if CONGESTION in file.read().split() else ""
 
 
 def _batch(tool: str, lines: list[str], namespace: str | None = None) -> None:
