@@ -1,8 +1,8 @@
 """Do several TCP connections carry more between two processes than one? On an emulated link, and on loopback.
 
-Processes stand in a ring and each sends a buffer to the next, over 1, 2 or 4 connections: whichever takes bytes gets the
-next 256 KiB. Of the emulated link (``--only wan``, root) both directions are busy at once. Prints seconds until all have
-all, the median and the spread over repeats in turns, and CPU seconds over all processes.
+Processes stand in a ring and each sends a buffer to the next, over 1, 2 or 4 connections: whichever takes bytes gets
+the next 256 KiB. Both directions of the emulated link (``--only wan``, root) are busy at once. Prints seconds until all
+have all, the median and the spread over repeats in turns, and CPU seconds over all processes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def exchange(outgoing: list[socket.socket], incoming: list[socket.socket], size:
                 selector.unregister(sock)
 
 
-def process(rank: int, ranks: int, place: Place, size: int, repeats: int, pipe: Connection) -> None:
+def process(place: Place, size: int, repeats: int, pipe: Connection) -> None:
     """One of the ring: connect, and take every turn when told."""
     if place.enter is not None:
         place.enter(place.argument)
@@ -76,15 +76,14 @@ def process(rank: int, ranks: int, place: Place, size: int, repeats: int, pipe: 
 
 def measured(places: list[Place], size: int, repeats: int) -> dict[int, list[tuple[float, float]]]:
     """For each number of connections seconds and CPU seconds of every repeat."""
-    pipes, ranks = [], len(places)
-    for rank, place in enumerate(places):
+    pipes: list[Connection] = []
+    for place in places:
         ours, theirs = multiprocessing.Pipe()
-        arguments = (rank, ranks, place, size, repeats, theirs)
-        multiprocessing.Process(target=process, args=arguments, daemon=True).start()
+        multiprocessing.Process(target=process, args=(place, size, repeats, theirs), daemon=True).start()
         pipes.append(ours)
     addresses = [pipe.recv() for pipe in pipes]
     for rank, pipe in enumerate(pipes):
-        pipe.send(addresses[(rank + 1) % ranks])
+        pipe.send(addresses[(rank + 1) % len(places)])
     rows: dict[int, list[tuple[float, float]]] = {n: [] for n in STREAMS}
     for _ in range(repeats):
         for n in STREAMS:

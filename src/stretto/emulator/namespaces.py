@@ -176,8 +176,8 @@ def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> 
 
 @cache
 def _congestion() -> str:
-    """What makes TCP on a route the same whatever the machine's default is. BBR, which takes delay for congestion, falls
-    back for seconds on a token bucket when a receiver pauses."""
+    """What makes TCP on a route the same whatever the machine's default is. BBR, which takes delay for congestion,
+    falls back for seconds on a token bucket when a receiver pauses."""
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:
         return f" congctl {CONGESTION}" if CONGESTION in file.read().split() else ""
 
