@@ -106,7 +106,7 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             places = [Place()] * ranks
             if spec is not None:
-                places = list(stack.enter_context(emulator.built(load_topology(spec), 1.0)).values())
+                places = list(stack.enter_context(emulator.built(load_topology(spec))).values())
             for n, rows in measured(places, size, arguments.repeats).items():
                 walls = [wall for wall, _ in rows]
                 print(f"| {case} | {n} | {statistics.median(walls):.3f} | {min(walls):.3f} to {max(walls):.3f} | "

@@ -97,7 +97,7 @@ def prefixes(site: list[int], folder: str) -> Iterator[list[list[str]]]:
     file = Path(folder, "sites.json")
     file.write_text(json.dumps(sites(site)))
     topology = load_topology(str(file))
-    with emulator.built(topology, 1.0) as places:
+    with emulator.built(topology) as places:
         there = [places[int(v)] for v in topology.accelerators]
         env = ["env", f"STRETTO_TOPOLOGY={file}"]
         yield [["ip", "netns", "exec", p.argument, *env, f"STRETTO_HOST={p.host}"] for p in there]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretto.emulator import Emulated, emulate, fitting_scale, refusal
+from stretto.emulator import Emulated, Scaling, emulate, fitting_scale, refusal
 from stretto.plan import Plan
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -43,7 +43,7 @@ def cell(nodes: int, repeat: int, shrink: float) -> list[dict]:
     for label, name, options in SEVEN:
         inside = {"inside": "downstream"} if name == "multiring" and nodes > 12 else {}
         plan = run_planner(name, network, work, options={**options, **inside})
-        run = emulate(plan, scale)
+        run = emulate(plan, Scaling(scale))
         if run.outcome.wrong:
             raise SystemExit(f"{label} on ring:{nodes}: wrong bytes at {run.outcome.wrong[:5]}")
         simulated, measured = simulate(plan).mean_completion_s * scale, mean_completion_s(plan, run)

@@ -53,22 +53,20 @@ def clean() -> list[str]:
     return gone
 
 
-def network(plan: Plan, scale: float) -> contextlib.AbstractContextManager[dict[int, Place]]:
+def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
     """The network of a plan, where packets take the plan's routes and reserved shares; see :func:`built`."""
-    return built(plan.topology, scale, _first_hops(plan), reserved(plan))
+    return built(plan.topology, _first_hops(plan), reserved(plan))
 
 
 @contextlib.contextmanager
 def built(
     topology: Topology,
-    scale: float,
     hops: Mapping[tuple[int, int], int] | None = None,
     shares: Shares | None = None,
 ) -> Iterator[dict[int, Place]]:
     """Where each node's process runs, while the network stands.
 
     Args:
-        scale: links have their bandwidth divided by this, and their latency multiplied.
         hops: for a node and a destination the next node; by fewest cables where it says nothing.
         shares: of some links for the packets from one node to another a share of their own.
     Raises:
@@ -88,7 +86,7 @@ def built(
             _batch("ip", _addresses(topology, v), _name(v))
         for v in range(topology.node_count):
             _batch("ip", _routes(topology, v, hops or {}), _name(v))
-            _batch("tc", shapes(topology, v, scale, delayed, shares or {}, _address), _name(v))
+            _batch("tc", shapes(topology, v, delayed, shares or {}, _address), _name(v))
             sysctl = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
             subprocess.run(["ip", "netns", "exec", _name(v), *sysctl], check=True)
         yield {v: Place(_address(v), enter, _name(v)) for v in range(topology.node_count)}
