@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,9 +212,8 @@ def _packed(
     for some, edges in ((batches, deepcopy(direct)), (shallow, direct)):
         routed: dict[int, list[tuple[Fraction, Routed]]] = {}
         for batch in some:
-            root = batch.reached[0]
             for count, tree in _routed(edges, batch, backward):
-                routed.setdefault(root, []).append((Fraction(count, trees.roots[root]), tree))
+                routed.setdefault(batch.root, []).append((Fraction(count, trees.roots[batch.root]), tree))
         found.append(routed)
     return found
 
@@ -222,7 +222,7 @@ def _routed(direct: Direct, batch: Batch, backward: bool) -> list[tuple[int, Rou
     """The trees of a batch with links: several where an edge is made up of several paths."""
     parent = {y: x for x, y in batch.edges}
     ways = {y: direct.take((x, y), batch.count) for x, y in batch.edges}
-    ends = {end for way in ways.values() for end in np.cumsum([amount for amount, _ in way]).tolist()}
+    ends = {end for way in ways.values() for end in accumulate(amount for amount, _ in way)}
     found, low = [], 0
     for high in sorted(ends | {batch.count}):
         links = {}
