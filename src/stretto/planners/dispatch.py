@@ -88,19 +88,22 @@ def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: i
 
 
 def _justified(line: _Line, start: Float64, asked: Float64, enough: float, rounds: int) -> Float64:
-    """Starts improved by turning time round and back."""
+    """Starts improved by turning time round and back, until either way gains less than ``GAIN``."""
+    free = bool((asked == 0).all())
     for _ in range(rounds):
         if line.end(start) <= enough:
             break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
         back = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
+        if free and line.end(back) <= enough:
+            return back
         again = line.run(np.argsort(back, kind="stable"), asked)
-        best = back if (asked == 0).all() and line.end(back) < line.end(again) else again
+        best = back if free and line.end(back) < line.end(again) else again
         gain = 1 - line.end(best) / line.end(start)
         if gain > 0:
             start = best
-        if gain < GAIN:
+        if gain < GAIN or line.end(again) > (1 - GAIN) * line.end(back):
             break
     return start
 
@@ -214,11 +217,15 @@ class _Line:
         """Starts where links take what comes first in ``order`` of what waits for them."""
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        start: Float64 = self.kernel.schedule(
-            rank, self.seconds, self.lag, asked, self.route.offsets, self.route.values.astype(np.int64), self.hop,
-            self.followers.offsets, self.followers.values.astype(np.int64), self.waits.lengths.astype(np.int64),
-            self.links,
-        )  # fmt: skip
+        route = self.route.values.astype(np.int64)
+        waiting = self.followers.offsets, self.followers.values.astype(np.int64), self.waits.lengths.astype(np.int64)
+        start: Float64
+        if len(route) == len(order):
+            start = self.kernel.serve(rank, self.seconds, self.lag, asked, route, *waiting, self.links)
+        else:
+            start = self.kernel.schedule(
+                rank, self.seconds, self.lag, asked, self.route.offsets, route, self.hop, *waiting, self.links
+            )
         return start
 
     def end(self, start: Float64) -> float:
