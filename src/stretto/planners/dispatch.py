@@ -33,30 +33,35 @@ GAIN = 1e-3
 """A round that gains less, as a share, is the last."""
 
 
-def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | None = None) -> Plan:
+def dispatched(
+    plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | None = None, content: float = NEAR
+) -> Plan:
     """The plan with starts by urgency.
 
     Where sums and copies meet, two ways are tried: all together, and copies after sums, as ReduceScatter then
-    AllGather would. The plan's meta says as ``apart`` which one it is.
+    AllGather would. The plan's meta says as ``apart`` which one it is. Where routes of several links meet, two ways
+    are tried: a transfer has its links for itself, or every route has a share of its links for itself, as large as what
+    it carries.
 
     Args:
         turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
         rounds: how often at most time is reversed.
         apart: whether copies come after sums; None to try both.
+        content: times the busiest link's work up to which shares of links are good enough to try nothing else.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
     lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
     start, seconds, end = asked, np.zeros_like(asked), np.inf
     if not apart:
-        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds)
+        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds, content)
         end = (start + seconds + lag).max()
     at_best = max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
     if apart or (apart is None and len(sums) and len(copies) and end > at_best):
-        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds)
+        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds, content)
         half = (first + of_first + lag[sums]).max()
         later = np.maximum(asked[copies] - half, 0.0)
-        second, of_second = _scheduled(plan, copies, turn[copies], later, rounds)
+        second, of_second = _scheduled(plan, copies, turn[copies], later, rounds, content)
         apart = bool(half + (second + of_second + lag[copies]).max() < end)
         if apart:
             start, seconds = np.empty_like(lag), np.empty_like(lag)
@@ -66,12 +71,10 @@ def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | No
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds, meta=meta)
 
 
-def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int) -> tuple[Float64, Float64]:
-    """Starts and seconds of some transfers of a plan, as if there were no others.
-
-    Where routes of several links meet, two ways are tried: a transfer has its links for itself, or every route has a
-    share of its links for itself, as large as what it carries.
-    """
+def _scheduled(
+    plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int, content: float
+) -> tuple[Float64, Float64]:
+    """Starts and seconds of some transfers of a plan, as if there were no others."""
     line = _Line.of(plan, rows)
     enough = NEAR * busy(plan, rows)
     # sums alone are copies with time reversed
@@ -80,7 +83,7 @@ def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: i
         return _justified(line, line.first(turn, asked, backward), asked, enough, rounds), line.seconds
     shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
     start = shared.first(turn, asked, backward)
-    if shared.end(start) > enough:
+    if shared.end(start) > content * busy(plan, rows):
         alone = line.first(turn, asked, backward)
         if line.end(alone) < shared.end(start):
             return _justified(line, alone, asked, enough, rounds), line.seconds

@@ -20,6 +20,7 @@ from ..collective import Collective, Ragged, Workload, split_chunks
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
+from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
@@ -36,6 +37,9 @@ SMALLEST_BYTES = 4096
 
 NEAR = 1.003
 """Times the busiest link's work that are near enough, or times which a finer plan must gain."""
+
+FINER = 1.5
+"""Parts are cut anew where there are more than so many times as many."""
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
@@ -83,21 +87,25 @@ def forest(
     edges = sum(f.edges * many for f, many in zip(forests, cuts, strict=True))
     trees = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
     most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
-    counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
+    counts = [float(parts)] if parts else [max(min(count / edges, most), 1.0) for count in TRANSFERS]
+    # some that hardly differ are one
+    counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
     plans: list[Plan] = []
+    apart, content = None, DISPATCHED
     while counts:
-        # what is the better order for some thousands of transfers is so for many
-        apart = plans[-1].meta["apart"] if len(plans) > 1 else None
-        several = [(_planned(topology, workload, some, counts[0], apart), some) for some in choices]
+        several = [(_planned(topology, workload, some, counts[0], apart, content), some) for some in choices]
         best, kept = min(several, key=lambda pair: completion(pair[0]))
         plans, counts = [*plans, best], counts[1:]
         late = completion(best) / busy(best) - 1
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
+        # what is the better way for some thousands of transfers is so for many
+        settled = len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]
+        if settled:
+            choices, apart, content = [kept], best.meta["apart"], 1 + late
         late *= _filling(best)
-        if len(plans) > 1:
-            choices = [kept]
+        if settled:
             if late <= NEAR - 1:
                 break
             # this falls as parts do: no use for large plans that it leaves too late
@@ -143,7 +151,9 @@ class _Rows:
         return cls(forests, first, replace(up, twin=np.array([s.twin for s in rows], dtype=np.int64)), down)
 
 
-def _planned(topology: Topology, workload: Workload, rows: _Rows, parts: float, apart: bool | None) -> Plan:
+def _planned(
+    topology: Topology, workload: Workload, rows: _Rows, parts: float, apart: bool | None, content: float
+) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
     cuts = [
         (int(workload.chunk_base[number]) + i, *place)
@@ -158,7 +168,7 @@ def _planned(topology: Topology, workload: Workload, rows: _Rows, parts: float, 
     finer, start = split_chunks(workload, chunk, at)
     assert int(kept.sum()) == finer.chunk_count == int(start[-1])
     plan = lower(topology, finer, row[kept], rows.up, rows.down, meta={"parts": parts, "trees": len(rows.up.root)})
-    return dispatched(plan, turn[kept], apart=apart)
+    return dispatched(plan, turn[kept], apart=apart, content=content)
 
 
 def _places(
