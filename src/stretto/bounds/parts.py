@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Collective
 from ..topology import SWITCH, Topology
-from .exact import Arcs, in_units
+from .exact import MOST_KEPT, Arcs, in_units
 from .model import Bound
 
 Bool = NDArray[np.bool_]
@@ -60,6 +61,7 @@ class Parts:
         return Fraction(self.load_bytes) / self.width
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def best_parts(topology: Topology, collective: Collective) -> Parts | None:
     """The partition of the largest bound, None but for AllReduce over links."""
     if collective.kind != "allreduce" or topology.planes:

@@ -98,7 +98,7 @@ def _justified(line: _Line, start: Float64, asked: Float64, enough: float, round
             break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
-        back = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
+        back: Float64 = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
         if free and line.end(back) <= enough:
             return back
         again = line.run(np.argsort(back, kind="stable"), asked)
@@ -237,10 +237,16 @@ class _Line:
 
 def _distinct(lists: Ragged) -> NDArray[np.int32]:
     """For each list a number, equal ones alike."""
-    longest = int(lists.lengths.max())
-    table = np.full((lists.rows, longest), -1, dtype=np.int32)
-    table[lists.owners, np.arange(len(lists.values)) - lists.offsets[lists.owners]] = lists.values
-    return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    most = int(lists.values.max()) + 2
+    code, kinds = np.zeros(lists.rows, dtype=np.int64), 1
+    for place in range(int(lists.lengths.max())):
+        if kinds > (1 << 62) // most:
+            code = np.unique(code, return_inverse=True)[1].reshape(-1)
+            kinds = int(code.max()) + 1
+        longer = np.flatnonzero(lists.lengths > place)
+        code, kinds = code * most, kinds * most
+        code[longer] += lists.values[lists.offsets[longer] + place] + 1
+    return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 
 def _among(lists: Ragged, rows: Int64) -> Ragged:

@@ -91,7 +91,8 @@ def forest(
     # some that hardly differ are one
     counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
     plans: list[Plan] = []
-    apart, content = None, DISPATCHED
+    apart: bool | None = None
+    content = DISPATCHED
     while counts:
         several = [(_planned(topology, workload, some, counts[0], apart, content), some) for some in choices]
         best, kept = min(several, key=lambda pair: completion(pair[0]))

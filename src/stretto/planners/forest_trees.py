@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import best_parts, bottleneck, distances, tree_rates
-from ..collective import Collective, make_collective
+from ..collective import Collective
 from ..topology import Topology
 from .forest_meeting import Edges, meeting_trees, opposite
 from .forest_pack import Batch, pack, shortened
@@ -110,7 +110,7 @@ def _allreduce(topology: Topology, c: Collective, part: float) -> list[Forest]:
     sums = spreading(back, ranks, np.ones(len(ranks)))
     # of a link's time, copies take one part in proportion, sums the other
     composed = len(ranks) / (1 / _each(copies) + 1 / _each(sums))
-    enough = composed * ENOUGH >= _limit(topology, ranks)
+    enough = composed * ENOUGH >= _limit(topology, c)
     met = _meeting(topology, c, part)
     if met is not None and not enough:
         return [met]
@@ -161,9 +161,8 @@ def _mirrored(trees: dict[int, list[tuple[Fraction, Routed]]], back: Int64) -> d
     }
 
 
-def _limit(topology: Topology, ranks: NDArray[np.int32]) -> float:
+def _limit(topology: Topology, c: Collective) -> float:
     """Bytes/s of AllReduce that no plan can beat."""
-    c = make_collective("allreduce", topology, 1 << 40, ranks=ranks.tolist())
     found = (bottleneck(topology, c), best_parts(topology, c))
     return float(min(c.size_bytes / bound.seconds for bound in found if bound is not None))
 
