@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network
-from stretto.bounds import best_parts, bottleneck, bounds, check_parts, tree_rates
+from stretto.bounds import best_parts, bottleneck, bounds, check_parts, check_windows, distances, tree_rates, windows
+from stretto.bounds.parts import parts_bound
+from stretto.bounds.reach import least
 from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 
@@ -95,3 +100,74 @@ def test_a_hub_that_stores_could_sum_and_a_switch_cannot(hub, seconds):
     links = [(a, b, 1e9, 0.0) for v in range(1, 5) for a, b in ((0, v), (v, 0))]
     net = make_topology("star", [hub] + [ACCELERATOR] * 4, links)
     assert bounds(net, Workload((allreduce(net),)))[0].seconds == pytest.approx(seconds)
+
+
+def in_windows(net: Topology, size: int, parts: list[set[int]]) -> tuple[float, float]:
+    """The bound of a partition with latency, and that of the second look."""
+    inside = np.array([[v in part for v in range(net.node_count)] for part in parts])
+    when = windows(net, net.accelerators, inside, distances(net, 0.0))
+    waits = when.opens_s + when.closes_s
+    found = least(waits, net.bandwidth[when.link], 2.0 * (len(parts) - 1) * size)
+    return found, check_windows(net, allreduce(net, size), parts, when.first.tolist(), when.last.tolist())
+
+
+def test_links_out_of_a_ring_wait_for_what_is_far():
+    # 0, 1 and 2 hang on a line of two ends 3 and 4, 4 also on 5, 10 ms farther; bandwidth alone: 6 receipts over 8 links
+    ways = [(0, 1, 1e-3), (0, 2, 1e-3), (1, 3, 1e-3), (2, 4, 1e-3), (3, 4, 1e-3), (4, 5, 10e-3)]
+    links = [(a, b, 1e9, s) for x, y, s in ways for a, b in ((x, y), (y, x))]
+    net = make_topology("hook", [ACCELERATOR] * 6, links)
+    found, again = in_windows(net, 80 * 10**6, [{0}, {1}, {2}, {3, 4, 5}])
+    # the links into 1 and 2 are of use 11 and 10 ms after the start, those out of them as long before the end; all
+    # need the 1 ms of their own way
+    assert found == pytest.approx(again)
+    assert found == pytest.approx(60e-3 + (11 + 10 + 11 + 10 + 8) * 1e-3 / 8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plan_beats_the_windows_of_any_partition(seed):
+    net = symmetric(seed, 5)
+    far = np.random.default_rng(seed).integers(1, 10, net.link_count) * 1e-3
+    net = replace(net, latency_s=far)
+    for size in (10**6, 2 * 10**7):
+        plan = run_planner("forest", net, Workload((allreduce(net, size),)), options={"parts": 20})
+        completion = simulate(plan).completion_s
+        for some in (p for p in partitions(list(range(5))) if len(p) > 1):
+            found, again = in_windows(net, size, some)
+            assert found == pytest.approx(again, rel=1e-9)
+            assert completion >= found * (1 - 1e-9), some
+
+
+def servers(switch: bool) -> Topology:
+    """Three servers, a chain of three each, whose first ranks are joined by a switch, or directly."""
+    links = [(s + a, s + b, 10e9, 1e-6) for s in (0, 3, 6) for a, b in ((0, 1), (1, 0), (1, 2), (2, 1))]
+    if switch:
+        links += [(a, b, 1e9, 2e-6) for s in (0, 3, 6) for a, b in ((s, 9), (9, s))]
+    else:
+        links += [(a, b, 1e9, 4e-6) for a in (0, 3, 6) for b in (0, 3, 6) if a != b]
+    return make_topology("servers", [ACCELERATOR] * 9 + [SWITCH] * switch, links)
+
+
+@pytest.mark.parametrize("switch", [True, False])
+def test_servers_gather_before_they_send_and_spread_after_they_get(switch):
+    # each server's last rank is 2 us from its first, which is 4 us from the others; four receipts of 4 or 2 us by three
+    net = servers(switch)
+    seconds = 2e-6 + 4e-6 + 2e-6 + 4 * 4000 / (3e9 if switch else 6e9)
+    found, again = in_windows(net, 4000, [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}])
+    assert found == pytest.approx(again) == pytest.approx(seconds)
+    bound = parts_bound(net, allreduce(net, 4000), distances(net, 0.0))
+    assert bound is not None
+    assert bound.seconds == pytest.approx(seconds)
+
+
+@given(seed=st.integers(0, 10_000), size=st.sampled_from([100, 3000, 100_000]))
+def test_windows_are_found_again_and_no_plan_beats_them_with_switches_either(seed, size):
+    net = random_network(seed)
+    work = Workload((allreduce(net, size),))
+    best = best_parts(net, work.collectives[0])
+    assert best is not None
+    found, again = in_windows(net, size, [set(np.flatnonzero(row).tolist()) for row in best.inside])
+    assert found == pytest.approx(again)
+    plan = run_planner("greedy", net, work, options={"tries": 20})
+    bound = parts_bound(net, work.collectives[0], distances(net, 0.0))
+    assert bound is not None
+    assert simulate(plan).completion_s >= bound.seconds * (1 - 1e-9)

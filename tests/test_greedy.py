@@ -9,7 +9,9 @@ from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
 from stretto.planners import run_planner
+from stretto.planners.clusters import clusters_of
 from stretto.planners.exchange import exchanged
+from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -107,3 +109,33 @@ def test_the_optimum_of_dgx1_comes_with_every_seed(seed):
 def test_two_ranks_exchange_two_bytes_in_one_hop():
     net, load = work("allreduce", "ring:2", 1)
     assert simulate(run_planner("greedy", net, load)).completion_s < 1.01 * float(net.latency_s[0])
+
+
+@pytest.mark.parametrize(
+    ("spec", "sizes"),
+    [
+        # pairs of dies by 200 GB/s; those by 100 GB/s are too thin to spread what enters four
+        ("amd:1", [{2}, {16}]),
+        # the chassis too, and each switch for itself
+        ("amd:2", [{1, 2}, {1, 16}, {1, 32}]),
+        # the wider links are a ring through all
+        ("dgx1", [{8}]),
+        ("torus:4x4", [{16}]),
+    ],
+)
+def test_clusters_are_joined_by_faster_links_that_can_spread_what_enters(spec, sizes):
+    net = load_topology(spec)
+    found = clusters_of(build_network(net, 1e4, True, 0.0), net.node_count, net.bandwidth)
+    assert [set(np.unique(row, return_counts=True)[1].tolist()) for row in found.of] == sizes
+
+
+def test_what_a_pair_of_dies_has_does_not_enter_it_again():
+    net, load = work("allgather", "amd:2", 10**6)
+    # 1.33 where slow links take what the other die of the pair has already
+    assert ratio(run_planner("greedy", net, load), net, load) < 1.05
+
+
+def test_slow_links_help_where_latency_decides():
+    # nothing but patience takes 1.5 times the bound
+    net, load = work("allgather", "amd:1", 64_000)
+    assert ratio(run_planner("greedy", net, load), net, load) < 1.2

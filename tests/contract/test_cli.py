@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from stretto import __version__ as stretto_version
+
 PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
     "bound_s", "completion_over_bound", "algorithm_bandwidth", "planning_s", "planning_cpu_s", "verified",
@@ -41,6 +43,10 @@ def test_plan_answers_with_all_its_keys(file):
     assert (data["ranks"], data["size_bytes"], data["shard_bytes"], data["verified"]) == (16, 16 * 10**6, 10**6, True)
     assert data["completion_over_bound"] == data["completion_s"] / data["bound_s"] >= 1
     assert data["algorithm_bandwidth"] == data["size_bytes"] / data["completion_s"]
+
+
+def test_it_says_which_version_it_is():
+    assert stretto("--version").stdout == f"stretto {stretto_version}\n"
 
 
 def test_plan_counts_sizes_as_nccl_tests_do():

@@ -273,3 +273,14 @@ def test_processes_of_their_own_end_right():
     outcome = run_local(plan, timeout_s=30)
     assert outcome.wrong == []
     assert outcome.completion_s > 0
+
+
+def test_one_wrong_byte_is_found_and_where():
+    net = load_topology("ring:4")
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 4000),)))
+    right = {chunk: content.wanted(plan, chunk) for chunk in range(plan.workload.chunk_count)}
+    digests = {v: {chunk: content.digest(got) for chunk, got in right.items()} for v in range(4)}
+    assert content.wrong_digests(plan, digests) == []
+    right[1][7] ^= 1
+    digests[2][1] = content.digest(right[1])
+    assert content.wrong_digests(plan, digests) == [(2, 1)]

@@ -58,6 +58,23 @@ def candidate_cuts(topology: Topology, workload: Workload) -> Bool:
 def _add_clusters(topology: Topology, add: object) -> None:
     """Sites, servers, their unions, and linked pairs."""
     assert callable(add)
+    for groups in clusters(topology):
+        most = len(groups) // 2 if len(groups) <= 8 else 1
+        for size in range(1, most + 1):
+            for union in combinations(groups, size):
+                add(v for group in union for v in group)
+        if len(groups) > 8:
+            for end in range(2, len(groups)):
+                add(v for group in groups[:end] for v in group)
+    if topology.link_count <= 2000:
+        kinds = topology.kind
+        for a, b in zip(topology.src, topology.dst, strict=True):
+            if kinds[a] == ACCELERATOR and kinds[b] == ACCELERATOR:
+                add((a, b))
+
+
+def clusters(topology: Topology) -> list[list[list[int]]]:
+    """Ways to divide the accelerators into several groups, some larger than one: sites, and what fast links join."""
     accelerators = topology.accelerators
     levels: list[list[list[int]]] = []
     if any(topology.sites[v] for v in accelerators):
@@ -67,21 +84,7 @@ def _add_clusters(topology: Topology, add: object) -> None:
         levels.append(list(by_site.values()))
     for bandwidth in np.unique(topology.bandwidth)[::-1][:16]:
         levels.append(_components(topology, topology.bandwidth >= bandwidth))
-    for clusters in levels:
-        if len(clusters) < 2 or len(clusters) == len(accelerators):
-            continue
-        most = len(clusters) // 2 if len(clusters) <= 8 else 1
-        for size in range(1, most + 1):
-            for union in combinations(clusters, size):
-                add(v for cluster in union for v in cluster)
-        if len(clusters) > 8:
-            for end in range(2, len(clusters)):
-                add(v for cluster in clusters[:end] for v in cluster)
-    if topology.link_count <= 2000:
-        kinds = topology.kind
-        for a, b in zip(topology.src, topology.dst, strict=True):
-            if kinds[a] == ACCELERATOR and kinds[b] == ACCELERATOR:
-                add((a, b))
+    return [groups for groups in levels if 1 < len(groups) < len(accelerators)]
 
 
 def _components(topology: Topology, usable: Bool) -> list[list[int]]:

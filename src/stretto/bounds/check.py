@@ -56,13 +56,7 @@ def check_reach(
     Where bytes could be anything that has come to the beginning of a link, and of a sum in a switch anything that one
     node has sent there; found by halving.
     """
-    links = list(zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True))
-    far = {v: {v: 0.0} for v in range(topology.node_count)}
-    for _ in far:
-        for a, b, latency in links:
-            for known in far.values():
-                if a in known:
-                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+    links, far = _links(topology), _far(topology)
     ranks = collective.ranks.tolist()
     size = 0
     for piece, its in enumerate(collective.piece_bytes.tolist()):
@@ -80,14 +74,8 @@ def check_reach(
         else:
             held = [far[u].get(a, inf) for u in holders]
         hinges += [(t + latency + far[b].get(v, inf), bandwidth) for t in held for v in receivers]
-    hinges = [hinge for hinge in hinges if hinge[0] < inf]
     needed = size * len(receivers) * (len(holders) if collective.reduces else 1)
-    low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
-    for _ in range(100):
-        middle = (low + high) / 2
-        served = sum(bandwidth * (middle - at) for at, bandwidth in hinges if at < middle)
-        low, high = (low, middle) if served >= needed else (middle, high)
-    return collective.start_s + low
+    return collective.start_s + _halved(hinges, needed)
 
 
 def check_parts(topology: Topology, collective: Collective, parts: list[set[int]]) -> Fraction:
@@ -104,3 +92,66 @@ def check_parts(topology: Topology, collective: Collective, parts: list[set[int]
                 width += Fraction(bandwidth)
     assert storing == set(np.flatnonzero(topology.kind != SWITCH).tolist()), "a node that could sum is in no part"
     return 2 * (len(parts) - 1) * collective.size_bytes / width
+
+
+def check_windows(
+    topology: Topology, collective: Collective, parts: list[set[int]], first: list[int], last: list[int]
+) -> float:
+    """Seconds in which links into the parts of an AllReduce, each in its window, can carry what they must.
+
+    Args:
+        first, last: for each part a rank in it, that waits longest on its way out, or is served last.
+    """
+    links, far = _links(topology), _far(topology)
+    ranks, every = set(collective.ranks.tolist()), range(len(parts))
+    home = {v: q for q in every for v in parts[q] if topology.kind[v] != SWITCH}
+    left = []
+    for q in every:
+        heads = {b for a, b, _ in links if home.get(a) == q and home.get(b) != q}
+        others = ranks - parts[q]
+        left.append(max(min(far[b][w] for b in heads) for w in others) if heads <= set(home) else 0.0)
+    has_sent = sorted(min(far[first[q]].get(v, inf) for v in home if home[v] != q) for q in every)[-2]
+    comes = {b for a, b, _ in links if b in home and home.get(a) != home[b]}
+    must_get = sorted(min(far[v].get(last[q], inf) for v in comes if home[v] == q) for q in every)[-2]
+    hinges = []
+    for (a, b, latency), bandwidth in zip(links, topology.bandwidth.tolist(), strict=True):
+        for p in every:
+            if a in parts[p] or b not in parts[p]:
+                continue
+            senders = [home[a]] if a in home else [q for q in every if q != p]
+            sent = min(far[first[q]][a] for q in senders)
+            reached = max(min(far[u][v] for v in parts[p] if v in home) for u in ranks - parts[p])
+            had = max(0.0, reached - latency) if b in home else 0.0
+            on = [0.0] if b in home else [more for c, _, more in links if c == b]  # until it is stored
+            if b in home or all(d in home for c, d, _ in links if c == b):
+                had = max(had, has_sent - latency - max(on))
+            opens = max(min(sent, had), min(far[u][a] for u in ranks))
+            closes = latency + min(max(min(left[q] for q in senders), must_get + min(on)), far[b].get(last[p], inf))
+            hinges.append((opens + closes, bandwidth))
+    return collective.start_s + _halved(hinges, 2 * (len(parts) - 1) * collective.size_bytes)
+
+
+def _links(topology: Topology) -> list[tuple[int, int, float]]:
+    return list(zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True))
+
+
+def _far(topology: Topology) -> dict[int, dict[int, float]]:
+    """Least seconds from each node to those that it reaches."""
+    far = {v: {v: 0.0} for v in range(topology.node_count)}
+    for _ in far:
+        for a, b, latency in _links(topology):
+            for known in far.values():
+                if a in known:
+                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+    return far
+
+
+def _halved(hinges: list[tuple[float, float]], needed: float) -> float:
+    """When links, each from a moment on with its bandwidth, have carried so many bytes."""
+    hinges = [hinge for hinge in hinges if hinge[0] < inf]
+    low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
+    for _ in range(100):
+        middle = (low + high) / 2
+        served = sum(bandwidth * (middle - at) for at, bandwidth in hinges if at < middle)
+        low, high = (low, middle) if served >= needed else (middle, high)
+    return low

@@ -8,6 +8,8 @@ k - 1, to as many receivers, after: at least 2 (k - 1) receipts, as for gossip b
 
     seconds >= 2 (k - 1) bytes / (sum over parts of what can enter it)
 
+and more where links have latency, as none can carry such a transfer all the time (:mod:`stretto.bounds.windows`).
+
 Switches neither hold nor sum, but may copy: they are in no part, or for each part on the side that narrows it most.
 Where all links are alike both ways and nothing but ranks is there, in-trees and out-trees reach the best of these: it
 is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961), and each tree can be walked
@@ -28,8 +30,11 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Collective
 from ..topology import SWITCH, Topology
+from .candidates import clusters
 from .exact import MOST_KEPT, Arcs, in_units
 from .model import Bound
+from .reach import least
+from .windows import windows
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -81,19 +86,40 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
-    """The bound by parts, in words: each link into a part carries nothing before it can come there, nor at the end."""
-    found = best_parts(topology, collective)
-    if found is None:
+    """The bound by parts, in words: each link into a part carries what counts in its window alone.
+
+    Of the best partition by bandwidth, and, since latency may make others decide, of sites and servers.
+    """
+    best = best_parts(topology, collective)
+    if best is None:
         return None
-    times = (found.inside[:, topology.dst] & ~found.inside[:, topology.src]).sum(axis=0)
-    links = np.flatnonzero(times)
-    idle = near[np.ix_(collective.ranks, topology.src[links])].min(axis=0) + topology.latency_s[links]
-    lost = float((times[links] * topology.bandwidth[links]) @ idle) / float(found.width)
-    count = len(found.inside)
+    partitions = [best.inside]
+    if len(collective.ranks) <= SEARCHED_UP_TO:
+        search = _Search(topology, collective.ranks)
+        partitions += [search.narrowed(label) for label in _groups(topology, collective.ranks)]
+    return max((_in_words(topology, collective, inside, near) for inside in partitions), key=lambda b: b.seconds)
+
+
+def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64) -> Bound:
+    when = windows(topology, collective.ranks, inside, near)
+    waits, width, count = when.opens_s + when.closes_s, topology.bandwidth[when.link], len(inside)
     each = "rank" if count == len(collective.ranks) else f"of {count} parts"
     words = f"all but one {each} must give a byte away and, later, get its sum: {2 * (count - 1)} receipts"
-    seconds = collective.start_s + float(found.seconds) + lost
-    return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(links.tolist()))
+    seconds = collective.start_s + least(waits, width, 2.0 * (count - 1) * collective.size_bytes)
+    return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(np.unique(when.link).tolist()))
+
+
+def _groups(topology: Topology, ranks: NDArray[np.int32]) -> list[Int64]:
+    """A label for each rank by which site or server it is of, for each way to tell these."""
+    found: dict[tuple[int, ...], None] = {}
+    for groups in clusters(topology):
+        label = np.full(topology.node_count, -1, dtype=np.int64)
+        for number, group in enumerate(groups):
+            label[group] = number
+        label = np.unique(label[ranks], return_inverse=True)[1].reshape(-1)
+        if label.max() > 0:
+            found.setdefault(tuple(label.tolist()))
+    return [np.array(label) for label in found]
 
 
 class _Search:

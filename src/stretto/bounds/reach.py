@@ -77,7 +77,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
             if held.size * some.sum() <= MOST_HINGES:
                 at = held[:, :, None] + served[:, None, some]
                 slope = np.broadcast_to(topology.bandwidth[links][:, None, None], at.shape)
-                seconds = c.start_s + _least(at.ravel(), slope.ravel(), needed * some.sum())
+                seconds = c.start_s + least(at.ravel(), slope.ravel(), needed * some.sum())
                 if best is None or seconds > best.seconds:
                     best = Reach(seconds, tuple(holders.tolist()), tuple(within[some].tolist()))
     return best
@@ -124,7 +124,7 @@ def _farther(far: Float64) -> list[Bool]:
     return [far >= level * (1 - 1e-12) for level in levels]
 
 
-def _least(at: Float64, slope: Float64, needed: float) -> float:
+def least(at: Float64, slope: Float64, needed: float) -> float:
     """The least T where the hinges ``slope x max(T - at, 0)`` add up to what is needed; 0 if there are none."""
     at, slope = at[np.isfinite(at)], slope[np.isfinite(at)]
     if not len(at):

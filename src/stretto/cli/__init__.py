@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
+from .. import __version__
 from ..errors import StrettoError
 from .bounding import bound
 from .exchange import export, import_, report
@@ -26,7 +28,6 @@ from .tuning import tune
 
 app = typer.Typer(
     name="stretto",
-    help="Plan, verify, bound and simulate collectives over networks that are not uniform.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -36,6 +37,21 @@ for command in (topologies, planners, plan, replan, verify, simulate, run, emula
                 study, report, export):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"stretto {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Plan, verify, bound and simulate collectives over networks that are not uniform."""
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from .shaping import has_netem, reserved
 
 __all__ = [
     "PREFIX",
+    "WIDEST",
     "Emulated",
     "built",
     "clean",

@@ -32,7 +32,8 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
 
 def match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
-    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, salt, turn, hold, spread, looked, tick,
+    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
+    salt, turn, hold, spread, patient, looked, tick,
 ):  # fmt: skip
     """Bring every chunk to all nodes that lack it.
 
@@ -45,10 +46,14 @@ def match(
         hold_offsets, hold_nodes: CSR, who holds each chunk at first.
         came: int32[nodes * chunks], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
             not want it; in the end the transfer that brought it.
+        cluster, level: int64[levels, nodes] and int64[pipes], see :mod:`stretto.planners.clusters`. A chunk is rare
+            where few nodes of the smallest cluster have it that the pipe joins inside; what a smaller one at the
+            pipe's end has is left for later.
         salt: int64[chunks], what the preferences of each chunk are drawn from.
         turn: float64[pipes], which of pipes that would arrive together goes first, the lowest.
         hold: float64[pipes], seconds before which each is not used.
         spread: how many copies more a preferred chunk may have.
+        patient: a pipe rather waits than bring what the cluster at its end has.
         looked: among how many chunks a pipe chooses the rarest.
         tick: moments less than this apart, seconds, are the same.
     Returns:
@@ -78,7 +83,8 @@ def match(
     out_start, out_last = np.empty(missing), np.empty(missing)
     done = 0
 
-    copies = np.zeros(chunks)
+    levels = len(cluster)
+    copies = np.zeros((cluster.max() + 1, chunks))  # in each cluster
     free_at = np.zeros(links)
     cursor = np.zeros(pipes, dtype=np.int64)
     due = np.full(pipes, NO_PIPE)  # the key under which a pipe waits in the heap
@@ -86,18 +92,26 @@ def match(
     heap.clear()
     # who holds what at first, in the order in which it may be sent
     order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
-    for k in range(chunks):
-        c = order[k]
+    for c in order:
         for i in range(hold_offsets[c], hold_offsets[c + 1]):
             v = hold_nodes[i]
             held[room[v] + count[v]] = c
             count[v] += 1
-            copies[c] += 1.0
+            for k in range(levels):
+                copies[cluster[k, v], c] += 1.0
     for p in range(pipes):
         due[p] = 0.0
         heappush(heap, (0.0, turn[p], p))
 
-    while missing > 0 and len(heap) > 0:
+    known = nodes + spread + 1.0  # what a cluster at the end has comes after all else
+    while missing > 0:
+        if len(heap) == 0:
+            if not patient:
+                break
+            patient = False
+            for p in range(pipes):
+                due[p] = 0.0
+                heappush(heap, (0.0, turn[p], p))
         key, _, p = heappop(heap)
         if due[p] != key:
             continue
@@ -131,10 +145,16 @@ def match(
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
             seen += 1
-            value = copies[c] + spread * _noise(salt[c], p)
+            value = copies[cluster[level[p], v], c] + spread * _noise(salt[c], p)
+            for k in range(level[p]):
+                if copies[cluster[k, v], c] > 0:
+                    value += known
             if value < best:
                 best, chosen = value, c
         c = chosen
+        if patient and best >= known:
+            due[p] = NO_PIPE
+            continue
         seconds = chunk_bytes[c] * per_byte[p]
         out_pipe[done], out_chunk[done] = p, c
         out_parent[done] = max(came[u * chunks + c], -1)
@@ -142,7 +162,8 @@ def match(
         came[v * chunks + c] = done
         done += 1
         missing -= 1
-        copies[c] += 1.0
+        for k in range(levels):
+            copies[cluster[k, v], c] += 1.0
         held[room[v] + count[v]] = c
         count[v] += 1
         for i in range(hop_offsets[p], hop_offsets[p + 1]):

@@ -24,7 +24,7 @@ from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
 
-MOST_WORK = 30_000
+MOST_WORK = 40_000
 """Chunks are not cut further where one try would take more work, unless it does so uncut."""
 
 LEAST_GAIN = 0.005

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Ragged, Workload
 from ..topology import ACCELERATOR, ROUTER, SWITCH, Topology
+from .clusters import Clusters, clusters_of
 from .inversion import Transfers
 from .mtegcca import grow_implicitly, task_order, tree_steps
 from .scale_network import Network, build_network
@@ -40,8 +41,11 @@ LATE = 8
 TICK = 2.0**-20
 """Moments that are closer than this part of the shortest transfer are the same."""
 
-LOOKED = 48
-"""Among how many chunks a pipe chooses."""
+TWICE = 4.0
+"""A try may take so many times the work that is given where patience is tried both ways."""
+
+LOOKED, LOOKED_FAR = 48, 192
+"""Among how many chunks a pipe chooses, and where what a cluster has is in between."""
 
 GROWING = 0.02
 """The work of a step of growing trees, in deliveries."""
@@ -76,18 +80,23 @@ class Search:
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         rng = np.random.default_rng(self.seed)
         matching = Matching.of(topology, workload, self.work)
-        tries = int(np.clip(self.work / matching.effort, 1, self.tries))
-        found = _search(matching, tries, self.work, rng)
+        least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
+        quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
+        tries = int(np.clip(self.work / matching.effort, 1 if quick else least, max(self.tries, least)))
+        found = _search(matching, tries, max(least, RESTARTS * tries), quick, rng)
         if found is not None:
             return matching.transfers(found)
         return _grown(topology, workload, through_routers, self.work, self.tries, rng)
 
 
-Keys = tuple[Int64, Float64, Float64, float]
-"""Salts of chunks, turns of pipes, from when on each is used, spread."""
+Keys = tuple[Int64, Float64, Float64, float, bool]
+"""Salts of chunks, turns of pipes, from when on each is used, spread, patience."""
 
 HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
 """Which share of the slow pipes is held back, in turn."""
+
+PATIENCE = (True, False, False, True)
+"""Whether pipes wait rather than bring what the cluster at their end has, in turn."""
 
 SLOW = 1.5
 """Pipes that take so many times as long as the quickest one may be held back."""
@@ -103,6 +112,7 @@ class Matching:
     links: int
     tick: float
     effort: float
+    clusters: Clusters
 
     @classmethod
     def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:
@@ -114,19 +124,19 @@ class Matching:
         shortest = float((network.latency_s + workload.chunk_bytes.min() * network.per_byte).min())
         return cls(
             workload, network, came.ravel(), topology.link_count, shortest * TICK,
-            effort(topology, workload),
+            effort(topology, workload), clusters_of(network, topology.node_count, topology.bandwidth),
         )  # fmt: skip
 
     def run(self, keys: Keys, work: float) -> tuple[Any, int]:
         network, workload = self.network, self.workload
         holders = workload.chunk_holders
-        salt, turn, hold, spread = keys
+        salt, turn, hold, spread, patient = keys
         return kernels.load("matching", work).match(  # type: ignore[no-any-return]
             network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
             network.latency_s, network.per_byte, *network.out, self.links,
             workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-            holders.offsets, holders.values.astype(np.int64), self.came.copy(),
-            salt, turn, hold, spread, LOOKED, self.tick,
+            holders.offsets, holders.values.astype(np.int64), self.came.copy(), self.clusters.of, self.clusters.level,
+            salt, turn, hold, spread, patient, LOOKED if len(self.clusters.of) == 1 else LOOKED_FAR, self.tick,
         )  # fmt: skip
 
     def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
@@ -157,24 +167,25 @@ class Matching:
         )
 
 
-def _search(matching: Matching, tries: int, given: float, rng: np.random.Generator) -> Any:
+def _search(matching: Matching, tries: int, restarts: float, quick: bool, rng: np.random.Generator) -> Any:
     """What the best solution sends, None if some node cannot be reached through those that want the chunks.
 
-    Where not even one solution fits the given work it is the one that is quickest to find: no preferences.
+    The first ones, so many as are asked for, are restarts. The ``quick`` one has no preferences.
     """
     chunks, pipes = matching.workload.chunk_count, len(matching.network.src)
     work = matching.effort * tries * 10
     best: tuple[Score, Keys, Any] | None = None
     for k in range(tries):
-        if matching.effort > given:
-            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0
-        elif best is None or k < RESTARTS * tries:
+        if quick:
+            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, True
+        elif best is None or k < restarts:
             hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
             keys = (
                 rng.integers(0, 1 << 30, chunks),
                 rng.random(pipes),
                 hold,
                 SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
+                PATIENCE[k % len(PATIENCE)],
             )
         else:
             keys = _neighbour(matching, best[1], rng)
@@ -184,7 +195,7 @@ def _search(matching: Matching, tries: int, given: float, rng: np.random.Generat
         score = _score(sent[-1])
         if best is None or score <= best[0]:
             best = score, keys, sent
-    assert best is not None
+    assert best is not None, "there is at least one try"
     return best[2]
 
 
@@ -207,7 +218,7 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
         hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
     if rng.random() < 0.1:
         spread = SPREADS[rng.integers(0, len(SPREADS))]
-    return salt, turn, hold, spread
+    return salt, turn, hold, spread, keys[4]
 
 
 def _grown(

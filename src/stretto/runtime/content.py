@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import blake2b
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,3 +44,15 @@ def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
 def wrong(plan: Plan, results: dict[int, Bytes], seed: int = 0) -> list[int]:
     """The chunks whose bytes are not what they must be."""
     return [chunk for chunk, got in results.items() if not np.array_equal(got, wanted(plan, chunk, seed))]
+
+
+def digest(content: Bytes) -> bytes:
+    """What stands for a chunk's bytes where they need not travel."""
+    return blake2b(content.data, digest_size=16).digest()
+
+
+def wrong_digests(plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0) -> list[tuple[int, int]]:
+    """The (node, chunk) pairs whose bytes are not what they must be; what each must be is made once for all nodes."""
+    chunks = sorted({chunk for own in digests.values() for chunk in own})
+    right = {chunk: digest(wanted(plan, chunk, seed)) for chunk in chunks}
+    return [(node, chunk) for node, own in digests.items() for chunk, got in own.items() if got != right[chunk]]

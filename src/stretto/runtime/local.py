@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,9 +75,9 @@ def run_local(
     programs = lower(plan)
     if len(programs) > MOST_PROCESSES:
         raise InputError(f"{len(programs)} nodes take part, more than the {MOST_PROCESSES} processes allowed", "plan")
-    # one server imports what all need, and forks
+    # one server imports what all need, and what the script that calls this imports again in each of them, and forks
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([name for name in sys.modules if name.partition(".")[0] == "stretto"])
     secret = os.urandom(32)
     pipes: dict[int, Connection] = {}
     children = []
@@ -106,7 +107,8 @@ def run_local(
             child.join()
     traces = {node: trace for node, (trace, _) in results.items()}
     last = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
-    return Outcome(last, traces, [(node, chunk) for node, (_, bad) in results.items() for chunk in bad])
+    digests = {node: digests for node, (_, digests) in results.items()}
+    return Outcome(last, traces, content.wrong_digests(plan, digests, seed))
 
 
 def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:
@@ -158,7 +160,7 @@ def _work(
         trace = execute(
             mesh, program, inputs, outputs, timeout_s=timeout_s, pace=pace, started_at=started_at, delays=delays
         )  # fmt: skip
-        pipe.send((trace, content.wrong(plan, outputs, seed)))
+        pipe.send((trace, {chunk: content.digest(got) for chunk, got in outputs.items()}))
         mesh.close()
     except (EOFError, BrokenPipeError):
         return
