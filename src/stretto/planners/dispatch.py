@@ -29,7 +29,7 @@ ROUNDS = 4
 NEAR = 1.002
 """Times the busiest link's work that are near enough."""
 
-GAIN = 1e-3
+GAIN = 5e-4
 """A round that gains less, as a share, is the last."""
 
 
@@ -82,16 +82,19 @@ def _scheduled(
     if (plan.route.lengths == 1).all():
         return _justified(line, line.first(turn, asked, backward), asked, enough, rounds), line.seconds
     shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
-    start = shared.first(turn, asked, backward)
+    first = shared.first(turn, asked, backward)
+    start = _justified(shared, first, asked, enough, rounds)
     if shared.end(start) > content * busy(plan, rows):
         alone = line.first(turn, asked, backward)
-        if line.end(alone) < shared.end(start):
-            return _justified(line, alone, asked, enough, rounds), line.seconds
-    return _justified(shared, start, asked, enough, rounds), shared.seconds
+        if line.end(alone) < shared.end(first):
+            alone = _justified(line, alone, asked, enough, rounds)
+            if line.end(alone) < shared.end(start):
+                return alone, line.seconds
+    return start, shared.seconds
 
 
 def _justified(line: _Line, start: Float64, asked: Float64, enough: float, rounds: int) -> Float64:
-    """Starts improved by turning time round and back, until either way gains less than ``GAIN``."""
+    """Starts improved by turning time round and back, while that gains ``GAIN``, the way forward anything at all."""
     free = bool((asked == 0).all())
     for _ in range(rounds):
         if line.end(start) <= enough:
@@ -106,7 +109,7 @@ def _justified(line: _Line, start: Float64, asked: Float64, enough: float, round
         gain = 1 - line.end(best) / line.end(start)
         if gain > 0:
             start = best
-        if gain < GAIN or line.end(again) > (1 - GAIN) * line.end(back):
+        if gain < GAIN or line.end(again) > (1 - 1e-6) * line.end(back):
             break
     return start
 
