@@ -57,8 +57,8 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
     used: Counter[tuple[int, int]] = Counter()
     sent: Counter[int] = Counter()
     for batch in batches:
-        assert sorted(batch.reached) == ranks
-        sent[batch.reached[0]] += batch.count
+        assert sorted([batch.root, *(head for _, head in batch.edges)]) == ranks
+        sent[batch.root] += batch.count
         used.update(dict.fromkeys(batch.edges, batch.count))
     assert sent == Counter(trees.roots)
     assert all(count <= direct.capacity(edge) for edge, count in used.items())

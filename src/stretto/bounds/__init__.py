@@ -17,12 +17,14 @@ are few nodes.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..collective import Workload
 from ..topology import Topology
 from .check import check_cut, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
 from .cuts import cut_bounds, turned_cut_bounds
-from .exact import Bottleneck, bottleneck
+from .exact import MOST_KEPT, Bottleneck, bottleneck
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .model import Bound
@@ -39,6 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def bounds(
     topology: Topology, workload: Workload, chunk_bytes: float | None = None, *, whole_chunks: bool = False
 ) -> tuple[Bound, ...]:

@@ -106,6 +106,94 @@ def schedule(
     return start
 
 
+def serve(rank, seconds, lag, asked, link, next_offsets, dependents, dep_count, links):
+    """The same where each transfer has one link: every link serves what waits for it, one after the other.
+
+    Args:
+        link: int64[transfers].
+    """
+    n = len(rank)
+    start = np.zeros(n)
+    ready = asked.copy()
+    missing = dep_count.copy()
+    by_rank = np.empty(n, dtype=np.int64)
+    room = np.zeros(links + 1, dtype=np.int64)
+    for k in range(n):
+        by_rank[rank[k]] = k
+        room[link[k] + 1] += 1
+    for e in range(links):
+        room[e + 1] += room[e]
+    heap = np.empty(n, dtype=np.int64)
+    size = np.zeros(links, dtype=np.int64)
+    free = np.zeros(links)
+    looked = np.zeros(links, dtype=np.bool_)
+    # transfers that are ready, and (after them) links for which some wait, when they are free
+    time, event = np.empty(n + links), np.empty(n + links, dtype=np.int64)
+    events = 0
+    for k in range(n):
+        if missing[k] == 0:
+            events = _enter(time, event, events, ready[k], k)
+    while events > 0:
+        now, what = time[0], event[0]
+        events = _leave(time, event, events)
+        if what < n:
+            e = link[what]
+            _add(heap, room[e], size[e], rank[what])
+            size[e] += 1
+            if not looked[e]:
+                looked[e] = True
+                events = _enter(time, event, events, max(now, free[e]), n + e)
+            continue
+        e = what - n
+        k = by_rank[heap[room[e]]]
+        _take(heap, room[e], size[e])
+        size[e] -= 1
+        start[k] = now
+        free[e] = now + seconds[k]
+        looked[e] = size[e] > 0
+        if looked[e]:
+            events = _enter(time, event, events, free[e], what)
+        for i in range(next_offsets[k], next_offsets[k + 1]):
+            m = dependents[i]
+            ready[m] = max(ready[m], free[e] + lag[k])
+            missing[m] -= 1
+            if missing[m] == 0:
+                events = _enter(time, event, events, ready[m], m)
+    return start
+
+
+def _enter(time, event, size, t, e):
+    """Put an event into a heap by time, then number; how many there are now."""
+    i = size
+    while i > 0:
+        up = (i - 1) // 2
+        if time[up] < t or (time[up] == t and event[up] < e):
+            break
+        time[i], event[i] = time[up], event[up]
+        i = up
+    time[i], event[i] = t, e
+    return size + 1
+
+
+def _leave(time, event, size):
+    """Take the first event out of the heap; how many there are now."""
+    last = size - 1
+    t, e = time[last], event[last]
+    i = 0
+    while 2 * i + 1 < last:
+        child = 2 * i + 1
+        if child + 1 < last and (
+            time[child + 1] < time[child] or (time[child + 1] == time[child] and event[child + 1] < event[child])
+        ):
+            child += 1
+        if t < time[child] or (t == time[child] and e < event[child]):
+            break
+        time[i], event[i] = time[child], event[child]
+        i = child
+    time[i], event[i] = t, e
+    return last
+
+
 def _wake(link, at, wake, events, n):
     """Look at a link then, if it is not looked at before."""
     if at < wake[link]:

@@ -29,34 +29,39 @@ ROUNDS = 4
 NEAR = 1.002
 """Times the busiest link's work that are near enough."""
 
-GAIN = 1e-3
+GAIN = 5e-4
 """A round that gains less, as a share, is the last."""
 
 
-def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | None = None) -> Plan:
+def dispatched(
+    plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | None = None, content: float = NEAR
+) -> Plan:
     """The plan with starts by urgency.
 
     Where sums and copies meet, two ways are tried: all together, and copies after sums, as ReduceScatter then
-    AllGather would. The plan's meta says as ``apart`` which one it is.
+    AllGather would. The plan's meta says as ``apart`` which one it is. Where routes of several links meet, two ways
+    are tried: a transfer has its links for itself, or every route has a share of its links for itself, as large as what
+    it carries.
 
     Args:
         turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
         rounds: how often at most time is reversed.
         apart: whether copies come after sums; None to try both.
+        content: times the busiest link's work up to which shares of links are good enough to try nothing else.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
     lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
     start, seconds, end = asked, np.zeros_like(asked), np.inf
     if not apart:
-        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds)
+        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds, content)
         end = (start + seconds + lag).max()
     at_best = max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
     if apart or (apart is None and len(sums) and len(copies) and end > at_best):
-        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds)
+        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds, content)
         half = (first + of_first + lag[sums]).max()
         later = np.maximum(asked[copies] - half, 0.0)
-        second, of_second = _scheduled(plan, copies, turn[copies], later, rounds)
+        second, of_second = _scheduled(plan, copies, turn[copies], later, rounds, content)
         apart = bool(half + (second + of_second + lag[copies]).max() < end)
         if apart:
             start, seconds = np.empty_like(lag), np.empty_like(lag)
@@ -66,12 +71,10 @@ def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | No
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds, meta=meta)
 
 
-def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int) -> tuple[Float64, Float64]:
-    """Starts and seconds of some transfers of a plan, as if there were no others.
-
-    Where routes of several links meet, two ways are tried: a transfer has its links for itself, or every route has a
-    share of its links for itself, as large as what it carries.
-    """
+def _scheduled(
+    plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int, content: float
+) -> tuple[Float64, Float64]:
+    """Starts and seconds of some transfers of a plan, as if there were no others."""
     line = _Line.of(plan, rows)
     enough = NEAR * busy(plan, rows)
     # sums alone are copies with time reversed
@@ -79,28 +82,34 @@ def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: i
     if (plan.route.lengths == 1).all():
         return _justified(line, line.first(turn, asked, backward), asked, enough, rounds), line.seconds
     shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
-    start = shared.first(turn, asked, backward)
-    if shared.end(start) > enough:
+    first = shared.first(turn, asked, backward)
+    start = _justified(shared, first, asked, enough, rounds)
+    if shared.end(start) > content * busy(plan, rows):
         alone = line.first(turn, asked, backward)
-        if line.end(alone) < shared.end(start):
-            return _justified(line, alone, asked, enough, rounds), line.seconds
-    return _justified(shared, start, asked, enough, rounds), shared.seconds
+        if line.end(alone) < shared.end(first):
+            alone = _justified(line, alone, asked, enough, rounds)
+            if line.end(alone) < shared.end(start):
+                return alone, line.seconds
+    return start, shared.seconds
 
 
 def _justified(line: _Line, start: Float64, asked: Float64, enough: float, rounds: int) -> Float64:
-    """Starts improved by turning time round and back."""
+    """Starts improved by turning time round and back, while that gains ``GAIN``, the way forward anything at all."""
+    free = bool((asked == 0).all())
     for _ in range(rounds):
         if line.end(start) <= enough:
             break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
-        back = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
+        back: Float64 = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
+        if free and line.end(back) <= enough:
+            return back
         again = line.run(np.argsort(back, kind="stable"), asked)
-        best = back if (asked == 0).all() and line.end(back) < line.end(again) else again
+        best = back if free and line.end(back) < line.end(again) else again
         gain = 1 - line.end(best) / line.end(start)
         if gain > 0:
             start = best
-        if gain < GAIN:
+        if gain < GAIN or line.end(again) > (1 - 1e-6) * line.end(back):
             break
     return start
 
@@ -214,11 +223,15 @@ class _Line:
         """Starts where links take what comes first in ``order`` of what waits for them."""
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        start: Float64 = self.kernel.schedule(
-            rank, self.seconds, self.lag, asked, self.route.offsets, self.route.values.astype(np.int64), self.hop,
-            self.followers.offsets, self.followers.values.astype(np.int64), self.waits.lengths.astype(np.int64),
-            self.links,
-        )  # fmt: skip
+        route = self.route.values.astype(np.int64)
+        waiting = self.followers.offsets, self.followers.values.astype(np.int64), self.waits.lengths.astype(np.int64)
+        start: Float64
+        if len(route) == len(order):
+            start = self.kernel.serve(rank, self.seconds, self.lag, asked, route, *waiting, self.links)
+        else:
+            start = self.kernel.schedule(
+                rank, self.seconds, self.lag, asked, self.route.offsets, route, self.hop, *waiting, self.links
+            )
         return start
 
     def end(self, start: Float64) -> float:
@@ -227,10 +240,16 @@ class _Line:
 
 def _distinct(lists: Ragged) -> NDArray[np.int32]:
     """For each list a number, equal ones alike."""
-    longest = int(lists.lengths.max())
-    table = np.full((lists.rows, longest), -1, dtype=np.int32)
-    table[lists.owners, np.arange(len(lists.values)) - lists.offsets[lists.owners]] = lists.values
-    return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    most = int(lists.values.max()) + 2
+    code, kinds = np.zeros(lists.rows, dtype=np.int64), 1
+    for place in range(int(lists.lengths.max())):
+        if kinds > (1 << 62) // most:
+            code = np.unique(code, return_inverse=True)[1].reshape(-1)
+            kinds = int(code.max()) + 1
+        longer = np.flatnonzero(lists.lengths > place)
+        code, kinds = code * most, kinds * most
+        code[longer] += lists.values[lists.offsets[longer] + place] + 1
+    return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 
 def _among(lists: Ragged, rows: Int64) -> Ragged:

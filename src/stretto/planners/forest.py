@@ -9,7 +9,8 @@ out-trees of unequal roots at once (:mod:`stretto.bounds.trees`) instead of Redu
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..collective import Collective, Ragged, Workload, split_chunks
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
+from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
@@ -35,6 +37,9 @@ SMALLEST_BYTES = 4096
 
 NEAR = 1.003
 """Times the busiest link's work that are near enough, or times which a finer plan must gain."""
+
+FINER = 1.5
+"""Parts are cut anew where there are more than so many times as many."""
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
@@ -71,28 +76,33 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     kinds = [forests_of(topology, c, TRANSFERS[-1]) for c in workload.collectives]
-    choices = [[some[min(k, len(some) - 1)] for some in kinds] for k in range(max(map(len, kinds)))]
-    forests = choices[0]
+    choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
+    forests = choices[0].forests
     # each part is sent once along each edge of its trees, and each chunk of an AllReduce is cut along all trees
     cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in workload.collectives]
     edges = sum(f.edges * many for f, many in zip(forests, cuts, strict=True))
     trees = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
     most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
-    counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
+    counts = [float(parts)] if parts else [max(min(count / edges, most), 1.0) for count in TRANSFERS]
+    # some that hardly differ are one
+    counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
     plans: list[Plan] = []
+    apart: bool | None = None
+    content = DISPATCHED
     while counts:
-        # what is the better order for some thousands of transfers is so for many
-        apart = plans[-1].meta["apart"] if len(plans) > 1 else None
-        several = [(_planned(topology, workload, some, counts[0], apart), some) for some in choices]
-        best, forests = min(several, key=lambda pair: completion(pair[0]))
+        several = [(_planned(topology, workload, some, counts[0], apart, content), some) for some in choices]
+        best, kept = min(several, key=lambda pair: completion(pair[0]))
         plans, counts = [*plans, best], counts[1:]
         late = completion(best) / busy(best) - 1
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
+        # what is the better way for some thousands of transfers is so for many
+        settled = len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]
+        if settled:
+            choices, apart, content = [kept], best.meta["apart"], 1 + late
         late *= _filling(best)
-        if len(plans) > 1:
-            choices = [forests]
+        if settled:
             if late <= NEAR - 1:
                 break
             # this falls as parts do: no use for large plans that it leaves too late
@@ -108,61 +118,77 @@ def _filling(plan: Plan) -> float:
     return sending / (sending + float(plan.topology.latency_s[plan.route.values].sum()) / plan.transfer_count)
 
 
-def _planned(topology: Topology, workload: Workload, forests: list[Forest], parts: float, apart: bool | None) -> Plan:
+@dataclass(frozen=True)
+class _Rows:
+    """The segments of all collectives' forests, a row each.
+
+    Attributes:
+        first: for each collective the row of each root's first segment.
+        up, down: the trees of each row.
+    """
+
+    forests: list[Forest]
+    first: list[dict[int, int]]
+    up: Trees
+    down: Trees
+
+    @classmethod
+    def of(cls, topology: Topology, forests: list[Forest]) -> _Rows:
+        """Of one forest a collective."""
+        first: list[dict[int, int]] = []
+        rows: list[Segment] = []
+        roots: list[int] = []
+        for forest_ in forests:
+            first.append({})
+            for root, segments in forest_.segments.items():
+                first[-1][root] = len(rows)
+                rows += segments
+                roots += [root] * len(segments)
+        up, down = (_as_trees(topology, roots, trees) for trees in ([s.up for s in rows], [s.down for s in rows]))
+        return cls(forests, first, replace(up, twin=np.array([s.twin for s in rows], dtype=np.int64)), down)
+
+
+def _planned(
+    topology: Topology, workload: Workload, rows: _Rows, parts: float, apart: bool | None, content: float
+) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
-    chunk: list[int] = []
-    at: list[int] = []
-    trees: list[tuple[int, int, int, float]] = []  # old chunk, its place, the segment from there on
-    rows: list[Segment] = []
-    roots: list[int] = []
-    for number, (c, forest_) in enumerate(zip(workload.collectives, forests, strict=True)):
-        first = {}
-        for root, segments in forest_.segments.items():
-            first[root] = len(rows)
-            rows += segments
-            roots += [root] * len(segments)
-        base = int(workload.chunk_base[number])
-        for i in range(c.chunk_count):
-            size = int(c.chunk_bytes[i])
-            for place, row, turn in _places(c, i, size, forest_, first, parts):
-                chunk.append(base + i)
-                at.append(place)
-                trees.append((base + i, place, row, turn))
-    finer, start = split_chunks(workload, np.array(chunk, dtype=np.int64), np.array(at, dtype=np.int64))
+    cuts = [
+        (int(workload.chunk_base[number]) + i, *place)
+        for number, (c, forest_) in enumerate(zip(workload.collectives, rows.forests, strict=True))
+        for i in range(c.chunk_count)
+        for place in _places(c, i, forest_, rows.first[number], parts)
+    ]
+    chunk, at, row = (np.array(column, dtype=np.int64) for column in list(zip(*cuts, strict=True))[:3])
+    turn = np.array([cut[3] for cut in cuts])
     # where several segments begin at one byte only the last has any
-    tree = np.empty(finer.chunk_count, dtype=np.int64)
-    seen: dict[tuple[int, int], int] = {(old, place): row for old, place, row, _ in trees}
-    turns = {(old, place): turn for old, place, _, turn in trees}
-    order = sorted(seen)
-    for k, key in enumerate(order):
-        tree[k] = seen[key]
-    assert len(order) == finer.chunk_count == int(start[-1])
-    up = _as_trees(topology, roots, [s.up for s in rows])
-    down = _as_trees(topology, roots, [s.down for s in rows])
-    up = replace(up, twin=np.array([s.twin for s in rows], dtype=np.int64))
-    plan = lower(topology, finer, tree, up, down, meta={"parts": parts, "trees": len(rows)})
-    return dispatched(plan, np.array([turns[key] for key in order]), apart=apart)
+    kept = np.append((np.diff(chunk) != 0) | (np.diff(at) != 0), True)
+    finer, start = split_chunks(workload, chunk, at)
+    assert int(kept.sum()) == finer.chunk_count == int(start[-1])
+    plan = lower(topology, finer, row[kept], rows.up, rows.down, meta={"parts": parts, "trees": len(rows.up.root)})
+    return dispatched(plan, turn[kept], apart=apart, content=content)
 
 
 def _places(
-    c: Collective, chunk: int, size: int, trees: Forest, first: dict[int, int], parts: float
-) -> list[tuple[int, int, float]]:
-    """Where in a chunk each part of each segment begins, and its row."""
+    c: Collective, chunk: int, trees: Forest, first: dict[int, int], parts: float
+) -> Iterator[tuple[int, int, float]]:
+    """Where in a chunk each part of each segment begins, its row, and how far into its segment's data it is."""
+    size = int(c.chunk_bytes[chunk])
     lists = c.wanted if c.kind in ("reducescatter", "reduce") else c.holders
     if c.kind == "allreduce":
         shares = [(root, share) for root, share in trees.share.items()]
     else:
         shares = [(int(c.ranks[lists[int(c.chunk_piece[chunk])][0]]), Fraction(1))]
-    found, low = [], Fraction(0)
-    for root, share in shares:
+    low = Fraction(0)
+    for root, share in shares if size else ():
         for k, segment in enumerate(trees.segments[root]):
             count = max(round(parts * trees.weight[root][k]), 1)
-            wide = share * segment.share / count
+            begin, each = low * size, share * segment.share * size / count
+            # floor(begin + part x each), in whole numbers
+            below = begin.denominator * each.denominator
+            offset, step = begin.numerator * each.denominator, each.numerator * begin.denominator
             for part in range(count):
-                if int(low * size) < size:
-                    found.append((int(low * size), first[root] + k, (part + 0.5) / count))
-                low += wide
-    return found
+                yield (offset + part * step) // below, first[root] + k, (part + 0.5) / count
+            low += share * segment.share
 
 
 def _as_trees(topology: Topology, roots: list[int], trees: list[Routed | None]) -> Trees:

@@ -117,9 +117,10 @@ class Edges:
         """For each node of a tree the link that comes to it from its parent, and the one that leads there."""
         out: dict[int, tuple[int, ...]] = {}
         into: dict[int, tuple[int, ...]] = {}
+        forth, back, head = self.forth.tolist(), self.back.tolist(), self.head.tolist()
         for v, e in tree.edge.items():
-            there, back = int(self.forth[e]), int(self.back[e])
-            out[v], into[v] = ((there,), (back,)) if self.head[e] == v else ((back,), (there,))
+            one, other = (forth[e],), (back[e],)
+            out[v], into[v] = (one, other) if head[e] == v else (other, one)
         return out, into
 
 

@@ -8,7 +8,7 @@ where that is not for the whole batch, the batch is divided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +24,19 @@ WORK = 300_000
 """How many changes are looked at to make trees shallow."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batch:
     """Equal trees.
 
     Attributes:
         count: how many.
-        reached: the ranks in them, in the order in which they were, the root first.
-        edges: (from, to) of each rank but the root, in that order.
-        arrival: for each rank in the trees how far it is from the root.
+        root: where they begin.
+        edges: (from, to) of each rank but the root, in the order in which they were reached.
     """
 
     count: int
-    reached: list[int]
-    edges: list[Edge] = field(default_factory=list)
-    arrival: dict[int, float] = field(default_factory=dict)
+    root: int
+    edges: list[Edge]
 
 
 def pack(capacity: dict[Edge, int], roots: dict[int, int], ranks: list[int], far: dict[Edge, float]) -> list[Batch]:
@@ -53,23 +51,46 @@ def pack(capacity: dict[Edge, int], roots: dict[int, int], ranks: list[int], far
         if not roots[root]:
             continue
         network.start(root, roots[root])
-        stack = [Batch(roots[root], [root], [], {root: 0.0})]
+        stack = [_Growing.of(roots[root], network.place[root], len(ranks))]
         while stack:
-            batch = stack.pop()
+            some = stack.pop()
             network.set_partial(stack)
-            while len(batch.reached) < len(ranks):
-                (x, y), count = network.next_edge(batch)
-                if count < batch.count:
-                    stack.append(replace(batch, count=batch.count - count, reached=list(batch.reached),
-                                         edges=list(batch.edges), arrival=dict(batch.arrival)))  # fmt: skip
-                    batch.count = count
-                    network.set_partial(stack)
-                network.use((x, y), count)
-                batch.reached.append(y)
-                batch.edges.append((x, y))
-                batch.arrival[y] = batch.arrival[x] + far[x, y]
-            done.append(batch)
+            while (found := network.grow(some)) is not None:
+                edge, count = found
+                stack.append(some.split(some.count - count))
+                some.count = count
+                network.set_partial(stack)
+                network.take(some, edge)
+            done.append(Batch(some.count, root, [network.edges[e] for e in some.via[some.order[1:]].tolist()]))
     return done
+
+
+@dataclass
+class _Growing:
+    """Equal trees that do not reach all ranks yet.
+
+    Attributes:
+        count: how many.
+        order: int64[ranks], those that they reach, ``size`` of them.
+        arrival: float64[ranks], how far each of these is from the root.
+        via: int64[ranks], the edge that leads there.
+    """
+
+    count: int
+    order: Int64
+    size: int
+    arrival: NDArray[np.float64]
+    via: Int64
+
+    @classmethod
+    def of(cls, count: int, root: int, ranks: int) -> _Growing:
+        """Nothing but their root."""
+        order = np.full(ranks, root, dtype=np.int64)
+        return cls(count, order, 1, np.zeros(ranks), np.full(ranks, -1, dtype=np.int64))
+
+    def split(self, count: int) -> _Growing:
+        """Some of them, to grow otherwise from now on."""
+        return _Growing(count, self.order.copy(), self.size, self.arrival.copy(), self.via.copy())
 
 
 def shortened(batches: list[Batch], capacity: dict[Edge, int], ranks: list[int], far: dict[Edge, float]) -> list[Batch]:
@@ -92,7 +113,7 @@ def shortened(batches: list[Batch], capacity: dict[Edge, int], ranks: list[int],
         offsets, np.argsort(head, kind="stable"), WORK,
     )  # fmt: skip
     return [
-        Batch(batch.count, batch.reached, [edges[e] for e in row[row >= 0].tolist()])
+        replace(batch, edges=[edges[e] for e in row[row >= 0].tolist()])
         for batch, row in zip(batches, via, strict=True)
     ]
 
@@ -107,82 +128,69 @@ class _Network:
         ranks: list[int],
         far: dict[Edge, float],
     ) -> None:
-        self.left = {edge: c for edge, c in sorted(capacity.items()) if c}
+        self.edges = sorted(edge for edge, c in capacity.items() if c)
+        self.left = np.array([capacity[edge] for edge in self.edges], dtype=np.int64)
+        self.far = np.array([far[edge] for edge in self.edges])
         self.place = {v: i for i, v in enumerate(ranks)}
-        self.pending = {v: roots.get(v, 0) for v in ranks}
-        self.ranks, self.far = ranks, far
-        self.out: dict[int, list[int]] = {v: [] for v in ranks}
-        for u, t in self.left:
-            self.out[u].append(t)
-        self.partial: list[Batch] = []
+        self.tail, self.head = (np.array([self.place[e[k]] for e in self.edges], dtype=np.int64) for k in (0, 1))
+        self.out_offsets = np.zeros(len(ranks) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.tail, minlength=len(ranks)), out=self.out_offsets[1:])
+        self.out = np.argsort(self.tail, kind="stable")
+        self.pending = np.array([roots.get(v, 0) for v in ranks], dtype=np.int64)
         self._build(2)
 
     def _build(self, slots: int) -> None:
         """Arcs from where trees lead to where they come from, and to ``slots`` unfinished batches."""
-        n, self.slots = len(self.ranks), slots
-        self.edges = list(self.left)
+        n, self.slots = len(self.place), slots
         self.target = n + slots
         every = np.arange(n)
-        tails = [np.array([self.place[t] for _, t in self.edges]), every, np.tile(every, slots), n + np.arange(slots)]
-        heads = [np.array([self.place[u] for u, _ in self.edges]), np.full(n, self.target),
-                 n + np.repeat(np.arange(slots), n), np.full(slots, self.target)]  # fmt: skip
+        tails = [self.head, every, np.tile(every, slots), n + np.arange(slots)]
+        heads = [self.tail, np.full(n, self.target), n + np.repeat(np.arange(slots), n), np.full(slots, self.target)]
         self.arcs = Arcs.of(np.concatenate(tails), np.concatenate(heads), n + slots + 1)
         ends = np.cumsum([len(t) for t in tails])
         forward = self.arcs.forward
-        self.edge_arc = dict(zip(self.edges, forward[: ends[0]].tolist(), strict=True))
-        self.home = forward[ends[0] : ends[1]]
+        self.edge_arc, self.home = forward[: ends[0]], forward[ends[0] : ends[1]]
         self.member = forward[ends[1] : ends[2]].reshape(slots, n)
         self.slot = forward[ends[2] : ends[3]]
         self.capacity = self.arcs.capacities(np.zeros(len(forward), dtype=np.int64))
-        for edge, arc in self.edge_arc.items():
-            self.capacity[arc] = self.left[edge]
-        self.capacity[self.home] = [self.pending[v] for v in self.ranks]
-        work = 20.0 * len(forward) * n * max(1, sum(1 for v in self.pending.values() if v))
-        self.kernel = kernels.load("maxflow", work)
+        self.capacity[self.edge_arc] = self.left
+        self.capacity[self.home] = self.pending
+        self.kernel = kernels.load("maxflow", 20.0 * len(forward) * n * max(1, int((self.pending > 0).sum())))
 
     def start(self, root: int, count: int) -> None:
         """The trees of a root begin to grow: they are no longer among those that must be left room for."""
-        self.pending[root] -= count
-        self.capacity[self.home[self.place[root]]] = self.pending[root]
+        self.pending[self.place[root]] -= count
+        self.capacity[self.home] = self.pending
 
-    def set_partial(self, stack: list[Batch]) -> None:
+    def set_partial(self, stack: list[_Growing]) -> None:
         """The unfinished batches that must be left room for."""
         if len(stack) > self.slots:
             self._build(2 * len(stack))
-        self.partial = stack
         self.capacity[self.member] = 0
         self.capacity[self.slot] = 0
-        for i, batch in enumerate(stack):
-            self.capacity[self.member[i, [self.place[v] for v in batch.reached]]] = 1 << 50
-            self.capacity[self.slot[i]] = batch.count
-        self.reserved = sum(self.pending.values()) + sum(b.count for b in stack)
+        for i, some in enumerate(stack):
+            self.capacity[self.member[i, some.order[: some.size]]] = 1 << 50
+            self.capacity[self.slot[i]] = some.count
+        self.reserved = int(self.pending.sum()) + sum(some.count for some in stack)
 
-    def next_edge(self, batch: Batch) -> tuple[Edge, int]:
-        """An edge out of the batch that all its trees can take, from near the root if possible; else the widest."""
-        inside = set(batch.reached)
-        best, most = None, 0
-        choices = [(x, y) for x in batch.reached for y in self.out[x] if y not in inside and self.left[x, y]]
-        for edge in sorted(choices, key=lambda e: (self.left[e] < batch.count, batch.arrival[e[0]] + self.far[e])):
-            limit = min(batch.count, self.left[edge])
-            if limit <= most:
-                continue
-            count = self._room(edge, limit)
-            if count > most:
-                best, most = edge, count
-            if most == batch.count:
-                break
-        assert best is not None, "Edmonds: some edge can always be taken"
-        return best, most
-
-    def _room(self, edge: Edge, limit: int) -> int:
-        x, y = self.place[edge[0]], self.place[edge[1]]
+    def grow(self, some: _Growing) -> tuple[int, int] | None:
+        """Let trees reach all ranks, or as many as they can together: then the edge that most of them can take."""
         arcs = self.arcs
-        flow = self.kernel.between(
-            arcs.offsets, arcs.to, arcs.pair, self.capacity, y, self.target, self.home, x, self.reserved + limit
-        )
-        return max(min(limit, int(flow) - self.reserved), 0)
+        some.size, edge, count = self.kernel.grow(
+            arcs.offsets, arcs.to, arcs.pair, self.capacity, self.target, self.home, self.edge_arc, self.left,
+            self.tail, self.head, self.far, self.out_offsets, self.out, some.count, self.reserved,
+            some.order, some.size, some.arrival, some.via,
+        )  # fmt: skip
+        if count == some.count:
+            return None
+        assert edge >= 0, "Edmonds: some edge can always be taken"
+        return int(edge), int(count)
 
-    def use(self, edge: Edge, count: int) -> None:
-        """Take an edge."""
-        self.left[edge] -= count
+    def take(self, some: _Growing, edge: int) -> None:
+        """Let all of some trees take an edge."""
+        self.left[edge] -= some.count
         self.capacity[self.edge_arc[edge]] = self.left[edge]
+        head = self.head[edge]
+        some.order[some.size], some.via[head] = head, edge
+        some.arrival[head] = some.arrival[self.tail[edge]] + self.far[edge]
+        some.size += 1

@@ -43,6 +43,10 @@ class Direct:
     def take(self, edge: tuple[int, int], amount: int) -> list[tuple[int, Path]]:
         """Remove an amount from an edge: paths that add up to it, one alone if any is wide enough."""
         paths = self.paths[edge]
+        if paths[0][0] > amount and len(paths) == 1:
+            width, path = paths[0]
+            paths[0] = width - amount, path
+            return [(amount, path)]
         whole = next((p for p in paths if p[0] == amount), None) or next((p for p in paths if p[0] > amount), None)
         if whole is not None:
             paths.remove(whole)

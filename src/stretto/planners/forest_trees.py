@@ -6,12 +6,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import best_parts, bottleneck, distances, tree_rates
-from ..collective import Collective, make_collective
+from ..collective import Collective
 from ..topology import Topology
 from .forest_meeting import Edges, meeting_trees, opposite
 from .forest_pack import Batch, pack, shortened
@@ -110,7 +111,7 @@ def _allreduce(topology: Topology, c: Collective, part: float) -> list[Forest]:
     sums = spreading(back, ranks, np.ones(len(ranks)))
     # of a link's time, copies take one part in proportion, sums the other
     composed = len(ranks) / (1 / _each(copies) + 1 / _each(sums))
-    enough = composed * ENOUGH >= _limit(topology, ranks)
+    enough = composed * ENOUGH >= _limit(topology, c)
     met = _meeting(topology, c, part)
     if met is not None and not enough:
         return [met]
@@ -161,9 +162,8 @@ def _mirrored(trees: dict[int, list[tuple[Fraction, Routed]]], back: Int64) -> d
     }
 
 
-def _limit(topology: Topology, ranks: NDArray[np.int32]) -> float:
+def _limit(topology: Topology, c: Collective) -> float:
     """Bytes/s of AllReduce that no plan can beat."""
-    c = make_collective("allreduce", topology, 1 << 40, ranks=ranks.tolist())
     found = (bottleneck(topology, c), best_parts(topology, c))
     return float(min(c.size_bytes / bound.seconds for bound in found if bound is not None))
 
@@ -213,12 +213,11 @@ def _packed(
     for some, edges in ((batches, deepcopy(direct)), (shallow, direct)):
         routed: dict[int, list[tuple[Fraction, Routed]]] = {}
         for batch in some:
-            root = batch.reached[0]
             for count, paths in _routed(edges, batch):
-                hops = through_relays(root, paths, topology, relays)
+                hops = through_relays(batch.root, paths, topology, relays)
                 links = {y: way[::-1] if backward else way for y, (_, way) in hops.items()}
                 tree = Routed({y: x for y, (x, _) in hops.items()}, links)
-                routed.setdefault(root, []).append((Fraction(count, trees.roots[root]), tree))
+                routed.setdefault(batch.root, []).append((Fraction(count, trees.roots[batch.root]), tree))
         found.append(routed)
     return found
 
@@ -226,7 +225,7 @@ def _packed(
 def _routed(direct: Direct, batch: Batch) -> list[tuple[int, dict[tuple[int, int], tuple[int, ...]]]]:
     """How many trees of a batch have which links along each edge: several where an edge is made up of several paths."""
     ways = {edge: direct.take(edge, batch.count) for edge in batch.edges}
-    ends = {end for way in ways.values() for end in np.cumsum([amount for amount, _ in way]).tolist()}
+    ends = {end for way in ways.values() for end in accumulate(amount for amount, _ in way)}
     found, low = [], 0
     for high in sorted(ends | {batch.count}):
         links = {}
