@@ -32,7 +32,7 @@ Shares = Mapping[int, Mapping[tuple[int, int], float]]
 
 @cache
 def has_netem() -> bool:
-    """Whether the kernel can delay packets; where it cannot, :mod:`stretto.runtime.execute` delays arrivals."""
+    """Whether the kernel can delay packets; where it cannot, :mod:`stretto.runtime.incoming` delays arrivals."""
     line = ["unshare", "--net", "sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"]
     return subprocess.run(line, capture_output=True).returncode == 0
 
