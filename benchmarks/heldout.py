@@ -48,7 +48,7 @@ def main() -> None:
         for kind in given.collectives.split(","):
             for size in given.sizes.split(","):
                 try:
-                    row = measured(net, kind, size, given.planner, 1, ranks, time_limit_s=given.time_limit)
+                    row = measured(net, kind, size, given.planner, 1, given.time_limit, ranks)
                 except Exception as failure:  # one cell that fails must not hide the others
                     failed.append(f"{name} {kind} {size}: {type(failure).__name__}: {failure}")
                     print(failed[-1], flush=True)

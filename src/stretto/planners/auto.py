@@ -83,7 +83,8 @@ def auto(
         if progress is not None:
             progress(number, len(names), name)
         try:
-            plan = run_planner(name, topology, workload, seed=seed)
+            left = time_limit_s if best is None or time_limit_s is None else began + time_limit_s - clock()
+            plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left)
         except Unsupported as refusal:
             tried.append({"planner": name, "refused": str(refusal)})
             continue

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from time import thread_time as clock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,11 +85,14 @@ MOST_NEIGHBOURS = 8
 """Of a node whose squares are looked at."""
 
 
-def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, before_s: float) -> Plan | None:
+def exchanged(
+    topology: Topology, workload: Workload, tries: int, seed: int, before_s: float, until_s: float = math.inf
+) -> Plan | None:
     """The best plan by exchange that could end before a given time.
 
     Args:
         tries: how many shapes with few hubs, and how many with all ranks as hubs, are cut finer.
+        until_s: of the CPU time of this thread, when to be content with what there is.
     Returns:
         None but for a single AllReduce among few ranks that are joined directly.
     """
@@ -97,7 +101,7 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
     c = workload.collectives[0]
     if len(c.ranks) > MOST_RANKS:
         return None
-    attempt = _Attempt(topology, workload, seed)
+    attempt = _Attempt(topology, workload, seed, until_s)
     counts = attempt.hub_counts()
     if not counts:
         return None
@@ -139,6 +143,7 @@ class _Attempt:
     topology: Topology
     workload: Workload
     seed: int
+    until_s: float
 
     @property
     def ranks(self) -> NDArray[np.int32]:
@@ -230,7 +235,7 @@ class _Attempt:
             links = network.hops.take(made[-1].pipes()).values
             times = np.bincount(links, minlength=len(load_s))
             load_s += times * float(c.size_bytes) / shape.structures / self.topology.bandwidth
-            if float(load_s.max()) >= before_s:
+            if float(load_s.max()) >= before_s or clock() > self.until_s:
                 return none
         return self.cut(none, parts)
 
@@ -249,6 +254,8 @@ class _Attempt:
             return tried
         best = self.cut(tried, tried.shape.structures)
         while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
+            if clock() > self.until_s:
+                break
             finer = self.cut(best, 2 * best.parts)
             if finer.end_s > best.end_s * (1 - LEAST_GAIN):
                 break

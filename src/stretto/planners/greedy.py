@@ -8,7 +8,9 @@ searched (:mod:`.greedy_search`). Sums are the same backwards in time; AllReduce
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from time import thread_time as clock
 
 import numpy as np
 
@@ -80,7 +82,8 @@ def greedy(
 
     Args:
         seed: of the search.
-        time_limit_s: taken for uniformity; the search counts its work, so that equal requests give equal plans.
+        time_limit_s: after which the best so far is returned. The search counts its work, so that without a limit
+            (or within it) equal requests give equal plans.
         parts: into how many parts each chunk is cut, 0 to choose. An AllReduce's is cut for each rank before.
         work, tries: how many deliveries are tried in all, and how many solutions, with the best number of parts.
     Returns:
@@ -91,24 +94,27 @@ def greedy(
     for name, value in (("parts", parts), ("work", work), ("tries", tries)):
         if value < 0:
             raise InputError(f"{value} is below 0", f"--option {name}")
+    until_s = math.inf if time_limit_s is None else clock() + time_limit_s
     if parts:
-        return _planned(topology, workload, parts, tries, work, seed)
-    meeting = _meeting(topology, workload, seed)
-    if meeting is not None and meeting[1]:
+        return _planned(topology, workload, parts, Search(work, tries, seed, until_s))
+    meeting = _meeting(topology, workload, seed, until_s)
+    if meeting is not None and (meeting[1] or clock() > until_s):
         return meeting[0]
     tried: dict[int, tuple[float, Plan]] = {}
     for count in _counts(topology, workload):
+        if tried and clock() > until_s:
+            break
         if progress is not None:
             progress(len(tried), len(tried) + 1, f"{count} parts")
-        plan = _planned(topology, workload, count, QUICK_TRIES, work // 20, seed)
+        plan = _planned(topology, workload, count, Search(work // 20, QUICK_TRIES, seed, until_s))
         tried[count] = _ends(plan), plan
         last = [t[0] for t in tried.values()]
         if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
             break
     best = min(tried, key=lambda count: tried[count][0])
     plans = [tried[best][1]]
-    if 2 * effort(topology, plans[0].workload) <= work:
-        plans.append(_planned(topology, workload, best, tries, work, seed))
+    if 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
+        plans.append(_planned(topology, workload, best, Search(work, tries, seed, until_s)))
     if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
@@ -118,13 +124,13 @@ def greedy(
     return min(plans, key=_ends)
 
 
-def _meeting(topology: Topology, workload: Workload, seed: int) -> tuple[Plan, bool] | None:
+def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) -> tuple[Plan, bool] | None:
     """An AllReduce by exchange, and whether it is so near the bound that nothing else need be tried."""
     c = workload.collectives[0]
     if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
         return None
     bound = bounds(topology, workload)[0].seconds
-    plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound)
+    plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s)
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
 
 
@@ -147,7 +153,7 @@ def _finer(workload: Workload, parts: int) -> Workload:
     return Workload(tuple(divide(c, count)[0] for c, count in each))
 
 
-def _planned(topology: Topology, workload: Workload, parts: int, tries: int, work: int, seed: int) -> Plan:
-    plan = plan_in_phases(topology, _finer(workload, parts), Search(work, tries, seed))
+def _planned(topology: Topology, workload: Workload, parts: int, search: Search) -> Plan:
+    plan = plan_in_phases(topology, _finer(workload, parts), search)
     plan.meta["parts"] = parts
     return plan

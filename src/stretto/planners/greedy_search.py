@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from time import thread_time as clock
 from typing import Any
 
 import numpy as np
@@ -75,18 +76,20 @@ class Search:
         work: how many deliveries may be tried,
         tries: and how many solutions at most.
         seed: of the random choices.
+        until_s: of the CPU time of this thread, when to be content with what there is.
     """
 
     work: int
     tries: int
     seed: int
+    until_s: float = np.inf
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         rng = np.random.default_rng(self.seed)
         matching, found = self.matched(topology, workload, rng)
         if found is not None:
             return matching.transfers(found)
-        return _grown(topology, workload, through_routers, self.work, self.tries, rng)
+        return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.until_s)
 
     def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
         """The matching problem, and what its best solution sends, None if it has none."""
@@ -94,7 +97,7 @@ class Search:
         least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
         quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
         tries = int(np.clip(self.work / matching.effort, 1 if quick else least, max(self.tries, least)))
-        return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng)
+        return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.until_s)
 
 
 Keys = tuple[Int64, Float64, Float64, float, float, bool]
@@ -216,7 +219,9 @@ class Matching:
         )
 
 
-def _search(matching: Matching, tries: int, restarts: float, quick: bool, rng: np.random.Generator) -> Any:
+def _search(
+    matching: Matching, tries: int, restarts: float, quick: bool, rng: np.random.Generator, until_s: float
+) -> Any:
     """What the best solution sends, None if some node cannot be reached through those that want the chunks.
 
     The first ones, so many as are asked for, are restarts. The ``quick`` one has no preferences.
@@ -225,6 +230,8 @@ def _search(matching: Matching, tries: int, restarts: float, quick: bool, rng: n
     work = matching.effort * tries * 10
     best: tuple[Score, Keys, Any] | None = None
     for k in range(tries):
+        if best is not None and clock() > until_s:
+            break
         if quick:
             keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, SCARCITIES[0], True
         elif best is None or k < restarts:
@@ -274,7 +281,13 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
 
 
 def _grown(
-    topology: Topology, workload: Workload, through_routers: bool, work: float, most: int, rng: np.random.Generator
+    topology: Topology,
+    workload: Workload,
+    through_routers: bool,
+    work: float,
+    most: int,
+    rng: np.random.Generator,
+    until_s: float,
 ) -> Transfers:
     """Trees, chunk by chunk in the best order found."""
     passed = np.where((topology.kind == ROUTER) & through_routers, SWITCH, topology.kind).astype(np.int8)
@@ -283,6 +296,8 @@ def _grown(
     tries = int(np.clip(work / (GROWING * steps), 1, most))
     best: tuple[Score, Int64, Any] | None = None
     for k in range(tries):
+        if best is not None and clock() > until_s:
+            break
         order = task_order(workload, "interleaved") if best is None else _later_first(best, workload, rng)
         grown, finish = grow_implicitly(net, workload, order, None, 0.0, (0.0, 2.0)[k % 2], steps * tries)
         score = finish, float((_arrivals(net, grown) ** LATE).mean())
