@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..collective import Collective, Ragged, Workload, split_chunks
+from ..errors import InputError
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import busy, completion, dispatched
+from .forest_budget import limited
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
@@ -41,6 +43,7 @@ HOPED = 2.0
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
+    Option("trees", int, 16, "at most so many a rank: of each root, of an AllReduce of all roots together"),
 )
 
 
@@ -72,16 +75,22 @@ def forest(
     time_limit_s: float | None = None,
     progress: Progress | None = None,
     parts: int = 0,
+    trees: int = 16,
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
-    kinds = [forests_of(topology, c, TRANSFERS[-1]) for c in workload.collectives]
+    if trees < 1:
+        raise InputError("without a tree nothing is sent", f"--option trees={trees}")
+    kinds = [
+        [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+        for c in workload.collectives
+    ]
     choices = [[some[min(k, len(some) - 1)] for some in kinds] for k in range(max(map(len, kinds)))]
     forests = choices[0]
     # each part is sent once along each edge of its trees, and each chunk of an AllReduce is cut along all trees
     cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in workload.collectives]
     edges = sum(f.edges * many for f, many in zip(forests, cuts, strict=True))
-    trees = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
-    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
+    rows = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
+    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * rows)
     counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []
     while counts:

@@ -61,6 +61,11 @@ class Forest:
     share: dict[int, Fraction]
 
     @property
+    def summed(self) -> bool:
+        """Whether sums are copied again, so that roots may have any share."""
+        return any(s.up is not None and s.down is not None for some in self.segments.values() for s in some)
+
+    @property
     def edges(self) -> int:
         """Of all trees."""
         trees = (t for some in self.segments.values() for s in some for t in (s.up, s.down) if t is not None)
