@@ -85,20 +85,28 @@ def forest(
         for c in workload.collectives
     ]
     choices = [[some[min(k, len(some) - 1)] for some in kinds] for k in range(max(map(len, kinds)))]
-    forests = choices[0]
     # each part is sent once along each edge of its trees, and each chunk of an AllReduce is cut along all trees
     cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in workload.collectives]
-    edges = sum(f.edges * many for f, many in zip(forests, cuts, strict=True))
-    rows = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
+
+    def edges(some: list[Forest]) -> int:
+        return sum(f.edges * many for f, many in zip(some, cuts, strict=True))
+
+    forests = first = choices[0]
+    rows = sum(len(some) * many for f, many in zip(first, cuts, strict=True) for some in f.segments.values())
     most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * rows)
-    counts = [float(parts)] if parts else sorted({max(min(count / edges, most), 1.0) for count in TRANSFERS})
+    counts = [float(parts)] if parts else sorted({max(min(count / edges(first), most), 1.0) for count in TRANSFERS})
     plans: list[Plan] = []
     while counts:
+        now, *counts = counts
         # what is the better order for some thousands of transfers is so for many
         apart = plans[-1].meta["apart"] if len(plans) > 1 else None
-        several = [(_planned(topology, workload, some, counts[0], apart), some) for some in choices]
+        several = []
+        for some in choices:
+            # more trees, of less each, are cut into fewer parts
+            cut = now if parts else max(now * edges(first) / edges(some), 1.0)
+            several.append((_planned(topology, workload, some, cut, apart), some))
         best, forests = min(several, key=lambda pair: completion(pair[0]))
-        plans, counts = [*plans, best], counts[1:]
+        plans.append(best)
         late = completion(best) / busy(best) - 1
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
@@ -109,7 +117,7 @@ def forest(
             if late <= NEAR - 1:
                 break
             # this falls as parts do: no use for large plans that it leaves too late
-            while len(counts) > 1 and late * best.meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
+            while len(counts) > 1 and late * now > HOPED * (NEAR - 1) * counts[0]:
                 counts.pop(0)
     return min(plans, key=completion)
 
