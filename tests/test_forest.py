@@ -46,6 +46,10 @@ def test_allreduce_on_abilene_beats_reducescatter_and_allgather():
     assert simulate(plan).completion_s <= 1.06 * 11e9 / tree_rates(net).rate
 
 
+def allreduce(net, size):
+    return Workload((make_collective("allreduce", net, size),))
+
+
 @given(seed=st.integers(0, 100_000))
 def test_packed_trees_reach_every_rank_and_fit(seed):
     net = random_network(seed)
@@ -73,14 +77,20 @@ def test_rates_of_allreduce_are_never_below_reducescatter_then_allgather():
         assert size / tree_rates(net).rate <= composed * (1 + 1e-9), net.name
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 10))
-def test_allreduce_is_never_below_reducescatter_then_allgather(seed):
-    net = random_network(seed)
-    seconds = {}
-    for kind in ("allreduce", "reducescatter", "allgather"):
-        work = Workload((make_collective(kind, net, 4 * 10**9),))
-        seconds[kind] = simulate(run_planner("forest", net, work)).completion_s
-    assert seconds["allreduce"] <= 1.02 * (seconds["reducescatter"] + seconds["allgather"])
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_allreduce_is_never_slower_than_the_best_reducescatter_then_the_best_allgather(first):
+    # 200 graphs, packed, verified and simulated; coarse parts are enough where much is gained
+    size = 4 * 10**9
+    for seed in range(first, first + 20):
+        net = random_network(seed)
+        halves = (bottleneck(net, make_collective(kind, net, size)) for kind in ("reducescatter", "allgather"))
+        composed, completion = float(sum(half.seconds for half in halves)), np.inf
+        for parts in (20, 200, 2000):
+            if completion > composed:
+                plan = run_planner("forest", net, allreduce(net, size), options={"parts": parts})
+                assert verify(plan).ok
+                completion = simulate(plan).completion_s
+        assert completion <= 1.002 * composed, net.name
 
 
 @pytest.mark.parametrize("spec", ["dgx1", "amd:1", "torus:4x4", "ring:8"])

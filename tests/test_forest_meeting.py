@@ -14,7 +14,8 @@ from stretto import kernels
 from stretto.bounds import best_parts, bounds, distances
 from stretto.collective import Workload, make_collective
 from stretto.planners import run_planner
-from stretto.planners.forest_meeting import Edges, meeting_trees
+from stretto.planners.forest_meeting import Edges, meeting_trees, more_trees
+from stretto.planners.forest_shares import balanced
 from stretto.planners.forest_trees import forests_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -133,3 +134,25 @@ def test_out_trees_become_shallower_within_what_edges_can_carry():
     # node 4 has no room from 0 and stays below 3, which is next to the root now
     assert via.tolist() == [[-1, 0, 5, 6, 3, 8]]
     assert spare.tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0]
+
+
+def test_where_latency_counts_links_far_from_the_middle_carry_less():
+    net = load_topology("zoo:Abilene")
+    work = allreduce(net, 16 * 10**6 * len(net.accelerators))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.045 * bounds(net, work)[0].seconds
+
+
+def test_shares_fill_what_opens_and_closes_late():
+    # a triangle whose third corner is 8 ms away: its edges can carry 16 ms less than the other, each way
+    ways = [(0, 1, 1e-3), (0, 2, 8e-3), (1, 2, 8e-3)]
+    links = [(a, b, 1e9, s) for x, y, s in ways for a, b in ((x, y), (y, x))]
+    net = make_topology("triangle", [ACCELERATOR] * 3, links)
+    edges = Edges.of(net, net.accelerators)
+    every = more_trees(edges, 0.75e9, distances(net, 0.0), 0.0)
+    found = balanced(edges, every, edges.latency_s, 60 * 10**6)
+    assert sum(tree.share for tree in found) == 1
+    load = {e: sum(float(tree.share) for tree in found if e in tree.edge.values()) for e in range(3)}
+    near = next(e for e in range(3) if edges.latency_s[e] == 1e-3)
+    assert load[near] > 1.1 * max(load[e] for e in range(3) if e != near)

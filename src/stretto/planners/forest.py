@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..collective import Collective, Ragged, Workload, split_chunks
+from ..errors import InputError
 from ..plan import Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
+from .forest_budget import limited
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
@@ -46,6 +48,7 @@ HOPED = 2.0
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
+    Option("trees", int, 16, "at most so many a rank: of each root, of an AllReduce of all roots together"),
 )
 
 
@@ -73,26 +76,42 @@ def forest(
     time_limit_s: float | None = None,
     progress: Progress | None = None,
     parts: int = 0,
+    trees: int = 16,
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
-    kinds = [forests_of(topology, c, TRANSFERS[-1]) for c in workload.collectives]
+    if trees < 1:
+        raise InputError("without a tree nothing is sent", f"--option trees={trees}")
+    kinds = [
+        [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+        for c in workload.collectives
+    ]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
-    forests = choices[0].forests
     # each part is sent once along each edge of its trees, and each chunk of an AllReduce is cut along all trees
     cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in workload.collectives]
-    edges = sum(f.edges * many for f, many in zip(forests, cuts, strict=True))
-    trees = sum(len(some) * many for f, many in zip(forests, cuts, strict=True) for some in f.segments.values())
-    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * trees)
-    counts = [float(parts)] if parts else [max(min(count / edges, most), 1.0) for count in TRANSFERS]
+
+    def edges(rows: _Rows) -> int:
+        return sum(f.edges * many for f, many in zip(rows.forests, cuts, strict=True))
+
+    first = choices[0]
+    segments = sum(
+        len(some) * many for f, many in zip(first.forests, cuts, strict=True) for some in f.segments.values()
+    )
+    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * segments)
+    counts = [float(parts)] if parts else [max(min(count / edges(first), most), 1.0) for count in TRANSFERS]
     # some that hardly differ are one
     counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
     plans: list[Plan] = []
     apart: bool | None = None
     content = DISPATCHED
     while counts:
-        several = [(_planned(topology, workload, some, counts[0], apart, content), some) for some in choices]
+        now, *counts = counts
+        several = []
+        for some in choices:
+            # more trees, of less each, are cut into fewer parts
+            cut = now if parts else max(now * edges(first) / edges(some), 1.0)
+            several.append((_planned(topology, workload, some, cut, apart, content), some))
         best, kept = min(several, key=lambda pair: completion(pair[0]))
-        plans, counts = [*plans, best], counts[1:]
+        plans.append(best)
         late = completion(best) / busy(best) - 1
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
@@ -106,7 +125,7 @@ def forest(
             if late <= NEAR - 1:
                 break
             # this falls as parts do: no use for large plans that it leaves too late
-            while len(counts) > 1 and late * best.meta["parts"] > HOPED * (NEAR - 1) * counts[0]:
+            while len(counts) > 1 and late * now > HOPED * (NEAR - 1) * counts[0]:
                 counts.pop(0)
     return min(plans, key=completion)
 

@@ -38,6 +38,12 @@ SHARES = 1 << 12
 CENTRAL = 1.3
 """Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one."""
 
+MORE_TREES = 16
+"""How many are packed at a time to choose from,"""
+
+ROOM = (1.0, 1.15, 1.3, 1.6)
+"""with so many times the room that they need."""
+
 WORK = 20_000
 """How many walks through trees may be spent to make them shallow."""
 
@@ -132,10 +138,8 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
         far: float64[nodes, nodes], how long a part is on the way.
         part_bytes: what a tree carries at a time; this takes time on each edge, as latency does.
     """
-    length = edges.latency_s + part_bytes / edges.bandwidth
+    length, central = _grounds(edges, far, part_bytes)
     kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
-    reach = far.max(axis=1)
-    central = np.argsort(reach, kind="stable")[: int((reach <= CENTRAL * reach.min()).sum())]
     for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
         copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
         times = -(-FEW_TREES // count)
@@ -151,6 +155,27 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
     kernel.shorten(within, edges.tail, edges.head, length, copies, edges.offsets, edges.around, WORK)
     shares = _shares(edges, within) if loss else [Fraction(1, len(roots))] * len(roots)
     return [_from_the_middle(edges, tree, length, share) for tree, share in zip(within, shares, strict=True) if share]
+
+
+def more_trees(edges: Edges, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
+    """Other trees, of no share yet, to choose from where not bandwidth alone decides: packed with room to spare."""
+    length, central = _grounds(edges, far, part_bytes)
+    kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail) * MORE_TREES * len(ROOM))
+    found: dict[bytes, Bool] = {}
+    for room in ROOM:
+        copies = np.floor(edges.bandwidth * (MORE_TREES / rate * room)).astype(np.int64)
+        copies, roots = np.minimum(copies, MORE_TREES), np.resize(central, MORE_TREES)
+        within = kernel.pack(edges.tail, edges.head, length, copies, edges.offsets, edges.around, roots)
+        kernel.shorten(within, edges.tail, edges.head, length, copies, edges.offsets, edges.around, WORK)
+        found |= {tree.tobytes(): tree for tree in within if int(tree.sum()) == edges.nodes - 1}
+    return [_from_the_middle(edges, tree, length, Fraction(0)) for tree in found.values()]
+
+
+def _grounds(edges: Edges, far: Float64, part_bytes: float) -> tuple[Float64, Int64]:
+    """The lengths of edges for a part, and the nodes that trees grow from."""
+    reach = far.max(axis=1)
+    central = np.argsort(reach, kind="stable")[: int((reach <= CENTRAL * reach.min()).sum())]
+    return edges.latency_s + part_bytes / edges.bandwidth, central
 
 
 def _plausible(edges: Edges, parts: Parts, copies: Int64, count: int) -> bool:

@@ -14,16 +14,23 @@ from numpy.typing import NDArray
 from ..bounds import best_parts, bottleneck, distances, tree_rates
 from ..collective import Collective
 from ..topology import Topology
-from .forest_meeting import Edges, meeting_trees, opposite
+from .forest_meeting import Edges, Meeting, meeting_trees, more_trees, opposite
 from .forest_pack import Batch, pack, shortened
 from .forest_rates import Counted, counted, spreading
 from .forest_relays import find_relays, through_relays
+from .forest_shares import balanced
 from .forest_split import Direct, without_switches
 
 Int64 = NDArray[np.int64]
 
 ENOUGH = 1.001
 """How many times faster AllReduce must be by unequal roots to be worth the search for them."""
+
+LONG = 0.02
+"""Of the time that bandwidth alone takes the part from which on the longest way has a say in the shares of trees."""
+
+BALANCED_UP_TO = 128
+"""Edges up to which it has."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,11 @@ class Forest:
 
     segments: dict[int, list[Segment]]
     share: dict[int, Fraction]
+
+    @property
+    def summed(self) -> bool:
+        """Whether sums are copied again, so that roots may have any share."""
+        return any(s.up is not None and s.down is not None for some in self.segments.values() for s in some)
 
     @property
     def edges(self) -> int:
@@ -113,8 +125,8 @@ def _allreduce(topology: Topology, c: Collective, part: float) -> list[Forest]:
     composed = len(ranks) / (1 / _each(copies) + 1 / _each(sums))
     enough = composed * ENOUGH >= _limit(topology, c)
     met = _meeting(topology, c, part)
-    if met is not None and not enough:
-        return [met]
+    if met and not enough:
+        return met
     best = None if enough else tree_rates(topology, ranks)
     if best is not None and best.rate > composed * ENOUGH:
         copies = counted(topology, ranks, best.copies, best.root)
@@ -129,18 +141,29 @@ def _allreduce(topology: Topology, c: Collective, part: float) -> list[Forest]:
         Forest({v: _paired(u[v], d[v]) for v in share}, {v: s / whole for v, s in share.items()})
         for u, d in zip(up, down, strict=True)
     ]
-    return found if met is None else [*found, met]
+    return [*found, *met]
 
 
-def _meeting(topology: Topology, c: Collective, part: float) -> Forest | None:
-    """Trees that are walked in and out from their middle, None where links are not alike both ways or far too many."""
+def _meeting(topology: Topology, c: Collective, part: float) -> list[Forest]:
+    """Trees that are walked in and out from their middle, none where links are not alike both ways or far too many.
+
+    Where latency is much beside bandwidth, a second choice of other shares.
+    """
     edges, bound = Edges.of(topology, c.ranks), best_parts(topology, c)
     if edges is None or bound is None:
-        return None
-    rate = c.size_bytes / float(bound.seconds)
-    trees = meeting_trees(edges, bound, rate, distances(topology, part), part)
+        return []
+    rate, far = c.size_bytes / float(bound.seconds), distances(topology, part)
+    trees = meeting_trees(edges, bound, rate, far, part)
     if not trees:
-        return None
+        return []
+    found = [_walked(edges, trees)]
+    if far.max() > LONG * float(bound.seconds) and len(edges.tail) <= BALANCED_UP_TO:
+        length = edges.latency_s + part / edges.bandwidth
+        found.append(_walked(edges, balanced(edges, trees + more_trees(edges, rate, far, part), length, c.size_bytes)))
+    return found
+
+
+def _walked(edges: Edges, trees: list[Meeting]) -> Forest:
     segments: dict[int, list[Segment]] = {}
     for tree in trees:
         out, into = edges.links(tree)

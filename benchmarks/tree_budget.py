@@ -1,0 +1,71 @@
+"""How much of the best rate do a few trees a rank keep? Random graphs whose capacities have no common measure.
+
+python benchmarks/tree_budget.py [-n 30] [--trees 1,2,4,8,16]
+
+The rate is that of the busiest link, of forest's trees without a budget: for AllGather the exact optimum where switches
+get as much as they send.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import numpy as np
+
+from stretto.collective import make_collective
+from stretto.planners.forest_budget import limited
+from stretto.planners.forest_trees import Forest, forests_of
+from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", "--graphs", type=int, default=30)
+    parser.add_argument("--trees", default="1,2,4,8,16", help="budgets, by comma")
+    given = parser.parse_args()
+    for kind in ("allgather", "allreduce"):
+        whole = []
+        for seed in range(given.graphs):
+            net = awkward_graph(seed)
+            whole.append((net, forests_of(net, make_collective(kind, net, 10**9), 150_000)[-1]))
+        many = [max(map(len, forest.segments.values())) for _, forest in whole]
+        print(f"{kind}: {min(many)} to {max(many)} trees of a root without a budget")
+        for most in map(int, given.trees.split(",")):
+            kept = [
+                rate(net, limited(net, forest, most, len(net.accelerators))) / rate(net, forest)
+                for net, forest in whole
+            ]
+            mean = math.exp(sum(map(math.log, kept)) / len(kept))
+            print(f"  {most:3} a rank: {100 * mean:6.2f} % of the rate, at least {100 * min(kept):6.2f} %")
+
+
+def awkward_graph(seed: int) -> Topology:
+    """5 to 14 accelerators and up to two switches, links of 1 to 10 GB/s; on every other graph alike both ways."""
+    rng = np.random.default_rng(seed)
+    n, switches = int(rng.integers(5, 15)), int(rng.integers(0, 3))
+    joined = {(v, int(rng.integers(0, v))) for v in range(1, n)}
+    joined |= {(int(a), int(b)) for a, b in rng.integers(0, n, (n, 2)) if a != b}
+    for w in range(n, n + switches):
+        joined |= {(w, int(v)) for v in rng.choice(n, int(rng.integers(2, n + 1)), replace=False)}
+    width: dict[tuple[int, int], float] = {}
+    for a, b in sorted(joined):
+        width[a, b] = float(rng.uniform(1e9, 1e10))
+        width[b, a] = width[a, b] if seed % 2 else float(rng.uniform(1e9, 1e10))
+    kinds = [ACCELERATOR] * n + [SWITCH] * switches
+    return make_topology(f"awkward:{seed}", kinds, [(a, b, w, 1e-6) for (a, b), w in sorted(width.items())])
+
+
+def rate(net: Topology, forest: Forest) -> float:
+    """Bytes/s of the whole that trees carry, however finely they are pipelined."""
+    load = np.zeros(net.link_count)
+    for root, some in forest.segments.items():
+        for segment in some:
+            for tree in (segment.up, segment.down):
+                for way in tree.links.values() if tree is not None else ():
+                    load[list(way)] += float(forest.share[root] * segment.share / sum(forest.share.values()))
+    return float(1 / (load / net.bandwidth).max())
+
+
+if __name__ == "__main__":
+    main()

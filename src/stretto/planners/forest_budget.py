@@ -1,0 +1,67 @@
+"""At most so many trees a rank: the largest are kept, and a linear program divides the data among them again.
+
+Every tree of a root is a chunk of its own; capacities without a small common measure could ask for thousands. Here
+shares need not be equal, and of all trees a few carry nearly everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from ..topology import Topology
+from .forest_trees import Forest, Segment
+
+PARTS = 1 << 14
+"""Of the whole, in which shares are counted."""
+
+
+def limited(topology: Topology, forest: Forest, most: int, ranks: int) -> Forest:
+    """The forest with at most ``most`` trees a rank: of each root, or, where all is summed, of all together.
+
+    Args:
+        ranks: how many there are.
+    """
+    largest: list[tuple[int, Segment]] = []
+    for root, some in forest.segments.items():
+        keep = len(some) if forest.summed else most
+        largest += [(root, s) for s in sorted(some, key=lambda s: -s.share)[:keep]]
+    if forest.summed:
+        largest = sorted(largest, key=lambda pair: -forest.share[pair[0]] * pair[1].share)[: most * ranks]
+    if len(largest) == sum(map(len, forest.segments.values())):
+        return forest
+    segments: dict[int, list[Segment]] = {}
+    counted: dict[int, int] = {}
+    for (root, segment), count in zip(largest, _counts(topology, forest, largest), strict=True):
+        if count:
+            segments.setdefault(root, []).append(replace(segment, share=Fraction(count)))
+            counted[root] = counted.get(root, 0) + count
+    share = forest.share
+    if forest.summed:
+        share = {root: Fraction(count, sum(counted.values())) for root, count in counted.items()}
+    return Forest({v: [replace(s, share=s.share / counted[v]) for s in some] for v, some in segments.items()}, share)
+
+
+def _counts(topology: Topology, forest: Forest, trees: list[tuple[int, Segment]]) -> list[int]:
+    """How much trees carry that are as fast together as they can be; each root's share stays where sums do not roam."""
+    from ..solvers import INFINITY, Model, solve
+
+    model = Model()
+    rates = model.columns(len(trees), 0.0, INFINITY, -1.0)
+    (whole,) = model.columns(1, 0.0, INFINITY, 0.0)
+    entries = []
+    for (_, segment), rate in zip(trees, rates.tolist(), strict=True):
+        ways = [way for tree in (segment.up, segment.down) if tree is not None for way in tree.links.values()]
+        links = np.concatenate([np.array(way, dtype=np.int64) for way in ways])
+        entries.append((links, rate, 1.0))
+    model.rows(topology.link_count, -INFINITY, topology.bandwidth / topology.bandwidth.max(), *entries)
+    for root, share in forest.share.items() if not forest.summed else ():
+        own = rates[[k for k, (v, _) in enumerate(trees) if v == root]]
+        model.rows(1, 0.0, 0.0, (0, own, 1.0), (0, whole, -float(share)))
+    found = solve(model)
+    assert found.x is not None, "nothing at all is a solution"
+    at = found.x[rates]
+    counts: list[int] = np.ceil(at / at.sum() * PARTS - 1e-6).astype(np.int64).tolist()
+    return counts
