@@ -287,6 +287,15 @@ def test_what_leaves_a_server_must_still_travel():
     assert sorted(found.links) == links
 
 
+def test_what_enters_a_server_for_one_rank_must_still_travel_to_it():
+    # 16 x 16 KB over 200 GB/s from the core switch, which is 2 hops of 1.3 us from any die, both ways
+    net = load_topology("amd:2")
+    assert best(net, "alltoall", 32_000) == pytest.approx(4 * 1.3e-6 + 256e3 / 200e9)
+    # into the other chassis at its GPU 1, and the last 3 KB on to the three that are two hops of 0.7 us from there
+    net = load_topology("ndv2:2")
+    assert best(net, "scatter", 16_000) == pytest.approx(1.3e-6 + 3e3 / 12.5e9 + 2 * 0.7e-6)
+
+
 def test_through_a_switch_each_contribution_to_a_sum_comes_alone_at_first():
     # two hops of 1 us, and only after four could a sum of others come: 500 bytes of each of 2 others, 1 byte/ns
     found = bounds(star(3), Workload((make_collective("allreduce", star(3), 500),)))[0]
