@@ -66,6 +66,14 @@ def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | No
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds, meta=meta)
 
 
+def justified(plan: Plan) -> Plan:
+    """A timed plan with its starts improved by turning time round and back, as far as that helps."""
+    assert plan.start_s is not None, "timed"
+    line = _Line.of(plan, np.arange(plan.transfer_count))
+    start = _justified(line, plan.start_s, plan.workload.chunk_start_s[plan.chunk], NEAR * busy(plan), ROUNDS)
+    return replace(plan, start_s=start, finish_s=start + line.seconds)
+
+
 def _scheduled(plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int) -> tuple[Float64, Float64]:
     """Starts and seconds of some transfers of a plan, as if there were no others.
 
