@@ -6,7 +6,8 @@ come there, and the last must still travel on to every rank inside that wants it
 what enters early is not yet a sum of all (:mod:`stretto.bounds.reach`). A cut around one node is its ingress, around
 all but one its egress. A *flow*: what is not copied uses up bandwidth on all its way (:mod:`stretto.bounds.lengths`).
 *Parts*: each byte of an AllReduce must be received 2 (k - 1) times by the k parts of a network
-(:mod:`stretto.bounds.parts`).
+(:mod:`stretto.bounds.parts`). On request, for seconds of CPU, *prices* of links at each time
+(:mod:`stretto.bounds.expanded`).
 
 All bounds hold with multicast inside switches, all but those of an AllReduce also with sums there, and, unless
 ``chunk_bytes`` is given, however finely the data is cut. The cuts tried are the bottleneck of each collective, found
@@ -19,10 +20,11 @@ from __future__ import annotations
 
 from ..collective import Workload
 from ..topology import Topology
-from .check import check_cut, check_lengths, check_parts, check_reach
+from .check import check_cut, check_expanded, check_lengths, check_parts, check_reach
 from .concurrent import ConcurrentFlow, concurrent_flow
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
+from .expanded import Expanded, expanded_bound
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .model import Bound
@@ -32,9 +34,10 @@ from .trees import TreeRates, tree_rates
 from .upgrade import Upgrade, best_upgrade
 
 __all__ = [
-    "Bottleneck", "Bound", "ConcurrentFlow", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "best_lengths",
-    "best_parts", "best_upgrade", "bottleneck", "bounds", "check_cut", "check_lengths", "check_parts", "check_reach",
-    "concurrent_flow", "distances", "reach_bound", "tree_rates",
+    "Bottleneck", "Bound", "ConcurrentFlow", "Expanded", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade",
+    "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_cut", "check_expanded",
+    "check_lengths", "check_parts", "check_reach", "concurrent_flow", "distances", "expanded_bound", "reach_bound",
+    "tree_rates",
 ]  # fmt: skip
 
 
