@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from networks import random_network
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
@@ -139,3 +140,10 @@ def test_slow_links_help_where_latency_decides():
     # nothing but patience takes 1.5 times the bound
     net, load = work("allgather", "amd:1", 64_000)
     assert ratio(run_planner("greedy", net, load), net, load) < 1.2
+
+
+def test_transfers_that_share_a_link_are_not_justified():
+    # sums and copies through one router, each with a share of its links
+    net = random_network(2202)
+    load = Workload((make_collective("allreduce", net, 1095),))
+    assert verify(run_planner("greedy", net, load, options={"tries": 200})).ok

@@ -67,9 +67,14 @@ def dispatched(plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | No
 
 
 def justified(plan: Plan) -> Plan:
-    """A timed plan with its starts improved by turning time round and back, as far as that helps."""
-    assert plan.start_s is not None, "timed"
+    """A timed plan with its starts improved by turning time round and back, as far as that helps.
+
+    One in which transfers share links stays as it is.
+    """
+    assert plan.start_s is not None and plan.finish_s is not None, "timed"
     line = _Line.of(plan, np.arange(plan.transfer_count))
+    if not np.allclose(plan.finish_s - plan.start_s, line.seconds, rtol=1e-6, atol=0.0):
+        return plan
     start = _justified(line, plan.start_s, plan.workload.chunk_start_s[plan.chunk], NEAR * busy(plan), ROUNDS)
     return replace(plan, start_s=start, finish_s=start + line.seconds)
 
