@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,14 +21,18 @@ from stretto.bounds import (
     bottleneck,
     bounds,
     check_cut,
+    check_expanded,
     check_lengths,
     check_reach,
+    expanded_bound,
     reach_bound,
     tree_rates,
 )  # fmt: skip
 from stretto.bounds.candidates import candidate_cuts
 from stretto.bounds.latency import distances
+from stretto.bounds.symmetry import symmetries
 from stretto.collective import KINDS, Ragged, Workload, make_collective
+from stretto.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -287,6 +292,15 @@ def test_what_leaves_a_server_must_still_travel():
     assert sorted(found.links) == links
 
 
+def test_what_enters_a_server_for_one_rank_must_still_travel_to_it():
+    # 16 x 16 KB over 200 GB/s from the core switch, which is 2 hops of 1.3 us from any die, both ways
+    net = load_topology("amd:2")
+    assert best(net, "alltoall", 32_000) == pytest.approx(4 * 1.3e-6 + 256e3 / 200e9)
+    # into the other chassis at its GPU 1, and the last 3 KB on to the three that are two hops of 0.7 us from there
+    net = load_topology("ndv2:2")
+    assert best(net, "scatter", 16_000) == pytest.approx(1.3e-6 + 3e3 / 12.5e9 + 2 * 0.7e-6)
+
+
 def test_through_a_switch_each_contribution_to_a_sum_comes_alone_at_first():
     # two hops of 1 us, and only after four could a sum of others come: 500 bytes of each of 2 others, 1 byte/ns
     found = bounds(star(3), Workload((make_collective("allreduce", star(3), 500),)))[0]
@@ -325,3 +339,52 @@ def test_chunks_that_enter_a_set_by_a_switch_are_not_stored_there():
     found = [reach_bound(net, c, cut, near, far) for cut in candidate_cuts(net, load)]
     completion = simulate(run_planner("mtegcca", net, load)).completion_s
     assert completion >= max(f.seconds for f in found if f is not None) * (1 - 1e-9)
+
+
+def expanded(net: Topology, kind: str, shard: int, parts: int = 1, **more):
+    c = make_collective(kind, net, shard_bytes=shard, **more)
+    return c, expanded_bound(net, c, bounds(net, Workload((c,)))[0].seconds, parts)
+
+
+def recheck(net: Topology, c, found) -> float:
+    pairs = list(zip(found.piece.tolist(), found.rank.tolist(), strict=True))
+    return check_expanded(net, c, found.slot_s, pairs, found.price.tolist())
+
+
+def test_prices_join_cuts_around_many_ranks():
+    # cuts say 4.037 us: the dies' pairs all wait at once for what comes the long way round
+    net = load_topology("amd:1")
+    _, found = expanded(net, "allgather", 64_000)
+    assert found.seconds == pytest.approx(4.1133e-6, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "broadcast"])
+@pytest.mark.parametrize(("seed", "shard"), [(2, 300), (3, 100), (4, 50), (11, 300)])
+def test_no_plan_beats_prices(kind, seed, shard):
+    net = random_network(seed)
+    c, found = expanded(net, kind, shard)
+    if found is None:
+        return
+    assert recheck(net, c, found) == pytest.approx(found.seconds, rel=1e-9)
+    load = Workload((c,))
+    for planner in ("greedy", "mtegcca", "forest"):
+        with suppress(Unsupported):
+            plan = run_planner(planner, net, load)
+            assert simulate(plan).completion_s >= found.seconds * (1 - 1e-9)
+
+
+def test_prices_of_one_link_are_its_time():
+    net = load_topology("line:2?bandwidth=1GB/s&latency=1us")
+    c, found = expanded(net, "broadcast", 5_000)
+    assert found.seconds == pytest.approx(c.size_bytes / 1e9 + 1e-6)
+
+
+@pytest.mark.parametrize(("spec", "many"), [("ring:8", 16), ("hypercube:3", 48), ("ndv2:2", 2), ("zoo:Abilene", 1)])
+def test_symmetries_are_counted(spec, many):
+    net = load_topology(spec)
+    found = symmetries(net)
+    links = set(zip(net.src.tolist(), net.dst.tolist(), net.bandwidth.tolist(), strict=True))
+    assert (found[0] == np.arange(net.node_count)).all()
+    for g in found:
+        assert {(g[a], g[b], w) for a, b, w in links} == links
+    assert len(found) == many

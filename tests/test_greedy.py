@@ -172,3 +172,10 @@ def test_no_matching_ends_before_its_bound(seed):
     matching, found = Search(300, 2, seed).matched(net, load, np.random.default_rng(seed))
     if found is not None:
         assert matching.least_s <= found[-1].max() * (1 + 1e-9)
+
+
+def test_transfers_that_share_a_link_are_not_justified():
+    # sums and copies through one router, each with a share of its links
+    net = random_network(2202)
+    load = Workload((make_collective("allreduce", net, 1095),))
+    assert verify(run_planner("greedy", net, load, options={"tries": 200})).ok

@@ -24,6 +24,9 @@ Bool = NDArray[np.bool_]
 MOST_REFINED = 64
 """How many of the best cuts are looked at more closely (arrival times, way to go inside)."""
 
+MOST_TAILS = 4
+"""From how many distances inside on a cut's pieces are counted."""
+
 
 def cut_bounds(
     topology: Topology, workload: Workload, near: Float64, far: Float64, whole: bool = False
@@ -161,14 +164,15 @@ def _refined(
     """The bound of one cut with arrival times outside and the way to go inside.
 
     If bytes b arrive no earlier than r, all have entered no earlier than r + b / width; if they are
-    ``whole`` chunks, no earlier than r and the time in which the links can carry so many.
+    ``whole`` chunks, no earlier than r and the time in which the links can carry so many. Where they all have at least
+    so far to go inside, the last of them has.
     """
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     if not len(links):
         return 0.0
     arrive_s: list[Float64] = []
     sizes: list[Float64] = []
-    tail = np.inf
+    tails: list[Float64] = []
     for c in workload.collectives:
         # a chunk is at a link's beginning after it came there, and inside a latency later
         entry = (far[np.ix_(c.ranks, topology.src[links])] + topology.latency_s[links]).min(axis=1)
@@ -185,21 +189,27 @@ def _refined(
         gather = np.maximum if c.reduces else np.minimum
         arrive = c.start_s + gather.reduceat(starts, lists.offsets[:-1])
         size = c.piece_bytes[pieces].astype(float)
+        tail = _way_inside(topology, c, pieces, inside, links, near, far)
         if whole:
             chunk = np.flatnonzero(np.isin(c.chunk_piece, pieces))
-            arrive = arrive[np.searchsorted(pieces, c.chunk_piece[chunk])]
+            piece = np.searchsorted(pieces, c.chunk_piece[chunk])
+            arrive, tail = arrive[piece], tail[piece]
             size = c.chunk_bytes[chunk].astype(float)
         arrive_s.append(arrive)
         sizes.append(size)
-        tail = min(tail, _way_inside(topology, c, wanted, inside, links, near, far))
+        tails.append(tail)
     if not sizes:
         return 0.0
-    when, size = np.concatenate(arrive_s), np.concatenate(sizes)
-    order = np.argsort(-when)
-    carried_s = np.cumsum(size[order]) / width
-    if whole:
-        carried_s = np.maximum(carried_s, _carried(topology.bandwidth[links], len(size), float(size.min())))
-    return float((when[order] + carried_s).max()) + tail
+    all_when, all_sizes, tail = np.concatenate(arrive_s), np.concatenate(sizes), np.concatenate(tails)
+    best = 0.0
+    for least in np.unique(np.quantile(tail, np.linspace(0.0, 1.0, MOST_TAILS), method="nearest")).tolist():
+        when, size = all_when[tail >= least], all_sizes[tail >= least]
+        order = np.argsort(-when)
+        carried_s = np.cumsum(size[order]) / width
+        if whole:
+            carried_s = np.maximum(carried_s, _carried(topology.bandwidth[links], len(size), float(size.min())))
+        best = max(best, float((when[order] + carried_s).max()) + least)
+    return best
 
 
 def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
@@ -217,17 +227,19 @@ def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
 def _way_inside(
     topology: Topology,
     c: Collective,
-    wanted: NDArray[np.int32] | Float64 | str,
+    pieces: NDArray[np.int64],
     inside: Bool,
     links: NDArray[np.int64],
     near: Float64,
     far: Float64,
-) -> float:
-    """From any entry, the least time to the last rank inside, if all of them want everything."""
-    if not isinstance(wanted, str) or c.reduces:
-        return 0.0
+) -> Float64:
+    """float64[pieces], of each the least time from any entry to the farthest rank inside that wants it."""
+    if c.reduces and (c.wanted.lengths > 1).any():
+        return np.zeros(len(pieces))
     entries = np.unique(topology.dst[links])
-    targets = c.ranks[inside[c.ranks]]
     stores = (topology.forwarding[entries] == ACCELERATOR) & ~topology.transit[entries]
-    ways = np.where(stores[:, None], far[np.ix_(entries, targets)], near[np.ix_(entries, targets)])
-    return float(ways.min(axis=0).max())
+    ways = np.where(stores[:, None], far[np.ix_(entries, c.ranks)], near[np.ix_(entries, c.ranks)]).min(axis=0)
+    ways[~inside[c.ranks]] = 0.0
+    wanted = c.wanted.take(pieces)
+    farthest: Float64 = np.maximum.reduceat(ways[wanted.values], wanted.offsets[:-1])
+    return farthest

@@ -71,10 +71,27 @@ def dispatched(
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds, meta=meta)
 
 
+def justified(plan: Plan) -> Plan:
+    """A timed plan with its starts improved by turning time round and back, as far as that helps.
+
+    One in which transfers share links stays as it is.
+    """
+    assert plan.start_s is not None and plan.finish_s is not None, "timed"
+    line = _Line.of(plan, np.arange(plan.transfer_count))
+    if not np.allclose(plan.finish_s - plan.start_s, line.seconds, rtol=1e-6, atol=0.0):
+        return plan
+    start = _justified(line, plan.start_s, plan.workload.chunk_start_s[plan.chunk], NEAR * busy(plan), ROUNDS)
+    return replace(plan, start_s=start, finish_s=start + line.seconds)
+
+
 def _scheduled(
     plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int, content: float
 ) -> tuple[Float64, Float64]:
-    """Starts and seconds of some transfers of a plan, as if there were no others."""
+    """Starts and seconds of some transfers of a plan, as if there were no others.
+
+    Where routes of several links meet, two ways are tried: every route has a share of its links for itself, as large
+    as what it carries, or, if that does not content, a transfer has its links for itself.
+    """
     line = _Line.of(plan, rows)
     enough = NEAR * busy(plan, rows)
     # sums alone are copies with time reversed

@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
-from .dispatch import completion, dispatched
+from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
@@ -121,7 +121,8 @@ def greedy(
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
     if meeting is not None:
         plans.append(meeting[0])
-    return min(plans, key=_ends)
+    found = min(plans, key=_ends)
+    return justified(found) if 0 < found.transfer_count <= work else found
 
 
 def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) -> tuple[Plan, bool] | None:

@@ -1,0 +1,62 @@
+"""How much of the distance to the bound is the bound's? By prices of links at each time, and a second look at them.
+
+python benchmarks/expanded.py [-t amd:1 ...] [-c allgather,reducescatter] [-s 64KB] [--parts 1] [-p greedy]
+
+For AllGather, ReduceScatter and others whose pieces are copied from one holder, or summed for one rank. Of each cell:
+the best of `bounds`, what the prices prove (`stretto.bounds.expanded`), whether `check_expanded` adds them up to the
+same, and the planner's completion over both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from stretto.bounds import bounds, check_expanded, expanded_bound
+from stretto.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.units import parse_size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-t", "--topologies", nargs="*", default=("amd:1",))
+    parser.add_argument("-c", "--collectives", default="allgather,reducescatter", help="by comma")
+    parser.add_argument("-s", "--sizes", default="64KB", help="of a rank's shard, by comma")
+    parser.add_argument("-p", "--planner", default="greedy")
+    parser.add_argument("--parts", type=int, default=1, help="into how many slots the shortest latency is cut")
+    given = parser.parse_args()
+    for spec in given.topologies:
+        for kind in given.collectives.split(","):
+            for size in given.sizes.split(","):
+                show(spec, kind, size, given.planner, given.parts)
+
+
+def show(spec: str, kind: str, size: str, planner: str, parts: int) -> None:
+    """One cell."""
+    net = load_topology(spec)
+    c = make_collective(kind, net, shard_bytes=parse_size(size, "--sizes"))
+    load = Workload((c,))
+    bound = bounds(net, load)[0].seconds
+    cpu = time.process_time()
+    found = expanded_bound(net, c, bound, parts)
+    cpu = time.process_time() - cpu
+    ends = simulate(run_planner(planner, net, load)).completion_s
+    cell = f"{spec:10} {kind:14} {size:6} bound {bound * 1e6:.3f} us"
+    if found is None:
+        print(f"{cell}, no prices; {planner} {ends * 1e6:.3f} us, {ends / bound:.4f} of it")
+        return
+    pairs = list(zip(found.piece.tolist(), found.rank.tolist(), strict=True))
+    again = check_expanded(net, c, found.slot_s, pairs, found.price.tolist())
+    assert abs(again - found.seconds) <= 1e-9 * found.seconds, "the second look says otherwise"
+    best = max(bound, found.seconds)
+    print(
+        f"{cell}, by prices {found.seconds * 1e6:.3f} (checked; {cpu:.1f} s); "
+        f"{planner} {ends * 1e6:.3f} us, {ends / bound:.4f} and {ends / best:.4f} of the better"
+    )
+
+
+if __name__ == "__main__":
+    main()
