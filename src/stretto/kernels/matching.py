@@ -83,7 +83,8 @@ def match(
     copies = np.zeros(chunks)
     near = np.zeros(nodes * chunks, dtype=np.int16)  # how many pipes could bring a chunk to a node
     free_at = np.zeros(links)
-    cursor = np.zeros(pipes, dtype=np.int64)
+    window = np.empty(pipes * looked, dtype=np.int32)
+    filled, cursor = np.zeros(pipes, dtype=np.int64), np.zeros(pipes, dtype=np.int64)
     least = chunk_bytes.min() if chunks > 0 else 0.0
     # who holds what at first, in the order in which it may be sent
     order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
@@ -103,17 +104,26 @@ def match(
     while missing > 0 and size > 0:
         p = queue[0]
         u, v = pipe_src[p], pipe_dst[p]
-        i = cursor[p]
-        while i < count[u] and came[v * chunks + held[room[u] + i]] != LACKS:
-            i += 1
-        cursor[p] = i
-        if i == count[u]:
+        # what it may choose from: the first that its end lacks, in the order in which they came to its source
+        some, kept = p * looked, 0
+        for i in range(some, some + filled[p]):
+            if came[v * chunks + window[i]] == LACKS:
+                window[some + kept] = window[i]
+                kept += 1
+        while kept < looked and cursor[p] < count[u]:
+            c = held[room[u] + cursor[p]]
+            cursor[p] += 1
+            if came[v * chunks + c] == LACKS:
+                window[some + kept] = c
+                kept += 1
+        filled[p] = kept
+        if kept == 0:
             due[p] = ASLEEP
             size -= 1
             queue[0] = queue[size]
             _sink(queue, size, due, turn)
             continue
-        c = held[room[u] + i]
+        c = window[some]
         first = came[u * chunks + c]
         ready = out_last[first] if first >= 0 else chunk_start[c]
         start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
@@ -125,16 +135,11 @@ def match(
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
-        seen = 0
-        while i < count[u] and seen < looked:
-            c = held[room[u] + i]
-            i += 1
-            if came[v * chunks + c] != LACKS:
-                continue
+        for i in range(some, some + kept):
+            c = window[i]
             brought = came[u * chunks + c]
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
-            seen += 1
             value = copies[c] + SCARCE * near[v * chunks + c] + spread * _noise(salt[c], p)
             if value < best:
                 best, chosen = value, c
