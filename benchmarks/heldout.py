@@ -2,10 +2,10 @@
 
 python benchmarks/heldout.py [-p auto] [-s 64KB,...] [-c allgather,...] [-n 2] [--seed 0] [-l 1] [-t NETWORK ...]
 
-The kinds of networks are in benchmarks/heldout_networks.py; of each so many are drawn, the last of
-each with some of its accelerators as ranks only. A network is named KIND:SEED, or KIND:SEED:some with some ranks, and -t takes such a name
-(or any topology spec) to look at one alone. Each plan is verified and simulated; CPU seconds are of the only run of
-each cell. What fails is printed with its message. A table by kind and size, and the worst cells, come last.
+The kinds of networks are in benchmarks/heldout_networks.py; of each so many are drawn, the last of each with some of
+its accelerators as ranks only. A network is named KIND:SEED, or KIND:SEED:some with some ranks, and -t takes such a
+name (or any topology spec) to look at one alone. Each plan is verified and simulated; CPU seconds are of the only run
+of each cell. What fails is printed with its message. A table by kind and size, and the worst cells, come last.
 """
 
 from __future__ import annotations
