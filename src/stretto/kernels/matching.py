@@ -34,7 +34,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
 
 def match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
-    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, salt, turn, hold, spread, looked, tick,
+    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, salt, turn, hold, spread, needed, looked, tick,
 ):  # fmt: skip
     """Bring every chunk to all nodes that lack it.
 
@@ -51,6 +51,8 @@ def match(
         turn: float64[pipes], which of pipes that would arrive together goes first, the lowest; no two are equal.
         hold: float64[pipes], seconds before which each is not used.
         spread: how many copies more a preferred chunk may have.
+        needed: whether of pipes that would arrive together the one with the rarest chunk goes first: for pipes that
+            share links.
         looked: among how many chunks a pipe chooses the rarest.
         tick: moments less than this apart, seconds, are the same.
     Returns:
@@ -98,6 +100,7 @@ def match(
             for e in range(out_offsets[v], out_offsets[v + 1]):
                 near[pipe_dst[out_pipes[e]] * chunks + c] += 1
     due = np.zeros(pipes)  # before which tick nothing more can arrive over a pipe
+    worth = np.full(pipes, -np.inf)  # how rare the chunk was that a pipe would have carried when last looked at
     queue = np.argsort(turn)  # the pipes that may have something to carry, as a heap
     size = pipes
 
@@ -121,7 +124,7 @@ def match(
             due[p] = ASLEEP
             size -= 1
             queue[0] = queue[size]
-            _sink(queue, size, due, turn)
+            _sink(queue, size, due, worth, turn)
             continue
         c = window[some]
         first = came[u * chunks + c]
@@ -130,8 +133,8 @@ def match(
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
         now = np.floor(arrival / tick + 0.5)
         if now > due[p]:
-            due[p] = now
-            _sink(queue, size, due, turn)
+            due[p], worth[p] = now, -np.inf
+            _sink(queue, size, due, worth, turn)
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
@@ -143,6 +146,10 @@ def match(
             value = copies[c] + SCARCE * near[v * chunks + c] + spread * _noise(salt[c], p)
             if value < best:
                 best, chosen = value, c
+        if needed and best > worth[p]:
+            worth[p] = best
+            _sink(queue, size, due, worth, turn)
+            continue
         c = chosen
         seconds = chunk_bytes[c] * per_byte[p]
         out_pipe[done], out_chunk[done] = p, c
@@ -157,47 +164,53 @@ def match(
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             free_at[hop_links[i]] = start + hop_late[i] + seconds
         begin = _free_from(p, hop_offsets, hop_links, hop_late, free_at)
+        worth[p] = -np.inf
         due[p] = max(now, np.floor((begin + latency[p] + least * per_byte[p]) / tick + 0.5))
-        _sink(queue, size, due, turn)
+        _sink(queue, size, due, worth, turn)
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
             w = pipe_dst[q] * chunks + c
             near[w] += 1
             if due[q] == ASLEEP and came[w] == LACKS:
                 then = out_last[done - 1] + latency[q] + chunk_bytes[c] * per_byte[q]
-                due[q] = max(now, np.floor(then / tick + 0.5))
+                due[q], worth[q] = max(now, np.floor(then / tick + 0.5)), -np.inf
                 queue[size] = q
                 size += 1
-                _rise(queue, size - 1, due, turn)
+                _rise(queue, size - 1, due, worth, turn)
 
     return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing
 
 
-def _sink(queue, size, due, turn):
+def _before(p, q, due, worth, turn):
+    """Whether one pipe comes before another."""
+    if due[p] != due[q]:
+        return due[p] < due[q]
+    if worth[p] != worth[q]:
+        return worth[p] < worth[q]
+    return turn[p] < turn[q]
+
+
+def _sink(queue, size, due, worth, turn):
     """Let the first pipe of a heap sink until none that comes before it is below."""
     p, place, below = queue[0], 0, 1
     while below < size:
-        q = queue[below]
-        if below + 1 < size:
-            other = queue[below + 1]
-            if due[other] < due[q] or (due[other] == due[q] and turn[other] < turn[q]):
-                q, below = other, below + 1
-        if due[p] < due[q] or (due[p] == due[q] and turn[p] < turn[q]):
+        if below + 1 < size and _before(queue[below + 1], queue[below], due, worth, turn):
+            below += 1
+        if _before(p, queue[below], due, worth, turn):
             break
-        queue[place] = q
+        queue[place] = queue[below]
         place, below = below, 2 * below + 1
     queue[place] = p
 
 
-def _rise(queue, place, due, turn):
+def _rise(queue, place, due, worth, turn):
     """Let a pipe of a heap rise until one that comes before it is above."""
     p = queue[place]
     while place > 0:
         above = (place - 1) // 2
-        q = queue[above]
-        if due[q] < due[p] or (due[q] == due[p] and turn[q] < turn[p]):
+        if _before(queue[above], p, due, worth, turn):
             break
-        queue[place] = q
+        queue[place] = queue[above]
         place = above
     queue[place] = p
 

@@ -91,8 +91,8 @@ class Search:
         return matching, _search(matching, tries, self.work, rng)
 
 
-Keys = tuple[Int64, Float64, Float64, float]
-"""Salts of chunks, turns of pipes, from when on each is used, spread."""
+Keys = tuple[Int64, Float64, Float64, float, bool]
+"""Salts of chunks, turns of pipes, from when on each is used, spread, whether rarity goes before turns."""
 
 HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
 """Which share of the slow pipes is held back, in turn."""
@@ -157,6 +157,11 @@ class Matching:
         return found
 
     @cached_property
+    def shared(self) -> bool:
+        """Whether some pipes lead over several links, of which others may use one."""
+        return len(self.network.hops.values) > len(self.network.src)
+
+    @cached_property
     def took_s(self) -> Float64:
         """float64[pipes], how long each takes for the smallest chunk."""
         took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
@@ -206,7 +211,7 @@ def _search(matching: Matching, tries: int, given: float, rng: np.random.Generat
     best: tuple[Score, Keys, Any] | None = None
     for k in range(tries):
         if matching.effort > given:
-            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0
+            keys: Keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, False
         elif best is None or k < RESTARTS * tries:
             hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
             keys = (
@@ -214,6 +219,7 @@ def _search(matching: Matching, tries: int, given: float, rng: np.random.Generat
                 rng.random(pipes),
                 hold,
                 SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
+                matching.shared and k % 2 == 1,
             )
         else:
             keys = _neighbour(matching, best[1], rng)
@@ -236,7 +242,7 @@ def _score(last: Float64) -> Score:
 
 def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys:
     """Some chunks, or the pipes into some nodes, choose anew."""
-    salt, turn, hold, spread = keys[0].copy(), keys[1].copy(), keys[2].copy(), keys[3]
+    salt, turn, hold, spread, needed = keys[0].copy(), keys[1].copy(), keys[2].copy(), *keys[3:]
     what = rng.integers(0, 3)
     if what != 1:
         some = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
@@ -248,7 +254,7 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
         hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
     if rng.random() < 0.1:
         spread = SPREADS[rng.integers(0, len(SPREADS))]
-    return salt, turn, hold, spread
+    return salt, turn, hold, spread, needed
 
 
 def _grown(
