@@ -44,8 +44,8 @@ TICK = 2.0**-20
 LOOKED = 16
 """Among how many chunks a pipe chooses."""
 
-GROWING = 0.02
-"""The work of a step of growing trees, in deliveries."""
+GROWING, GROWN = 0.02, 1_000.0
+"""The work of a step of growing trees, in deliveries, and what a try takes beside its steps."""
 
 DONE = 1 + 1e-9
 """A solution that ends after so many times what no other can beat is not searched further."""
@@ -264,7 +264,7 @@ def _grown(
     passed = np.where((topology.kind == ROUTER) & through_routers, SWITCH, topology.kind).astype(np.int8)
     net = replace(topology, kind=passed, replicates=np.zeros_like(topology.replicates))
     steps = float(tree_steps(topology, workload))
-    tries = int(np.clip(work / (GROWING * steps), 1, most))
+    tries = int(np.clip(work / (GROWN + GROWING * steps), 1, most))
     best: tuple[Score, Int64, Any] | None = None
     for k in range(tries):
         order = task_order(workload, "interleaved") if best is None else _later_first(best, workload, rng)
