@@ -33,7 +33,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
 def match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
     chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
-    salt, turn, hold, spread, scarce, patient, looked, tick,
+    salt, turn, hold, spread, scarce, needed, patient, looked, tick,
 ):  # fmt: skip
     """Bring every chunk to all nodes that lack it.
 
@@ -54,6 +54,8 @@ def match(
         hold: float64[pipes], seconds before which each is not used.
         spread: how many copies more a preferred chunk may have.
         scarce: for how many copies a pipe counts that could bring a chunk to the same node.
+        needed: whether of pipes that would arrive together the one with the rarest chunk goes first: for pipes that
+            share links.
         patient: a pipe rather waits than bring what the cluster at its end has.
         looked: among how many chunks a pipe chooses the rarest.
         tick: moments less than this apart, seconds, are the same.
@@ -88,7 +90,8 @@ def match(
     copies = np.zeros((cluster.max() + 1, chunks))  # in each cluster
     near = np.zeros(nodes * chunks, dtype=np.int16)  # how many pipes could bring a chunk to a node
     free_at = np.zeros(links)
-    cursor = np.zeros(pipes, dtype=np.int64)
+    window = np.empty(pipes * looked, dtype=np.int32)
+    filled, cursor = np.zeros(pipes, dtype=np.int64), np.zeros(pipes, dtype=np.int64)
     least = chunk_bytes.min() if chunks > 0 else 0.0
     # who holds what at first, in the order in which it may be sent
     order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
@@ -102,6 +105,7 @@ def match(
             for e in range(out_offsets[v], out_offsets[v + 1]):
                 near[pipe_dst[out_pipes[e]] * chunks + c] += 1
     due = np.zeros(pipes)  # before which tick nothing more can arrive over a pipe
+    worth = np.full(pipes, -np.inf)  # how rare the chunk was that a pipe would have carried when last looked at
     queue = np.argsort(turn)  # the pipes that may have something to carry, as a heap
     size = pipes
 
@@ -111,43 +115,47 @@ def match(
             if not patient:
                 break
             patient = False
-            due[:] = 0.0
+            due[:], worth[:] = 0.0, -np.inf
             queue = np.argsort(turn)
             size = pipes
         p = queue[0]
         u, v = pipe_src[p], pipe_dst[p]
-        i = cursor[p]
-        while i < count[u] and came[v * chunks + held[room[u] + i]] != LACKS:
-            i += 1
-        cursor[p] = i
-        if i == count[u]:
+        # what it may choose from: the first that its end lacks, in the order in which they came to its source
+        some, kept = p * looked, 0
+        for i in range(some, some + filled[p]):
+            if came[v * chunks + window[i]] == LACKS:
+                window[some + kept] = window[i]
+                kept += 1
+        while kept < looked and cursor[p] < count[u]:
+            c = held[room[u] + cursor[p]]
+            cursor[p] += 1
+            if came[v * chunks + c] == LACKS:
+                window[some + kept] = c
+                kept += 1
+        filled[p] = kept
+        if kept == 0:
             due[p] = ASLEEP
             size -= 1
             queue[0] = queue[size]
-            _sink(queue, size, due, turn)
+            _sink(queue, size, due, worth, turn)
             continue
-        c = held[room[u] + i]
+        c = window[some]
         first = came[u * chunks + c]
         ready = out_last[first] if first >= 0 else chunk_start[c]
         start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
         now = np.floor(arrival / tick + 0.5)
         if now > due[p]:
-            due[p] = now
-            _sink(queue, size, due, turn)
+            due[p], worth[p] = now, -np.inf
+            _sink(queue, size, due, worth, turn)
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
-        seen = 0
-        while i < count[u] and seen < looked:
-            c = held[room[u] + i]
-            i += 1
-            if came[v * chunks + c] != LACKS:
-                continue
+        for i in range(some, some + kept):
+            c = window[i]
             brought = came[u * chunks + c]
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
-            seen += 1
             value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c] + spread * _noise(salt[c], p)
             for k in range(level[p]):
                 if copies[cluster[k, v], c] > 0:
@@ -159,7 +167,11 @@ def match(
             due[p] = ASLEEP
             size -= 1
             queue[0] = queue[size]
-            _sink(queue, size, due, turn)
+            _sink(queue, size, due, worth, turn)
+            continue
+        if needed and best > worth[p]:
+            worth[p] = best
+            _sink(queue, size, due, worth, turn)
             continue
         seconds = chunk_bytes[c] * per_byte[p]
         out_pipe[done], out_chunk[done] = p, c
@@ -175,47 +187,53 @@ def match(
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             free_at[hop_links[i]] = start + hop_late[i] + seconds
         begin = _free_from(p, hop_offsets, hop_links, hop_late, free_at)
+        worth[p] = -np.inf
         due[p] = max(now, np.floor((begin + latency[p] + least * per_byte[p]) / tick + 0.5))
-        _sink(queue, size, due, turn)
+        _sink(queue, size, due, worth, turn)
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
             w = pipe_dst[q] * chunks + c
             near[w] += 1
             if due[q] == ASLEEP and came[w] == LACKS:
                 then = out_last[done - 1] + latency[q] + chunk_bytes[c] * per_byte[q]
-                due[q] = max(now, np.floor(then / tick + 0.5))
+                due[q], worth[q] = max(now, np.floor(then / tick + 0.5)), -np.inf
                 queue[size] = q
                 size += 1
-                _rise(queue, size - 1, due, turn)
+                _rise(queue, size - 1, due, worth, turn)
 
     return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing
 
 
-def _sink(queue, size, due, turn):
+def _before(p, q, due, worth, turn):
+    """Whether one pipe comes before another."""
+    if due[p] != due[q]:
+        return due[p] < due[q]
+    if worth[p] != worth[q]:
+        return worth[p] < worth[q]
+    return turn[p] < turn[q]
+
+
+def _sink(queue, size, due, worth, turn):
     """Let the first pipe of a heap sink until none that comes before it is below."""
     p, place, below = queue[0], 0, 1
     while below < size:
-        q = queue[below]
-        if below + 1 < size:
-            other = queue[below + 1]
-            if due[other] < due[q] or (due[other] == due[q] and turn[other] < turn[q]):
-                q, below = other, below + 1
-        if due[p] < due[q] or (due[p] == due[q] and turn[p] < turn[q]):
+        if below + 1 < size and _before(queue[below + 1], queue[below], due, worth, turn):
+            below += 1
+        if _before(p, queue[below], due, worth, turn):
             break
-        queue[place] = q
+        queue[place] = queue[below]
         place, below = below, 2 * below + 1
     queue[place] = p
 
 
-def _rise(queue, place, due, turn):
+def _rise(queue, place, due, worth, turn):
     """Let a pipe of a heap rise until one that comes before it is above."""
     p = queue[place]
     while place > 0:
         above = (place - 1) // 2
-        q = queue[above]
-        if due[q] < due[p] or (due[q] == due[p] and turn[q] < turn[p]):
+        if _before(queue[above], p, due, worth, turn):
             break
-        queue[place] = q
+        queue[place] = queue[above]
         place = above
     queue[place] = p
 

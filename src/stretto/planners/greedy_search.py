@@ -49,8 +49,8 @@ TWICE = 4.0
 LOOKED, LOOKED_FAR = 16, 192
 """Among how many chunks a pipe chooses, and where what a cluster has is in between."""
 
-GROWING = 0.02
-"""The work of a step of growing trees, in deliveries."""
+GROWING, GROWN = 0.02, 1_000.0
+"""The work of a step of growing trees, in deliveries, and what a try takes beside its steps."""
 
 DONE = 1 + 1e-9
 """A solution that ends after so many times what no other can beat is not searched further."""
@@ -100,8 +100,9 @@ class Search:
         return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.until_s)
 
 
-Keys = tuple[Int64, Float64, Float64, float, float, bool]
-"""Salts of chunks, turns of pipes, from when on each is used, spread, scarcity, patience."""
+Keys = tuple[Int64, Float64, Float64, float, float, bool, bool]
+"""Salts of chunks, turns of pipes, from when on each is used, spread, scarcity, whether rarity goes before turns,
+patience."""
 
 HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
 """Which share of the slow pipes is held back, in turn."""
@@ -180,6 +181,11 @@ class Matching:
         return found
 
     @cached_property
+    def shared(self) -> bool:
+        """Whether some pipes lead over several links, of which others may use one."""
+        return len(self.network.hops.values) > len(self.network.src)
+
+    @cached_property
     def took_s(self) -> Float64:
         """float64[pipes], how long each takes for the smallest chunk."""
         took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
@@ -232,8 +238,9 @@ def _search(
     for k in range(tries):
         if best is not None and clock() > until_s:
             break
+        keys: Keys
         if quick:
-            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, SCARCITIES[0], True
+            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, SCARCITIES[0], False, True
         elif best is None or k < restarts:
             hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
             keys = (
@@ -242,6 +249,7 @@ def _search(
                 hold,
                 SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
                 SCARCITIES[k % len(SCARCITIES)],
+                matching.shared and k % 2 == 1,
                 PATIENCE[k % len(PATIENCE)],
             )
         else:
@@ -277,7 +285,7 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
         hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
     if rng.random() < 0.1:
         spread = SPREADS[rng.integers(0, len(SPREADS))]
-    return salt, turn, hold, spread, keys[4], keys[5]
+    return salt, turn, hold, spread, *keys[4:]
 
 
 def _grown(
@@ -293,7 +301,7 @@ def _grown(
     passed = np.where((topology.kind == ROUTER) & through_routers, SWITCH, topology.kind).astype(np.int8)
     net = replace(topology, kind=passed, replicates=np.zeros_like(topology.replicates))
     steps = float(tree_steps(topology, workload))
-    tries = int(np.clip(work / (GROWING * steps), 1, most))
+    tries = int(np.clip(work / (GROWN + GROWING * steps), 1, most))
     best: tuple[Score, Int64, Any] | None = None
     for k in range(tries):
         if best is not None and clock() > until_s:
