@@ -55,7 +55,7 @@ def exchange(outgoing: list[socket.socket], incoming: list[socket.socket], size:
                 selector.unregister(sock)
 
 
-def process(place: Place, size: int, repeats: int, pipe: Connection) -> None:
+def process(place: Place, size: int, repeats: int, congestion: str, pipe: Connection) -> None:
     """One of the ring: connect, and take every turn when told."""
     if place.enter is not None:
         place.enter(place.argument)
@@ -66,6 +66,8 @@ def process(place: Place, size: int, repeats: int, pipe: Connection) -> None:
     incoming = {n: [listener.accept()[0] for _ in range(n)] for n in STREAMS}
     for sock in (s for same in [*outgoing.values(), *incoming.values()] for s in same):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if congestion:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
     for _ in range(repeats):
         for n in STREAMS:
             pipe.recv()
@@ -74,12 +76,12 @@ def process(place: Place, size: int, repeats: int, pipe: Connection) -> None:
             pipe.send((time.monotonic(), time.process_time() - cpu_s))
 
 
-def measured(places: list[Place], size: int, repeats: int) -> dict[int, list[tuple[float, float]]]:
+def measured(places: list[Place], size: int, repeats: int, congestion: str) -> dict[int, list[tuple[float, float]]]:
     """For each number of connections seconds and CPU seconds of every repeat."""
     pipes: list[Connection] = []
     for place in places:
         ours, theirs = multiprocessing.Pipe()
-        multiprocessing.Process(target=process, args=(place, size, repeats, theirs), daemon=True).start()
+        multiprocessing.Process(target=process, args=(place, size, repeats, congestion, theirs), daemon=True).start()
         pipes.append(ours)
     addresses = [pipe.recv() for pipe in pipes]
     for rank, pipe in enumerate(pipes):
@@ -99,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=CASES, help="one case")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--congestion", default="", help="how TCP shares a link, by Linux's name: cubic, bbr")
     arguments = parser.parse_args()
     print("| case | connections | s | least to most | CPU s |\n|---|---|---|---|---|")
     for case in [arguments.only] if arguments.only else CASES:
@@ -107,7 +110,7 @@ def main() -> None:
             places = [Place()] * ranks
             if spec is not None:
                 places = list(stack.enter_context(emulator.built(load_topology(spec))).values())
-            for n, rows in measured(places, size, arguments.repeats).items():
+            for n, rows in measured(places, size, arguments.repeats, arguments.congestion).items():
                 walls = [wall for wall, _ in rows]
                 print(f"| {case} | {n} | {statistics.median(walls):.3f} | {min(walls):.3f} to {max(walls):.3f} | "
                       f"{statistics.median(cpu for _, cpu in rows):.2f} |", flush=True)  # fmt: skip

@@ -274,6 +274,13 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     assert "every byte right" in stretto("run", path).stdout
 
 
+def test_an_emulation_that_would_leave_a_chunk_without_bytes_is_refused(tmp_path):
+    path = tmp_path / "p.json"
+    stretto("plan", "allreduce", "-t", "ring:4", "--size", "40KB", "-p", "ring", "-o", path)
+    said = stretto("emulate", path, "--shrink", "10001", code=2).stderr
+    assert "--shrink" in said and "10000 bytes" in said
+
+
 @pytest.mark.xdist_group("clean")
 def test_what_killed_emulations_left_can_be_removed():
     if shutil.which("ip") is None:
