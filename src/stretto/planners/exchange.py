@@ -23,6 +23,7 @@ from .dispatch import completion, dispatched
 from .exchange_trees import Exchange, Ways, exchange_of, hub_order
 from .lowering import divide
 from .scale_network import Network, build_network
+from .symmetries import Renaming, automorphisms
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -44,6 +45,12 @@ FEW, MANY = 4, 16
 
 MOST_TRANSFERS = 16_000
 """Of the plans that are tried."""
+
+MOST_OF_IMAGES = 32_000
+"""Of a plan of images, of which but one is made."""
+
+MOST_IMAGES = 512
+"""How many automorphisms of the network are looked at."""
 
 MOST_HUBS_TRIED = 3
 """How many numbers of hubs are tried."""
@@ -109,6 +116,7 @@ def exchanged(topology: Topology, workload: Workload, tries: int, seed: int, bef
     choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:4] if counts[-1] <= MOST_HUBS else ()
     everyone = [_Shape(counts[-1], FEW, order, even) for order, even in choices]
     finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
+    finest += attempt.renamed([*few, *everyone], min(before_s, *(t.end_s for t in finest)))
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
@@ -234,6 +242,33 @@ class _Attempt:
                 return none
         return self.cut(none, parts)
 
+    def renamed(self, shapes: list[_Shape], before_s: float) -> list[_Tried]:
+        """One exchange of some shape, under many automorphisms of the network, if that may end before some time.
+
+        Of all shapes the one is taken that would end first if its steps overlapped and images burdened links alike.
+        """
+        network, size = self._network, float(self.workload.collectives[0].size_bytes)
+        perms = automorphisms(self.topology, self.ranks, MOST_IMAGES, self.seed)
+        renaming = Renaming.of(self.topology, network.hops, perms)
+        if renaming is None:
+            return []
+        found = []
+        for shape in shapes:
+            made = self.tried(replace(shape, structures=1), 1, np.inf).made[0]
+            pipes, starts = made.pipes(), made.starts_s(network)
+            step = np.unique(np.round(starts, 12), return_inverse=True)[1].reshape(-1)
+            hops = network.hops.take(pipes)
+            busy = renaming.busy_s(self.topology, hops.values, step[hops.owners], size)
+            late = float((starts + network.latency_s[pipes]).max())
+            found.append((max(late + busy.max(), busy.sum(axis=1).max()), step, made, shape))
+        ends, step, made, shape = min(found, key=lambda f: f[0])
+        if ends > before_s:
+            return []
+        count = min(len(perms), MOST_PARTS, max(MOST_OF_IMAGES // len(step), 1))
+        chosen = renaming.spread(made.pipes(), step, count)
+        images = [made.renamed(renaming.node[k].tolist(), renaming.pipe[k].tolist()) for k in chosen]
+        return [self.finer(self.cut(_Tried(np.inf, replace(shape, structures=count), images, count, None), count))]
+
     def cut(self, tried: _Tried, parts: int) -> _Tried:
         """The same exchanges with so many parts, as far as there are bytes."""
         c = self.workload.collectives[0]
@@ -244,10 +279,11 @@ class _Attempt:
         return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
 
     def finest(self, tried: _Tried) -> _Tried:
-        """The same exchanges with as many parts as pay."""
-        if tried.plan is None:
-            return tried
-        best = self.cut(tried, tried.shape.structures)
+        """The same exchanges with as many parts as pay, from one each on."""
+        return tried if tried.plan is None else self.finer(self.cut(tried, tried.shape.structures))
+
+    def finer(self, best: _Tried) -> _Tried:
+        """The same exchanges with twice as many parts, as often as that pays."""
         while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
             finer = self.cut(best, 2 * best.parts)
             if finer.end_s > best.end_s * (1 - LEAST_GAIN):
