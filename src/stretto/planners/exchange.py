@@ -224,23 +224,26 @@ class _Attempt:
 
     def tried(self, shape: _Shape, parts: int, before_s: float) -> _Tried:
         """The buffer in so many parts, which take turns in the exchanges of a shape."""
+        made, load_s = self.made(shape, parts, before_s)
+        tried = _Tried(np.inf, shape, made, parts, None)
+        return tried if float(load_s.max()) >= before_s else self.cut(tried, parts)
+
+    def made(self, shape: _Shape, parts: int, before_s: float) -> tuple[list[Exchange], Float64]:
+        """The exchanges of a shape, and for how long each link is busy; no further ones once that is too long."""
         c = self.workload.collectives[0]
         network = self.network(float(c.size_bytes) / parts)
         load_s = np.zeros(self.topology.link_count)
         rng = np.random.default_rng((self.seed, shape.hubs, shape.structures))
         made: list[Exchange] = []
-        none = _Tried(np.inf, shape, made, parts, None)
-        for number in range(shape.structures):
+        while len(made) < shape.structures and float(load_s.max()) < before_s:
             busy = np.maximum.reduceat(load_s[network.hops.values], network.hops.offsets[:-1])
-            ways = self.ways(network, busy, shape, number)
+            ways = self.ways(network, busy, shape, len(made))
             hubs = hub_order(ways, self.ranks, shape.hubs, rng)[0]
             made.append(exchange_of(ways, self.ranks, hubs, float(c.size_bytes) / shape.structures))
             links = network.hops.take(made[-1].pipes()).values
             times = np.bincount(links, minlength=len(load_s))
             load_s += times * float(c.size_bytes) / shape.structures / self.topology.bandwidth
-            if float(load_s.max()) >= before_s:
-                return none
-        return self.cut(none, parts)
+        return made, load_s
 
     def renamed(self, shapes: list[_Shape], before_s: float) -> list[_Tried]:
         """One exchange of some shape, under many automorphisms of the network, if that may end before some time.
@@ -254,7 +257,7 @@ class _Attempt:
             return []
         found = []
         for shape in shapes:
-            made = self.tried(replace(shape, structures=1), 1, np.inf).made[0]
+            (made,), _ = self.made(replace(shape, structures=1), 1, np.inf)
             pipes, starts = made.pipes(), made.starts_s(network)
             step = np.unique(np.round(starts, 12), return_inverse=True)[1].reshape(-1)
             hops = network.hops.take(pipes)
