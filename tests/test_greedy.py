@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
+from stretto.plan import COPY
 from stretto.planners import run_planner
 from stretto.planners.exchange import exchanged
+from stretto.planners.exchange_exact import in_fewest_hops
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -107,3 +111,21 @@ def test_the_optimum_of_dgx1_comes_with_every_seed(seed):
 def test_two_ranks_exchange_two_bytes_in_one_hop():
     net, load = work("allreduce", "ring:2", 1)
     assert simulate(run_planner("greedy", net, load)).completion_s < 1.01 * float(net.latency_s[0])
+
+
+def test_a_ring_of_eight_sums_up_in_four_hops_by_swapping_first():
+    net = load_topology("ring:8")
+    load = Workload((make_collective("allreduce", net, 8),))
+    plan = in_fewest_hops(net, load)
+    assert plan is not None
+    assert verify(plan).ok
+    assert simulate(plan).completion_s < 5 * net.latency_s[0]
+    assert (plan.op == COPY).any()
+
+
+def test_no_exact_exchange_where_hops_are_not_alike():
+    net = load_topology("ring:6")
+    load = Workload((make_collective("allreduce", net, 600),))
+    uneven = replace(net, latency_s=net.latency_s * np.linspace(1.0, 1.1, net.link_count))
+    assert in_fewest_hops(net, load) is not None
+    assert in_fewest_hops(uneven, load) is None
