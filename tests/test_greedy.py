@@ -11,9 +11,11 @@ from networks import random_network
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
+from stretto.plan import COPY
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
 from stretto.planners.exchange import exchanged
+from stretto.planners.exchange_exact import in_fewest_hops
 from stretto.planners.greedy_search import Search
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
@@ -179,3 +181,21 @@ def test_transfers_that_share_a_link_are_not_justified():
     net = random_network(2202)
     load = Workload((make_collective("allreduce", net, 1095),))
     assert verify(run_planner("greedy", net, load, options={"tries": 200})).ok
+
+
+def test_a_ring_of_eight_sums_up_in_four_hops_by_swapping_first():
+    net = load_topology("ring:8")
+    load = Workload((make_collective("allreduce", net, 8),))
+    plan = in_fewest_hops(net, load)
+    assert plan is not None
+    assert verify(plan).ok
+    assert simulate(plan).completion_s < 5 * net.latency_s[0]
+    assert (plan.op == COPY).any()
+
+
+def test_no_exact_exchange_where_hops_are_not_alike():
+    net = load_topology("ring:6")
+    load = Workload((make_collective("allreduce", net, 600),))
+    uneven = replace(net, latency_s=net.latency_s * np.linspace(1.0, 1.1, net.link_count))
+    assert in_fewest_hops(net, load) is not None
+    assert in_fewest_hops(uneven, load) is None

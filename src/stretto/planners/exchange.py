@@ -24,6 +24,7 @@ from .dispatch import completion, dispatched
 from .exchange_trees import Exchange, Ways, exchange_of, hub_order
 from .lowering import divide
 from .scale_network import Network, build_network
+from .symmetries import Renaming, automorphisms
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -45,6 +46,12 @@ FEW, MANY = 4, 16
 
 MOST_TRANSFERS = 16_000
 """Of the plans that are tried."""
+
+MOST_OF_IMAGES = 32_000
+"""Of a plan of images, of which but one is made."""
+
+MOST_IMAGES = 512
+"""How many automorphisms of the network are looked at."""
 
 MOST_HUBS_TRIED = 3
 """How many numbers of hubs are tried."""
@@ -113,6 +120,7 @@ def exchanged(
     choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:4] if counts[-1] <= MOST_HUBS else ()
     everyone = [_Shape(counts[-1], FEW, order, even) for order, even in choices]
     finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
+    finest += attempt.renamed([*few, *everyone], min(before_s, *(t.end_s for t in finest)))
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
@@ -221,23 +229,57 @@ class _Attempt:
 
     def tried(self, shape: _Shape, parts: int, before_s: float) -> _Tried:
         """The buffer in so many parts, which take turns in the exchanges of a shape."""
+        made, load_s = self.made(shape, parts, before_s)
+        tried = _Tried(np.inf, shape, made, parts, None)
+        hopeless = float(load_s.max()) >= before_s or len(made) < shape.structures
+        return tried if hopeless else self.cut(tried, parts)
+
+    def made(self, shape: _Shape, parts: int, before_s: float) -> tuple[list[Exchange], Float64]:
+        """The exchanges of a shape, and for how long each link is busy; no further ones once that is too long, or it is
+        too late."""
         c = self.workload.collectives[0]
         network = self.network(float(c.size_bytes) / parts)
         load_s = np.zeros(self.topology.link_count)
         rng = np.random.default_rng((self.seed, shape.hubs, shape.structures))
         made: list[Exchange] = []
-        none = _Tried(np.inf, shape, made, parts, None)
-        for number in range(shape.structures):
+        while not made or (len(made) < shape.structures and float(load_s.max()) < before_s and clock() <= self.until_s):
             busy = np.maximum.reduceat(load_s[network.hops.values], network.hops.offsets[:-1])
-            ways = self.ways(network, busy, shape, number)
+            ways = self.ways(network, busy, shape, len(made))
             hubs = hub_order(ways, self.ranks, shape.hubs, rng)[0]
             made.append(exchange_of(ways, self.ranks, hubs, float(c.size_bytes) / shape.structures))
             links = network.hops.take(made[-1].pipes()).values
             times = np.bincount(links, minlength=len(load_s))
             load_s += times * float(c.size_bytes) / shape.structures / self.topology.bandwidth
-            if float(load_s.max()) >= before_s or clock() > self.until_s:
-                return none
-        return self.cut(none, parts)
+        return made, load_s
+
+    def renamed(self, shapes: list[_Shape], before_s: float) -> list[_Tried]:
+        """One exchange of some shape, under many automorphisms of the network, if that may end before some time.
+
+        Of all shapes the one is taken that would end first if its steps overlapped and images burdened links alike.
+        """
+        if clock() > self.until_s:
+            return []
+        network, size = self._network, float(self.workload.collectives[0].size_bytes)
+        perms = automorphisms(self.topology, self.ranks, MOST_IMAGES, self.seed)
+        renaming = Renaming.of(self.topology, network.hops, perms)
+        if renaming is None:
+            return []
+        found = []
+        for shape in shapes:
+            (made,), _ = self.made(replace(shape, structures=1), 1, np.inf)
+            pipes, starts = made.pipes(), made.starts_s(network)
+            step = np.unique(np.round(starts, 12), return_inverse=True)[1].reshape(-1)
+            hops = network.hops.take(pipes)
+            busy = renaming.busy_s(self.topology, hops.values, step[hops.owners], size)
+            late = float((starts + network.latency_s[pipes]).max())
+            found.append((max(late + busy.max(), busy.sum(axis=1).max()), step, made, shape))
+        ends, step, made, shape = min(found, key=lambda f: f[0])
+        if ends > before_s:
+            return []
+        count = min(len(perms), MOST_PARTS, max(MOST_OF_IMAGES // len(step), 1))
+        chosen = renaming.spread(made.pipes(), step, count)
+        images = [made.renamed(renaming.node[k].tolist(), renaming.pipe[k].tolist()) for k in chosen]
+        return [self.finer(self.cut(_Tried(np.inf, replace(shape, structures=count), images, count, None), count))]
 
     def cut(self, tried: _Tried, parts: int) -> _Tried:
         """The same exchanges with so many parts, as far as there are bytes."""
@@ -249,10 +291,11 @@ class _Attempt:
         return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
 
     def finest(self, tried: _Tried) -> _Tried:
-        """The same exchanges with as many parts as pay."""
-        if tried.plan is None:
-            return tried
-        best = self.cut(tried, tried.shape.structures)
+        """The same exchanges with as many parts as pay, from one each on."""
+        return tried if tried.plan is None else self.finer(self.cut(tried, tried.shape.structures))
+
+    def finer(self, best: _Tried) -> _Tried:
+        """The same exchanges with twice as many parts, as often as that pays."""
         while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
             if clock() > self.until_s:
                 break

@@ -8,7 +8,7 @@ before is left out. All others get the result as a copy from the hub from which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -55,6 +55,27 @@ class Exchange:
     def pipes(self) -> Int64:
         """int64[sums and copies], the pipe of each."""
         return np.array([*(m.pipe for m in self.messages), *(p for p, _ in self.copies)], dtype=np.int64)
+
+    def starts_s(self, network: Network) -> Float64:
+        """float64[sums and copies], when each starts by latency alone."""
+        src, late = network.src.tolist(), network.latency_s.tolist()
+        came: list[float] = []
+        for message in self.messages:
+            came.append(max((came[k] for k in message.after), default=0.0) + late[message.pipe])
+        done = {v: max((came[k] for k in own), default=0.0) for v, own in self.complete.items()}
+        for p, v in self.copies:
+            done[v] = max([done[src[p]], *(came[k] for k in self.into.get(v, ()))]) + late[p]
+            came.append(done[v])
+        return np.array(came) - network.latency_s[self.pipes()]
+
+    def renamed(self, node: list[int], pipe: list[int]) -> Exchange:
+        """The same where each node, and each pipe, is another one; what messages carry is not told."""
+        return Exchange(
+            messages=[replace(m, pipe=pipe[m.pipe], content=0) for m in self.messages],
+            into={node[v]: own for v, own in self.into.items()},
+            complete={node[v]: own for v, own in self.complete.items()},
+            copies=[(pipe[p], node[v]) for p, v in self.copies],
+        )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 TRANSFERS = (3_000, 12_000, 60_000, 150_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
-SMALLEST_BYTES = 4096
+SMALLEST_BYTES = 1024
 """Parts are not cut smaller than this, on average."""
 
 NEAR = 1.003

@@ -35,7 +35,7 @@ LOSSES = (0.01, 0.02, 0.05, 0.2, 0.5)
 SHARES = 1 << 12
 """Parts of the whole in which unequal shares are counted."""
 
-CENTRAL = 1.3
+CENTRAL = 1.1
 """Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one."""
 
 MORE_TREES = 16

@@ -22,6 +22,7 @@ from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
 from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
+from .exchange_exact import in_fewest_hops
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
@@ -40,6 +41,10 @@ EXCHANGES = 1
 
 NEAR = 1.02
 """An exchange that ends after so many times the bound is good enough."""
+
+ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
+"""The exact model of the fewest hops is asked where exchanges end later than so many times the bound, of which the
+longest way alone takes such a share."""
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
@@ -130,8 +135,12 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
     c = workload.collectives[0]
     if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
         return None
-    bound = bounds(topology, workload)[0].seconds
+    found = bounds(topology, workload)
+    bound, far = found[0].seconds, next((b.seconds for b in found if b.kind == "latency path"), 0.0)
     plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s)
+    if far >= HOPS_DECIDE * bound and (plan is None or _ends(plan) > ASK_ABOVE * bound) and clock() <= until_s:
+        exact = in_fewest_hops(topology, workload, seed)
+        plan = min((p for p in (plan, exact) if p is not None), key=_ends, default=None)
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
 
 

@@ -1,0 +1,53 @@
+"""Automorphisms: what they keep, how many are found, and what an exchange gains by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from networks import random_network
+from stretto.bounds import bounds
+from stretto.collective import Workload, make_collective
+from stretto.planners.exchange import exchanged
+from stretto.planners.symmetries import automorphisms
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.topology import Topology
+from stretto.verify import verify
+
+
+def links(net: Topology, node=None) -> set[tuple[float, ...]]:
+    node = np.arange(net.node_count) if node is None else node
+    return set(zip(node[net.src].tolist(), node[net.dst].tolist(), net.bandwidth, net.latency_s, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [("ring:8", 16), ("mesh:8x8", 8), ("mesh:3x4", 4), ("line:4", 2), ("hypercube:3", 48), ("dgx2", 64)],
+)
+def test_all_automorphisms_are_found_or_as_many_as_are_wanted(spec, count):
+    net = load_topology(spec)
+    found = automorphisms(net, net.accelerators, 64, 0)
+    assert len(np.unique(found, axis=0)) == len(found) == count
+    assert all(links(net, node) == links(net) for node in found)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_automorphisms_keep_every_link_and_the_ranks(seed):
+    net = random_network(seed, plain=True)
+    ranks = net.accelerators[: 1 + seed % len(net.accelerators)]
+    for node in automorphisms(net, ranks, 16, 0):
+        assert links(net, node) == links(net)
+        assert set(node[ranks].tolist()) == set(ranks.tolist())
+
+
+def test_images_of_one_exchange_burden_a_torus_evenly():
+    # 1.34 by exchanges that are each made where the links are free
+    net = load_topology("torus:8x8")
+    load = Workload((make_collective("allreduce", net, 64_000),))
+    plan = exchanged(net, load, 1, 0, np.inf)
+    assert plan is not None
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.2 * bounds(net, load)[0].seconds
