@@ -8,6 +8,7 @@ import pytest
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
+from stretto.plan import COPY, REDUCE
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
 from stretto.planners.exchange import exchanged
@@ -139,3 +140,18 @@ def test_slow_links_help_where_latency_decides():
     # nothing but patience takes 1.5 times the bound
     net, load = work("allgather", "amd:1", 64_000)
     assert ratio(run_planner("greedy", net, load), net, load) < 1.2
+
+
+def test_without_time_there_is_still_a_plan():
+    net, load = work("allreduce", "dgx1", 10**6)
+    hurried = run_planner("greedy", net, load, time_limit_s=0.0)
+    assert verify(hurried).ok
+
+
+def test_sums_are_brought_to_all_the_way_they_were_made():
+    net, load = work("allreduce", "torus:3x3", 10**6)
+    plan = run_planner("greedy", net, load, options={"parts": 1})
+    assert verify(plan).ok
+    sums, copies = plan.op == REDUCE, plan.op == COPY
+    backward = sorted(zip(plan.dst.values[copies], plan.src[copies], plan.chunk[copies], strict=True))
+    assert backward == sorted(zip(plan.src[sums], plan.dst.values[sums], plan.chunk[sums], strict=True))
