@@ -62,10 +62,16 @@ def main() -> None:
 
 
 def measured(
-    net: Topology, kind: str, size: str, planner: str, runs: int, limit_s: float | None
+    net: Topology,
+    kind: str,
+    size: str,
+    planner: str,
+    runs: int,
+    limit_s: float | None = None,
+    ranks: Sequence[int] | None = None,
 ) -> dict[str, Any] | None:
-    """One cell; None where the planner does not serve it."""
-    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size")),))
+    """One cell, among all accelerators or some; None where the planner does not serve it."""
+    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
     for _ in range(runs):
         cpu, wall = time.process_time(), time.perf_counter()
         try:

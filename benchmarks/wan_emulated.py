@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretto.emulator import WIDEST, Emulated, emulate, refusal
+from stretto.emulator import WIDEST, Emulated, Scaling, emulate, refusal
 from stretto.plan import Plan
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -50,7 +50,7 @@ def cell(nodes: int, repeat: int, shrink: float, transfer_s: float) -> list[dict
         timeline = simulate(plan)
         takes_s = max(LEAST_S, transfer_s * plan.transfer_count)
         scale = max(takes_s / timeline.completion_s, float(network.bandwidth.max()) / WIDEST)
-        run = emulate(plan, scale)
+        run = emulate(plan, Scaling(scale))
         if run.outcome.wrong:
             raise SystemExit(f"{label} on ring:{nodes}: wrong bytes at {run.outcome.wrong[:5]}")
         simulated, measured = timeline.mean_completion_s, mean_completion_s(plan, run) / scale

@@ -10,8 +10,9 @@ from stretto.errors import PeerFailed
 from stretto.lower import Program, lower, node_name
 from stretto.plan import Plan
 from stretto.runtime import content
-from stretto.runtime.execute import Trace, execute
+from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Mesh, join, listen
+from stretto.runtime.run import Trace
 
 SECRET = b"a secret"
 

@@ -52,7 +52,7 @@ KNOWS = {
         ),
         *("simulate", "bounds", "kernels", "solvers", "optics"),
     },
-    "emulator": {"errors", "topology", "plan", "runtime", "simulate"},
+    "emulator": {"errors", "topology", "collective", "plan", "runtime", "simulate"},
     "tuning": {"errors", "topology", "collective", "plan", "simulate", "verify", "planners", "topologies"},
     "library": {
         *("errors", "topology", "collective", "plan", "simulate", "lower", "planners", "topologies", "tuning"),

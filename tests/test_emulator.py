@@ -30,7 +30,7 @@ from stretto.topology import ACCELERATOR, ROUTER, make_topology
 def test_optical_planes_or_a_machine_without_namespaces_are_refused():
     net = load_topology("optical:4,2")
     plan = run_planner("swot", net, Workload((make_collective("allreduce", net, 4096),)))
-    with pytest.raises(Unsupported, match=r"planes|root|namespaces|iproute2"), emulator.network(plan, 1.0):
+    with pytest.raises(Unsupported, match=r"planes|root|namespaces|iproute2"), emulator.network(plan):
         pass
 
 
@@ -45,13 +45,34 @@ def test_planes_have_a_scale_so_that_the_emulator_can_refuse_them():
 def test_a_plan_moves_its_bytes_over_shaped_links():
     net = ring(3, bandwidth=4e6, latency_s=0.0)
     plan = run_planner("scale-ccl", net, Workload((make_collective("allgather", net, 2_400_000),)))
-    with emulator.network(plan, 1.0) as places:
+    with emulator.network(plan) as places:
         outcome = run_local(plan, places=places, timeout_s=30)
     assert outcome.wrong == []
     assert outcome.completion_s > 0.8 * simulate(plan).completion_s  # shaped, and not loopback
     assert (
         f"{emulator.PREFIX}{os.getpid()}-" not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
     )
+
+
+@NEEDS_NAMESPACES
+def test_fewer_bytes_over_slower_links_take_the_time_of_the_plan():
+    net = load_topology("ring:3?bandwidth=4GB/s&latency=0s")
+    plan = run_planner("ring", net, Workload((make_collective("allgather", net, 2_400_000_000),)))
+    run = emulator.emulate(plan, emulator.Scaling(1000.0, 1000.0), timeout_s=30)
+    assert run.outcome.wrong == []
+    assert run.simulated_s == pytest.approx(simulate(plan).completion_s)
+    assert run.plan.size_bytes.tolist() == [800_000] * plan.transfer_count
+    assert run.outcome.completion_s > 0.8 * run.simulated_s
+
+
+@NEEDS_NAMESPACES
+def test_links_are_shared_by_the_same_tcp_on_every_machine():
+    offered = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    with emulator.built(ring(3)) as places:
+        shown = subprocess.run(["ip", "-n", places[0].argument, "route"], check=True, capture_output=True, text=True)
+    routes = shown.stdout.splitlines()
+    assert len(routes) == 2
+    assert all(("congctl cubic" in route) == ("cubic" in offered) for route in routes)
 
 
 def two_groups(size: int) -> Plan:
@@ -75,7 +96,7 @@ def test_weights_are_classes_of_a_link_whose_rates_make_it_whole():
     shares = reserved(plan)
     shared = next(i for i, own in shares.items() if len(own) == 2)
     assert shares[shared] == {(0, 4): 0.75, (1, 5): 0.25}
-    lines = shapes(plan.topology, 2, 1.0, False, shares, "node{}".format)
+    lines = shapes(plan.topology, 2, False, shares, "node{}".format)
     classes = [line.split() for line in lines if line.startswith("class add dev to3 parent 1:1")]
     rates = {c[c.index("classid") + 1]: int(c[c.index("rate") + 1].removesuffix("bit")) for c in classes}
     assert rates["1:3"] == pytest.approx(3 * rates["1:4"], rel=1e-6)
@@ -88,7 +109,7 @@ def test_weights_are_classes_of_a_link_whose_rates_make_it_whole():
 @pytest.mark.skipif(not has_htb(), reason="the kernel has no htb")
 def test_the_network_alone_divides_a_link_by_weight():
     plan = two_groups(1_500_000)
-    with emulator.network(plan, 1.0) as places:
+    with emulator.network(plan) as places:
         outcome = run_local(plan, places=places, timeout_s=30)  # unpaced
     assert outcome.wrong == []
     first, second = outcome.traces[4].arrived_s[0], outcome.traces[5].arrived_s[1]

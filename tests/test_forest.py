@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from networks import random_network
 from stretto.bounds import bottleneck, bounds, tree_rates
 from stretto.collective import Workload, make_collective
+from stretto.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.planners.forest import TRANSFERS
 from stretto.planners.forest_pack import pack
 from stretto.planners.forest_rates import spreading
+from stretto.planners.forest_relays import find_relays, through_relays
 from stretto.planners.forest_split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -102,3 +105,37 @@ def test_an_allreduce_of_many_chunks_is_cut_no_finer_than_its_plan_stays_small()
     assert verify(plan).ok
     # its 44 chunks are cut along each of about 20 trees a collective
     assert plan.transfer_count <= 1.2 * TRANSFERS[-1]
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce"])
+def test_some_ranks_are_served_through_the_accelerators_beside_them(kind):
+    # a grid's corners and middle: every way between two of them passes others, which store and send on
+    net, ranks, size = load_topology("mesh:3x3"), [0, 2, 4, 6, 8], 5 * 10**9
+    work = Workload((make_collective(kind, net, size, ranks=ranks),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    trees = size / tree_rates(net, np.array(ranks, dtype=np.int32)).rate
+    best = trees if kind == "allreduce" else bounds(net, work)[0].seconds
+    assert simulate(plan).completion_s <= 1.01 * best
+
+
+def test_a_node_in_several_ways_of_a_tree_gets_the_data_once():
+    # accelerator 3 is no rank; ways 0-3-1 and 0-3-2 have its first link in common
+    net = load_topology("star:3")
+    hub = replace(net, kind=np.zeros_like(net.kind), replicates=np.zeros_like(net.replicates), transit=net.kind == 9)
+    link = {(int(a), int(b)): k for k, (a, b) in enumerate(zip(net.src, net.dst, strict=True))}
+    relays = find_relays(hub, np.array([0, 1, 2], dtype=np.int32))
+    assert relays.tolist() == [False, False, False, True]
+    ways = {(0, 1): (link[0, 3], link[3, 1]), (0, 2): (link[0, 3], link[3, 2])}
+    found = through_relays(0, ways, hub, relays)
+    assert found == {3: (0, (link[0, 3],)), 1: (3, (link[3, 1],)), 2: (3, (link[3, 2],))}
+
+
+def test_routers_that_store_pass_copies_on_and_are_refused_for_sums():
+    net = load_topology("star:6?switches=store")
+    copies, sums = (Workload((make_collective(k, net, shard_bytes=10**8),)) for k in ("allgather", "reducescatter"))
+    plan = run_planner("forest", net, copies)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.01 * bounds(net, copies)[0].seconds
+    with pytest.raises(Unsupported, match="cannot sum"):
+        run_planner("forest", net, sums)

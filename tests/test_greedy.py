@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from networks import random_network
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
@@ -12,6 +15,7 @@ from stretto.plan import COPY, REDUCE
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
 from stretto.planners.exchange import exchanged
+from stretto.planners.greedy_search import Search
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -140,6 +144,35 @@ def test_slow_links_help_where_latency_decides():
     # nothing but patience takes 1.5 times the bound
     net, load = work("allgather", "amd:1", 64_000)
     assert ratio(run_planner("greedy", net, load), net, load) < 1.2
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (2, 3)])
+def test_whole_chunks_on_a_torus_take_the_least_time_at_the_first_try(widths):
+    # links of each dimension alike, no latency; the rarest first alone ends 1.06 and 1.02 times as late
+    net = load_topology("torus:8x8")
+    across = net.src // 8 != net.dst // 8
+    net = replace(net, bandwidth=np.where(across, *widths) * 1e9, latency_s=np.zeros(net.link_count))
+    load = Workload((make_collective("allgather", net, shard_bytes=10**6),))
+    plan = run_planner("greedy", net, load, options={"parts": 1, "tries": 1})
+    assert verify(plan).ok
+    least = bounds(net, load, whole_chunks=True)[0].seconds
+    assert simulate(plan).completion_s == pytest.approx(least, rel=1e-9)
+
+
+def test_a_search_ends_where_nothing_can_be_better():
+    net, load = work("allgather", "mesh:4x4", 64_000)
+    net = replace(net, latency_s=np.zeros(net.link_count))
+    once, often = (run_planner("greedy", net, load, options={"parts": 1, "tries": n}) for n in (1, 50))
+    assert once.digest() == often.digest()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_matching_ends_before_its_bound(seed):
+    net = random_network(seed, switches=False)
+    load = Workload((make_collective("allgather", net, shard_bytes=10**6),))
+    matching, found = Search(300, 2, seed).matched(net, load, np.random.default_rng(seed))
+    if found is not None:
+        assert matching.least_s <= found[-1].max() * (1 + 1e-9)
 
 
 def test_without_time_there_is_still_a_plan():

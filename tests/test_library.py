@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stretto.library import Library, joined_by_one_switch, joined_by_sites, sites_of
+from stretto.planners import run_planner
 from stretto.runtime.probe import probe, rounds
+from stretto.topologies import load_topology
 from stretto.topology import SWITCH
 
 
@@ -67,3 +69,16 @@ def test_a_narrow_link_between_sites_is_crossed_once_each_way():
     plan = library.recipe("allreduce", 16 << 20).program.plan
     crossed = plan.size_bytes[[(a < 4) and (b >= 4) for a, b in zip(plan.src, plan.dst.values)]].sum()
     assert crossed <= 1.05 * (16 << 20)  # a ring carries 7/4 of the buffer
+
+
+def test_a_planner_that_needs_routers_is_asked_once(monkeypatch):
+    asked = []
+
+    def noted(spec, *arguments, **more):
+        asked.append(spec)
+        return run_planner(spec, *arguments, **more)
+
+    monkeypatch.setattr("stretto.library.run_planner", noted)
+    net = load_topology("sites:2,2")
+    Library(net, range(4), 0).recipe("allreduce", 1 << 22)
+    assert asked.count("scale-ccl") == 1 and asked.count("ring") == 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -54,11 +56,12 @@ def until(condition):
     pytest.fail("it did not come")
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def ends(pid):
+    """Wait for a process to end."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        assert select.select([handle], [], [], 120)[0], f"process {pid} lives on"
+        os.close(handle)
 
 
 def grid_command(folder, *more):
@@ -90,6 +93,7 @@ def test_a_killed_study_resumes_with_nothing_lost_and_nothing_run_twice(tmp_path
 
 def test_the_processes_of_a_killed_study_end(tmp_path, monkeypatch):
     monkeypatch.setenv("STUDY_CELLS", str(tmp_path))
+    os.mkfifo(tmp_path / "open")
     program = (
         "from stretto.studies import run_study\nfrom stretto.studies.engines import Processes\n"
         "from test_study_engines import cells, study\nimport study_cells\n"
@@ -104,7 +108,8 @@ def test_the_processes_of_a_killed_study_end(tmp_path, monkeypatch):
     assert running.wait() == -signal.SIGKILL
     workers = [int(p.name.rsplit("-", 1)[1]) for p in tmp_path.glob("begun-*")]
     assert len(workers) == 2
-    until(lambda: not any(alive(pid) for pid in workers))
+    for pid in workers:
+        ends(pid)
 
 
 def test_a_cell_that_fails_or_kills_its_process_is_recorded_and_the_others_run(tmp_path):
@@ -212,6 +217,7 @@ def test_ray_loses_a_node_and_no_cell(tmp_path, monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("STUDY_CELLS", str(tmp_path))
+    os.mkfifo(tmp_path / "open")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -219,10 +225,12 @@ def test_ray_loses_a_node_and_no_cell(tmp_path, monkeypatch):
     node = cluster.add_node(**small)
     cluster.wait_for_nodes()
 
+    opened: list[int] = []
+
     def lose_a_node():
         until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)  # one on each node
         cluster.remove_node(node, allow_graceful=False)
-        (tmp_path / "open").touch()
+        opened.append(os.open(tmp_path / "open", os.O_RDWR))
 
     some = study(*cells(6, run=study_cells.waits))
     saboteur = threading.Thread(target=lose_a_node, daemon=True)
@@ -237,4 +245,5 @@ def test_ray_loses_a_node_and_no_cell(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("begun-*"))) == 7  # what the node had begun was begun again
     assert result["cells"] == {"asked": 6, "found": 0, "run": 6, "failed": 0}
     assert len(keys) == len(set(keys)) == 6
-    assert facts(result) == facts(run_study(some))
+    assert facts(result) == facts(run_study(some))  # in this process, while the pipe is open
+    os.close(*opened)

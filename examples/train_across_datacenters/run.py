@@ -30,7 +30,7 @@ def train(spec: str, backend: str, folder: str, steps: int, width: int) -> list[
     """What each rank wrote."""
     topology = load_topology(spec)
     ranks = len(topology.accelerators)
-    with emulator.built(topology, 1.0) as places:
+    with emulator.built(topology) as places:
         running = []
         for rank, node in enumerate(topology.accelerators):
             place = places[int(node)]

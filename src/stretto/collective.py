@@ -66,7 +66,7 @@ class Ragged(NamedTuple):
 
     @property
     def lengths(self) -> Int64:
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     @property
     def owners(self) -> Int64:
@@ -342,6 +342,10 @@ def cut(collective: Collective, chunks: int) -> Collective:
             f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
             "size",
         )
+    if chunks == 1:
+        pieces = np.arange(len(collective.piece_bytes), dtype=np.int32)
+        whole, begin = collective.piece_bytes, np.zeros_like(collective.piece_bytes)
+        return replace(collective, chunk_piece=pieces, chunk_offset=begin, chunk_bytes=whole)
     sizes = np.empty((len(collective.piece_bytes), chunks), dtype=np.int64)
     for total in np.unique(collective.piece_bytes):
         sizes[collective.piece_bytes == total] = split_evenly(int(total), chunks)

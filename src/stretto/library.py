@@ -8,7 +8,7 @@ the request, the one whose plan the simulator says ends first is kept. The choic
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -183,7 +183,7 @@ class Library:
         total = size + -size % (3 * n) if whole else size * n
         plans: list[Plan] = []
         for asked in () if direct else (self._asked(kind, total, root), tries):
-            plans = plans or [p for name, chunks in asked if (p := self._plan(name, kind, total, chunks, root))]
+            plans = plans or [*self._plans(asked, kind, total, root)]
         if plans:
             costs = [cost_s(p) for p in plans]
             plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))
@@ -205,6 +205,16 @@ class Library:
             return []
         found = self.tuning.find(kind, size)
         return [] if found is None else [(found.planner, found.chunks)]
+
+    def _plans(self, asked: Iterable[tuple[str, int]], kind: str, size: int, root: int) -> Iterator[Plan]:
+        """The plans of those asked that can make one; who cannot with few chunks is not asked for more."""
+        failed = ""
+        for name, chunks in asked:
+            plan = None if name == failed else self._plan(name, kind, size, chunks, root)
+            if plan is None:
+                failed = name
+            else:
+                yield plan
 
     def _plan(self, name: str, kind: str, size: int, chunks: int, root: int) -> Plan | None:
         """A plan by this planner that needs no one but the ranks, None if it makes none."""

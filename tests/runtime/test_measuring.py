@@ -34,7 +34,7 @@ def test_a_wan_is_measured_as_two_sites_and_the_whole_link_that_their_pairs_shar
         all_done.wait(60)
         links.close()
 
-    with emulator.built(net, 1.0) as places, ThreadPoolExecutor(RANKS) as pool:
+    with emulator.built(net) as places, ThreadPoolExecutor(RANKS) as pool:
         list(pool.map(measure, range(RANKS)))
     for found in (library.topology for library in libraries):
         assert found.name == "8 ranks in 2 sites, as measured"

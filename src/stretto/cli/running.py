@@ -30,11 +30,13 @@ def run_answer(plan: Plan, file: str, seed: int, pace: float | None, timeout_s: 
     return _answer(plan, file, outcome, simulated, pace) | {"paced": pace, "wall_s": time.monotonic() - began}
 
 
-def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float) -> dict[str, Any]:
+def emulate_answer(
+    plan: Plan, file: str, scale: float | None, shrink: float | None, timeout_s: float
+) -> dict[str, Any]:
     """Run a plan in namespaces; the simulator's word is for the network as it was built."""
-    from ..emulator import emulate, fitting_scale
+    from ..emulator import emulate, fitting
 
-    run = emulate(plan, fitting_scale(plan.topology) if scale is None else scale, timeout_s)
+    run = emulate(plan, fitting(plan, scale, shrink), timeout_s)
     arrived: list[dict[str, Any]] = [
         {
             "transfer": k, "to": plan_node(plan, v), "simulated_s": expected, "measured_s": measured,
@@ -44,7 +46,10 @@ def emulate_answer(plan: Plan, file: str, scale: float | None, timeout_s: float)
     ]  # fmt: skip
     over = sorted(a["measured_s"] / a["simulated_s"] for a in arrived) or [1.0]
     return _answer(plan, file, run.outcome, run.simulated_s, run.pace) | {
-        "scale": run.scale,
+        "scale": run.scaling.bandwidth,
+        "sizes_divided_by": run.scaling.size,
+        "times_multiplied_by": run.scaling.time,
+        "moved_bytes": moved_bytes(run.plan),
         "delays_by": run.delays_by,
         "shares_by": run.shares_by,
         "measured_over_simulated": run.outcome.completion_s / run.simulated_s,
@@ -66,13 +71,18 @@ def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: f
         "file": file,
         "processes": len(outcome.traces),
         "transfers": plan.transfer_count,
-        "moved_bytes": int((plan.size_bytes * plan.dst.lengths).sum()),
+        "moved_bytes": moved_bytes(plan),
         "completion_s": outcome.completion_s,
         "simulated_s": simulated_s,
         "paced_by": _paced_by(outcome, pace),
         "correct": not outcome.wrong,
         "wrong": [{"node": plan_node(plan, v), "chunk": c} for v, c in outcome.wrong[:MOST_LISTED]],
     }
+
+
+def moved_bytes(plan: Plan) -> int:
+    """What all transfers carry, counted at each receiver."""
+    return int((plan.size_bytes * plan.dst.lengths).sum())
 
 
 def _paced_by(outcome: Outcome, pace: float | None) -> str:
@@ -99,7 +109,7 @@ def show_run(data: dict[str, Any]) -> None:
         ("every byte right", "yes" if data["correct"] else f"no: {len(data['wrong'])} chunks are wrong"),
     ]
     if "scale" in data:
-        rows[3] = ("simulated", f"{format_time(data['simulated_s'])}, bandwidths divided by {data['scale']:g}")
+        rows[3] = ("simulated", f"{format_time(data['simulated_s'])}, {_factors(data)}")
         rows.insert(
             4, ("measured / simulated", f"{data['measured_over_simulated']:.3f} (delays by {data['delays_by']})")
         )
@@ -112,6 +122,13 @@ def show_run(data: dict[str, Any]) -> None:
             ),
         )
     print_table(f"{data['collective']} among {data['ranks']} ranks, run for real", ("", ""), rows)
+
+
+def _factors(data: dict[str, Any]) -> str:
+    """How what was emulated differs from the plan."""
+    scale, size, time = (data[key] for key in ("scale", "sizes_divided_by", "times_multiplied_by"))
+    times = "times as planned" if time == 1 else f"times multiplied by {time:.4g}"
+    return f"bandwidths divided by {scale:.4g}, sizes by {size:.4g}, {times}"
 
 
 def check(data: dict[str, Any]) -> None:
@@ -143,6 +160,15 @@ def emulate(
         float | None,
         typer.Option("--scale", help="Divide bandwidths by this; fit for this machine by default.", min=1e-6),
     ] = None,
+    shrink: Annotated[
+        float | None,
+        typer.Option(
+            "--shrink",
+            help="Divide sizes by this (1: keep them, and times grow as bandwidths shrink); by default as bandwidths, "
+            "so that times are the plan's own, if those are two seconds or more and transfers then carry 64 KiB.",
+            min=1.0,
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
     clean: Annotated[bool, typer.Option("--clean", help="Only remove what killed emulations left.")] = False,
     as_json: JsonOption = False,
@@ -154,6 +180,6 @@ def emulate(
         return
     if file is None:
         raise InputError("give a plan file, or --clean", "FILE")
-    data = emulate_answer(read_verified(file, as_json), file, scale, timeout)
+    data = emulate_answer(read_verified(file, as_json), file, scale, shrink, timeout)
     answer(as_json, data, lambda: show_run(data))
     check(data)

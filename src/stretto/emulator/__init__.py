@@ -1,45 +1,36 @@
 """The plan's network on this machine, and the plan on it: real bytes, beside what the simulator says.
 
-Bandwidths are divided by one declared factor and delays multiplied by it. Delays are netem's; on a kernel without it
+Bandwidths and sizes are divided by declared factors, see :mod:`.scaling`. Delays are netem's; on a kernel without it
 the executor adds them.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from ..plan import Plan
 from ..runtime.local import Outcome, run_local
 from ..simulate import simulate
-from ..topology import Topology
 from .namespaces import PREFIX, built, clean, enter, network, refusal
+from .scaling import WIDEST, Scaling, fitting, fitting_scale, scaled
 from .shaping import has_netem, reserved
 
 __all__ = [
     "PREFIX",
     "WIDEST",
     "Emulated",
+    "Scaling",
     "built",
     "clean",
     "emulate",
     "enter",
+    "fitting",
     "fitting_scale",
     "has_netem",
     "network",
     "refusal",
+    "scaled",
 ]
-
-WIDEST, TOTAL = 20e6, 60e6
-"""Bytes/s of the widest link, and of all links together for each core, that this machine is trusted to fill."""
-
-
-def fitting_scale(topology: Topology) -> float:
-    """By what to divide bandwidths so that this machine can fill the links, at least 1."""
-    if not topology.link_count:
-        return 1.0  # nothing to divide: what is emulated are links, and the emulator says so
-    widest, total = float(topology.bandwidth.max()), float(topology.bandwidth.sum())
-    return max(1.0, widest / WIDEST, total / (TOTAL * (os.cpu_count() or 1)))
 
 
 @dataclass(frozen=True)
@@ -47,8 +38,9 @@ class Emulated:
     """A plan that was run on its own network.
 
     Attributes:
-        scale: what bandwidths were divided by, and times multiplied.
-        pace: seconds for one of the plan's where its starts and rates were kept, None where the network decided.
+        plan: with the sizes and times of the network as it was built.
+        scaling: how these follow from the given plan's.
+        pace: 1 where starts and rates were kept, None where the network decided.
         simulated_s: the simulator's completion on the network as it was built.
         delays_by: ``netem``, ``the executor`` or ``nothing``, where the network has none.
         shares_by: ``htb classes`` where links are divided by weight in the network, else ``no one``.
@@ -56,8 +48,9 @@ class Emulated:
         departures: for each transfer the simulated and the measured second in which it began.
     """
 
+    plan: Plan
     outcome: Outcome
-    scale: float
+    scaling: Scaling
     pace: float | None
     simulated_s: float
     delays_by: str
@@ -66,31 +59,31 @@ class Emulated:
     departures: list[tuple[float, float]]
 
 
-def emulate(plan: Plan, scale: float, timeout_s: float = 60.0) -> Emulated:
+def emulate(given: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
     """Run a plan that verifies, real bytes on its own network, beside the simulator.
 
     Times are kept where the plan sets them or a rate (``timed``, ``rates``, ``weights``); elsewhere the network
     decides.
     """
-    pace = scale if plan.sharing in ("timed", "rates", "weights") else None
+    plan = scaled(given, scaling)
+    pace = 1.0 if plan.sharing in ("timed", "rates", "weights") else None
     delayed = bool(plan.topology.latency_s.any())
     by_network = not delayed or has_netem()
-    delays = {} if by_network else {k: _delay(plan, k) * scale for k in range(plan.transfer_count)}
-    with network(plan, scale) as places:
+    delays = {} if by_network else {k: _delay(plan, k) for k in range(plan.transfer_count)}
+    with network(plan) as places:
         outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s, delays=delays)
     timeline = simulate(plan)
     arrivals = [
-        (k, v, float(timeline.finish_s[k] + _delay(plan, k)) * scale, outcome.traces[v].arrived_s[k])
+        (k, v, float(timeline.finish_s[k] + _delay(plan, k)), outcome.traces[v].arrived_s[k])
         for k in range(plan.transfer_count)
         for v in plan.dst[k].tolist()
     ]
     by = "nothing" if not delayed else "netem" if by_network else "the executor"
     shares_by = "htb classes" if reserved(plan) else "no one"
     departures = [
-        (float(timeline.start_s[k]) * scale, outcome.traces[int(plan.src[k])].sent_s[k])
-        for k in range(plan.transfer_count)
+        (float(timeline.start_s[k]), outcome.traces[int(plan.src[k])].sent_s[k]) for k in range(plan.transfer_count)
     ]
-    return Emulated(outcome, scale, pace, timeline.completion_s * scale, by, shares_by, arrivals, departures)
+    return Emulated(plan, outcome, scaling, pace, timeline.completion_s, by, shares_by, arrivals, departures)
 
 
 def _delay(plan: Plan, k: int) -> float:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from ..errors import Unsupported
 from ..plan import Plan
@@ -21,6 +22,8 @@ from ..topology import Topology
 from .shaping import Shares, cables, has_netem, reserved, shapes
 
 PREFIX = "stretto-"
+CONGESTION = "cubic"
+"""How TCP shares links, where the kernel has it: Linux's own default."""
 _NEWNET = 0x40000000
 
 
@@ -50,22 +53,20 @@ def clean() -> list[str]:
     return gone
 
 
-def network(plan: Plan, scale: float) -> contextlib.AbstractContextManager[dict[int, Place]]:
+def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
     """The network of a plan, where packets take the plan's routes and reserved shares; see :func:`built`."""
-    return built(plan.topology, scale, _first_hops(plan), reserved(plan))
+    return built(plan.topology, _first_hops(plan), reserved(plan))
 
 
 @contextlib.contextmanager
 def built(
     topology: Topology,
-    scale: float,
     hops: Mapping[tuple[int, int], int] | None = None,
     shares: Shares | None = None,
 ) -> Iterator[dict[int, Place]]:
     """Where each node's process runs, while the network stands.
 
     Args:
-        scale: links have their bandwidth divided by this, and their latency multiplied.
         hops: for a node and a destination the next node; by fewest cables where it says nothing.
         shares: of some links for the packets from one node to another a share of their own.
     Raises:
@@ -85,7 +86,7 @@ def built(
             _batch("ip", _addresses(topology, v), _name(v))
         for v in range(topology.node_count):
             _batch("ip", _routes(topology, v, hops or {}), _name(v))
-            _batch("tc", shapes(topology, v, scale, delayed, shares or {}, _address), _name(v))
+            _batch("tc", shapes(topology, v, delayed, shares or {}, _address), _name(v))
             sysctl = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
             subprocess.run(["ip", "netns", "exec", _name(v), *sysctl], check=True)
         yield {v: Place(_address(v), enter, _name(v)) for v in range(topology.node_count)}
@@ -166,9 +167,17 @@ def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> 
                 queue.append(w)
     first.update({to: hop for (at, to), hop in hops.items() if at == v})
     return [
-        f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}"
+        f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}{_congestion()}"
         for to, hop in sorted(first.items())
     ]
+
+
+@cache
+def _congestion() -> str:
+    """What makes TCP on a route the same whatever the machine's default is. BBR, which takes delay for congestion,
+    falls back for seconds on a token bucket when a receiver pauses."""
+    with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:
+        return f" congctl {CONGESTION}" if CONGESTION in file.read().split() else ""
 
 
 def _batch(tool: str, lines: list[str], namespace: str | None = None) -> None:

@@ -32,7 +32,7 @@ Shares = Mapping[int, Mapping[tuple[int, int], float]]
 
 @cache
 def has_netem() -> bool:
-    """Whether the kernel can delay packets; where it cannot, :mod:`stretto.runtime.execute` delays arrivals."""
+    """Whether the kernel can delay packets; where it cannot, :mod:`stretto.runtime.incoming` delays arrivals."""
     line = ["unshare", "--net", "sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"]
     return subprocess.run(line, capture_output=True).returncode == 0
 
@@ -70,9 +70,7 @@ def reserved(plan: Plan) -> Shares:
     }
 
 
-def shapes(
-    topology: Topology, v: int, scale: float, delayed: bool, shares: Shares, address: Callable[[int], str]
-) -> list[str]:
+def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: Callable[[int], str]) -> list[str]:
     """What is set up at each link out of a node, its delay behind the rest where the kernel can.
 
     What only acknowledges has the rate of the other direction.
@@ -84,9 +82,9 @@ def shapes(
         if v in (a, b):
             to = b if v == a else a
             i = link.get((v, to), link.get((to, v), 0))
-            rate = topology.bandwidth[i] * HEADERS / scale
+            rate = topology.bandwidth[i] * HEADERS
             own = shares.get(link.get((v, to), -1))
-            microseconds = round(topology.latency_s[i] * scale * 1e6) if delayed else 0
+            microseconds = round(topology.latency_s[i] * 1e6) if delayed else 0
             if own:
                 lines += _classes(f"to{to}", rate, own, microseconds, address)
             else:

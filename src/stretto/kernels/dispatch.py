@@ -57,6 +57,7 @@ def schedule(
             link = route_links[i]
             _add(heap, room[link], size[link], rank[event])
             size[link] += 1
+            _forget(link, now, first, after, end)
             later = _fit(now + hop[i], seconds[event], slack, first[link], after, begin, end) - hop[i]
             _wake(link, max(now, later), wake, events, n)
             continue
@@ -64,8 +65,7 @@ def schedule(
         if now < wake[link]:
             continue
         wake[link] = np.inf
-        while first[link] >= 0 and end[first[link]] <= now:
-            first[link] = after[first[link]]
+        _forget(link, now, first, after, end)
         while size[link] > 0:
             k = by_rank[heap[room[link]]]
             later = now
@@ -80,6 +80,7 @@ def schedule(
             blocked = -1
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 other = route_links[i]
+                _forget(other, now, first, after, end)
                 later = _fit(now + hop[i], seconds[k], slack, first[other], after, begin, end) - hop[i]
                 if later > now + slack:
                     blocked = other
@@ -198,6 +199,12 @@ def _wake(link, at, wake, events, n):
     if at < wake[link]:
         wake[link] = at
         heappush(events, (at, n + link))
+
+
+def _forget(link, now, first, after, end):
+    """Drop what is over from a link's list: else each look at it walks past all that was ever sent."""
+    while first[link] >= 0 and end[first[link]] <= now:
+        first[link] = after[first[link]]
 
 
 def _fit(at, seconds, slack, entry, after, begin, end):

@@ -1,17 +1,17 @@
 """Chunks matched to pipes, event by event: the delivery that can arrive first is made next.
 
 TACOS (Won et al., MICRO 2024) matches, step by step of an expanded graph, what a node lacks to a link from one that has
-it. Here time is continuous and nothing is expanded. Every pipe has in a heap the earliest arrival of what it
-could carry next; the first of them is made. A slow pipe thus takes a chunk only if no faster one brings it before.
+it. Here time is continuous and nothing is expanded. Every pipe has in a heap the earliest moment at which what it
+carries next could arrive; the first of them is made. A slow pipe thus takes a chunk only if no faster one brings it
+before. Of the chunks that are there by then it takes the one that fewest have, and that fewest pipes could bring to the
+same node: what only one neighbour has must come from it, what several have may come while that one is busy.
 """
-
-from heapq import heappop, heappush
 
 import numpy as np
 
 SLACK = 1 + 1e-12
-LACKS, HELD = -1, -9
-NO_PIPE = np.inf
+LACKS = -1
+ASLEEP = np.inf
 
 
 def _noise(a, b):
@@ -33,7 +33,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
 def match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
     chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
-    salt, turn, hold, spread, patient, looked, tick,
+    salt, turn, hold, spread, scarce, patient, looked, tick,
 ):  # fmt: skip
     """Bring every chunk to all nodes that lack it.
 
@@ -50,9 +50,10 @@ def match(
             where few nodes of the smallest cluster have it that the pipe joins inside; what a smaller one at the
             pipe's end has is left for later.
         salt: int64[chunks], what the preferences of each chunk are drawn from.
-        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest.
+        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest; no two are equal.
         hold: float64[pipes], seconds before which each is not used.
         spread: how many copies more a preferred chunk may have.
+        scarce: for how many copies a pipe counts that could bring a chunk to the same node.
         patient: a pipe rather waits than bring what the cluster at its end has.
         looked: among how many chunks a pipe chooses the rarest.
         tick: moments less than this apart, seconds, are the same.
@@ -85,11 +86,10 @@ def match(
 
     levels = len(cluster)
     copies = np.zeros((cluster.max() + 1, chunks))  # in each cluster
+    near = np.zeros(nodes * chunks, dtype=np.int16)  # how many pipes could bring a chunk to a node
     free_at = np.zeros(links)
     cursor = np.zeros(pipes, dtype=np.int64)
-    due = np.full(pipes, NO_PIPE)  # the key under which a pipe waits in the heap
-    heap = [(0.0, 0.0, 0)]
-    heap.clear()
+    least = chunk_bytes.min() if chunks > 0 else 0.0
     # who holds what at first, in the order in which it may be sent
     order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
     for c in order:
@@ -99,29 +99,32 @@ def match(
             count[v] += 1
             for k in range(levels):
                 copies[cluster[k, v], c] += 1.0
-    for p in range(pipes):
-        due[p] = 0.0
-        heappush(heap, (0.0, turn[p], p))
+            for e in range(out_offsets[v], out_offsets[v + 1]):
+                near[pipe_dst[out_pipes[e]] * chunks + c] += 1
+    due = np.zeros(pipes)  # before which tick nothing more can arrive over a pipe
+    queue = np.argsort(turn)  # the pipes that may have something to carry, as a heap
+    size = pipes
 
-    known = nodes + spread + 1.0  # what a cluster at the end has comes after all else
+    known = nodes + scarce * pipes + spread + 1.0  # what a cluster at the end has comes after all else
     while missing > 0:
-        if len(heap) == 0:
+        if size == 0:
             if not patient:
                 break
             patient = False
-            for p in range(pipes):
-                due[p] = 0.0
-                heappush(heap, (0.0, turn[p], p))
-        key, _, p = heappop(heap)
-        if due[p] != key:
-            continue
+            due[:] = 0.0
+            queue = np.argsort(turn)
+            size = pipes
+        p = queue[0]
         u, v = pipe_src[p], pipe_dst[p]
         i = cursor[p]
         while i < count[u] and came[v * chunks + held[room[u] + i]] != LACKS:
             i += 1
         cursor[p] = i
         if i == count[u]:
-            due[p] = NO_PIPE
+            due[p] = ASLEEP
+            size -= 1
+            queue[0] = queue[size]
+            _sink(queue, size, due, turn)
             continue
         c = held[room[u] + i]
         first = came[u * chunks + c]
@@ -129,9 +132,9 @@ def match(
         start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
         now = np.floor(arrival / tick + 0.5)
-        if now > key:
+        if now > due[p]:
             due[p] = now
-            heappush(heap, (now, turn[p], p))
+            _sink(queue, size, due, turn)
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
@@ -145,7 +148,7 @@ def match(
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
             seen += 1
-            value = copies[cluster[level[p], v], c] + spread * _noise(salt[c], p)
+            value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c] + spread * _noise(salt[c], p)
             for k in range(level[p]):
                 if copies[cluster[k, v], c] > 0:
                     value += known
@@ -153,7 +156,10 @@ def match(
                 best, chosen = value, c
         c = chosen
         if patient and best >= known:
-            due[p] = NO_PIPE
+            due[p] = ASLEEP
+            size -= 1
+            queue[0] = queue[size]
+            _sink(queue, size, due, turn)
             continue
         seconds = chunk_bytes[c] * per_byte[p]
         out_pipe[done], out_chunk[done] = p, c
@@ -168,12 +174,86 @@ def match(
         count[v] += 1
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             free_at[hop_links[i]] = start + hop_late[i] + seconds
-        due[p] = now
-        heappush(heap, (now, turn[p], p))
+        begin = _free_from(p, hop_offsets, hop_links, hop_late, free_at)
+        due[p] = max(now, np.floor((begin + latency[p] + least * per_byte[p]) / tick + 0.5))
+        _sink(queue, size, due, turn)
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
-            if due[q] == NO_PIPE and came[pipe_dst[q] * chunks + c] == LACKS:
-                due[q] = now
-                heappush(heap, (now, turn[q], q))
+            w = pipe_dst[q] * chunks + c
+            near[w] += 1
+            if due[q] == ASLEEP and came[w] == LACKS:
+                then = out_last[done - 1] + latency[q] + chunk_bytes[c] * per_byte[q]
+                due[q] = max(now, np.floor(then / tick + 0.5))
+                queue[size] = q
+                size += 1
+                _rise(queue, size - 1, due, turn)
 
     return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing
+
+
+def _sink(queue, size, due, turn):
+    """Let the first pipe of a heap sink until none that comes before it is below."""
+    p, place, below = queue[0], 0, 1
+    while below < size:
+        q = queue[below]
+        if below + 1 < size:
+            other = queue[below + 1]
+            if due[other] < due[q] or (due[other] == due[q] and turn[other] < turn[q]):
+                q, below = other, below + 1
+        if due[p] < due[q] or (due[p] == due[q] and turn[p] < turn[q]):
+            break
+        queue[place] = q
+        place, below = below, 2 * below + 1
+    queue[place] = p
+
+
+def _rise(queue, place, due, turn):
+    """Let a pipe of a heap rise until one that comes before it is above."""
+    p = queue[place]
+    while place > 0:
+        above = (place - 1) // 2
+        q = queue[above]
+        if due[q] < due[p] or (due[q] == due[p] and turn[q] < turn[p]):
+            break
+        queue[place] = q
+        place = above
+    queue[place] = p
+
+
+def least_finish(in_offsets, in_links, latency, step, lacks):
+    """Seconds before which some node cannot have got so many chunks over the links that enter it.
+
+    Args:
+        in_offsets, in_links: CSR, the links into each node.
+        latency, step: float64[links], of each link, and how long the smallest chunk occupies it.
+        lacks: int64[nodes], how many chunks each must get.
+    """
+    bound = 0.0
+    brought = np.zeros(len(step), dtype=np.int64)
+    for v in range(len(lacks)):
+        if lacks[v] == 0:
+            continue
+        first, end = in_offsets[v], in_offsets[v + 1]
+        rate = 0.0
+        for i in range(first, end):
+            rate += 1.0 / step[in_links[i]]
+        if rate == 0.0:
+            return np.inf
+        # not before this even in parts of chunks; what is still missing then comes one by one
+        at = lacks[v] / rate * (1 - 1e-9)
+        left = lacks[v]
+        for i in range(first, end):
+            e = in_links[i]
+            brought[e] = max(0, int(np.floor((at - latency[e]) / step[e])))
+            left -= brought[e]
+        while left > 0:
+            at, by = np.inf, 0
+            for i in range(first, end):
+                e = in_links[i]
+                then = latency[e] + (brought[e] + 1) * step[e]
+                if then < at:
+                    at, by = then, e
+            brought[by] += 1
+            left -= 1
+        bound = max(bound, at)
+    return bound

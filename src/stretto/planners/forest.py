@@ -52,12 +52,8 @@ OPTIONS = (
 def _serves(topology: Topology, workload: Workload) -> str | None:
     if topology.planes:
         return "its trees are of links, not of optical planes"
-    if (topology.forwarding != topology.kind).any():
-        return "its trees are pipes, and routers that store end them"
-    for c in workload.collectives:
-        others = np.setdiff1d(topology.accelerators, c.ranks)
-        if np.isin(topology.src, others).any():
-            return "accelerators that are no ranks would have to pass data on"
+    if workload.chunk_reduces.any() and (topology.forwarding != topology.kind).any():
+        return "routers that store end its trees, and cannot sum"
     return None
 
 

@@ -17,6 +17,7 @@ from ..topology import Topology, opposite
 from .forest_meeting import Edges, meeting_trees
 from .forest_pack import Batch, pack, shortened
 from .forest_rates import Counted, counted, spreading
+from .forest_relays import find_relays, through_relays
 from .forest_split import Direct, without_switches
 
 Int64 = NDArray[np.int64]
@@ -207,31 +208,34 @@ def _packed(
         batches, capacity, nodes,
         {edge: min(float(latency[w].sum() + part / width[w].min()) for w in some) for edge, some in ways.items()},
     )  # fmt: skip
+    relays = find_relays(topology, ranks)
     found = []
     for some, edges in ((batches, deepcopy(direct)), (shallow, direct)):
         routed: dict[int, list[tuple[Fraction, Routed]]] = {}
         for batch in some:
-            for count, tree in _routed(edges, batch, backward):
+            for count, paths in _routed(edges, batch):
+                hops = through_relays(batch.root, paths, topology, relays)
+                links = {y: way[::-1] if backward else way for y, (_, way) in hops.items()}
+                tree = Routed({y: x for y, (x, _) in hops.items()}, links)
                 routed.setdefault(batch.root, []).append((Fraction(count, trees.roots[batch.root]), tree))
         found.append(routed)
     return found
 
 
-def _routed(direct: Direct, batch: Batch, backward: bool) -> list[tuple[int, Routed]]:
-    """The trees of a batch with links: several where an edge is made up of several paths."""
-    parent = {y: x for x, y in batch.edges}
-    ways = {y: direct.take((x, y), batch.count) for x, y in batch.edges}
+def _routed(direct: Direct, batch: Batch) -> list[tuple[int, dict[tuple[int, int], tuple[int, ...]]]]:
+    """How many trees of a batch have which links along each edge: several where an edge is made up of several paths."""
+    ways = {edge: direct.take(edge, batch.count) for edge in batch.edges}
     ends = {end for way in ways.values() for end in accumulate(amount for amount, _ in way)}
     found, low = [], 0
     for high in sorted(ends | {batch.count}):
         links = {}
-        for y, way in ways.items():
+        for edge, way in ways.items():
             at = 0
             for amount, path in way:
                 at += amount
                 if low < at:
-                    links[y] = path[::-1] if backward else path
+                    links[edge] = path
                     break
-        found.append((high - low, Routed(parent, links)))
+        found.append((high - low, links))
         low = high
     return found

@@ -10,6 +10,7 @@ are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is sea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import thread_time as clock
 from typing import Any
 
@@ -45,11 +46,14 @@ TICK = 2.0**-20
 TWICE = 4.0
 """A try may take so many times the work that is given where patience is tried both ways."""
 
-LOOKED, LOOKED_FAR = 48, 192
+LOOKED, LOOKED_FAR = 16, 192
 """Among how many chunks a pipe chooses, and where what a cluster has is in between."""
 
 GROWING = 0.02
 """The work of a step of growing trees, in deliveries."""
+
+DONE = 1 + 1e-9
+"""A solution that ends after so many times what no other can beat is not searched further."""
 
 Score = tuple[float, float]
 
@@ -82,21 +86,28 @@ class Search:
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         rng = np.random.default_rng(self.seed)
-        matching = Matching.of(topology, workload, self.work)
-        least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
-        quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
-        tries = int(np.clip(self.work / matching.effort, 1 if quick else least, max(self.tries, least)))
-        found = _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.until_s)
+        matching, found = self.matched(topology, workload, rng)
         if found is not None:
             return matching.transfers(found)
         return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.until_s)
 
+    def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
+        """The matching problem, and what its best solution sends, None if it has none."""
+        matching = Matching.of(topology, workload, self.work)
+        least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
+        quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
+        tries = int(np.clip(self.work / matching.effort, 1 if quick else least, max(self.tries, least)))
+        return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.until_s)
 
-Keys = tuple[Int64, Float64, Float64, float, bool]
-"""Salts of chunks, turns of pipes, from when on each is used, spread, patience."""
+
+Keys = tuple[Int64, Float64, Float64, float, float, bool]
+"""Salts of chunks, turns of pipes, from when on each is used, spread, scarcity, patience."""
 
 HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
 """Which share of the slow pipes is held back, in turn."""
+
+SCARCITIES = (3.0, 0.0, 0.0)
+"""For how many copies a pipe counts that could bring a chunk to the same node, in turn."""
 
 PATIENCE = (True, False, False, True)
 """Whether pipes wait rather than bring what the cluster at their end has, in turn."""
@@ -107,7 +118,14 @@ SLOW = 1.5
 
 @dataclass(frozen=True)
 class Matching:
-    """One matching problem, ready for the kernel."""
+    """One matching problem, ready for the kernel.
+
+    Attributes:
+        came: int32[nodes * chunks], what each node knows of each chunk at first.
+        tick: moments less than this apart, seconds, are the same.
+        effort: of one try, in deliveries.
+        least_s: when it can end at the earliest.
+    """
 
     workload: Workload
     network: Network
@@ -116,6 +134,7 @@ class Matching:
     tick: float
     effort: float
     clusters: Clusters
+    least_s: float
 
     @classmethod
     def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:
@@ -124,31 +143,61 @@ class Matching:
         came = np.full((topology.node_count, workload.chunk_count), UNWANTED, dtype=np.int32)
         came[wanted.values, wanted.owners] = LACKS
         came[holders.values, holders.owners] = HELD
-        shortest = float((network.latency_s + workload.chunk_bytes.min() * network.per_byte).min())
+        least, one_try = float(workload.chunk_bytes.min()), effort(topology, workload)
+        least_s = kernels.load("matching", one_try).least_finish(
+            *topology.in_links, topology.latency_s, least / topology.bandwidth, (came == LACKS).sum(axis=1)
+        )
+        shortest = float((network.latency_s + least * network.per_byte).min())
         return cls(
-            workload, network, came.ravel(), topology.link_count, shortest * TICK,
-            effort(topology, workload), clusters_of(network, topology.node_count, topology.bandwidth),
+            workload, network, came.ravel(), topology.link_count, shortest * TICK, one_try,
+            clusters_of(network, topology.node_count, topology.bandwidth),
+            float(workload.chunk_start_s.min()) + least_s,
         )  # fmt: skip
 
-    def run(self, keys: Keys, work: float) -> tuple[Any, int]:
+    @cached_property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the kernel takes before what each try may change."""
         network, workload = self.network, self.workload
         holders = workload.chunk_holders
-        salt, turn, hold, spread, patient = keys
-        return kernels.load("matching", work).match(  # type: ignore[no-any-return]
+        return (
             network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
             network.latency_s, network.per_byte, *network.out, self.links,
             workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-            holders.offsets, holders.values.astype(np.int64), self.came.copy(), self.clusters.of, self.clusters.level,
-            salt, turn, hold, spread, patient, LOOKED if len(self.clusters.of) == 1 else LOOKED_FAR, self.tick,
+            holders.offsets, holders.values.astype(np.int64),
         )  # fmt: skip
+
+    def run(self, keys: Keys, work: float) -> tuple[Any, int]:
+        """What is sent, and how many deliveries could not be made."""
+        found: tuple[Any, int] = kernels.load("matching", work).match(
+            *self.arguments,
+            self.came.copy(),
+            self.clusters.of,
+            self.clusters.level,
+            *keys,
+            LOOKED if len(self.clusters.of) == 1 else LOOKED_FAR,
+            self.tick,
+        )
+        return found
+
+    @cached_property
+    def took_s(self) -> Float64:
+        """float64[pipes], how long each takes for the smallest chunk."""
+        took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
+        return took
+
+    @cached_property
+    def slow(self) -> NDArray[np.bool_]:
+        """bool[pipes], which of them may be held back."""
+        slow: NDArray[np.bool_] = self.took_s > SLOW * self.took_s.min()
+        return slow
 
     def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
         """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
-        took = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
-        least = float(took.min())
-        held = (took[pipes] > SLOW * least) & (rng.random(len(pipes)) < share)
+        slow = self.slow[pipes]
+        if share == 0.0 or not slow.any():
+            return np.zeros(len(pipes))
         times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
-        return np.where(held, least * times, 0.0)
+        return np.where(slow & (rng.random(len(pipes)) < share), self.took_s.min() * times, 0.0)
 
     def transfers(self, sent: Any) -> Transfers:
         """What was sent, in the order of its starts."""
@@ -184,7 +233,7 @@ def _search(
         if best is not None and clock() > until_s:
             break
         if quick:
-            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, True
+            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, SCARCITIES[0], True
         elif best is None or k < restarts:
             hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
             keys = (
@@ -192,6 +241,7 @@ def _search(
                 rng.random(pipes),
                 hold,
                 SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
+                SCARCITIES[k % len(SCARCITIES)],
                 PATIENCE[k % len(PATIENCE)],
             )
         else:
@@ -202,6 +252,8 @@ def _search(
         score = _score(sent[-1])
         if best is None or score <= best[0]:
             best = score, keys, sent
+        if score[0] <= matching.least_s * DONE:
+            break
     assert best is not None, "there is at least one try"
     return best[2]
 
@@ -219,13 +271,13 @@ def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys
         some = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
         salt[some] = rng.integers(0, 1 << 30, len(some))
     if what != 0:
-        nodes = rng.integers(0, len(matching.network.out[0]) - 1, 2)
-        into = np.flatnonzero(np.isin(matching.network.dst, nodes))
+        a, b = rng.integers(0, len(matching.network.out[0]) - 1, 2)
+        into = np.flatnonzero((matching.network.dst == a) | (matching.network.dst == b))
         turn[into] = rng.random(len(into))
         hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
     if rng.random() < 0.1:
         spread = SPREADS[rng.integers(0, len(SPREADS))]
-    return salt, turn, hold, spread, keys[4]
+    return salt, turn, hold, spread, keys[4], keys[5]
 
 
 def _grown(

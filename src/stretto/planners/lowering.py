@@ -48,6 +48,8 @@ def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
     Returns:
         The collective, and for each of its chunks which part of an old chunk it is.
     """
+    if parts == 1:
+        return collective, np.zeros(collective.chunk_count, dtype=np.int64)
     counts = np.minimum(collective.chunk_bytes, parts)
     old = np.repeat(np.arange(collective.chunk_count), counts)
     part = np.arange(len(old)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -8,6 +8,7 @@ come: a region whose accelerators all want it, or else each single node.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,20 +27,18 @@ LACKS_WANTED, LACKS, HELD = -1, -2, -9
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The pipes of a topology, for chunks of a typical size.
+    """The pipes of a topology, for chunks of a typical size. What only some planners ask for is found when they do.
 
     Attributes:
+        topology: whose pipes they are.
         src, dst: int64[pipes].
         hops: the links of each pipe.
         late_s: float64[hops], how much later than a pipe's beginning each carries the bytes.
         latency_s, per_byte: float64[pipes], seconds, and seconds a byte.
         cost_s: float64[pipes], seconds of a typical chunk.
-        out, into: CSR of the pipes that leave and enter each node; users: of those over each link.
-        region: int64[nodes], the region of each accelerator, -1 elsewhere.
-        unlike: bool[nodes], accelerators of a region of which some are joined to other nodes outside than others.
-        slow: bool[pipes], whether a faster pipe leads to the same node.
     """
 
+    topology: Topology
     src: Int64
     dst: Int64
     hops: Ragged
@@ -47,12 +46,42 @@ class Network:
     latency_s: Float64
     per_byte: Float64
     cost_s: Float64
-    out: tuple[Int64, Int64]
-    into: tuple[Int64, Int64]
-    users: tuple[Int64, Int64]
-    region: Int64
-    unlike: NDArray[np.bool_]
-    slow: NDArray[np.bool_]
+
+    @cached_property
+    def out(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes that leave each node."""
+        return _csr(self.src, self.topology.node_count)
+
+    @cached_property
+    def into(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes that enter each node."""
+        return _csr(self.dst, self.topology.node_count)
+
+    @cached_property
+    def users(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes over each link."""
+        offsets, indexes = _csr(self.hops.values, self.topology.link_count)
+        return offsets, self.hops.owners[indexes]
+
+    @cached_property
+    def region(self) -> Int64:
+        """int64[nodes], the region of each accelerator, -1 elsewhere."""
+        through = self.topology.forwarding[self.topology.dst[self.hops.values]] == 1
+        routed = np.add.reduceat(through.astype(np.int64), self.hops.offsets[:-1]) > 0
+        return _regions(self.topology, self.src[~routed], self.dst[~routed])
+
+    @cached_property
+    def unlike(self) -> NDArray[np.bool_]:
+        """bool[nodes], accelerators of a region of which some are joined to other nodes outside than others."""
+        return _unlike(self.region, self.src, self.dst)
+
+    @cached_property
+    def slow(self) -> NDArray[np.bool_]:
+        """bool[pipes], whether a faster pipe leads to the same node."""
+        least = np.full(self.topology.node_count, np.inf)
+        np.minimum.at(least, self.dst, self.cost_s)
+        slow: NDArray[np.bool_] = self.cost_s > least[self.dst] * (1 + 1e-9)
+        return slow
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,25 +134,15 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]
     latency = np.add.reduceat(topology.latency_s[hops.values], first)
     per_byte = 1.0 / np.minimum.reduceat(topology.bandwidth[hops.values], first)
-    cost = latency + typical_bytes * per_byte
-    least = np.full(topology.node_count, np.inf)
-    np.minimum.at(least, dst, cost)
-    routed = np.add.reduceat((topology.forwarding[topology.dst[hops.values]] == 1).astype(np.int64), first) > 0
-    region = _regions(topology, src[~routed], dst[~routed])
     return Network(
+        topology=topology,
         src=src,
         dst=dst,
         hops=hops,
         late_s=before - np.repeat(before[first], hops.lengths),
         latency_s=latency,
         per_byte=per_byte,
-        cost_s=cost,
-        out=_csr(src, topology.node_count),
-        into=_csr(dst, topology.node_count),
-        users=_users(hops, topology.link_count),
-        region=region,
-        unlike=_unlike(region, src, dst),
-        slow=cost > least[dst] * (1 + 1e-9),
+        cost_s=latency + typical_bytes * per_byte,
     )
 
 

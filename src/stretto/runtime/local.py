@@ -15,8 +15,9 @@ from ..errors import InputError, PeerFailed, StrettoError
 from ..lower import Program, lower, node_name
 from ..plan import Plan
 from . import content
-from .execute import Trace, execute
+from .execute import execute
 from .mesh import Address, dial, join, listen
+from .run import Trace
 
 MOST_PROCESSES = 256
 START_S = 0.05

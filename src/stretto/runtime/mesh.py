@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import selectors
 import socket
 import sys
 import termios
@@ -33,6 +34,8 @@ TCP_CLOSE = 7
 """Linux's number of the state of a connection that the other end has dropped: the first byte of TCP_INFO."""
 LINGER_S = 10.0
 """How long one that closes waits for the last bytes to come where they go."""
+LOOK_S = 0.002
+"""How often it looks: the kernel tells nobody when the last byte has been acknowledged."""
 MOST_PENDING = 64
 """Handshakes that a listener has under way at once."""
 
@@ -136,13 +139,12 @@ class Mesh:
         for c in self.connections.values():
             c.queue(encode(Kind.ABORT, self.runs, culprit, len(payload)) + payload)
         deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline:
-            for c in self.connections.values():
-                if c.closed is None and c.peer != culprit:
-                    c.flush()
-            if not any(c.unsent and c.closed is None and c.peer != culprit for c in self.connections.values()):
-                break
-            time.sleep(0.002)
+        untold = [c for c in self.connections.values() if c.closed is None and c.peer != culprit]
+        while untold and time.monotonic() < deadline:
+            for c in untold:
+                c.flush()
+            untold = [c for c in untold if c.unsent]
+            await_room(untold, deadline - time.monotonic())
         for c in self.connections.values():
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_WR)
@@ -163,9 +165,18 @@ class Mesh:
                     c.part()
             deadline = time.monotonic() + LINGER_S
             while sum(c.lingers() for c in self.connections.values()) and time.monotonic() < deadline:
-                time.sleep(0.002)
+                time.sleep(LOOK_S)
         for c in self.connections.values():
             c.sock.close()
+
+
+def await_room(connections: Sequence[Connection], within_s: float) -> None:
+    """Wait until the kernel takes more on one of these."""
+    with selectors.DefaultSelector() as selector:
+        for c in connections:
+            selector.register(c.sock, selectors.EVENT_WRITE)
+        if connections:
+            selector.select(max(within_s, 0.0))
 
 
 def on_the_way(sock: socket.socket) -> int:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..library import Library
 from ..lower import Program
-from ..runtime.execute import Trace, execute
+from ..runtime.execute import execute
+from ..runtime.run import Trace
 from .links import Links
 from .tensors import OPS, array_of, divide, reducer
 

@@ -1,0 +1,117 @@
+"""Do several TCP connections carry more between two processes than one? On an emulated link, and on loopback.
+
+Processes stand in a ring and each sends a buffer to the next, over 1, 2 or 4 connections: whichever takes bytes gets
+the next 256 KiB. Both directions of the emulated link (``--only wan``, root) are busy at once. Prints seconds until all
+have all, the median and the spread over repeats in turns, and CPU seconds over all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import selectors
+import socket
+import statistics
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from stretto import emulator
+from stretto.runtime.local import Place
+from stretto.topologies import load_topology
+
+STREAMS = (1, 2, 4)
+PIECE_BYTES = 1 << 18
+CASES = {
+    "wan": ("line:2?bandwidth=5MB/s&latency=0s", 2, 16_000_000),
+    "loopback": (None, 2, 64_000_000),
+    "loopback8": (None, 8, 16_000_000),
+}
+"""For each case the network to emulate, how many processes, and the bytes that each sends."""
+
+
+def exchange(outgoing: list[socket.socket], incoming: list[socket.socket], size: int) -> None:
+    """Send a buffer over some connections while one comes over others."""
+    source, target = memoryview(bytes(size)), memoryview(bytearray(PIECE_BYTES))
+    selector = selectors.DefaultSelector()
+    under_way: dict[socket.socket, memoryview] = {}
+    for sock in outgoing + incoming:
+        sock.setblocking(False)
+        selector.register(sock, selectors.EVENT_WRITE if sock in outgoing else selectors.EVENT_READ)
+    given = got = 0
+    while got < size or under_way or given < size:
+        for key, mask in selector.select():
+            sock: Any = key.fileobj
+            if mask & selectors.EVENT_READ:
+                got += sock.recv_into(target)
+                continue
+            piece = under_way.pop(sock, None)
+            if piece is None:
+                piece, given = source[given : given + PIECE_BYTES], min(size, given + PIECE_BYTES)
+            if len(left := piece[sock.send(piece) :] if len(piece) else piece):
+                under_way[sock] = left
+            elif given == size:
+                selector.unregister(sock)
+
+
+def process(place: Place, size: int, repeats: int, pipe: Connection) -> None:
+    """One of the ring: connect, and take every turn when told."""
+    if place.enter is not None:
+        place.enter(place.argument)
+    listener = socket.create_server((place.host, 0), backlog=sum(STREAMS))
+    pipe.send((place.host, listener.getsockname()[1]))
+    following = pipe.recv()
+    outgoing = {n: [socket.create_connection(following) for _ in range(n)] for n in STREAMS}
+    incoming = {n: [listener.accept()[0] for _ in range(n)] for n in STREAMS}
+    for sock in (s for same in [*outgoing.values(), *incoming.values()] for s in same):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(repeats):
+        for n in STREAMS:
+            pipe.recv()
+            cpu_s = time.process_time()
+            exchange(outgoing[n], incoming[n], size)
+            pipe.send((time.monotonic(), time.process_time() - cpu_s))
+
+
+def measured(places: list[Place], size: int, repeats: int) -> dict[int, list[tuple[float, float]]]:
+    """For each number of connections seconds and CPU seconds of every repeat."""
+    pipes: list[Connection] = []
+    for place in places:
+        ours, theirs = multiprocessing.Pipe()
+        multiprocessing.Process(target=process, args=(place, size, repeats, theirs), daemon=True).start()
+        pipes.append(ours)
+    addresses = [pipe.recv() for pipe in pipes]
+    for rank, pipe in enumerate(pipes):
+        pipe.send(addresses[(rank + 1) % len(places)])
+    rows: dict[int, list[tuple[float, float]]] = {n: [] for n in STREAMS}
+    for _ in range(repeats):
+        for n in STREAMS:
+            began_s = time.monotonic()
+            for pipe in pipes:
+                pipe.send(True)
+            ended = [pipe.recv() for pipe in pipes]
+            rows[n].append((max(at for at, _ in ended) - began_s, sum(cpu for _, cpu in ended)))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", choices=CASES, help="one case")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    print("| case | connections | s | least to most | CPU s |\n|---|---|---|---|---|")
+    for case in [arguments.only] if arguments.only else CASES:
+        spec, ranks, size = CASES[case]
+        with contextlib.ExitStack() as stack:
+            places = [Place()] * ranks
+            if spec is not None:
+                places = list(stack.enter_context(emulator.built(load_topology(spec))).values())
+            for n, rows in measured(places, size, arguments.repeats).items():
+                walls = [wall for wall, _ in rows]
+                print(f"| {case} | {n} | {statistics.median(walls):.3f} | {min(walls):.3f} to {max(walls):.3f} | "
+                      f"{statistics.median(cpu for _, cpu in rows):.2f} |", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

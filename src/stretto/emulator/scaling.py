@@ -1,0 +1,111 @@
+"""A plan as this machine can emulate it: slower links, smaller chunks, and so other times, by declared factors.
+
+A transfer of s bytes at rate r takes s / r. With bandwidths divided by B and sizes by D it takes B / D times as long,
+and latencies, starts and rates are scaled to match: the proportions of the plan stay.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..collective import Collective, Workload
+from ..errors import InputError
+from ..plan import Plan
+from ..simulate import simulate
+from ..topology import Topology
+
+WIDEST, TOTAL = 20e6, 60e6
+"""Bytes/s of the widest link, and of all links together for each core, that this machine is trusted to fill."""
+OWN_S, STRETCHED_S = 2.0, 5.0
+"""A plan that takes less than the first is stretched to the second: a process may wait for its turn for milliseconds,
+at every step of a plan."""
+MOST_S = 600.0
+"""How long an emulation takes at most, if chunks are large enough."""
+TRANSFER_BYTES = 1 << 16
+"""What transfers carry on average at least, where they do in the plan: each costs some 0.1 ms of work besides."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """By what bandwidths and sizes are divided.
+
+    Attributes:
+        time: what all times are multiplied by; 1 is the plan's own time.
+    """
+
+    bandwidth: float
+    size: float = 1.0
+
+    @property
+    def time(self) -> float:
+        return self.bandwidth / self.size
+
+
+def fitting_scale(topology: Topology) -> float:
+    """By what to divide bandwidths so that this machine can fill the links, at least 1."""
+    if not topology.link_count:
+        return 1.0  # nothing to divide: what is emulated are links, and the emulator says so
+    widest, total = float(topology.bandwidth.max()), float(topology.bandwidth.sum())
+    return max(1.0, widest / WIDEST, total / (TOTAL * (os.cpu_count() or 1)))
+
+
+def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = None) -> Scaling:
+    """How to scale a plan for this machine: to its own time if that is neither too short nor too long to emulate, and
+    if transfers then are large enough to be measured.
+
+    Args:
+        bandwidth, size: factors that are given.
+    Raises:
+        InputError: a size by which a chunk would be left without a byte.
+    """
+    slower = fitting_scale(plan.topology) if bandwidth is None else bandwidth
+    least = float(plan.workload.chunk_bytes.min(initial=np.iinfo(np.int64).max, where=plan.workload.chunk_bytes > 0))
+    if size is not None:
+        if size > least:
+            raise InputError(f"divides a chunk of {least:g} bytes by {size:g}, which leaves none of it", "--shrink")
+        return Scaling(slower, size)
+    own_s = simulate(plan).completion_s
+    mean = float(plan.size_bytes.mean()) if plan.transfer_count else 0.0
+    wanted = min(own_s * slower / (own_s if own_s >= OWN_S else STRETCHED_S), mean / TRANSFER_BYTES)
+    return Scaling(slower, max(1.0, min(max(wanted, own_s * slower / MOST_S), least)))
+
+
+def scaled(plan: Plan, by: Scaling) -> Plan:
+    """The plan over slower links with smaller chunks, all times to match.
+
+    Sizes are whole bytes; a transfer that is given its time takes as much more or less as its bytes were rounded.
+    """
+    workload = Workload(tuple(_smaller(c, by) for c in plan.workload.collectives))
+    start_s = finish_s = None
+    if plan.start_s is not None and plan.finish_s is not None:
+        rounded = workload.chunk_bytes * by.size / np.maximum(plan.workload.chunk_bytes, 1)
+        start_s = plan.start_s * by.time
+        finish_s = start_s + (plan.finish_s - plan.start_s) * by.time * rounded[plan.chunk]
+    topology = replace(
+        plan.topology, bandwidth=plan.topology.bandwidth / by.bandwidth, latency_s=plan.topology.latency_s * by.time
+    )
+    return replace(
+        plan,
+        topology=topology,
+        workload=workload,
+        start_s=start_s,
+        finish_s=finish_s,
+        rate=None if plan.rate is None else plan.rate / by.bandwidth,
+    )
+
+
+def _smaller(c: Collective, by: Scaling) -> Collective:
+    """Places in pieces are divided and rounded down, so that chunks still cover them."""
+    begin = np.floor(c.chunk_offset / by.size).astype(np.int64)
+    end = np.floor((c.chunk_offset + c.chunk_bytes) / by.size).astype(np.int64)
+    return replace(
+        c,
+        size_bytes=int(c.size_bytes / by.size),
+        start_s=c.start_s * by.time,
+        piece_bytes=np.floor(c.piece_bytes / by.size).astype(np.int64),
+        chunk_offset=begin,
+        chunk_bytes=end - begin,
+    )
