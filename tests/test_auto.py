@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from stretto.bounds import bounds
 from stretto.cli import app
 from stretto.collective import Workload, make_collective
 from stretto.planners import run_planner
@@ -55,3 +56,11 @@ def test_optical_planes_get_a_plan_that_hides_turns():
         for name in ("auto", "swot", "ring")
     }
     assert done["auto"] <= done["swot"] < done["ring"]
+
+
+def test_a_fair_allreduce_among_many_is_not_searched_further():
+    net = load_topology("mesh:5x5")
+    request = work(net, "allreduce", 64 * 10**6)
+    plan = run_planner("auto", net, request)
+    assert [t["planner"] for t in plan.meta["tried"]] == ["forest"]
+    assert 1.005 < simulate(plan).completion_s / bounds(net, request)[0].seconds <= 1.05

@@ -11,7 +11,7 @@ from networks import random_network
 from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import InputError
-from stretto.plan import COPY
+from stretto.plan import COPY, REDUCE
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
 from stretto.planners.exchange import exchanged
@@ -199,3 +199,18 @@ def test_no_exact_exchange_where_hops_are_not_alike():
     uneven = replace(net, latency_s=net.latency_s * np.linspace(1.0, 1.1, net.link_count))
     assert in_fewest_hops(net, load) is not None
     assert in_fewest_hops(uneven, load) is None
+
+
+def test_without_time_there_is_still_a_plan():
+    net, load = work("allreduce", "dgx1", 10**6)
+    hurried = run_planner("greedy", net, load, time_limit_s=0.0)
+    assert verify(hurried).ok
+
+
+def test_sums_are_brought_to_all_the_way_they_were_made():
+    net, load = work("allreduce", "torus:3x3", 10**6)
+    plan = run_planner("greedy", net, load, options={"parts": 1})
+    assert verify(plan).ok
+    sums, copies = plan.op == REDUCE, plan.op == COPY
+    backward = sorted(zip(plan.dst.values[copies], plan.src[copies], plan.chunk[copies], strict=True))
+    assert backward == sorted(zip(plan.src[sums], plan.dst.values[sums], plan.chunk[sums], strict=True))

@@ -273,3 +273,14 @@ def group(keys: IntArray, n: int) -> tuple[IntArray, IntArray]:
     offsets = np.zeros(n + 1, dtype=np.int32)
     np.cumsum(np.bincount(keys, minlength=n), out=offsets[1:])
     return offsets, np.argsort(keys, kind="stable").astype(np.int32)
+
+
+def opposite(topology: Topology) -> NDArray[np.int64] | None:
+    """For each link the one the other way, of its latency if there is one; None where some have none of their width."""
+    src, dst, width, latency = topology.src, topology.dst, topology.bandwidth, topology.latency_s
+    forth, back = np.lexsort((latency, width, dst, src)), np.lexsort((latency, width, src, dst))
+    if not all(np.array_equal(a[forth], b[back]) for a, b in ((src, dst), (dst, src), (width, width))):
+        return None
+    found = np.empty(topology.link_count, dtype=np.int64)
+    found[forth] = back
+    return found

@@ -83,7 +83,7 @@ def auto(
         if progress is not None:
             progress(number, len(names), name)
         try:
-            left = time_limit_s if best is None or time_limit_s is None else began + time_limit_s - clock()
+            left = time_limit_s if best is None or time_limit_s is None else max(began + time_limit_s - clock(), 0.0)
             plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left)
         except Unsupported as refusal:
             tried.append({"planner": name, "refused": str(refusal)})

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..bounds import Parts
-from ..topology import Topology
+from ..topology import Topology, opposite
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -46,17 +46,6 @@ ROOM = (1.0, 1.15, 1.3, 1.6)
 
 WORK = 20_000
 """How many walks through trees may be spent to make them shallow."""
-
-
-def opposite(topology: Topology) -> Int64 | None:
-    """For each link the one the other way, None where some have none of their bandwidth."""
-    src, dst, width = topology.src, topology.dst, topology.bandwidth
-    forth, back = np.lexsort((width, dst, src)), np.lexsort((width, src, dst))
-    if not all(np.array_equal(a[forth], b[back]) for a, b in ((src, dst), (dst, src), (width, width))):
-        return None
-    found = np.empty(topology.link_count, dtype=np.int64)
-    found[forth] = back
-    return found
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..bounds import best_parts, bottleneck, distances, tree_rates
 from ..collective import Collective
-from ..topology import Topology
-from .forest_meeting import Edges, Meeting, meeting_trees, more_trees, opposite
+from ..topology import Topology, opposite
+from .forest_meeting import Edges, Meeting, meeting_trees, more_trees
 from .forest_pack import Batch, pack, shortened
 from .forest_rates import Counted, counted, spreading
 from .forest_relays import find_relays, through_relays

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..collective import Collective, Ragged, Workload
 from ..plan import COPY, REDUCE, Plan, make_plan
-from ..topology import Topology
+from ..topology import ROUTER, Topology, opposite
 from .asap import Pass, as_soon_as_possible
 
 Int64 = NDArray[np.int64]
@@ -83,12 +83,18 @@ def plan_in_phases(topology: Topology, workload: Workload, spread: Spread) -> Pl
     if len(summed):
         roots = _roots(workload, summed)
         outwards = _part(topology, workload, summed, roots, workload.chunk_holders, 0.0)
-        sums = _inverted(spread(_reversed(topology), outwards, True), summed, now)
+        spreading = spread(_reversed(topology), outwards, True)
+        sums = _inverted(spreading, summed, now)
         phases.append(sums)
         now = max(now, float(sums[0].arrival_s.max(initial=0.0)))
         if (workload.chunk_wanted.lengths[summed] > 1).any():
-            onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
-            phases.append(_after_sums(_copies(spread(topology, onwards, False), summed), sums, roots, summed))
+            back = _mirror(topology, workload, summed)
+            if back is None:
+                onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
+                spreading = spread(topology, onwards, False)
+            else:
+                spreading = _mirrored(spreading, back, now)
+            phases.append(_after_sums(_copies(spreading, summed), sums, roots, summed))
     return _joined(topology, workload, phases)
 
 
@@ -100,6 +106,22 @@ def _roots(workload: Workload, chunks: Int64) -> Int64:
 
 def _reversed(topology: Topology) -> Topology:
     return replace(topology, src=topology.dst, dst=topology.src)
+
+
+def _mirror(topology: Topology, workload: Workload, chunks: Int64) -> Int64 | None:
+    """For each link its like the other way, where what brings sums to all is what made them, reversed; else None."""
+    back = opposite(topology)
+    if back is None or (topology.kind == ROUTER).any() or (topology.latency_s[back] != topology.latency_s).any():
+        return None
+    holders, wanted = workload.chunk_holders.take(chunks), workload.chunk_wanted.take(chunks)
+    same = np.array_equal(holders.offsets, wanted.offsets) and np.array_equal(holders.values, wanted.values)
+    return back if same else None
+
+
+def _mirrored(sent: Transfers, back: Int64, begin_s: float) -> Transfers:
+    """What was sent over the reversed network, on the links themselves, from ``begin_s``."""
+    route = Ragged(sent.route.offsets, back[sent.route.values].astype(np.int32))
+    return replace(sent, route=route, start_s=sent.start_s + begin_s, arrival_s=sent.arrival_s + begin_s)
 
 
 def _part(

@@ -23,7 +23,8 @@ from ..topology import Topology
 from . import Option, Progress, register
 from .asap import Pass
 from .inversion import Transfers, plan_in_phases, transfers_of
-from .taccl_routing import Hops, Routing, hops_of
+from .taccl_hops import Hops, hops_of
+from .taccl_routing import Routing
 from .taccl_schedule import Scheduling, order_sends
 from .taccl_sketch import Sketch, find_sketch, included
 

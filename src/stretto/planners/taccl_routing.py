@@ -9,91 +9,22 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import bounds
 from ..collective import Workload
-from ..errors import Infeasible, InputError
+from ..errors import Infeasible
 from ..solvers import Model, Solution
-from ..topology import ACCELERATOR, SWITCH, Topology
+from ..topology import Topology
+from .taccl_hops import Hops
 from .taccl_sketch import Sketch, site_of
+from .taccl_symmetry import orbits
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Hops:
-    """Direct ways between nodes that store: a link, or a path through switches alone.
-
-    Attributes:
-        src, dst: int64[hops].
-        route: the links of each.
-        latency_s: float64[hops], alpha.
-        bandwidth: float64[hops], of its slowest link; bytes over it is beta.
-        remote: bool[hops], whether it leaves its site.
-    """
-
-    src: Int64
-    dst: Int64
-    route: list[list[int]]
-    latency_s: Float64
-    bandwidth: Float64
-    remote: NDArray[np.bool_]
-
-
-def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
-    """All hops that the sketch leaves: those between sites only from senders to their receivers.
-
-    Args:
-        pipes: pass through routers as through switches, for what cannot be stored there (sums).
-    """
-    rank = np.full(topology.node_count, -1)
-    rank[topology.accelerators] = np.arange(len(topology.accelerators))
-    site, local = site_of(sketch, topology)
-    rows: list[tuple[int, int, list[int], bool]] = []
-    passed = topology.transit & (topology.kind != ACCELERATOR) if pipes else topology.kind == SWITCH
-    for a in np.flatnonzero(~passed).tolist():
-        shortest = _widest(topology, a, passed)
-        for b, route in shortest.items():
-            remote = rank[a] >= 0 and rank[b] >= 0 and site[rank[a]] != site[rank[b]]
-            if remote and sketch.connections is not None:
-                allowed = sketch.connections.get(int(local[rank[a]]), ())
-                if int(local[rank[b]]) not in allowed:
-                    continue
-            rows.append((a, b, route, remote))
-    return Hops(
-        src=np.array([r[0] for r in rows], dtype=np.int64),
-        dst=np.array([r[1] for r in rows], dtype=np.int64),
-        route=[r[2] for r in rows],
-        latency_s=np.array([topology.latency_s[r[2]].sum() for r in rows]),
-        bandwidth=np.array([topology.bandwidth[r[2]].min() for r in rows]),
-        remote=np.array([r[3] for r in rows], dtype=np.bool_),
-    )
-
-
-def _widest(topology: Topology, source: int, passed: NDArray[np.bool_]) -> dict[int, list[int]]:
-    """For each node that a hop from ``source`` can end at, the way of most bandwidth, then of fewest links."""
-    offsets, links = topology.out_links
-    ways: dict[int, list[int]] = {}
-    done: set[int] = set()
-    queue: list[tuple[float, int, int, list[int]]] = [(-np.inf, 0, source, [])]
-    while queue:
-        width, count, v, route = heapq.heappop(queue)
-        if v in done:
-            continue
-        done.add(v)
-        if v != source and not passed[v]:
-            ways[v] = route
-            continue
-        for i in links[offsets[v] : offsets[v + 1]].tolist():
-            heapq.heappush(
-                queue, (max(width, -float(topology.bandwidth[i])), count + 1, int(topology.dst[i]), [*route, i])
-            )
-    return ways
 
 
 class Routing:
@@ -117,7 +48,7 @@ class Routing:
         wanted = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
         wanted[workload.chunk_wanted.owners, workload.chunk_wanted.values] = True
         wanted[np.arange(len(holder)), holder] = False
-        self.orbit = _orbits(topology, workload, hops, sketch, ways)
+        self.orbit = orbits(topology, workload, hops, sketch, ways)
         self.ways, self.wanted, self.holder, self.far = ways, wanted, holder, far
         # chunks that symmetry makes alike are decided once; links carry them all
         first = (self.orbit // ways.shape[1]).min(axis=1)
@@ -340,65 +271,3 @@ def _leaves_elsewhere(topology: Topology, sketch: Sketch, hops: Hops, holder: In
             at_home = (rank[hops.src] >= 0) & (site[rank[hops.src]] == site[rank[v]])
             out[q] = hops.remote & at_home & (local[rank[hops.src]] != own)
     return out
-
-
-def _orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, ways: NDArray[np.bool_]) -> Int64:
-    """int64[chunks, hops]: equal where symmetry says that the decisions are equal.
-
-    Raises:
-        InputError: the network does not look the same after a rotation.
-    """
-    orbit = np.arange(ways.size, dtype=np.int64).reshape(ways.shape)
-    nodes = topology.accelerators.astype(np.int64)
-    place = {(int(a), int(b)): h for h, (a, b) in enumerate(zip(hops.src, hops.dst, strict=True))}
-    for offset, group in sketch.rotations:
-        size = group or len(nodes)
-        if len(nodes) % size or not 0 < offset < size:
-            raise InputError(
-                f"symmetry offset {offset} of groups of {size} does not fit {len(nodes)} ranks", sketch.name
-            )
-        index = np.arange(len(nodes))
-        turned = index // size * size + (index + offset) % size
-        node = np.arange(topology.node_count)
-        node[nodes] = nodes[turned]
-        moved = np.empty(len(hops.src), dtype=np.int64)
-        for h in range(len(hops.src)):
-            other = place.get((int(node[hops.src[h]]), int(node[hops.dst[h]])))
-            if (
-                other is None
-                or hops.bandwidth[other] != hops.bandwidth[h]
-                or hops.latency_s[other] != hops.latency_s[h]
-            ):
-                a, b = topology.names[hops.src[h]], topology.names[hops.dst[h]]
-                raise InputError(f"after symmetry offset {offset} there is no link like {a}→{b}", sketch.name)
-            moved[h] = other
-        chunk = _moved_chunks(workload, node)
-        if chunk is None:
-            continue  # the collective has a root: it does not look alike from every rank
-        while True:
-            joined = np.minimum(orbit, orbit[chunk][:, moved])
-            np.minimum.at(joined, (chunk[:, None], moved[None]), orbit)
-            if (joined == orbit).all():
-                break
-            orbit = joined
-    return orbit
-
-
-def _moved_chunks(workload: Workload, node: Int64) -> Int64 | None:
-    """int64[chunks], the chunk that each becomes when nodes move; None if it has no counterpart."""
-
-    def key(holder: int, wanted: list[int], part: int) -> tuple[int, tuple[int, ...], int]:
-        return holder, tuple(sorted(wanted)), part
-
-    seen: dict[tuple[int, tuple[int, ...]], int] = {}
-    names: list[tuple[int, tuple[int, ...], int]] = []
-    for q in range(workload.chunk_count):
-        holder, wanted = int(workload.chunk_holders[q][0]), workload.chunk_wanted[q].tolist()
-        part = seen.get((holder, tuple(wanted)), 0)
-        seen[holder, tuple(wanted)] = part + 1
-        names.append(key(holder, wanted, part))
-    place = {k: q for q, k in enumerate(names)}
-    moved = [place.get(key(int(node[h]), [int(node[w]) for w in ws], part)) for h, ws, part in names]
-    if any(m is None for m in moved):
-        return None
-    return np.array(moved, dtype=np.int64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..collective import Workload
 from ..solvers import Model
-from .taccl_routing import Hops
+from .taccl_hops import Hops
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -1,0 +1,33 @@
+"""Orders of transfers that wait for links and for each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto import kernels
+from stretto.collective import Ragged
+from stretto.planners.dispatch import _distinct
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_transfers_of_one_link_each_are_served_as_if_they_had_routes(seed):
+    rng = np.random.default_rng(seed)
+    n, links = 60, 4
+    link, seconds = rng.integers(0, links, n), rng.integers(1, 9, n).astype(float)
+    lag, asked = np.full(n, 2.0), rng.integers(0, 30, n).astype(float)
+    # each waits for at most one before it
+    after = [int(rng.integers(-1, k)) if k else -1 for k in range(n)]
+    followers = Ragged.of([[k for k in range(n) if after[k] == d] for d in range(n)])
+    waiting = followers.offsets, followers.values.astype(np.int64), np.array([int(d >= 0) for d in after])
+    rank = rng.permutation(n)
+    kernel = kernels.load("dispatch", 0)
+    routes = np.arange(n + 1), link, np.zeros(n)
+    expected = kernel.schedule(rank, seconds, lag, asked, *routes, *waiting, links)
+    assert kernel.serve(rank, seconds, lag, asked, link, *waiting, links).tolist() == expected.tolist()
+
+
+def test_routes_are_told_apart_by_all_their_links_however_many():
+    big = (1 << 31) - 2
+    routes = [[big, 5, 7], [5, 7], [big, 5, 7], [big, 5], [7, 5], [5, 7]]
+    assert _distinct(Ragged.of(routes)).tolist() == [3, 0, 3, 2, 1, 0]
