@@ -149,7 +149,7 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
 def more_trees(edges: Edges, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
     """Other trees, of no share yet, to choose from where not bandwidth alone decides: packed with room to spare."""
     length, central = _grounds(edges, far, part_bytes)
-    kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail) * MORE_TREES * len(ROOM))
+    kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
     found: dict[bytes, Bool] = {}
     for room in ROOM:
         copies = np.floor(edges.bandwidth * (MORE_TREES / rate * room)).astype(np.int64)

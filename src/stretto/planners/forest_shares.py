@@ -28,7 +28,10 @@ DEPTH = 1.0
 """How many times the time through trees counts: links also wait for each other."""
 
 GRAIN = 1e-6
-"""Of the latest opening: those that are less apart are one."""
+"""Of the longest edge: openings that are less apart are one."""
+
+LEVELS = 12
+"""How many openings and closings of a link are looked at, at most."""
 
 PARTS = 1 << 12
 """Of the whole, in which shares are counted."""
@@ -44,7 +47,7 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
     from ..solvers import INFINITY, Model, solve
 
     opens = np.array([_openings(edges, tree, length) for tree in trees])
-    grain = GRAIN * np.nanmax(opens)
+    grain = GRAIN * float(length.max())
     opens = np.round(opens / grain) * grain
     # with time reversed sums become copies, and a link the opposite one
     closes = opens[:, :, ::-1] + length[:, None]
@@ -56,7 +59,7 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
         using = np.flatnonzero(~np.isnan(opens[:, edge, 0]))
         for way in range(2 if len(using) else 0):
             begin, rest = opens[using, edge, way], closes[using, edge, way]
-            after, before = np.meshgrid(np.unique(begin), np.unique(rest), indexing="ij")
+            after, before = np.meshgrid(_levels(begin), _levels(rest), indexing="ij")
             inside = (begin >= after[:, :, None]) & (rest >= before[:, :, None])
             row, tree = np.nonzero(inside.reshape(-1, len(using)))
             count = after.size
@@ -69,6 +72,13 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
     counted = np.floor(found.x[share] * PARTS + 1e-6).astype(np.int64)
     whole = int(counted.sum())
     return [replace(t, share=Fraction(n, whole)) for t, n in zip(trees, counted.tolist(), strict=True) if n]
+
+
+def _levels(times: Float64) -> Float64:
+    found: Float64 = np.unique(times)
+    if len(found) > LEVELS:
+        found = np.unique(np.quantile(found, np.linspace(0.0, 1.0, LEVELS), method="nearest"))
+    return found
 
 
 def _openings(edges: Edges, tree: Meeting, length: Float64) -> Float64:
