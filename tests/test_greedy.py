@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from stretto.planners.exchange import exchanged
 from stretto.planners.exchange_exact import in_fewest_hops
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, make_topology
 from stretto.verify import verify
 
 
@@ -129,3 +131,21 @@ def test_no_exact_exchange_where_hops_are_not_alike():
     uneven = replace(net, latency_s=net.latency_s * np.linspace(1.0, 1.1, net.link_count))
     assert in_fewest_hops(net, load) is not None
     assert in_fewest_hops(uneven, load) is None
+
+
+@pytest.mark.parametrize("seed", [0, 3, 7, 11])
+def test_an_exact_exchange_is_right_on_uneven_trees_with_chords(seed):
+    rng = random.Random(seed)
+    n = rng.randint(2, 7)
+    links = {}
+    for v in range(1, n):
+        w, width = rng.randrange(v), rng.choice([1, 2, 5]) * 1e9
+        links[v, w] = links[w, v] = (width, 1e-6)
+    for _ in range(rng.randint(0, n)):
+        a, b = rng.randrange(n), rng.randrange(n)
+        if a != b:
+            links[a, b] = (rng.choice([1, 2, 5]) * 1e9, 1e-6)
+    net = make_topology("chords", [ACCELERATOR] * n, [(a, b, *w) for (a, b), w in sorted(links.items())])
+    plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 1),)))
+    assert plan is not None
+    assert verify(plan).finding is None
