@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from stretto.planners.greedy_search import Search
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, make_topology
 from stretto.verify import verify
 
 
@@ -214,3 +216,21 @@ def test_sums_are_brought_to_all_the_way_they_were_made():
     sums, copies = plan.op == REDUCE, plan.op == COPY
     backward = sorted(zip(plan.dst.values[copies], plan.src[copies], plan.chunk[copies], strict=True))
     assert backward == sorted(zip(plan.src[sums], plan.dst.values[sums], plan.chunk[sums], strict=True))
+
+
+@pytest.mark.parametrize("seed", [0, 3, 7, 11])
+def test_an_exact_exchange_is_right_on_uneven_trees_with_chords(seed):
+    rng = random.Random(seed)
+    n = rng.randint(2, 7)
+    links = {}
+    for v in range(1, n):
+        w, width = rng.randrange(v), rng.choice([1, 2, 5]) * 1e9
+        links[v, w] = links[w, v] = (width, 1e-6)
+    for _ in range(rng.randint(0, n)):
+        a, b = rng.randrange(n), rng.randrange(n)
+        if a != b:
+            links[a, b] = (rng.choice([1, 2, 5]) * 1e9, 1e-6)
+    net = make_topology("chords", [ACCELERATOR] * n, [(a, b, *w) for (a, b), w in sorted(links.items())])
+    plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 1),)))
+    assert plan is not None
+    assert verify(plan).finding is None

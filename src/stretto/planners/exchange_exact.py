@@ -207,4 +207,5 @@ def _planned(net: Topology, load: Workload, found: list[Message], seed: int) -> 
         net, parts, "ready-order", chunk=chunk, src=net.src[route], op=op, dst=Ragged.single(net.dst[route]),
         route=Ragged.single(np.array(route, dtype=np.int32)), depends=Ragged.of(after),
     )  # fmt: skip
-    return dispatched(plan, np.zeros(parts.chunk_count))
+    # copies come before sums here, too
+    return dispatched(plan, np.zeros(parts.chunk_count), apart=False)
