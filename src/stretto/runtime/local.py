@@ -78,7 +78,8 @@ def run_local(
         raise InputError(f"{len(programs)} nodes take part, more than the {MOST_PROCESSES} processes allowed", "plan")
     # one server imports what all need, and what the script that calls this imports again in each of them, and forks
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([name for name in sys.modules if name.partition(".")[0] == "stretto"])
+    packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
+    context.set_forkserver_preload(packages)
     secret = os.urandom(32)
     pipes: dict[int, Connection] = {}
     children = []
