@@ -253,7 +253,8 @@ def test_both_speeds_of_the_kernels_give_the_same_plan(name, kind, monkeypatch):
 def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name, kind):
     net = random_network(17)
     faster = replace(net, bandwidth=net.bandwidth * 4, latency_s=net.latency_s / 2)
-    for size in (5040, 5_040_000):  # parts are whole bytes: of little they are cut otherwise than of twice as much
+    # parts are whole bytes, and not cut below some size: of little they are cut otherwise than of twice as much
+    for size in (5040, 5_040_000, 5_040_000_000):
         plan, scaled = planned(name, net, work(kind, net, size)), planned(name, faster, work(kind, faster, size * 2))
         if plan.workload.chunk_count == scaled.workload.chunk_count:
             break
