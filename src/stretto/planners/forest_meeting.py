@@ -35,8 +35,9 @@ LOSSES = (0.01, 0.02, 0.05, 0.2, 0.5)
 SHARES = 1 << 12
 """Parts of the whole in which unequal shares are counted."""
 
-CENTRAL = 1.1
-"""Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one."""
+CENTRAL, VARIED = 1.1, 1.3
+"""Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one; those to
+choose from, from more of them."""
 
 MORE_TREES = 16
 """How many are packed at a time to choose from,"""
@@ -127,7 +128,7 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
         far: float64[nodes, nodes], how long a part is on the way.
         part_bytes: what a tree carries at a time; this takes time on each edge, as latency does.
     """
-    length, central = _grounds(edges, far, part_bytes)
+    length, central = _grounds(edges, far, part_bytes, CENTRAL)
     kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
     for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
         copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
@@ -148,7 +149,7 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
 
 def more_trees(edges: Edges, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
     """Other trees, of no share yet, to choose from where not bandwidth alone decides: packed with room to spare."""
-    length, central = _grounds(edges, far, part_bytes)
+    length, central = _grounds(edges, far, part_bytes, VARIED)
     kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
     found: dict[bytes, Bool] = {}
     for room in ROOM:
@@ -160,10 +161,10 @@ def more_trees(edges: Edges, rate: float, far: Float64, part_bytes: float) -> li
     return [_from_the_middle(edges, tree, length, Fraction(0)) for tree in found.values()]
 
 
-def _grounds(edges: Edges, far: Float64, part_bytes: float) -> tuple[Float64, Int64]:
+def _grounds(edges: Edges, far: Float64, part_bytes: float, near: float) -> tuple[Float64, Int64]:
     """The lengths of edges for a part, and the nodes that trees grow from."""
     reach = far.max(axis=1)
-    central = np.argsort(reach, kind="stable")[: int((reach <= CENTRAL * reach.min()).sum())]
+    central = np.argsort(reach, kind="stable")[: int((reach <= near * reach.min()).sum())]
     return edges.latency_s + part_bytes / edges.bandwidth, central
 
 

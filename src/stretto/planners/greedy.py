@@ -164,6 +164,6 @@ def _finer(workload: Workload, parts: int) -> Workload:
 
 
 def _planned(topology: Topology, workload: Workload, parts: int, search: Search) -> Plan:
-    plan = plan_in_phases(topology, _finer(workload, parts), search)
+    plan = plan_in_phases(topology, _finer(workload, parts), search, mirrored=True)
     plan.meta["parts"] = parts
     return plan

@@ -69,8 +69,12 @@ def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass])
     )
 
 
-def plan_in_phases(topology: Topology, workload: Workload, spread: Spread) -> Plan:
-    """A timed plan: copies, then sums, then copies of sums, as far as the workload has them."""
+def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, mirrored: bool = False) -> Plan:
+    """A timed plan: copies, then sums, then copies of sums, as far as the workload has them.
+
+    Args:
+        mirrored: sums go to all the way they were made, where links are alike both ways: no other spread is asked for.
+    """
     reduces = workload.chunk_reduces
     everyone = np.arange(workload.chunk_count)
     copied, summed = everyone[~reduces], everyone[reduces]
@@ -88,7 +92,7 @@ def plan_in_phases(topology: Topology, workload: Workload, spread: Spread) -> Pl
         phases.append(sums)
         now = max(now, float(sums[0].arrival_s.max(initial=0.0)))
         if (workload.chunk_wanted.lengths[summed] > 1).any():
-            back = _mirror(topology, workload, summed)
+            back = _mirror(topology, workload, summed) if mirrored else None
             if back is None:
                 onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
                 spreading = spread(topology, onwards, False)
