@@ -15,9 +15,11 @@ from stretto.errors import InputError
 from stretto.plan import COPY, REDUCE
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
+from stretto.planners.crossed import crossed
 from stretto.planners.exchange import exchanged
 from stretto.planners.exchange_exact import in_fewest_hops
 from stretto.planners.greedy_search import Search
+from stretto.planners.lowering import divide
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -216,6 +218,42 @@ def test_sums_are_brought_to_all_the_way_they_were_made():
     sums, copies = plan.op == REDUCE, plan.op == COPY
     backward = sorted(zip(plan.dst.values[copies], plan.src[copies], plan.chunk[copies], strict=True))
     assert backward == sorted(zip(plan.src[sums], plan.dst.values[sums], plan.chunk[sums], strict=True))
+
+
+def test_what_is_summed_over_the_deepest_tree_spreads_over_the_shallowest():
+    net, load = work("allreduce", "amd:1", 256_000)
+    cut = Workload((divide(load.collectives[0], 128)[0],))
+    plan = crossed(net, cut, Search(10_000, 1, 0))
+    assert verify(plan).ok
+    depths: dict[int, list[tuple[int, int]]] = {}
+    for c in range(cut.chunk_count):
+        inward, outward = (
+            {int(a[k]): int(b[k]) for k in np.flatnonzero((plan.chunk == c) & (plan.op == op))}
+            for op, a, b in ((REDUCE, plan.src, plan.dst.values), (COPY, plan.dst.values, plan.src))
+        )
+        (root,) = set(outward.values()) - outward.keys()
+        assert set(inward.values()) - inward.keys() == {root}
+        depths.setdefault(root, []).append((deepest(inward), deepest(outward)))
+    assert any(len(set(own)) > 1 for own in depths.values())
+    for own in depths.values():
+        by_sums = [outward for _, outward in sorted(own, key=lambda d: (d[0], -d[1]))]
+        assert by_sums == sorted(by_sums, reverse=True)
+
+
+def deepest(toward: dict[int, int]) -> int:
+    """The most hops to the root of a tree."""
+    most = 0
+    for v in toward:
+        hops = 0
+        while v in toward:
+            v, hops = toward[v], hops + 1
+        most = max(most, hops)
+    return most
+
+
+def test_an_allreduce_of_middle_size_in_one_chassis_is_near_the_bound():
+    net, load = work("allreduce", "amd:1", 64_000)
+    assert ratio(run_planner("greedy", net, load), net, load) <= 1.15
 
 
 @pytest.mark.parametrize("seed", [0, 3, 7, 11])

@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
+from .crossed import crossed
 from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
 from .exchange_exact import in_fewest_hops
@@ -45,6 +46,10 @@ NEAR = 1.02
 ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 """The exact model of the fewest hops is asked where exchanges end later than so many times the bound, of which the
 longest way alone takes such a share."""
+
+CROSS_ABOVE, CROSS_UP_TO = 1.05, 1.1
+"""Other trees outward than inward are tried where an AllReduce ends later than so many times the bound, and before so
+many times what an exchange takes."""
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
@@ -124,6 +129,9 @@ def greedy(
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
+        meets_s = math.inf if meeting is None else _ends(meeting[0])
+        if _may_gain(topology, workload, min(map(_ends, plans)), meets_s) and clock() <= until_s:
+            plans.append(crossed(topology, plan.workload, Search(work // 20, 1, seed, until_s)))
     if meeting is not None:
         plans.append(meeting[0])
     found = min(plans, key=_ends)
@@ -142,6 +150,13 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
         exact = in_fewest_hops(topology, workload, seed)
         plan = min((p for p in (plan, exact) if p is not None), key=_ends, default=None)
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
+
+
+def _may_gain(topology: Topology, workload: Workload, end_s: float, meets_s: float) -> bool:
+    """Whether a single AllReduce may end much sooner than it does, and an exchange does not end much sooner."""
+    if len(workload.collectives) > 1 or workload.collectives[0].kind != "allreduce":
+        return False
+    return CROSS_ABOVE * bounds(topology, workload)[0].seconds < end_s < CROSS_UP_TO * meets_s
 
 
 def _ends(plan: Plan) -> float:
