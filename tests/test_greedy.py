@@ -16,14 +16,16 @@ from stretto.plan import COPY, REDUCE
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
 from stretto.planners.crossed import crossed
+from stretto.planners.dispatch import completion
 from stretto.planners.exchange import exchanged
+from stretto.planners.exchange_clusters import in_clusters
 from stretto.planners.exchange_exact import in_fewest_hops
 from stretto.planners.greedy_search import Search
 from stretto.planners.lowering import divide
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, make_topology
+from stretto.topology import ACCELERATOR, Topology, make_topology
 from stretto.verify import verify
 
 
@@ -272,3 +274,38 @@ def test_an_exact_exchange_is_right_on_uneven_trees_with_chords(seed):
     plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 1),)))
     assert plan is not None
     assert verify(plan).finding is None
+
+
+def two_chassis(width: float) -> Topology:
+    """Two rings of six with counterparts joined."""
+    links = [(6 * k + v, 6 * k + (v + d) % 6, 10e9, 1e-6) for k in range(2) for v in range(6) for d in (1, 5)]
+    links += [(v, (v + 6) % 12, width, 1e-6) for v in range(12)]
+    return make_topology("chassis", [ACCELERATOR] * 12, links)
+
+
+def test_sums_of_each_chassis_cross_once_and_all_links_between_them_as_much():
+    net = two_chassis(1e9)
+    plan = in_clusters(net, Workload((make_collective("allreduce", net, shard_bytes=120_000),)))
+    assert plan is not None and verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(completion(plan))
+    across = (plan.src < 6) != (plan.dst.values < 6)
+    assert (plan.op[across] == REDUCE).all()
+    crossed_bytes = np.bincount(plan.src[across], plan.size_bytes[across])
+    assert crossed_bytes.max() <= 1.01 * 12 * 120_000 / 6
+    # what crosses first must not wait for deep trees
+    assert plan.start_s is not None and plan.start_s[across].min() < 5e-6
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "ring:8", "amd:1"])
+def test_one_cluster_is_not_planned_as_several(spec):
+    assert in_clusters(*work("allreduce", spec, 64_000)) is None
+
+
+def test_clusters_of_unequal_size_are_not_counterparts():
+    net = two_chassis(1e9)
+    assert in_clusters(net, Workload((make_collective("allreduce", net, 120_000, ranks=range(11)),))) is None
+
+
+def test_an_allreduce_of_two_chassis_uses_all_that_joins_them():
+    net, load = work("allreduce", "amd:2", 64_000)
+    assert ratio(run_planner("greedy", net, load), net, load) < 1.3

@@ -23,6 +23,7 @@ from . import Option, Progress, register
 from .crossed import crossed
 from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
+from .exchange_clusters import in_clusters
 from .exchange_exact import in_fewest_hops
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
@@ -46,6 +47,9 @@ NEAR = 1.02
 ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 """The exact model of the fewest hops is asked where exchanges end later than so many times the bound, of which the
 longest way alone takes such a share."""
+
+CLUSTERS_ABOVE = 1.15
+"""An AllReduce by clusters is tried where exchanges end later than so many times the bound, and hops do not decide."""
 
 CROSS_ABOVE, CROSS_UP_TO = 1.05, 1.1
 """Other trees outward than inward are tried where an AllReduce ends later than so many times the bound, and before so
@@ -149,6 +153,9 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
     if far >= HOPS_DECIDE * bound and (plan is None or _ends(plan) > ASK_ABOVE * bound) and clock() <= until_s:
         exact = in_fewest_hops(topology, workload, seed)
         plan = min((p for p in (plan, exact) if p is not None), key=_ends, default=None)
+    if far < HOPS_DECIDE * bound and (plan is None or _ends(plan) > CLUSTERS_ABOVE * bound) and clock() <= until_s:
+        within = in_clusters(topology, workload)
+        plan = min((p for p in (plan, within) if p is not None), key=_ends, default=None)
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
 
 
