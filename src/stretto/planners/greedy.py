@@ -51,9 +51,11 @@ longest way alone takes such a share."""
 CLUSTERS_ABOVE = 1.15
 """An AllReduce by clusters is tried where exchanges end later than so many times the bound, and hops do not decide."""
 
-CROSS_ABOVE, CROSS_UP_TO = 1.05, 1.1
-"""Other trees outward than inward are tried where an AllReduce ends later than so many times the bound, and before so
-many times what an exchange takes."""
+CROSS_ABOVE = 1.05
+"""Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
+
+HOPEFUL = 1.1
+"""What ends later than so many times what an exchange takes is not searched further."""
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
@@ -127,13 +129,14 @@ def greedy(
             break
     best = min(tried, key=lambda count: tried[count][0])
     plans = [tried[best][1]]
-    if 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
+    meets_s = math.inf if meeting is None else _ends(meeting[0])
+    hopeful = tried[best][0] < HOPEFUL * meets_s
+    if hopeful and 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
         plans.append(_planned(topology, workload, best, Search(work, tries, seed, until_s)))
     if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
-        meets_s = math.inf if meeting is None else _ends(meeting[0])
         if _may_gain(topology, workload, min(map(_ends, plans)), meets_s) and clock() <= until_s:
             plans.append(crossed(topology, plan.workload, Search(work // 20, 1, seed, until_s)))
     if meeting is not None:
@@ -163,7 +166,7 @@ def _may_gain(topology: Topology, workload: Workload, end_s: float, meets_s: flo
     """Whether a single AllReduce may end much sooner than it does, and an exchange does not end much sooner."""
     if len(workload.collectives) > 1 or workload.collectives[0].kind != "allreduce":
         return False
-    return CROSS_ABOVE * bounds(topology, workload)[0].seconds < end_s < CROSS_UP_TO * meets_s
+    return CROSS_ABOVE * bounds(topology, workload)[0].seconds < end_s < HOPEFUL * meets_s
 
 
 def _ends(plan: Plan) -> float:
