@@ -15,13 +15,17 @@ from stretto.errors import InputError
 from stretto.plan import COPY, REDUCE
 from stretto.planners import run_planner
 from stretto.planners.clusters import clusters_of
+from stretto.planners.crossed import crossed
+from stretto.planners.dispatch import completion
 from stretto.planners.exchange import exchanged
+from stretto.planners.exchange_clusters import in_clusters
 from stretto.planners.exchange_exact import in_fewest_hops
 from stretto.planners.greedy_search import Search
+from stretto.planners.lowering import divide
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, make_topology
+from stretto.topology import ACCELERATOR, Topology, make_topology
 from stretto.verify import verify
 
 
@@ -218,6 +222,42 @@ def test_sums_are_brought_to_all_the_way_they_were_made():
     assert backward == sorted(zip(plan.src[sums], plan.dst.values[sums], plan.chunk[sums], strict=True))
 
 
+def test_what_is_summed_over_the_deepest_tree_spreads_over_the_shallowest():
+    net, load = work("allreduce", "amd:1", 256_000)
+    cut = Workload((divide(load.collectives[0], 128)[0],))
+    plan = crossed(net, cut, Search(10_000, 1, 0))
+    assert verify(plan).ok
+    depths: dict[int, list[tuple[int, int]]] = {}
+    for c in range(cut.chunk_count):
+        inward, outward = (
+            {int(a[k]): int(b[k]) for k in np.flatnonzero((plan.chunk == c) & (plan.op == op))}
+            for op, a, b in ((REDUCE, plan.src, plan.dst.values), (COPY, plan.dst.values, plan.src))
+        )
+        (root,) = set(outward.values()) - outward.keys()
+        assert set(inward.values()) - inward.keys() == {root}
+        depths.setdefault(root, []).append((deepest(inward), deepest(outward)))
+    assert any(len(set(own)) > 1 for own in depths.values())
+    for own in depths.values():
+        by_sums = [outward for _, outward in sorted(own, key=lambda d: (d[0], -d[1]))]
+        assert by_sums == sorted(by_sums, reverse=True)
+
+
+def deepest(toward: dict[int, int]) -> int:
+    """The most hops to the root of a tree."""
+    most = 0
+    for v in toward:
+        hops = 0
+        while v in toward:
+            v, hops = toward[v], hops + 1
+        most = max(most, hops)
+    return most
+
+
+def test_an_allreduce_of_middle_size_in_one_chassis_is_near_the_bound():
+    net, load = work("allreduce", "amd:1", 64_000)
+    assert ratio(run_planner("greedy", net, load), net, load) <= 1.15
+
+
 @pytest.mark.parametrize("seed", [0, 3, 7, 11])
 def test_an_exact_exchange_is_right_on_uneven_trees_with_chords(seed):
     rng = random.Random(seed)
@@ -234,3 +274,38 @@ def test_an_exact_exchange_is_right_on_uneven_trees_with_chords(seed):
     plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 1),)))
     assert plan is not None
     assert verify(plan).finding is None
+
+
+def two_chassis(width: float) -> Topology:
+    """Two rings of six with counterparts joined."""
+    links = [(6 * k + v, 6 * k + (v + d) % 6, 10e9, 1e-6) for k in range(2) for v in range(6) for d in (1, 5)]
+    links += [(v, (v + 6) % 12, width, 1e-6) for v in range(12)]
+    return make_topology("chassis", [ACCELERATOR] * 12, links)
+
+
+def test_sums_of_each_chassis_cross_once_and_all_links_between_them_as_much():
+    net = two_chassis(1e9)
+    plan = in_clusters(net, Workload((make_collective("allreduce", net, shard_bytes=120_000),)))
+    assert plan is not None and verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(completion(plan))
+    across = (plan.src < 6) != (plan.dst.values < 6)
+    assert (plan.op[across] == REDUCE).all()
+    crossed_bytes = np.bincount(plan.src[across], plan.size_bytes[across])
+    assert crossed_bytes.max() <= 1.01 * 12 * 120_000 / 6
+    # what crosses first must not wait for deep trees
+    assert plan.start_s is not None and plan.start_s[across].min() < 4e-6
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "ring:8", "amd:1"])
+def test_one_cluster_is_not_planned_as_several(spec):
+    assert in_clusters(*work("allreduce", spec, 64_000)) is None
+
+
+def test_clusters_of_unequal_size_are_not_counterparts():
+    net = two_chassis(1e9)
+    assert in_clusters(net, Workload((make_collective("allreduce", net, 120_000, ranks=range(11)),))) is None
+
+
+def test_an_allreduce_of_two_chassis_uses_all_that_joins_them():
+    net, load = work("allreduce", "amd:2", 64_000)
+    assert ratio(run_planner("greedy", net, load), net, load) < 1.3

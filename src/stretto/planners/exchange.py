@@ -287,7 +287,8 @@ class _Attempt:
         parts = max(1, min(parts, int(c.chunk_bytes.min())))
         finer = Workload((divide(c, parts)[0],))
         network = self.network(float(finer.chunk_bytes.mean()))
-        plan = _planned(self.topology, finer, network, tried.made)
+        plan = planned(self.topology, finer, network, tried.made)
+        plan = dispatched(plan, np.zeros(finer.chunk_count), rounds=1)
         return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
 
     def finest(self, tried: _Tried) -> _Tried:
@@ -350,8 +351,8 @@ def _parallels(network: Network) -> Int64:
     return np.array([number[leader((min(a, b), max(a, b)))] for a, b in ends], dtype=np.int64)
 
 
-def _planned(topology: Topology, workload: Workload, network: Network, made: list[Exchange]) -> Plan:
-    """Every chunk by one of the exchanges, in turn, as a timed plan."""
+def planned(topology: Topology, workload: Workload, network: Network, made: list[Exchange]) -> Plan:
+    """Every chunk by one of the exchanges, in turn, as a plan in ready-order."""
     blocks = [_block(network, exchange) for exchange in made]
     turns = np.arange(workload.chunk_count) % len(made)
     sizes = np.array([len(b.op) for b in blocks])[turns]
@@ -360,7 +361,7 @@ def _planned(topology: Topology, workload: Workload, network: Network, made: lis
     lengths = np.concatenate([a.lengths for a in after])
     depends = np.concatenate([a.values + base for a, base in zip(after, first.tolist(), strict=True)])
     pipes = np.concatenate([blocks[t].pipe for t in turns.tolist()])
-    plan = make_plan(
+    return make_plan(
         topology,
         workload,
         "ready-order",
@@ -371,7 +372,6 @@ def _planned(topology: Topology, workload: Workload, network: Network, made: lis
         route=network.hops.take(pipes),
         depends=Ragged(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), depends.astype(np.int32)),
     )
-    return dispatched(plan, np.zeros(workload.chunk_count), rounds=1)
 
 
 @dataclass(frozen=True)

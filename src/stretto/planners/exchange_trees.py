@@ -162,6 +162,25 @@ def exchange_of(ways: Ways, ranks: NDArray[np.int32], hubs: list[int], size: flo
     return found
 
 
+def composed(
+    ways: Ways, gather: list[tuple[int, int]], hubs: list[int], copies: list[tuple[int, int]]
+) -> Exchange | None:
+    """The exchange of these hubs, among which alone the ways lead, with given trees; None unless all hubs agree.
+
+    Args:
+        gather: (pipe, node) of the trees that bring sums to the hubs, the farthest node of each last.
+        copies: (pipe, node) of the trees that bring the result from the hubs.
+    """
+    found = Exchange()
+    bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in hubs}
+    _gather(found, ways.network, gather, bundles)
+    out, heads, cost = ways.out(set(hubs)), ways.network.dst.tolist(), ways.cost.tolist()
+    for hub in hubs:
+        _add_hub(found, ways.far[:, hub].tolist(), out, heads, cost, bundles, hub)
+    found.copies.extend(copies)
+    return found if found.complete.keys() == set(hubs) else None
+
+
 def _between(ways: Ways, hubs: list[int]) -> set[int]:
     """The hubs and, of each of these nodes and for each hub, all nodes on a shortest way there."""
     found, left = set(hubs), list(hubs)

@@ -20,8 +20,10 @@ from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register
+from .crossed import crossed
 from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
+from .exchange_clusters import in_clusters
 from .exchange_exact import in_fewest_hops
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
@@ -45,6 +47,15 @@ NEAR = 1.02
 ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 """The exact model of the fewest hops is asked where exchanges end later than so many times the bound, of which the
 longest way alone takes such a share."""
+
+CLUSTERS_ABOVE = 1.15
+"""An AllReduce by clusters is tried where exchanges end later than so many times the bound, and hops do not decide."""
+
+CROSS_ABOVE = 1.05
+"""Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
+
+HOPEFUL = 1.1
+"""What ends later than so many times what an exchange takes is not searched further."""
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
@@ -118,12 +129,16 @@ def greedy(
             break
     best = min(tried, key=lambda count: tried[count][0])
     plans = [tried[best][1]]
-    if 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
+    meets_s = math.inf if meeting is None else _ends(meeting[0])
+    hopeful = tried[best][0] < HOPEFUL * meets_s
+    if hopeful and 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
         plans.append(_planned(topology, workload, best, Search(work, tries, seed, until_s)))
     if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
+        if _may_gain(topology, workload, min(map(_ends, plans)), meets_s) and clock() <= until_s:
+            plans.append(crossed(topology, plan.workload, Search(work // 20, 1, seed, until_s)))
     if meeting is not None:
         plans.append(meeting[0])
     found = min(plans, key=_ends)
@@ -141,7 +156,17 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
     if far >= HOPS_DECIDE * bound and (plan is None or _ends(plan) > ASK_ABOVE * bound) and clock() <= until_s:
         exact = in_fewest_hops(topology, workload, seed)
         plan = min((p for p in (plan, exact) if p is not None), key=_ends, default=None)
+    if far < HOPS_DECIDE * bound and (plan is None or _ends(plan) > CLUSTERS_ABOVE * bound) and clock() <= until_s:
+        within = in_clusters(topology, workload)
+        plan = min((p for p in (plan, within) if p is not None), key=_ends, default=None)
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
+
+
+def _may_gain(topology: Topology, workload: Workload, end_s: float, meets_s: float) -> bool:
+    """Whether a single AllReduce may end much sooner than it does, and an exchange does not end much sooner."""
+    if len(workload.collectives) > 1 or workload.collectives[0].kind != "allreduce":
+        return False
+    return CROSS_ABOVE * bounds(topology, workload)[0].seconds < end_s < HOPEFUL * meets_s
 
 
 def _ends(plan: Plan) -> float:
