@@ -22,7 +22,7 @@ from .inversion import Spread, Transfers, plan_in_phases
 Int64 = NDArray[np.int64]
 
 HEAVIER = 1.15
-"""For so many times the bytes the trees are found; of 1.0 to 1.3 what was best where hops and bytes count alike."""
+"""For so many times the bytes the trees are found: of five values from 1.1 to 1.2 the best on amd:1 at 64 KB a rank."""
 
 
 def crossed(topology: Topology, workload: Workload, spread: Spread) -> Plan:
