@@ -9,6 +9,7 @@ FOLDER/BACKEND.RANK.json.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,8 @@ def main() -> None:
         seconds.append((began, time.monotonic()))
     Path(folder, f"{backend}.{rank}.json").write_text(json.dumps({"loss": losses, "steps": seconds}))
     dist.destroy_process_group()
+    if backend == "gloo":
+        os._exit(0)  # its threads may outlive its groups, and then abort an interpreter that is torn down
 
 
 if __name__ == "__main__":
