@@ -57,7 +57,8 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
     if transfers then are large enough to be measured.
 
     Args:
-        bandwidth, size: factors that are given.
+        bandwidth: by what bandwidths are divided, if that is given.
+        size: by what sizes are divided, if that is given.
     Raises:
         InputError: a size by which a chunk would be left without a byte.
     """
