@@ -171,3 +171,13 @@ def test_windows_are_found_again_and_no_plan_beats_them_with_switches_either(see
     bound = parts_bound(net, work.collectives[0], distances(net, 0.0))
     assert bound is not None
     assert simulate(plan).completion_s >= bound.seconds * (1 - 1e-9)
+
+
+def test_what_enters_a_server_by_a_switch_is_stored_later():
+    # 18 receipts of 10 KB over ten NICs; see docs/bounds.md
+    net = load_topology("ndv2:10")
+    c = make_collective("allreduce", net, shard_bytes=1000)
+    best = best_parts(net, c)
+    assert best is not None
+    found, again = in_windows(net, c.size_bytes, [set(np.flatnonzero(row).tolist()) for row in best.inside])
+    assert found == pytest.approx(again) == pytest.approx(16.92e-6)
