@@ -181,3 +181,15 @@ def test_what_enters_a_server_by_a_switch_is_stored_later():
     assert best is not None
     found, again = in_windows(net, c.size_bytes, [set(np.flatnonzero(row).tolist()) for row in best.inside])
     assert found == pytest.approx(again) == pytest.approx(16.92e-6)
+
+
+def test_a_switch_inside_a_part_passes_bytes_on_before_they_are_stored():
+    # three servers of a chain of three whose first has a NIC, 1 us away; NICs are 3 us apart
+    links = [(s + a, s + b, 10e9, 1e-6) for s in (0, 3, 6) for a, b in ((0, 1), (1, 0), (1, 2), (2, 1))]
+    links += [(a, b, 10e9, 1e-6) for s in range(3) for a, b in ((3 * s, 9 + s), (9 + s, 3 * s))]
+    links += [(9 + a, 9 + b, 1e9, 3e-6) for a in range(3) for b in range(3) if a != b]
+    net = make_topology("NICs", [ACCELERATOR] * 9 + [SWITCH] * 3, links)
+    found, again = in_windows(net, 4000, [{0, 1, 2, 9}, {3, 4, 5, 10}, {6, 7, 8, 11}])
+    # a NIC may pass bytes on to another one, so that nothing is known of when they are stored: a link between NICs opens
+    # once the nearest rank's come, 1 us, and closes its own 3 us and the 3 us to the last rank before the end
+    assert found == pytest.approx(again) == pytest.approx(1e-6 + 3e-6 + 3e-6 + 4 * 4000 / 6e9)
