@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,8 @@ from ..topology import SWITCH, Topology
 from . import run_planner
 from .asap import Send, plan_of_sends
 from .teccl_horizon import fewest_epochs_of_flow
+from .teccl_job import Job
 from .teccl_model import NEVER, Epochs, Int64, distances, initial
-
-if TYPE_CHECKING:
-    from .teccl import Job
 
 Float64 = NDArray[np.float64]
 DUST = 1e-6
