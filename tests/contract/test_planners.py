@@ -57,7 +57,7 @@ SEARCHING = {"auto", "forest", "greedy", "paths"}
 FEW_EXAMPLES = 8
 """On so many drawn examples planners are tried that solve programs, or search for a while."""
 
-QUICK = {"greedy": {"tries": 200}}
+QUICK = {"greedy": {"tries": 200, "work": 30_000}}
 """Options with which a planner that searches keeps to a tenth of its default work, and the same promises."""
 
 SOLVED_S = 2.0
@@ -234,7 +234,8 @@ def test_equal_requests_give_equal_plans(name, kind):
     assert planned(name, net, work(kind, net)).digest() == planned(name, net, work(kind, net)).digest()
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
+# auto has no kernels but those of its candidates, which are tried here by options with less work
+@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case.values[0] != "auto"])
 def test_both_speeds_of_the_kernels_give_the_same_plan(name, kind, monkeypatch):
     net = random_network(13)
     digests, completions, ready = set(), set(), set()
