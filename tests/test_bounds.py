@@ -382,7 +382,7 @@ def test_prices_of_one_link_are_its_time():
 @pytest.mark.parametrize(("spec", "many"), [("ring:8", 16), ("hypercube:3", 48), ("ndv2:2", 2), ("zoo:Abilene", 1)])
 def test_symmetries_are_counted(spec, many):
     net = load_topology(spec)
-    found = symmetries(net)
+    found = symmetries(net, net.accelerators)
     links = set(zip(net.src.tolist(), net.dst.tolist(), net.bandwidth.tolist(), strict=True))
     assert (found[0] == np.arange(net.node_count)).all()
     for g in found:
