@@ -19,12 +19,12 @@ from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
 
 CANDIDATES = (
-    *("swot", "paths", "nccl-tree", "shortest-path", "greedy", "mtegcca", "scale-ccl", "ring", "pairwise", "birkhoff"),
-    *("by-dimension", "forest"),
+    *("switch-trees", "swot", "paths", "nccl-tree", "shortest-path", "greedy", "mtegcca", "scale-ccl", "ring"),
+    *("pairwise", "birkhoff", "by-dimension", "forest"),
 )
 """In the order in which they are tried, as far as they are there: those first that answer soonest."""
 
-QUICK, QUICK_UP_TO = ("nccl-tree", "shortest-path"), 32
+QUICK, QUICK_UP_TO = ("switch-trees", "nccl-tree", "shortest-path"), 32
 """What answers in hundredths of a second among so few; among more accelerators it comes last."""
 
 ALL_UP_TO = 64
