@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import bounds
+from stretto.bounds.symmetry import automorphisms, symmetries
 from stretto.collective import Workload, make_collective
 from stretto.planners.exchange import exchanged
-from stretto.planners.symmetries import automorphisms
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import Topology
@@ -41,6 +41,21 @@ def test_automorphisms_keep_every_link_and_the_ranks(seed):
     for node in automorphisms(net, ranks, 16, 0):
         assert links(net, node) == links(net)
         assert set(node[ranks].tolist()) == set(ranks.tolist())
+
+
+@pytest.mark.parametrize("spec", ["torus:4x4", "sites:2,3", "dgx1"])
+def test_symmetries_are_a_group_with_the_identity_first(spec):
+    net = load_topology(spec)
+    found = symmetries(net, net.accelerators)
+    every = {g.tobytes() for g in found}
+    assert len(every) == len(found) > 1
+    assert (found[0] == np.arange(net.node_count)).all()
+    assert {f[g].tobytes() for f in found for g in found} == every
+
+
+def test_too_many_symmetries_are_none():
+    net = load_topology("fullmesh:8")
+    assert len(symmetries(net, net.accelerators)) == 1
 
 
 def test_images_of_one_exchange_burden_a_torus_evenly():

@@ -53,7 +53,7 @@ REFUSED = {("ring", "zoo:Napnet"): "no ring joins the ranks"}
 SOLVED_ON = {"dgx1", "torus:3x3", "zoo:Napnet", "star:4"}
 """Where planners that solve programs are tried; the others take minutes."""
 
-SEARCHING = {"auto", "forest", "greedy", "paths"}
+SEARCHING = {"auto", "forest", "greedy", "paths", "switch-trees"}
 FEW_EXAMPLES = 8
 """On so many drawn examples planners are tried that solve programs, or search for a while."""
 

@@ -159,7 +159,7 @@ class _Problem:
         size[holder[piece], rank] = c.piece_bytes[piece]
         pair[holder[piece], rank] = np.arange(len(piece))
         link[net.src, net.dst] = np.arange(net.link_count)
-        group = symmetries(net)
+        group = symmetries(net, c.ranks)
         if len(np.unique(holder)) == len(holder):
             # the same pieces to the same ranks
             group = group[[bool((size[np.ix_(g, g)] == size).all()) for g in group]]

@@ -1,79 +1,168 @@
-"""Symmetries of a network: permutations of its nodes after which it is the same."""
+"""Automorphisms of a network: ways to rename its nodes that change nothing.
+
+A plan for one part of the data, renamed, is as good a plan for another part, and burdens other links; and what bounds
+pay for links may be the same for those that become each other. Automorphisms are found by renaming one node after
+another and refining who may become whom. A few generate the others (Schreier and Sims' chain of stabilisers: the nodes
+are held one after another, and at each level some automorphisms take the next node wherever it can go): all of them
+are the products of one of each level, some are the products of any.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..topology import Topology
+from .latency import distances
 
+Bool = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
 
+MOST_NODES = 160
+"""Of networks that are looked at: the work grows with the cube of the nodes."""
+
+MOST_STEPS = 2
+"""Times the nodes, how many steps the search for one automorphism takes at most."""
+
+WALK = 20
+"""Times as many products are taken as automorphisms are wanted."""
+
+LEVELS = 2
+"""How many nodes are moved, the earlier ones held, to find some."""
+
 MOST = 2_000
-"""A network with more symmetries is taken to have none but the identity."""
+"""Where there are more, all are not listed."""
 
 
-def symmetries(topology: Topology) -> Int64:
-    """int64[symmetries, nodes]: where each takes every node, the identity first; a group."""
+def automorphisms(topology: Topology, ranks: NDArray[np.int32], most: int, seed: int) -> Int64:
+    """int64[found, nodes], what becomes of each node; the first changes nothing.
+
+    Args:
+        ranks: which become each other.
+        most: how many at most; of more, some at random.
+    """
+    levels = _levels(topology, ranks, MOST_STEPS * topology.node_count)
+    generators = [g for _, level in islice(levels, LEVELS) for g in level]
+    return _products(generators, topology.node_count, most, np.random.default_rng(seed))
+
+
+def symmetries(topology: Topology, ranks: NDArray[np.int32]) -> Int64:
+    """All automorphisms, a group, or, where there are more than ``MOST``, the one that changes nothing."""
+    group = np.arange(topology.node_count)[None]
+    images: list[Int64] = []
+    many = 1
+    for v, level in _levels(topology, ranks, None):
+        images.append(np.array(list(_orbit(v, level, topology.node_count).values())))
+        many *= len(images[-1])
+        if many > MOST:
+            return group
+    for image in reversed(images):
+        group = image[:, group].reshape(-1, topology.node_count)
+    return group
+
+
+def _levels(topology: Topology, ranks: NDArray[np.int32], steps: int | None) -> Iterator[tuple[int, list[Int64]]]:
+    """One node after another, and automorphisms that hold those before it and take it wherever it can go.
+
+    Args:
+        steps: how many the search for each takes at most; None for no limit.
+    """
+    if topology.node_count > MOST_NODES or topology.planes:
+        return
+    relation = _relations(topology, ranks)
+    order = _outward(topology)
+    may = relation.diagonal()[:, None] == relation.diagonal()[None, :]
+    for v in order.tolist():
+        level: list[Int64] = []
+        for image in np.flatnonzero(may[v]).tolist():
+            if image not in _orbit(v, level, topology.node_count):
+                found = _extended(relation, order, _renamed(relation, may, v, image), steps)
+                level += [] if found is None else [found]
+        yield v, level
+        may = _renamed(relation, may, v, v)
+
+
+def _relations(topology: Topology, ranks: NDArray[np.int32]) -> Int64:
+    """int64[nodes, nodes], equal where pairs of nodes are joined alike; on the diagonal, what a node is."""
     n = topology.node_count
-    identity = np.arange(n)[None]
-    kinds = np.stack((topology.bandwidth, topology.latency_s))
-    kind = np.zeros((n, n), dtype=np.int64)
-    kind[topology.src, topology.dst] = 1 + np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
-    if np.count_nonzero(kind) < topology.link_count:
-        return identity  # links side by side
-    np.fill_diagonal(kind, -1 - topology.kind.astype(np.int64))
-    alike = _refined(kind)
-    order = _connected_order(kind)
-    found: list[Int64] = []
-    image = np.full(n, -1, dtype=np.int64)
-
-    def extend(depth: int) -> bool:
-        """Whether there were not too many."""
-        if depth == n:
-            found.append(image.copy())
-            return len(found) <= MOST
-        v = order[depth]
-        before = order[:depth]
-        for w in np.flatnonzero((alike == alike[v]) & ~np.isin(np.arange(n), image[before])).tolist():
-            to = image[before]
-            if (kind[v, before] == kind[w, to]).all() and (kind[before, v] == kind[to, w]).all():
-                image[v] = w
-                if not extend(depth + 1):
-                    return False
-                image[v] = -1
-        return True
-
-    if not extend(0):
-        return identity
-    group = np.array(found)
-    return group[np.argsort((group != identity).any(axis=1), kind="stable")]
+    table = np.zeros((4, n, n))
+    table[0, topology.src, topology.dst] = topology.bandwidth
+    table[1, topology.src, topology.dst] = topology.latency_s
+    far = distances(topology, 0.0)
+    rounded = np.round(far / max(float(far[np.isfinite(far)].max()), np.finfo(float).tiny), 9)
+    table[2] = np.unique(rounded, return_inverse=True)[1].reshape(n, n)
+    kind = 1.0 + topology.forwarding + 4.0 * topology.transit + 8.0 * topology.replicates
+    kind[ranks] += 16.0
+    np.fill_diagonal(table[3], kind)
+    found: Int64 = np.unique(table.reshape(4, -1), axis=1, return_inverse=True)[1].reshape(n, n)
+    return found
 
 
-def _refined(kind: Int64) -> Int64:
-    """int64[nodes], a colour each; nodes of different ones are not alike, by what is around them."""
-    n = len(kind)
-    colour = np.unique(np.diag(kind), return_inverse=True)[1].reshape(-1)
-    while True:
-        around = [
-            np.concatenate(([colour[v]], np.sort(kind[v] * n + colour), np.sort(kind[:, v] * n + colour)))
-            for v in range(n)
-        ]
-        finer = np.unique(np.array(around), axis=0, return_inverse=True)[1].reshape(-1)
-        if finer.max() == colour.max():
-            return finer.astype(np.int64)
-        colour = finer
+def _outward(topology: Topology) -> Int64:
+    """int64[nodes], so that each node but the first of a component comes after one that it is joined to."""
+    order: dict[int, None] = {}
+    offsets, out = topology.out_links
+    for first in range(topology.node_count):
+        left = [first]
+        for v in left:
+            if v not in order:
+                order[v] = None
+                left += topology.dst[out[offsets[v] : offsets[v + 1]]].tolist()
+    return np.array(list(order))
 
 
-def _connected_order(kind: Int64) -> Int64:
-    """Nodes so that each is joined to earlier ones where it can be."""
-    n = len(kind)
-    order: list[int] = []
-    joined = np.zeros(n)
-    left = np.ones(n, dtype=np.bool_)
-    for _ in range(n):
-        v = int(np.argmax(np.where(left, joined, -1.0)))
-        order.append(v)
-        left[v] = False
-        joined += (kind[v] != 0) | (kind[:, v] != 0)
-    return np.array(order, dtype=np.int64)
+def _renamed(relation: Int64, may: Bool, v: int, image: int) -> Bool:
+    """bool[nodes, nodes], who may become whom once ``v`` has become ``image``."""
+    left: Bool = may & (relation[v][:, None] == relation[image][None, :])
+    left &= relation[:, v][:, None] == relation[:, image][None, :]
+    left[v] = False
+    left[:, image] = False
+    left[v, image] = True
+    return left
+
+
+def _extended(relation: Int64, order: Int64, may: Bool, steps: int | None) -> Int64 | None:
+    """One automorphism among those that are left, None if there is none, or none soon."""
+    # each entry renames one node; the first renames nothing new
+    stack = [(-1, -1, may)]
+    for _ in islice(count(), steps):
+        if not stack:
+            break
+        depth, image, may = stack.pop()
+        if image >= 0:
+            may = _renamed(relation, may, int(order[depth]), image)
+        depth += 1
+        if depth == len(order):
+            found: Int64 = may.argmax(axis=1)
+            return found
+        if may.any(axis=1).all():
+            stack += [(depth, w, may) for w in np.flatnonzero(may[order[depth]])[::-1].tolist()]
+    return None
+
+
+def _orbit(v: int, generators: list[Int64], nodes: int) -> dict[int, Int64]:
+    """What ``v`` can become by some automorphisms, one after another, and a product of them that does it."""
+    found = {v: np.arange(nodes)}
+    left = [v]
+    for u in left:
+        for g in generators:
+            image = int(g[u])
+            if image not in found:
+                found[image] = g[found[u]]
+                left.append(image)
+    return found
+
+
+def _products(generators: list[Int64], nodes: int, most: int, rng: np.random.Generator) -> Int64:
+    """Automorphisms come to by a walk along generators, each once."""
+    at = np.arange(nodes)
+    found = {at.tobytes(): at}
+    if generators:
+        for k in rng.integers(len(generators), size=WALK * most).tolist():
+            at = generators[k][at]
+            if len(found) < most:
+                found.setdefault(at.tobytes(), at)
+    return np.array(list(found.values()))

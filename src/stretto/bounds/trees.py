@@ -7,8 +7,11 @@ ReduceScatter then AllGather gives every rank an equal share to sum. That is not
 
 for every set T of nodes with a rank in it. By Edmonds' theorem (1973) trees exist for all such rates; nodes that
 are no ranks must pass on as much as they get. The program has too many rows to write down, and few that bind: they
-are added where a max-flow finds them broken. What it gives is the best of its kind; that no other way to sum is
-faster is known where it meets the cut of :func:`stretto.bounds.exact.bottleneck` or :mod:`stretto.bounds.parts`.
+are added where max-flows find them broken by the mean of all solutions so far, or, where that breaks none, by the last
+one (smoothing, as Wentges, ITOR 1997, does for prices). Ranks that are alike make many best solutions, between which
+the last one jumps; what the mean breaks most of them do. What the program gives is the best of its kind; that no other
+way to sum is faster is known where it meets the cut of :func:`stretto.bounds.exact.bottleneck` or
+:mod:`stretto.bounds.parts`.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ FINEST = 1 << 30
 """Parts of the widest link in which rates are counted when cuts are looked for."""
 
 TOLERANCE = 1e-7
+
+NEWEST = 0.5
+"""Weight of the last solution in the mean; those before it have the rest."""
 
 
 @dataclass(frozen=True)
@@ -55,43 +61,73 @@ def tree_rates(topology: Topology, ranks: NDArray[np.int32] | None = None, share
         shares: if given, only copies are planned, roots having these shares of the whole: AllGather (equal ones) or
             Broadcast (one root) where nodes that are no ranks only pass on what they get.
     """
-    from ..solvers import INFINITY, Model, solve
-
     nodes = topology.accelerators if ranks is None else ranks
     unit = float(topology.bandwidth.max())
-    width = topology.bandwidth / unit
-    every = np.arange(topology.link_count)
-    model = Model()
-    if shares is None:
-        roots, amount = model.columns(len(nodes), 0.0, INFINITY, -1.0), np.ones(len(nodes))
-    else:
-        roots, amount = np.repeat(model.columns(1, 0.0, INFINITY, -1.0), len(nodes)), shares / shares.sum()
-    parts = [model.columns(topology.link_count, 0.0, width) for _ in range(2 if shares is None else 1)]
-    model.rows(topology.link_count, -INFINITY, width, *((every, part, 1.0) for part in parts))
-    passes = np.setdiff1d(np.arange(topology.node_count), nodes)
-    for part in parts if len(passes) else ():
-        entries = []
-        for end, sign in ((topology.src, -1.0), (topology.dst, 1.0)):
-            on = np.flatnonzero(np.isin(end, passes))
-            entries.append((np.searchsorted(passes, end[on]), part[on], sign))
-        model.rows(len(passes), 0.0, 0.0, *entries)
-    searches = [_Separator(topology, nodes, backward) for backward in (False, True)[: len(parts)]]
-    around = [np.eye(topology.node_count, dtype=np.bool_)[v] for v in nodes]
-    fresh = [around for _ in parts]
-    while True:
-        for search, part, cuts in zip(searches, parts, fresh, strict=True):
-            for inside in cuts:
+    program = _Program(topology, nodes, shares, unit)
+    copies, sums, root = (part * unit for part in program.best())
+    return TreeRates(float(root.sum()), root, copies, sums)
+
+
+class _Program:
+    """The linear program, in units of the widest link, with the rows that have been found broken."""
+
+    def __init__(self, topology: Topology, nodes: NDArray[np.int32], shares: Float64 | None, unit: float) -> None:
+        from ..solvers import INFINITY, Model
+        from ..solvers.highs import Growing
+
+        self.nodes = nodes
+        model = Model()
+        if shares is None:
+            self.roots, self.amount = model.columns(len(nodes), 0.0, INFINITY, -1.0), np.ones(len(nodes))
+        else:
+            self.roots = np.repeat(model.columns(1, 0.0, INFINITY, -1.0), len(nodes))
+            self.amount = shares / shares.sum()
+        width, every = topology.bandwidth / unit, np.arange(topology.link_count)
+        self.parts = [model.columns(topology.link_count, 0.0, width) for _ in range(2 if shares is None else 1)]
+        model.rows(topology.link_count, -INFINITY, width, *((every, part, 1.0) for part in self.parts))
+        passes = np.setdiff1d(np.arange(topology.node_count), nodes)
+        for part in self.parts if len(passes) else ():
+            entries = []
+            for end, sign in ((topology.src, -1.0), (topology.dst, 1.0)):
+                on = np.flatnonzero(np.isin(end, passes))
+                entries.append((np.searchsorted(passes, end[on]), part[on], sign))
+            model.rows(len(passes), 0.0, 0.0, *entries)
+        self.columns = model.column_count
+        self.program = Growing(model)
+        self.searches = [_Separator(topology, nodes, backward) for backward in (False, True)[: len(self.parts)]]
+
+    def best(self) -> tuple[Float64, Float64, Float64]:
+        """Copies and sums on each link, and what each root sends."""
+        fresh = [search.around() for search in self.searches]
+        mean: Float64 | None = None
+        while any(fresh):
+            self._require(fresh)
+            last = np.maximum(self.program.solve(), 0.0)
+            mean = last if mean is None else NEWEST * last + (1 - NEWEST) * mean
+            fresh = self._broken(mean)
+            if not any(fresh):
+                fresh = self._broken(last)
+        copies = last[self.parts[0]]
+        return copies, last[self.parts[1]] if len(self.parts) > 1 else np.zeros_like(copies), self._sent(last)
+
+    def _sent(self, at: Float64) -> Float64:
+        sent: Float64 = at[self.roots] * self.amount
+        return sent
+
+    def _broken(self, at: Float64) -> list[list[Bool]]:
+        return [s.broken(at[part], self._sent(at)) for s, part in zip(self.searches, self.parts, strict=True)]
+
+    def _require(self, sets: list[list[Bool]]) -> None:
+        """Add a row a set: as much can enter it as the roots outside send."""
+        from ..solvers import INFINITY, Model
+
+        rows = Model(self.columns)
+        for search, part, some in zip(self.searches, self.parts, sets, strict=True):
+            for inside in some:
                 entering = np.flatnonzero(inside[search.dst] & ~inside[search.src])
-                lacking = np.flatnonzero(~inside[nodes])
-                model.rows(1, 0.0, INFINITY, (0, part[entering], 1.0), (0, roots[lacking], -amount[lacking]))
-        found = solve(model)
-        assert found.x is not None, "nothing at all is a solution"
-        at = np.maximum(found.x, 0.0)
-        root = at[roots] * amount
-        fresh = [search.broken(at[part], root) for search, part in zip(searches, parts, strict=True)]
-        if not any(fresh):
-            copies, sums = at[parts[0]] * unit, at[parts[1]] * unit if shares is None else np.zeros(len(width))
-            return TreeRates(float(root.sum()) * unit, root * unit, copies, sums)
+                lacking = np.flatnonzero(~inside[self.nodes])
+                rows.rows(1, 0.0, INFINITY, (0, part[entering], 1.0), (0, self.roots[lacking], -self.amount[lacking]))
+        self.program.add(rows)
 
 
 class _Separator:
@@ -102,11 +138,12 @@ class _Separator:
         self.ranks = ranks.astype(np.int64)
         self.sinks = near_first(topology, self.ranks)
         self.nodes = topology.node_count
+        self._given: set[bytes] = set()
         tails = np.concatenate((self.dst, self.ranks))
         self.arcs = Arcs.of(tails, np.concatenate((self.src, np.full(len(ranks), self.nodes))), self.nodes + 1)
 
     def broken(self, part: Float64, root: Float64) -> list[Bool]:
-        """Sets into which less can flow than the roots outside send, at most one a rank."""
+        """Sets into which less can flow than the roots outside send, at most one a rank, none twice."""
         amounts = np.floor(root * FINEST).astype(np.int64)
         need = int(amounts.sum())
         slack = int(TOLERANCE * FINEST)
@@ -122,4 +159,15 @@ class _Separator:
             if at < len(self.sinks):
                 found.append(side[: self.nodes])
             begin = at + 1
-        return found
+        return self._fresh(found)
+
+    def around(self) -> list[Bool]:
+        """The sets of one rank each."""
+        return self._fresh([np.arange(self.nodes) == v for v in self.ranks])
+
+    def _fresh(self, sets: list[Bool]) -> list[Bool]:
+        """Those that have not been given before, each once."""
+        fresh = {inside.tobytes(): inside for inside in sets}
+        fresh = {key: inside for key, inside in fresh.items() if key not in self._given}
+        self._given |= fresh.keys()
+        return list(fresh.values())

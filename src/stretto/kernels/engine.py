@@ -17,13 +17,15 @@ def _fits(t, seconds, rate, link, bandwidth, use_head, use_next, use_start, use_
     slack = EPS * max(abs(end), seconds)
     peak = 0.0
     again = np.inf
+    counted = False
     i = use_head[link]
     while i >= 0:
         if use_start[i] < end - slack and use_end[i] > t + slack:
-            # the load at the start of this reservation (or at t), which is where it can peak
+            # the load at the start of this reservation (or, once, at t), which is where it can peak
             at = max(use_start[i], t)
             load = 0.0
-            j = use_head[link]
+            j = -1 if counted and at == t else use_head[link]
+            counted = counted or at == t
             while j >= 0:
                 if use_start[j] <= at + slack and use_end[j] > at + slack:
                     load += use_rate[j]

@@ -47,6 +47,7 @@ BUILT_IN = (
     "scale_ccl",
     "shortest_path",
     "static",
+    "switch_trees",
     "swot",
     "taccl",
     "teccl",

@@ -7,7 +7,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from . import Built, Float64, Limits, Progress, Solution
+from . import Built, Float64, Limits, Model, Progress, Solution
 
 SEARCHES_FOR_INCUMBENTS = (
     "mip_heuristic_run_rins",
@@ -19,14 +19,7 @@ SEARCHES_FOR_INCUMBENTS = (
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
     """See :func:`stretto.solvers.solve`."""
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(model.cost), len(model.row_lower)
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = model.cost, model.lower, model.upper
-    lp.row_lower_, lp.row_upper_ = model.row_lower, model.row_upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = model.starts.astype(np.int32)
-    lp.a_matrix_.index_ = model.index.astype(np.int32)
-    lp.a_matrix_.value_ = model.value
+    lp = _program(model)
     mixed = bool(model.integer.any())
     if mixed:
         kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
@@ -44,10 +37,7 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         options |= dict.fromkeys(SEARCHES_FOR_INCUMBENTS, False)
     if limits.first:
         options["mip_max_improving_sols"] = 1
-    for name, value in options.items():
-        h.setOptionValue(name, value)
-    if h.passModel(lp) == highspy.HighsStatus.kError:
-        raise AssertionError("HiGHS refused the model")
+    _load(h, lp, options)
     if start is not None and mixed:
         point = highspy.HighsSolution()
         point.col_value = start
@@ -72,3 +62,44 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     )
     x = np.array(h.getSolution().col_value) if some else None
     return Solution(word, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower))
+
+
+class Growing:
+    """A linear program that is solved again as rows are added to it, each time from where it was left."""
+
+    def __init__(self, model: Model) -> None:
+        self._highs = highspy.Highs()
+        options = {"output_flag": False, "threads": 1, "parallel": "off", "presolve": "off"}
+        _load(self._highs, _program(model.built()), options)
+
+    def add(self, rows: Model) -> None:
+        """Append the rows of a model of the same columns."""
+        b = rows.built()
+        starts, index = b.starts[:-1].astype(np.int32), b.index.astype(np.int32)
+        self._highs.addRows(len(starts), b.row_lower, b.row_upper, len(index), starts, index, b.value)
+
+    def solve(self) -> Float64:
+        """float64[columns], a best solution; there must be one."""
+        self._highs.run()
+        status = self._highs.getModelStatus()
+        assert status == highspy.HighsModelStatus.kOptimal, self._highs.modelStatusToString(status)
+        return np.array(self._highs.getSolution().col_value)
+
+
+def _program(model: Built) -> highspy.HighsLp:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(model.cost), len(model.row_lower)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = model.cost, model.lower, model.upper
+    lp.row_lower_, lp.row_upper_ = model.row_lower, model.row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = model.starts.astype(np.int32)
+    lp.a_matrix_.index_ = model.index.astype(np.int32)
+    lp.a_matrix_.value_ = model.value
+    return lp
+
+
+def _load(highs: highspy.Highs, program: highspy.HighsLp, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
+    if highs.passModel(program) == highspy.HighsStatus.kError:
+        raise AssertionError("HiGHS refused the model")
