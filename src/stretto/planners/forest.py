@@ -24,6 +24,7 @@ from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_budget import limited
+from .forest_priced import priced_forest
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
@@ -45,6 +46,12 @@ FINER = 1.5
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
+
+LOST = 1.3
+"""Trees of which a plan is so many times later than that of others with as many transfers are not looked at further."""
+
+DEEP = 0.5
+"""Trees are looked for that are shallower where a plan of some thousand transfers ends so much later than it has to."""
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
@@ -103,19 +110,31 @@ def forest(
     plans: list[Plan] = []
     apart: bool | None = None
     content = DISPATCHED
+
+    def cut(now: float) -> list[Plan]:
+        # more trees, of less each, are cut into fewer parts
+        each = [now if parts else max(now * edges(first) / edges(some), 1.0) for some in choices]
+        return [
+            _planned(topology, workload, some, count, apart, content) for some, count in zip(choices, each, strict=True)
+        ]
+
     while counts:
         now, *counts = counts
-        several = []
-        for some in choices:
-            # more trees, of less each, are cut into fewer parts
-            cut = now if parts else max(now * edges(first) / edges(some), 1.0)
-            several.append((_planned(topology, workload, some, cut, apart, content), some))
-        best, kept = min(several, key=lambda pair: completion(pair[0]))
+        several = cut(now)
+        if not plans and not parts and min(map(_late, several)) > DEEP:
+            shallow = _shallow(topology, workload, first.forests)
+            if shallow is not None:
+                choices.append(shallow)
+                # what is compared has as many transfers
+                now = max(now, edges(shallow) / edges(first))
+                several = cut(now)
+        best, kept = min(zip(several, choices, strict=True), key=lambda pair: completion(pair[0]))
         plans.append(best)
-        late = completion(best) / busy(best) - 1
+        late = _late(best)
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
+        choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * _late(best)]
         # what is the better way for some thousands of transfers is so for many
         settled = len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]
         if settled:
@@ -128,6 +147,24 @@ def forest(
             while len(counts) > 1 and late * now > HOPED * (NEAR - 1) * counts[0]:
                 counts.pop(0)
     return min(plans, key=completion)
+
+
+def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Rows | None:
+    """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
+    found = [
+        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1])
+        if c.kind == "allreduce"
+        else None
+        for c, forest_ in zip(workload.collectives, known, strict=True)
+    ]
+    if not any(found):
+        return None
+    return _Rows.of(topology, [new or old for new, old in zip(found, known, strict=True)])
+
+
+def _late(plan: Plan) -> float:
+    """How much later a plan ends than its busiest link has to, as a share."""
+    return completion(plan) / busy(plan) - 1
 
 
 def _filling(plan: Plan) -> float:
