@@ -9,9 +9,11 @@ out-trees of unequal roots at once (:mod:`stretto.bounds.trees`) instead of Redu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from time import thread_time as clock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,9 @@ NEAR = 1.003
 
 FINER = 1.5
 """Parts are cut anew where there are more than so many times as many."""
+
+TRANSFER_S = 3e-6
+"""What a transfer of a fine plan takes, seconds of CPU: it is cut no finer than a time limit leaves for that."""
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
@@ -86,6 +91,7 @@ def forest(
     trees: int = 16,
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
+    until_s = math.inf if time_limit_s is None else clock() + time_limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
     kinds = [
@@ -109,18 +115,24 @@ def forest(
     counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
     plans: list[Plan] = []
     apart: bool | None = None
-    content = DISPATCHED
+    content, last = DISPATCHED, 0.0
 
     def cut(now: float) -> list[Plan]:
         # more trees, of less each, are cut into fewer parts
         each = [now if parts else max(now * edges(first) / edges(some), 1.0) for some in choices]
         return [
-            _planned(topology, workload, some, count, apart, content) for some, count in zip(choices, each, strict=True)
+            _planned(topology, workload, some, count, apart, content, until_s)
+            for some, count in zip(choices, each, strict=True)
         ]
 
     while counts:
         now, *counts = counts
-        several = cut(now)
+        affordable = (until_s - clock()) / (TRANSFER_S * edges(first))
+        if plans and now > affordable:
+            if affordable < FINER * last:
+                break
+            now, counts = affordable, []
+        several, last = cut(now), now
         if not plans and not parts and min(map(_late, several)) > DEEP:
             shallow = _shallow(topology, workload, first.forests)
             if shallow is not None:
@@ -205,7 +217,13 @@ class _Rows:
 
 
 def _planned(
-    topology: Topology, workload: Workload, rows: _Rows, parts: float, apart: bool | None, content: float
+    topology: Topology,
+    workload: Workload,
+    rows: _Rows,
+    parts: float,
+    apart: bool | None,
+    content: float,
+    until_s: float = math.inf,
 ) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
     cuts = [
@@ -221,7 +239,7 @@ def _planned(
     finer, start = split_chunks(workload, chunk, at)
     assert int(kept.sum()) == finer.chunk_count == int(start[-1])
     plan = lower(topology, finer, row[kept], rows.up, rows.down, meta={"parts": parts, "trees": len(rows.up.root)})
-    return dispatched(plan, turn[kept], apart=apart, content=content)
+    return dispatched(plan, turn[kept], apart=apart, content=content, until_s=until_s)
 
 
 def _places(
