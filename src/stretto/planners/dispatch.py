@@ -54,7 +54,7 @@ def dispatched(
         rounds: how often at most time is reversed.
         apart: whether copies come after sums; None to try both.
         content: times the busiest link's work up to which shares of links are good enough to try nothing else.
-        until_s: of the CPU time of this thread, when no further round begins.
+        until_s: of the CPU time of this thread, until when rounds after the first begin.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
@@ -94,7 +94,7 @@ def justified(plan: Plan) -> Plan:
 
 @dataclass(frozen=True)
 class _Effort:
-    """How often at most time is reversed, and until when, of the CPU time of this thread, that may begin."""
+    """How often at most time is reversed, and until when, of this thread's CPU time, rounds after the first begin."""
 
     rounds: int
     until_s: float = np.inf
@@ -129,8 +129,8 @@ def _scheduled(
 def _justified(line: _Line, start: Float64, asked: Float64, enough: float, effort: _Effort) -> Float64:
     """Starts improved by turning time round and back, while that gains ``GAIN``, the way forward anything at all."""
     free = bool((asked == 0).all())
-    for _ in range(effort.rounds):
-        if line.end(start) <= enough or clock() > effort.until_s:
+    for number in range(effort.rounds):
+        if line.end(start) <= enough or (number and clock() > effort.until_s):
             break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))

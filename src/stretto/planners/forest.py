@@ -37,6 +37,9 @@ KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 TRANSFERS = (3_000, 12_000, 60_000, 150_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
+FAR, TIMES = 0.01, 2.0
+"""Where the finest parts would leave a plan so late, in proportion to those before, it has so many times as many."""
+
 SMALLEST_BYTES = 1024
 """Parts are not cut smaller than this, on average."""
 
@@ -47,7 +50,8 @@ FINER = 1.5
 """Parts are cut anew where there are more than so many times as many."""
 
 TRANSFER_S = 3e-6
-"""What a transfer of a fine plan takes, seconds of CPU: it is cut no finer than a time limit leaves for that."""
+"""What a transfer of a fine plan takes, with one round of justification, seconds of CPU: it is cut no finer than a time
+limit leaves for that."""
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
@@ -158,6 +162,8 @@ def forest(
             # this falls as parts do: no use for large plans that it leaves too late
             while len(counts) > 1 and late * now > HOPED * (NEAR - 1) * counts[0]:
                 counts.pop(0)
+            if len(counts) == 1 and late * now > FAR * counts[0]:
+                counts[0] = min(TIMES * counts[0], max(most, counts[0]))
     return min(plans, key=completion)
 
 
