@@ -8,7 +8,7 @@ further candidates from being started: a slow machine may then miss the best of 
 from __future__ import annotations
 
 from dataclasses import replace
-from time import monotonic as clock
+from time import monotonic, thread_time
 
 from ..bounds import Bound, bounds
 from ..collective import KINDS, Workload
@@ -44,6 +44,9 @@ lower bound is: what remains to be tried are searches for short ways, and patter
 NO_TIME = "no time was left"
 """Why a candidate was not tried that might have served."""
 
+SEARCH = 0.85
+"""The part of a time limit that candidates may take; the rest is for what they gave to be simulated."""
+
 LIMIT_S = 1.0
 """The time limit of people who give none."""
 
@@ -67,7 +70,8 @@ def auto(
     Returns:
         The plan; its ``meta`` says as ``chosen`` who made it, and as ``tried`` what each candidate gave.
     """
-    began, found = clock(), bounds(topology, workload)
+    began, worked = monotonic(), thread_time()
+    found = bounds(topology, workload)
     bound, wide = found[0].seconds, not topology.planes and _is_wide(found)
     names = _candidates(topology, wide)
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
@@ -76,7 +80,7 @@ def auto(
     for number, name in enumerate(names):
         if best is not None and best[0] <= enough:
             break
-        if best is not None and time_limit_s is not None and clock() - began > time_limit_s:
+        if best is not None and time_limit_s is not None and monotonic() - began > time_limit_s:
             tried.append({"planner": name, "refused": NO_TIME})
             continue
         if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
@@ -86,7 +90,7 @@ def auto(
         if progress is not None:
             progress(number, len(names), name)
         try:
-            left = time_limit_s if best is None or time_limit_s is None else max(began + time_limit_s - clock(), 0.0)
+            left = None if time_limit_s is None else max(worked + SEARCH * time_limit_s - thread_time(), 0.0)
             plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left)
         except Unsupported as refusal:
             tried.append({"planner": name, "refused": str(refusal)})

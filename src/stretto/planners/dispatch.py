@@ -10,6 +10,7 @@ in the order of the starts that this gave; and so on while it ends sooner.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from time import thread_time as clock
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,12 @@ GAIN = 5e-4
 
 
 def dispatched(
-    plan: Plan, turn: Float64, rounds: int = ROUNDS, apart: bool | None = None, content: float = NEAR
+    plan: Plan,
+    turn: Float64,
+    rounds: int = ROUNDS,
+    apart: bool | None = None,
+    content: float = NEAR,
+    until_s: float = np.inf,
 ) -> Plan:
     """The plan with starts by urgency.
 
@@ -48,20 +54,22 @@ def dispatched(
         rounds: how often at most time is reversed.
         apart: whether copies come after sums; None to try both.
         content: times the busiest link's work up to which shares of links are good enough to try nothing else.
+        until_s: of the CPU time of this thread, until when rounds after the first begin.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
     lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
     start, seconds, end = asked, np.zeros_like(asked), np.inf
+    effort = _Effort(rounds, until_s)
     if not apart:
-        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, rounds, content)
+        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, effort, content)
         end = (start + seconds + lag).max()
     at_best = max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
     if apart or (apart is None and len(sums) and len(copies) and end > at_best):
-        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], rounds, content)
+        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], effort, content)
         half = (first + of_first + lag[sums]).max()
         later = np.maximum(asked[copies] - half, 0.0)
-        second, of_second = _scheduled(plan, copies, turn[copies], later, rounds, content)
+        second, of_second = _scheduled(plan, copies, turn[copies], later, effort, content)
         apart = bool(half + (second + of_second + lag[copies]).max() < end)
         if apart:
             start, seconds = np.empty_like(lag), np.empty_like(lag)
@@ -80,12 +88,20 @@ def justified(plan: Plan) -> Plan:
     line = _Line.of(plan, np.arange(plan.transfer_count))
     if not np.allclose(plan.finish_s - plan.start_s, line.seconds, rtol=1e-6, atol=0.0):
         return plan
-    start = _justified(line, plan.start_s, plan.workload.chunk_start_s[plan.chunk], NEAR * busy(plan), ROUNDS)
+    start = _justified(line, plan.start_s, plan.workload.chunk_start_s[plan.chunk], NEAR * busy(plan), _Effort(ROUNDS))
     return replace(plan, start_s=start, finish_s=start + line.seconds)
 
 
+@dataclass(frozen=True)
+class _Effort:
+    """How often at most time is reversed, and until when, of this thread's CPU time, rounds after the first begin."""
+
+    rounds: int
+    until_s: float = np.inf
+
+
 def _scheduled(
-    plan: Plan, rows: Int64, turn: Float64, asked: Float64, rounds: int, content: float
+    plan: Plan, rows: Int64, turn: Float64, asked: Float64, effort: _Effort, content: float
 ) -> tuple[Float64, Float64]:
     """Starts and seconds of some transfers of a plan, as if there were no others.
 
@@ -97,24 +113,24 @@ def _scheduled(
     # sums alone are copies with time reversed
     backward = bool((plan.op[rows] == REDUCE).all() and (asked == 0).all())
     if (plan.route.lengths == 1).all():
-        return _justified(line, line.first(turn, asked, backward), asked, enough, rounds), line.seconds
+        return _justified(line, line.first(turn, asked, backward), asked, enough, effort), line.seconds
     shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
     first = shared.first(turn, asked, backward)
-    start = _justified(shared, first, asked, enough, rounds)
+    start = _justified(shared, first, asked, enough, effort)
     if shared.end(start) > content * busy(plan, rows):
         alone = line.first(turn, asked, backward)
         if line.end(alone) < shared.end(first):
-            alone = _justified(line, alone, asked, enough, rounds)
+            alone = _justified(line, alone, asked, enough, effort)
             if line.end(alone) < shared.end(start):
                 return alone, line.seconds
     return start, shared.seconds
 
 
-def _justified(line: _Line, start: Float64, asked: Float64, enough: float, rounds: int) -> Float64:
+def _justified(line: _Line, start: Float64, asked: Float64, enough: float, effort: _Effort) -> Float64:
     """Starts improved by turning time round and back, while that gains ``GAIN``, the way forward anything at all."""
     free = bool((asked == 0).all())
-    for _ in range(rounds):
-        if line.end(start) <= enough:
+    for number in range(effort.rounds):
+        if line.end(start) <= enough or (number and clock() > effort.until_s):
             break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))

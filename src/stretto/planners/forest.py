@@ -9,9 +9,11 @@ out-trees of unequal roots at once (:mod:`stretto.bounds.trees`) instead of Redu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from time import thread_time as clock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_budget import limited
+from .forest_priced import priced_forest
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
@@ -34,6 +37,9 @@ KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 TRANSFERS = (3_000, 12_000, 60_000, 150_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
+FAR, TIMES = 0.01, 2.0
+"""Where the finest parts would leave a plan so late, in proportion to those before, it has so many times as many."""
+
 SMALLEST_BYTES = 1024
 """Parts are not cut smaller than this, on average."""
 
@@ -43,8 +49,18 @@ NEAR = 1.003
 FINER = 1.5
 """Parts are cut anew where there are more than so many times as many."""
 
+TRANSFER_S = 3e-6
+"""What a transfer of a fine plan takes, with one round of justification, seconds of CPU: it is cut no finer than a time
+limit leaves for that."""
+
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
+
+LOST = 1.3
+"""Trees of which a plan is so many times later than that of others with as many transfers are not looked at further."""
+
+DEEP = 0.5
+"""Trees are looked for that are shallower where a plan of some thousand transfers ends so much later than it has to."""
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
@@ -79,6 +95,7 @@ def forest(
     trees: int = 16,
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
+    until_s = math.inf if time_limit_s is None else clock() + time_limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
     kinds = [
@@ -102,20 +119,38 @@ def forest(
     counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
     plans: list[Plan] = []
     apart: bool | None = None
-    content = DISPATCHED
+    content, last = DISPATCHED, 0.0
+
+    def cut(now: float) -> list[Plan]:
+        # more trees, of less each, are cut into fewer parts
+        each = [now if parts else max(now * edges(first) / edges(some), 1.0) for some in choices]
+        return [
+            _planned(topology, workload, some, count, apart, content, until_s)
+            for some, count in zip(choices, each, strict=True)
+        ]
+
     while counts:
         now, *counts = counts
-        several = []
-        for some in choices:
-            # more trees, of less each, are cut into fewer parts
-            cut = now if parts else max(now * edges(first) / edges(some), 1.0)
-            several.append((_planned(topology, workload, some, cut, apart, content), some))
-        best, kept = min(several, key=lambda pair: completion(pair[0]))
+        affordable = (until_s - clock()) / (TRANSFER_S * edges(first))
+        if plans and now > affordable:
+            if affordable < FINER * last:
+                break
+            now, counts = affordable, []
+        several, last = cut(now), now
+        if not plans and not parts and min(map(_late, several)) > DEEP:
+            shallow = _shallow(topology, workload, first.forests)
+            if shallow is not None:
+                choices.append(shallow)
+                # what is compared has as many transfers
+                now = max(now, edges(shallow) / edges(first))
+                several = cut(now)
+        best, kept = min(zip(several, choices, strict=True), key=lambda pair: completion(pair[0]))
         plans.append(best)
-        late = completion(best) / busy(best) - 1
+        late = _late(best)
         finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
         if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
             break
+        choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * _late(best)]
         # what is the better way for some thousands of transfers is so for many
         settled = len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]
         if settled:
@@ -127,7 +162,27 @@ def forest(
             # this falls as parts do: no use for large plans that it leaves too late
             while len(counts) > 1 and late * now > HOPED * (NEAR - 1) * counts[0]:
                 counts.pop(0)
+            if len(counts) == 1 and late * now > FAR * counts[0]:
+                counts[0] = min(TIMES * counts[0], max(most, counts[0]))
     return min(plans, key=completion)
+
+
+def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Rows | None:
+    """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
+    found = [
+        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1])
+        if c.kind == "allreduce"
+        else None
+        for c, forest_ in zip(workload.collectives, known, strict=True)
+    ]
+    if not any(found):
+        return None
+    return _Rows.of(topology, [new or old for new, old in zip(found, known, strict=True)])
+
+
+def _late(plan: Plan) -> float:
+    """How much later a plan ends than its busiest link has to, as a share."""
+    return completion(plan) / busy(plan) - 1
 
 
 def _filling(plan: Plan) -> float:
@@ -168,7 +223,13 @@ class _Rows:
 
 
 def _planned(
-    topology: Topology, workload: Workload, rows: _Rows, parts: float, apart: bool | None, content: float
+    topology: Topology,
+    workload: Workload,
+    rows: _Rows,
+    parts: float,
+    apart: bool | None,
+    content: float,
+    until_s: float = math.inf,
 ) -> Plan:
     """Chunks cut along segments and into parts, lowered, and put in order."""
     cuts = [
@@ -184,7 +245,7 @@ def _planned(
     finer, start = split_chunks(workload, chunk, at)
     assert int(kept.sum()) == finer.chunk_count == int(start[-1])
     plan = lower(topology, finer, row[kept], rows.up, rows.down, meta={"parts": parts, "trees": len(rows.up.root)})
-    return dispatched(plan, turn[kept], apart=apart, content=content)
+    return dispatched(plan, turn[kept], apart=apart, content=content, until_s=until_s)
 
 
 def _places(

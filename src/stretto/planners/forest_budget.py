@@ -32,20 +32,28 @@ def limited(topology: Topology, forest: Forest, most: int, ranks: int) -> Forest
         largest = sorted(largest, key=lambda pair: -forest.share[pair[0]] * pair[1].share)[: most * ranks]
     if len(largest) == sum(map(len, forest.segments.values())):
         return forest
+    return divided(topology, largest, None if forest.summed else forest.share)
+
+
+def divided(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None = None) -> Forest:
+    """A forest of trees, given with their roots, that together are as fast as they can be.
+
+    Args:
+        share: of each root; as is best if None.
+    """
     segments: dict[int, list[Segment]] = {}
     counted: dict[int, int] = {}
-    for (root, segment), count in zip(largest, _counts(topology, forest, largest), strict=True):
+    for (root, segment), count in zip(trees, _counts(topology, trees, share), strict=True):
         if count:
             segments.setdefault(root, []).append(replace(segment, share=Fraction(count)))
             counted[root] = counted.get(root, 0) + count
-    share = forest.share
-    if forest.summed:
+    if share is None:
         share = {root: Fraction(count, sum(counted.values())) for root, count in counted.items()}
     return Forest({v: [replace(s, share=s.share / counted[v]) for s in some] for v, some in segments.items()}, share)
 
 
-def _counts(topology: Topology, forest: Forest, trees: list[tuple[int, Segment]]) -> list[int]:
-    """How much trees carry that are as fast together as they can be; each root's share stays where sums do not roam."""
+def _counts(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> list[int]:
+    """How much trees carry that are as fast together as they can be."""
     from ..solvers import INFINITY, Model, solve
 
     model = Model()
@@ -57,9 +65,9 @@ def _counts(topology: Topology, forest: Forest, trees: list[tuple[int, Segment]]
         links = np.concatenate([np.array(way, dtype=np.int64) for way in ways])
         entries.append((links, rate, 1.0))
     model.rows(topology.link_count, -INFINITY, topology.bandwidth / topology.bandwidth.max(), *entries)
-    for root, share in forest.share.items() if not forest.summed else ():
+    for root, amount in () if share is None else share.items():
         own = rates[[k for k, (v, _) in enumerate(trees) if v == root]]
-        model.rows(1, 0.0, 0.0, (0, own, 1.0), (0, whole, -float(share)))
+        model.rows(1, 0.0, 0.0, (0, own, 1.0), (0, whole, -float(amount)))
     found = solve(model)
     assert found.x is not None, "nothing at all is a solution"
     at = found.x[rates]

@@ -129,7 +129,7 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
         part_bytes: what a tree carries at a time; this takes time on each edge, as latency does.
     """
     length, central = _grounds(edges, far, part_bytes, CENTRAL)
-    kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
+    kernel = kernels.load("spanning", 10.0 * edges.nodes**2 * len(edges.tail))
     for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
         copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
         times = -(-FEW_TREES // count)
@@ -150,7 +150,7 @@ def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_by
 def more_trees(edges: Edges, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
     """Other trees, of no share yet, to choose from where not bandwidth alone decides: packed with room to spare."""
     length, central = _grounds(edges, far, part_bytes, VARIED)
-    kernel = kernels.load("spanning", 100.0 * edges.nodes * len(edges.tail))
+    kernel = kernels.load("spanning", 10.0 * edges.nodes**2 * len(edges.tail))
     found: dict[bytes, Bool] = {}
     for room in ROOM:
         copies = np.floor(edges.bandwidth * (MORE_TREES / rate * room)).astype(np.int64)

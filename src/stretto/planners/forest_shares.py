@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,8 @@ DEPTH = 1.0
 GRAIN = 1e-6
 """Of the longest edge: openings that are less apart are one."""
 
-LEVELS = 12
-"""How many openings and closings of a link are looked at, at most."""
+LEVELS, FEWEST, ROWS = 12, 6, 8192
+"""How many openings and closings of a link are looked at, at most; fewer, but so many, where rows were more."""
 
 PARTS = 1 << 12
 """Of the whole, in which shares are counted."""
@@ -55,11 +56,12 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
     share = model.columns(len(trees), 0.0, INFINITY, DEPTH * np.nanmax(opens + closes, axis=(1, 2)))
     (end,) = model.columns(1, 0.0, INFINITY, 1.0)
     model.rows(1, 1.0, 1.0, (0, share, 1.0))
+    levels = min(max(isqrt(ROWS // (2 * len(edges.tail))), FEWEST), LEVELS)
     for edge, width in enumerate(edges.bandwidth.tolist()):
         using = np.flatnonzero(~np.isnan(opens[:, edge, 0]))
         for way in range(2 if len(using) else 0):
             begin, rest = opens[using, edge, way], closes[using, edge, way]
-            after, before = np.meshgrid(_levels(begin), _levels(rest), indexing="ij")
+            after, before = np.meshgrid(_levels(begin, levels), _levels(rest, levels), indexing="ij")
             inside = (begin >= after[:, :, None]) & (rest >= before[:, :, None])
             row, tree = np.nonzero(inside.reshape(-1, len(using)))
             count = after.size
@@ -74,10 +76,10 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
     return [replace(t, share=Fraction(n, whole)) for t, n in zip(trees, counted.tolist(), strict=True) if n]
 
 
-def _levels(times: Float64) -> Float64:
+def _levels(times: Float64, most: int) -> Float64:
     found: Float64 = np.unique(times)
-    if len(found) > LEVELS:
-        found = np.unique(np.quantile(found, np.linspace(0.0, 1.0, LEVELS), method="nearest"))
+    if len(found) > most:
+        found = np.unique(np.quantile(found, np.linspace(0.0, 1.0, most), method="nearest"))
     return found
 
 
