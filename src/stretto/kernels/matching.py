@@ -10,7 +10,7 @@ same node: what only one neighbour has must come from it, what several have may 
 import numpy as np
 
 SLACK = 1 + 1e-12
-LACKS = -1
+LACKS, UNWANTED, HELD = -1, -5, -9
 ASLEEP = np.inf
 
 
@@ -156,7 +156,10 @@ def match(
             brought = came[u * chunks + c]
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
-            value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c] + spread * _noise(salt[c], p)
+            value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c]
+            if value >= best:
+                continue
+            value += spread * _noise(salt[c], p)
             for k in range(level[p]):
                 if copies[cluster[k, v], c] > 0:
                     value += known
@@ -236,6 +239,43 @@ def _rise(queue, place, due, worth, turn):
         queue[place] = queue[above]
         place = above
     queue[place] = p
+
+
+def known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
+    """What nodes know of chunks at first.
+
+    Args:
+        hold_offsets, hold_nodes, want_offsets, want_nodes: CSR, who holds and who wants each chunk.
+    Returns:
+        came: int32[nodes * chunks], see :func:`match`; lacks: int64[nodes], how many chunks each must get.
+    """
+    chunks = len(hold_offsets) - 1
+    came, lacks = np.full(nodes * chunks, UNWANTED, dtype=np.int32), np.zeros(nodes, dtype=np.int64)
+    for c in range(chunks):
+        for i in range(want_offsets[c], want_offsets[c + 1]):
+            came[want_nodes[i] * chunks + c] = LACKS
+            lacks[want_nodes[i]] += 1
+        for i in range(hold_offsets[c], hold_offsets[c + 1]):
+            lacks[hold_nodes[i]] -= came[hold_nodes[i] * chunks + c] == LACKS
+            came[hold_nodes[i] * chunks + c] = HELD
+    return came, lacks
+
+
+def components(src, dst, nodes):
+    """int64[nodes]: the lowest node that some pipes join each to, both ways."""
+    lowest = np.arange(nodes)
+    for k in range(len(src)):
+        a, b = src[k], dst[k]
+        while lowest[a] != a:
+            lowest[a] = lowest[lowest[a]]
+            a = lowest[a]
+        while lowest[b] != b:
+            lowest[b] = lowest[lowest[b]]
+            b = lowest[b]
+        lowest[max(a, b)] = min(a, b)
+    for v in range(nodes):
+        lowest[v] = lowest[lowest[v]]
+    return lowest
 
 
 def least_finish(in_offsets, in_links, latency, step, lacks):
