@@ -30,7 +30,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
     return t
 
 
-def match(
+def _match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
     chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
     salt, turn, hold, spread, scarce, needed, patient, looked, tick,
@@ -241,13 +241,13 @@ def _rise(queue, place, due, worth, turn):
     queue[place] = p
 
 
-def known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
+def _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
     """What nodes know of chunks at first.
 
     Args:
         hold_offsets, hold_nodes, want_offsets, want_nodes: CSR, who holds and who wants each chunk.
     Returns:
-        came: int32[nodes * chunks], see :func:`match`; lacks: int64[nodes], how many chunks each must get.
+        came: int32[nodes * chunks], see :func:`_match`; lacks: int64[nodes], how many chunks each must get.
     """
     chunks = len(hold_offsets) - 1
     came, lacks = np.full(nodes * chunks, UNWANTED, dtype=np.int32), np.zeros(nodes, dtype=np.int64)
@@ -261,7 +261,7 @@ def known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
     return came, lacks
 
 
-def components(src, dst, nodes):
+def _components(src, dst, nodes):
     """int64[nodes]: the lowest node that some pipes join each to, both ways."""
     lowest = np.arange(nodes)
     for k in range(len(src)):
@@ -278,7 +278,7 @@ def components(src, dst, nodes):
     return lowest
 
 
-def least_finish(in_offsets, in_links, latency, step, lacks):
+def _least_finish(in_offsets, in_links, latency, step, lacks):
     """Seconds before which some node cannot have got so many chunks over the links that enter it.
 
     Args:
@@ -315,3 +315,78 @@ def least_finish(in_offsets, in_links, latency, step, lacks):
             left -= 1
         bound = max(bound, at)
     return bound
+
+
+def match(*arguments):
+    """See :func:`_match`."""
+    return _match(*arguments)
+
+
+def known(*arguments):
+    """See :func:`_known`."""
+    return _known(*arguments)
+
+
+def components(*arguments):
+    """See :func:`_components`."""
+    return _components(*arguments)
+
+
+def least_finish(*arguments):
+    """See :func:`_least_finish`."""
+    return _least_finish(*arguments)
+
+
+def at_once(
+    src, dst, latency, bandwidth, out_offsets, out_links, in_offsets, in_links, hold_offsets, hold_nodes,
+    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, spread, scarce, slower, looked, tick, enough,
+):  # fmt: skip
+    """One matching over links of much the same speed, kept if it ends when no other could end sooner.
+
+    All that such a matching needs is set up here: in a small network that takes longer than the matching itself.
+
+    Args:
+        src, dst, latency, bandwidth: the links, each a pipe.
+        out_*, in_*: CSR, the links that leave and enter each node.
+        hold_*, want_*: CSR, who holds and who wants each chunk.
+        slower: links that take so many times as long as others for a byte are not of the same speed.
+        tick: moments less than this part of the shortest transfer apart are the same.
+        enough: times the least that counts as such.
+    Returns:
+        int64[5, transfers]: chunk, source, receiver, link and parent, and
+        float64[3, transfers]: start, seconds and arrival, in the order of starts; none if it ends later.
+    """
+    nodes, links, chunks = len(out_offsets) - 1, len(src), len(chunk_bytes)
+    size, per_byte = chunk_bytes.astype(np.float64), 1.0 / bandwidth
+    what, when = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
+    if per_byte.max() >= slower * per_byte.min():
+        return what, when
+    came, lacks = _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
+    took = size.min() * per_byte
+    least = chunk_start.min() + _least_finish(in_offsets, in_links, latency, took, lacks)
+    salt, turn = np.empty(chunks, dtype=np.int64), np.empty(links)
+    for c in range(chunks):
+        salt[c] = int(_noise(seed, c) * (1 << 30))
+    for p in range(links):
+        turn[p] = _noise(seed + 1, p)
+    hops, level = np.arange(links + 1), np.zeros(links, dtype=np.int64)
+    (pipe, chunk, parent, start, last), missing = _match(
+        src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], np.zeros(links), latency, per_byte,
+        out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
+        hold_offsets, hold_nodes.astype(np.int64), came, _components(src, dst, nodes).reshape((1, nodes)), level,
+        salt, turn, np.zeros(links), spread, scarce, False, True, looked, (latency + took).min() * tick,
+    )  # fmt: skip
+    if missing > 0 or last.max() > least * enough:
+        return what, when
+    order = np.argsort(start, kind="mergesort")
+    count = len(order)
+    rank = np.empty(count, dtype=np.int64)
+    what, when = np.empty((5, count), dtype=np.int64), np.empty((3, count))
+    for i in range(count):
+        k = order[i]
+        rank[k] = i
+        p, c = pipe[k], chunk[k]
+        what[0, i], what[1, i], what[2, i], what[3, i] = c, src[p], dst[p], p
+        what[4, i] = rank[parent[k]] if parent[k] >= 0 else -1  # which started before
+        when[0, i], when[1, i], when[2, i] = start[k], size[c] * per_byte[p], last[k]
+    return what, when

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Ragged, Workload
 from ..topology import ACCELERATOR, ROUTER, SWITCH, Topology
-from .clusters import Clusters, clusters_of
+from .clusters import SLOWER, Clusters, clusters_of
 from .inversion import Transfers
 from .mtegcca import grow_implicitly, task_order, tree_steps
 from .scale_network import Network, build_network
@@ -88,15 +88,32 @@ class Search:
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         alike = translated(topology, workload, self.work, self.seed)
-        if alike is not None and (alike.least or effort(topology, workload) > self.work):
+        if alike is not None:
             return alike.transfers()
+        straight = self._straight(topology, workload)
+        if straight is not None:
+            return straight
         rng = np.random.default_rng(self.seed)
         matching, found = self.matched(topology, workload, rng)
-        if alike is not None and (found is None or alike.end_s <= found[-1].max(initial=0.0)):
-            return alike.transfers()
         if found is not None:
             return matching.transfers(found)
         return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.until_s)
+
+    def _straight(self, topology: Topology, workload: Workload) -> Transfers | None:
+        """One matching over links alone, if it ends as early as any could; only tried before many others."""
+        one_try = effort(topology, workload)
+        if len(topology.accelerators) < topology.node_count or 2 * one_try > self.work:
+            return None
+        what, when = kernels.load("matching", one_try).at_once(
+            topology.src, topology.dst, topology.latency_s, topology.bandwidth,
+            *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
+            workload.chunk_bytes, workload.chunk_start_s, self.seed & 0x7FFFFFFF,
+            SPREADS[0], SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
+        )  # fmt: skip
+        if not what.shape[1]:
+            return None
+        chunk, src, dst, link, parent = what
+        return Transfers(chunk, src, dst, Ragged.single(link), parent, *when)
 
     def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
         """The matching problem, and what its best solution sends, None if it has none."""

@@ -46,7 +46,6 @@ class Translated:
         rows: int64[4, deliveries], the way of each, the displacement from where the chunk comes, which part it is, and
             the delivery that brought it to the node before, -1 if that has it.
         start_s, seconds, arrival_s: float64[deliveries].
-        least: whether nothing can end earlier.
     """
 
     topology: Topology
@@ -57,11 +56,6 @@ class Translated:
     start_s: Float64
     seconds: Float64
     arrival_s: Float64
-    least: bool
-
-    @property
-    def end_s(self) -> float:
-        return float(self.arrival_s.max(initial=0.0))
 
     def transfers(self) -> Transfers:
         """Those of all nodes, in the order of their starts."""
@@ -115,7 +109,5 @@ def translated(topology: Topology, workload: Workload, work: float, seed: int) -
     rank[order], rank[-1] = np.arange(len(order)), -1
     rows, (start_s, arrival_s) = rows[:, order], times[:, order]
     rows[3] = rank[rows[3]]
-    return Translated(
-        topology, sides, ways, own, rows, start_s, size[rows[2]] * per_byte[rows[0]], arrival_s,
-        bool(arrival_s.max() <= least_s * DONE),
-    )  # fmt: skip
+    seconds = size[rows[2]] * per_byte[rows[0]]
+    return Translated(topology, sides, ways, own, rows, start_s, seconds, arrival_s)
