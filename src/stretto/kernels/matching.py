@@ -339,17 +339,19 @@ def least_finish(*arguments):
 
 def at_once(
     src, dst, latency, bandwidth, out_offsets, out_links, in_offsets, in_links, hold_offsets, hold_nodes,
-    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, spread, scarce, slower, looked, tick, enough,
+    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, tries, spread, scarce, slower, looked, tick, enough,
 ):  # fmt: skip
-    """One matching over links of much the same speed, kept if it ends when no other could end sooner.
+    """A matching over links of much the same speed that ends when no other could end sooner, if one of a few does.
 
-    All that such a matching needs is set up here: in a small network that takes longer than the matching itself.
+    All that it needs is set up here: in a small network calls for that would take longer than the matching itself.
 
     Args:
         src, dst, latency, bandwidth: the links, each a pipe.
         out_*, in_*: CSR, the links that leave and enter each node.
         hold_*, want_*: CSR, who holds and who wants each chunk.
-        slower: links that take so many times as long as others for a byte are not of the same speed.
+        seed, tries: orders of what ties are drawn from it, so many at most, the first and every other without
+            preferences.
+        slower: links that take so many times as long for a byte as the next faster ones are not of the same speed.
         tick: moments less than this part of the shortest transfer apart are the same.
         enough: times the least that counts as such.
     Returns:
@@ -359,24 +361,30 @@ def at_once(
     nodes, links, chunks = len(out_offsets) - 1, len(src), len(chunk_bytes)
     size, per_byte = chunk_bytes.astype(np.float64), 1.0 / bandwidth
     what, when = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
-    if per_byte.max() >= slower * per_byte.min():
-        return what, when
+    speeds = np.sort(per_byte)
+    for k in range(1, links):
+        if speeds[k] >= slower * speeds[k - 1]:
+            return what, when
     came, lacks = _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
     took = size.min() * per_byte
     least = chunk_start.min() + _least_finish(in_offsets, in_links, latency, took, lacks)
     salt, turn = np.empty(chunks, dtype=np.int64), np.empty(links)
-    for c in range(chunks):
-        salt[c] = int(_noise(seed, c) * (1 << 30))
-    for p in range(links):
-        turn[p] = _noise(seed + 1, p)
-    hops, level = np.arange(links + 1), np.zeros(links, dtype=np.int64)
-    (pipe, chunk, parent, start, last), missing = _match(
-        src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], np.zeros(links), latency, per_byte,
-        out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
-        hold_offsets, hold_nodes.astype(np.int64), came, _components(src, dst, nodes).reshape((1, nodes)), level,
-        salt, turn, np.zeros(links), spread, scarce, False, True, looked, (latency + took).min() * tick,
-    )  # fmt: skip
-    if missing > 0 or last.max() > least * enough:
+    hops, level, none = np.arange(links + 1), np.zeros(links, dtype=np.int64), np.zeros(links)
+    cluster = _components(src, dst, nodes).reshape((1, nodes))
+    for k in range(tries):
+        for c in range(chunks):
+            salt[c] = int(_noise(seed + k, c) * (1 << 30))
+        for p in range(links):
+            turn[p] = _noise(seed + k, chunks + p)
+        (pipe, chunk, parent, start, last), missing = _match(
+            src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], none, latency, per_byte,
+            out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
+            hold_offsets, hold_nodes.astype(np.int64), came.copy(), cluster, level,
+            salt, turn, none, spread if k % 2 == 1 else 0.0, scarce, False, True, looked, (latency + took).min() * tick,
+        )  # fmt: skip
+        if missing == 0 and last.max() <= least * enough:
+            break
+    else:
         return what, when
     order = np.argsort(start, kind="mergesort")
     count = len(order)

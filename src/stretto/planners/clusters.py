@@ -43,10 +43,11 @@ def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
         bandwidth: float64[links], bytes/s.
     """
     kernel = kernels.load("matching", len(network.src))
-    if network.per_byte.max() < SLOWER * network.per_byte.min():
+    speeds = np.sort(network.per_byte)
+    if (speeds[1:] < SLOWER * speeds[:-1]).all():
         label = kernel.components(network.src, network.dst, nodes)
         return Clusters(label.reshape(1, nodes), np.zeros(len(network.src), dtype=np.int64))
-    speeds = np.unique(network.per_byte)
+    speeds = np.unique(speeds)
     slowest = speeds[np.append(speeds[1:] >= SLOWER * speeds[:-1], True)[: len(speeds)]]
     found, kept = [np.arange(nodes)], list[float]()
     for per_byte in slowest:
