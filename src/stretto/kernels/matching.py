@@ -10,7 +10,7 @@ same node: what only one neighbour has must come from it, what several have may 
 import numpy as np
 
 SLACK = 1 + 1e-12
-LACKS = -1
+LACKS, UNWANTED, HELD = -1, -5, -9
 ASLEEP = np.inf
 
 
@@ -30,7 +30,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
     return t
 
 
-def match(
+def _match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
     chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
     salt, turn, hold, spread, scarce, needed, patient, looked, tick,
@@ -156,7 +156,10 @@ def match(
             brought = came[u * chunks + c]
             if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
                 break
-            value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c] + spread * _noise(salt[c], p)
+            value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c]
+            if value >= best:
+                continue
+            value += spread * _noise(salt[c], p)
             for k in range(level[p]):
                 if copies[cluster[k, v], c] > 0:
                     value += known
@@ -238,7 +241,44 @@ def _rise(queue, place, due, worth, turn):
     queue[place] = p
 
 
-def least_finish(in_offsets, in_links, latency, step, lacks):
+def _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
+    """What nodes know of chunks at first.
+
+    Args:
+        hold_offsets, hold_nodes, want_offsets, want_nodes: CSR, who holds and who wants each chunk.
+    Returns:
+        came: int32[nodes * chunks], see :func:`_match`; lacks: int64[nodes], how many chunks each must get.
+    """
+    chunks = len(hold_offsets) - 1
+    came, lacks = np.full(nodes * chunks, UNWANTED, dtype=np.int32), np.zeros(nodes, dtype=np.int64)
+    for c in range(chunks):
+        for i in range(want_offsets[c], want_offsets[c + 1]):
+            came[want_nodes[i] * chunks + c] = LACKS
+            lacks[want_nodes[i]] += 1
+        for i in range(hold_offsets[c], hold_offsets[c + 1]):
+            lacks[hold_nodes[i]] -= came[hold_nodes[i] * chunks + c] == LACKS
+            came[hold_nodes[i] * chunks + c] = HELD
+    return came, lacks
+
+
+def _components(src, dst, nodes):
+    """int64[nodes]: the lowest node that some pipes join each to, both ways."""
+    lowest = np.arange(nodes)
+    for k in range(len(src)):
+        a, b = src[k], dst[k]
+        while lowest[a] != a:
+            lowest[a] = lowest[lowest[a]]
+            a = lowest[a]
+        while lowest[b] != b:
+            lowest[b] = lowest[lowest[b]]
+            b = lowest[b]
+        lowest[max(a, b)] = min(a, b)
+    for v in range(nodes):
+        lowest[v] = lowest[lowest[v]]
+    return lowest
+
+
+def _least_finish(in_offsets, in_links, latency, step, lacks):
     """Seconds before which some node cannot have got so many chunks over the links that enter it.
 
     Args:
@@ -275,3 +315,86 @@ def least_finish(in_offsets, in_links, latency, step, lacks):
             left -= 1
         bound = max(bound, at)
     return bound
+
+
+def match(*arguments):
+    """See :func:`_match`."""
+    return _match(*arguments)
+
+
+def known(*arguments):
+    """See :func:`_known`."""
+    return _known(*arguments)
+
+
+def components(*arguments):
+    """See :func:`_components`."""
+    return _components(*arguments)
+
+
+def least_finish(*arguments):
+    """See :func:`_least_finish`."""
+    return _least_finish(*arguments)
+
+
+def at_once(
+    src, dst, latency, bandwidth, out_offsets, out_links, in_offsets, in_links, hold_offsets, hold_nodes,
+    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, tries, spread, scarce, slower, looked, tick, enough,
+):  # fmt: skip
+    """A matching over links of much the same speed that ends when no other could end sooner, if one of a few does.
+
+    All that it needs is set up here: in a small network calls for that would take longer than the matching itself.
+
+    Args:
+        src, dst, latency, bandwidth: the links, each a pipe.
+        out_*, in_*: CSR, the links that leave and enter each node.
+        hold_*, want_*: CSR, who holds and who wants each chunk.
+        seed, tries: orders of what ties are drawn from it, so many at most, the first and every other without
+            preferences.
+        slower: links that take so many times as long for a byte as the next faster ones are not of the same speed.
+        tick: moments less than this part of the shortest transfer apart are the same.
+        enough: times the least that counts as such.
+    Returns:
+        int64[5, transfers]: chunk, source, receiver, link and parent, and
+        float64[3, transfers]: start, seconds and arrival, in the order of starts; none if it ends later.
+    """
+    nodes, links, chunks = len(out_offsets) - 1, len(src), len(chunk_bytes)
+    size, per_byte = chunk_bytes.astype(np.float64), 1.0 / bandwidth
+    what, when = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
+    speeds = np.sort(per_byte)
+    for k in range(1, links):
+        if speeds[k] >= slower * speeds[k - 1]:
+            return what, when
+    came, lacks = _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
+    took = size.min() * per_byte
+    least = chunk_start.min() + _least_finish(in_offsets, in_links, latency, took, lacks)
+    salt, turn = np.empty(chunks, dtype=np.int64), np.empty(links)
+    hops, level, none = np.arange(links + 1), np.zeros(links, dtype=np.int64), np.zeros(links)
+    cluster = _components(src, dst, nodes).reshape((1, nodes))
+    for k in range(tries):
+        for c in range(chunks):
+            salt[c] = int(_noise(seed + k, c) * (1 << 30))
+        for p in range(links):
+            turn[p] = _noise(seed + k, chunks + p)
+        (pipe, chunk, parent, start, last), missing = _match(
+            src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], none, latency, per_byte,
+            out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
+            hold_offsets, hold_nodes.astype(np.int64), came.copy(), cluster, level,
+            salt, turn, none, spread if k % 2 == 1 else 0.0, scarce, False, True, looked, (latency + took).min() * tick,
+        )  # fmt: skip
+        if missing == 0 and last.max() <= least * enough:
+            break
+    else:
+        return what, when
+    order = np.argsort(start, kind="mergesort")
+    count = len(order)
+    rank = np.empty(count, dtype=np.int64)
+    what, when = np.empty((5, count), dtype=np.int64), np.empty((3, count))
+    for i in range(count):
+        k = order[i]
+        rank[k] = i
+        p, c = pipe[k], chunk[k]
+        what[0, i], what[1, i], what[2, i], what[3, i] = c, src[p], dst[p], p
+        what[4, i] = rank[parent[k]] if parent[k] >= 0 else -1  # which started before
+        when[0, i], when[1, i], when[2, i] = start[k], size[c] * per_byte[p], last[k]
+    return what, when

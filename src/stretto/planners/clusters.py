@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import kernels
 from .scale_network import Network
 
 Bool = NDArray[np.bool_]
@@ -41,12 +42,17 @@ def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
     Args:
         bandwidth: float64[links], bytes/s.
     """
-    speeds = np.unique(network.per_byte)
+    kernel = kernels.load("matching", len(network.src))
+    speeds = np.sort(network.per_byte)
+    if (speeds[1:] < SLOWER * speeds[:-1]).all():
+        label = kernel.components(network.src, network.dst, nodes)
+        return Clusters(label.reshape(1, nodes), np.zeros(len(network.src), dtype=np.int64))
+    speeds = np.unique(speeds)
     slowest = speeds[np.append(speeds[1:] >= SLOWER * speeds[:-1], True)[: len(speeds)]]
     found, kept = [np.arange(nodes)], list[float]()
     for per_byte in slowest:
         fast = network.per_byte <= per_byte
-        label = _joined(network.src[fast], network.dst[fast], nodes)
+        label = kernel.components(network.src[fast], network.dst[fast], nodes)
         if kept and np.array_equal(label, found[-1]):
             kept[-1] = float(per_byte)
         elif per_byte == slowest[-1] or _can_spread(network, label, found[-1], fast, bandwidth):
@@ -57,17 +63,6 @@ def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
         np.unique(np.array(numbers), return_inverse=True)[1].reshape(-1, nodes).astype(np.int64),
         np.searchsorted(np.array(kept), network.per_byte).astype(np.int64),
     )
-
-
-def _joined(src: Int64, dst: Int64, nodes: int) -> Int64:
-    """int64[nodes]: the lowest node that some pipes join each to, both ways."""
-    label = np.arange(nodes)
-    while True:
-        before = label.copy()
-        np.minimum.at(label, src, before[dst])
-        np.minimum.at(label, dst, before[src])
-        if np.array_equal(label, before):
-            return label
 
 
 def _can_spread(network: Network, outer: Int64, inner: Int64, fast: Bool, bandwidth: Float64) -> bool:

@@ -20,22 +20,23 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Ragged, Workload
 from ..topology import ACCELERATOR, ROUTER, SWITCH, Topology
-from .clusters import Clusters, clusters_of
+from .clusters import SLOWER, Clusters, clusters_of
 from .inversion import Transfers
 from .mtegcca import grow_implicitly, task_order, tree_steps
 from .scale_network import Network, build_network
+from .translated import translated
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-
-LACKS, HELD, UNWANTED = -1, -9, -5
-"""What a node knows of a chunk at first, see :mod:`stretto.kernels.matching`."""
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
 """How many copies more than the rarest a preferred chunk may have, in turn."""
 
 RESTARTS = 0.4
 """The part of the tries that start anew."""
+
+AT_ONCE = 3
+"""How many tries over links alone are made at once, before the search is set up."""
 
 LATE = 8
 """Among solutions that end together, the one whose arrivals to this power sum to less is nearer to a better one."""
@@ -60,8 +61,12 @@ Score = tuple[float, float]
 
 def effort(topology: Topology, workload: Workload) -> float:
     """The work of one try, in deliveries; those over links that many pipes share are looked at more often."""
-    sums = np.where(workload.chunk_reduces, workload.chunk_holders.lengths, 0)
-    deliveries = float(np.maximum(workload.chunk_wanted.lengths, sums).sum())
+    deliveries = float(len(workload.chunk_wanted.values))
+    if workload.chunk_reduces.any():
+        sums = np.where(workload.chunk_reduces, workload.chunk_holders.lengths, 0)
+        deliveries = float(np.maximum(workload.chunk_wanted.lengths, sums).sum())
+    if len(topology.accelerators) == topology.node_count:
+        return deliveries
     beyond = int((topology.kind[topology.src] != ACCELERATOR).sum())
     entries = int((topology.kind[topology.dst] != ACCELERATOR).sum())
     shared = len(topology.accelerators) * beyond / max(topology.link_count, 1)
@@ -85,18 +90,40 @@ class Search:
     until_s: float = np.inf
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
+        alike = translated(topology, workload, self.work, self.seed)
+        if alike is not None:
+            return alike.transfers()
+        straight = self._straight(topology, workload)
+        if straight is not None:
+            return straight
         rng = np.random.default_rng(self.seed)
         matching, found = self.matched(topology, workload, rng)
         if found is not None:
             return matching.transfers(found)
         return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.until_s)
 
+    def _straight(self, topology: Topology, workload: Workload) -> Transfers | None:
+        """A matching over links alone that ends as early as any could, if one of the first few does."""
+        one_try = effort(topology, workload)
+        if len(topology.accelerators) < topology.node_count or (AT_ONCE + 1) * one_try > self.work:
+            return None
+        what, when = kernels.load("matching", one_try).at_once(
+            topology.src, topology.dst, topology.latency_s, topology.bandwidth,
+            *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
+            workload.chunk_bytes, workload.chunk_start_s, self.seed & 0x7FFFFFFF,
+            AT_ONCE, SPREADS[0], SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
+        )  # fmt: skip
+        if not what.shape[1]:
+            return None
+        chunk, src, dst, link, parent = what
+        return Transfers(chunk, src, dst, Ragged.single(link), parent, *when)
+
     def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
         """The matching problem, and what its best solution sends, None if it has none."""
         matching = Matching.of(topology, workload, self.work)
         least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
         quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
-        tries = int(np.clip(self.work / matching.effort, 1 if quick else least, max(self.tries, least)))
+        tries = int(min(max(self.work / matching.effort, 1 if quick else least), max(self.tries, least)))
         return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.until_s)
 
 
@@ -141,16 +168,13 @@ class Matching:
     def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:
         holders, wanted = workload.chunk_holders, workload.chunk_wanted
         network = build_network(topology, float(workload.chunk_bytes.mean()), True, work)
-        came = np.full((topology.node_count, workload.chunk_count), UNWANTED, dtype=np.int32)
-        came[wanted.values, wanted.owners] = LACKS
-        came[holders.values, holders.owners] = HELD
         least, one_try = float(workload.chunk_bytes.min()), effort(topology, workload)
-        least_s = kernels.load("matching", one_try).least_finish(
-            *topology.in_links, topology.latency_s, least / topology.bandwidth, (came == LACKS).sum(axis=1)
-        )
+        kernel = kernels.load("matching", one_try)
+        came, lacks = kernel.known(topology.node_count, *holders, *wanted)
+        least_s = kernel.least_finish(*topology.in_links, topology.latency_s, least / topology.bandwidth, lacks)
         shortest = float((network.latency_s + least * network.per_byte).min())
         return cls(
-            workload, network, came.ravel(), topology.link_count, shortest * TICK, one_try,
+            workload, network, came, topology.link_count, shortest * TICK, one_try,
             clusters_of(network, topology.node_count, topology.bandwidth),
             float(workload.chunk_start_s.min()) + least_s,
         )  # fmt: skip
@@ -199,8 +223,7 @@ class Matching:
 
     def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
         """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
-        slow = self.slow[pipes]
-        if share == 0.0 or not slow.any():
+        if share == 0.0 or not (slow := self.slow[pipes]).any():
             return np.zeros(len(pipes))
         times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
         return np.where(slow & (rng.random(len(pipes)) < share), self.took_s.min() * times, 0.0)
@@ -217,7 +240,7 @@ class Matching:
             chunk=chunk,
             src=network.src[pipe],
             dst=network.dst[pipe],
-            route=network.hops.take(pipe),
+            route=network.hops.take(pipe) if self.shared else Ragged.single(network.hops.values[pipe]),
             parent=np.where(parent >= 0, rank[parent], -1),
             start_s=start[order],
             seconds=self.workload.chunk_bytes[chunk] * network.per_byte[pipe],
@@ -257,11 +280,11 @@ def _search(
         sent, missing = matching.run(keys, work)
         if missing:
             return None
+        if sent[-1].max(initial=0.0) <= matching.least_s * DONE:
+            return sent
         score = _score(sent[-1])
         if best is None or score <= best[0]:
             best = score, keys, sent
-        if score[0] <= matching.least_s * DONE:
-            break
     assert best is not None, "there is at least one try"
     return best[2]
 

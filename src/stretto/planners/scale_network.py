@@ -116,19 +116,26 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     """
     passed = topology.forwarding != ACCELERATOR if through_routers else topology.kind == SWITCH
     link_s = topology.latency_s + typical_bytes / topology.bandwidth
-    if (passed[topology.src] | passed[topology.dst]).any():
-        offsets, links = topology.out_links
-        src, dst, hop_offsets, hop_links = kernels.load("pipes", work).find_pipes(
-            offsets,
-            links.astype(np.int64),
-            topology.src.astype(np.int64),
-            topology.dst.astype(np.int64),
-            link_s,
-            passed,
+    if not passed.any():
+        return Network(
+            topology=topology,
+            src=topology.src.astype(np.int64),
+            dst=topology.dst.astype(np.int64),
+            hops=Ragged.single(np.arange(topology.link_count, dtype=np.int32)),
+            late_s=np.zeros(topology.link_count),
+            latency_s=topology.latency_s,
+            per_byte=1.0 / topology.bandwidth,
+            cost_s=link_s,
         )
-    else:
-        src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
-        hop_offsets, hop_links = np.arange(topology.link_count + 1), np.arange(topology.link_count)
+    offsets, links = topology.out_links
+    src, dst, hop_offsets, hop_links = kernels.load("pipes", work).find_pipes(
+        offsets,
+        links.astype(np.int64),
+        topology.src.astype(np.int64),
+        topology.dst.astype(np.int64),
+        link_s,
+        passed,
+    )
     hops = Ragged(hop_offsets.astype(np.int64), hop_links.astype(np.int32))
     first = hops.offsets[:-1]
     before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]

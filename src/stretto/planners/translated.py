@@ -1,0 +1,113 @@
+"""Chunks spread over a network that looks the same from every node: what one node gets is planned, and all get alike.
+
+Rings, tori, hypercubes, full meshes: see :mod:`stretto.kernels.translations`. For n nodes that costs one n-th of a
+matching of all chunks, so many orders can be tried, and on tori one of the first mostly ends as early as any could.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Ragged, Workload
+from ..topology import Topology
+from .inversion import Transfers
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+MOST_ORDERS = 64
+"""How many orders are tried at most: beyond these few are better."""
+
+SCARCE = 3.0
+"""For how many copies a link counts that could bring a chunk to the same node."""
+
+LOOKED = 16
+"""Among how many chunks a link chooses."""
+
+TICK = 2.0**-20
+"""Moments that are closer than this part of the shortest transfer are the same."""
+
+DONE = 1 + 1e-9
+"""What ends after so many times what nothing can beat is not searched further."""
+
+
+@dataclass(frozen=True, eq=False)
+class Translated:
+    """What each node gets, in the order of its starts.
+
+    Attributes:
+        sides: int64[digits], of the nodes' numbers.
+        ways: int64[links of a node], the displacement over each.
+        own: int64[nodes * parts], the chunks that each node has.
+        rows: int64[4, deliveries], the way of each, the displacement from where the chunk comes, which part it is, and
+            the delivery that brought it to the node before, -1 if that has it.
+        start_s, seconds, arrival_s: float64[deliveries].
+    """
+
+    topology: Topology
+    sides: Int64
+    ways: Int64
+    own: Int64
+    rows: Int64
+    start_s: Float64
+    seconds: Float64
+    arrival_s: Float64
+
+    def transfers(self) -> Transfers:
+        """Those of all nodes, in the order of their starts."""
+        nodes = self.topology.node_count
+        kernel = kernels.load("translations", self.rows.shape[1] * nodes)
+        link, chunk, src, dst, parent = kernel.expand(
+            self.sides, self.rows, *self.topology.out_links, self.topology.dst, self.ways, self.own
+        )
+        times = (self.start_s, self.seconds, self.arrival_s)
+        return Transfers(chunk, src, dst, Ragged.single(link), parent, *(np.repeat(t, nodes) for t in times))
+
+
+def translated(topology: Topology, workload: Workload, work: float, seed: int) -> Translated | None:
+    """The best schedule found, alike for all nodes; None where nodes are not alike, or do not want alike.
+
+    Args:
+        work: how many deliveries to one node may be tried.
+        seed: of the orders that are tried.
+    """
+    nodes, chunks, links = topology.node_count, workload.chunk_count, topology.link_count
+    if len(topology.accelerators) < nodes or chunks % nodes or links % nodes or nodes < 2:
+        return None
+    parts = chunks // nodes
+    tries = min(max(int(work // (chunks - parts)), 1), MOST_ORDERS)
+    kernel = kernels.load("translations", float(links + (nodes + tries) * chunks))
+    offsets, out = topology.out_links
+    sides = kernel.find_sides(offsets, out, topology.dst, topology.bandwidth, topology.latency_s)
+    if not len(sides):
+        return None
+    own = kernel.own_chunks(
+        nodes, *workload.chunk_holders, *workload.chunk_wanted, workload.chunk_bytes, workload.chunk_start_s
+    )
+    if not len(own):
+        return None
+    one = out[: offsets[1]]
+    ways, latency, per_byte = topology.dst[one].astype(np.int64), topology.latency_s[one], 1.0 / topology.bandwidth[one]
+    size, begun = workload.chunk_bytes[own[:parts]].astype(np.float64), float(workload.chunk_start_s[0])
+    took = size.min() * per_byte
+    into = np.arange(len(one) + 1)
+    least_s = begun + kernels.load("matching", work).least_finish(
+        into[:: len(one)], into, latency, took, np.array([chunks - parts])
+    )
+    tick = float((latency + took).min()) * TICK
+    rows, times = kernel.match(
+        sides, ways, latency, per_byte, size, begun, seed & 0x7FFFFFFF, tries, SCARCE, least_s * DONE, LOOKED, tick
+    )
+    if not rows.shape[1]:
+        return None
+    order = np.lexsort((times[1], times[0]))
+    rank = np.empty(len(order) + 1, dtype=np.int64)
+    rank[order], rank[-1] = np.arange(len(order)), -1
+    rows, (start_s, arrival_s) = rows[:, order], times[:, order]
+    rows[3] = rank[rows[3]]
+    seconds = size[rows[2]] * per_byte[rows[0]]
+    return Translated(topology, sides, ways, own, rows, start_s, seconds, arrival_s)
