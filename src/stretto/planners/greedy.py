@@ -25,6 +25,7 @@ from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
 from .exchange_clusters import in_clusters
 from .exchange_exact import in_fewest_hops
+from .exchange_products import in_product
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
@@ -152,14 +153,21 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
         return None
     found = bounds(topology, workload)
     bound, far = found[0].seconds, next((b.seconds for b in found if b.kind == "latency path"), 0.0)
-    plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s)
-    if far >= HOPS_DECIDE * bound and (plan is None or _ends(plan) > ASK_ABOVE * bound) and clock() <= until_s:
-        exact = in_fewest_hops(topology, workload, seed)
-        plan = min((p for p in (plan, exact) if p is not None), key=_ends, default=None)
-    if far < HOPS_DECIDE * bound and (plan is None or _ends(plan) > CLUSTERS_ABOVE * bound) and clock() <= until_s:
-        within = in_clusters(topology, workload)
-        plan = min((p for p in (plan, within) if p is not None), key=_ends, default=None)
+    hops_decide = far >= HOPS_DECIDE * bound
+    plan = in_product(topology, workload) if hops_decide else None
+    if plan is not None and _ends(plan) <= ASK_ABOVE * bound:
+        return plan, True
+    plan = _sooner(plan, exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s))
+    late = ASK_ABOVE if hops_decide else CLUSTERS_ABOVE
+    if (plan is None or _ends(plan) > late * bound) and clock() <= until_s:
+        other = in_fewest_hops(topology, workload, seed) if hops_decide else in_clusters(topology, workload)
+        plan = _sooner(plan, other)
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
+
+
+def _sooner(*plans: Plan | None) -> Plan | None:
+    """What ends first of what there is."""
+    return min((plan for plan in plans if plan is not None), key=_ends, default=None)
 
 
 def _may_gain(topology: Topology, workload: Workload, end_s: float, meets_s: float) -> bool:
