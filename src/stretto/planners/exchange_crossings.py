@@ -20,7 +20,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Workload
+from ..collective import Ragged, Workload
 from ..plan import Plan
 from ..topology import Topology
 from .dispatch import dispatched
@@ -31,13 +31,14 @@ from .lowering import divide
 from .scale_network import Network
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 Ranks = tuple[int, ...]
 Tree = list[tuple[int, int]]
 
 MOST_SETS = 20_000
 """Of ranks that are looked at, to find the fewest centres."""
 
-KEPT = 32
+KEPT = 16
 """How many sets of the fewest centres are kept."""
 
 TURNS = 64
@@ -50,7 +51,7 @@ PARTS = 96
 """Into how many parts the buffer is cut."""
 
 IDLE = 1.1
-"""Crossing takes so many times as long as if all that joins clusters were always busy: a pipe must be free at both ends."""
+"""Crossing takes so many times as long as if all that joins clusters were always busy: both ends must be free."""
 
 STEPS = 200
 """Into how many the time inside is divided."""
@@ -132,13 +133,14 @@ class _Cluster:
 
     def radius(self, within: float) -> float:
         """The largest up to some."""
-        return self.radii[self._level(within)]
+        return self.radii[self.level(within)]
 
     def fewest(self, within: float) -> float:
         """How many ranks are needed."""
-        return self.number[self._level(within)]
+        return self.number[self.level(within)]
 
-    def _level(self, within: float) -> int:
+    def level(self, within: float) -> int:
+        """Which radius is the largest up to some."""
         return max(bisect_right(self.radii, within * (1 + 1e-9)) - 1, 0)
 
     def choices(self, at_s: float, left_s: float) -> list[tuple[Ranks, Ranks]]:
@@ -147,7 +149,7 @@ class _Cluster:
         One rank may be both; else ways to centres do not lead through hubs, as what comes to a hub must be its own
         tree alone.
         """
-        level = self._level(at_s), self._level(left_s)
+        level = self.level(at_s), self.level(left_s)
         if level not in self.pairs:
             both = [(some, hubs) for some in self.sets[level[0]] for hubs in self.sets[level[1]]]
             if max(len(both[0][0]), len(both[0][1])) == 1:
@@ -213,11 +215,17 @@ def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[flo
         once_s: for what joins the clusters to carry all parts once.
     """
 
+    known: dict[tuple[int, ...], float] = {}
+
     def rates(whole: float) -> Float64:
         found = np.zeros(STEPS)
         for k, at_s in enumerate(((np.arange(STEPS) + 0.5) * whole / STEPS).tolist()):
-            if all(own.choices(at_s, whole - at_s) for own in members):
-                found[k] = 1 / max(a.fewest(at_s) * b.fewest(whole - at_s) for a in members for b in members)
+            levels = tuple(own.level(t) for own in members for t in (at_s, whole - at_s))
+            if levels not in known:
+                leads = all(own.choices(at_s, whole - at_s) for own in members)
+                most = max(a.fewest(at_s) * b.fewest(whole - at_s) for a in members for b in members)
+                known[levels] = 1 / most if leads else 0.0
+            found[k] = known[levels]
         return found
 
     low, high = 0.0, 2 * members[0].radii[-1] + 2 * once_s
@@ -261,6 +269,16 @@ class _Crossing:
     def pipes_across(self) -> set[int]:
         return set(self.across.values())
 
+    @cached_property
+    def hops(self) -> Ragged:
+        """The links of the pipes across."""
+        return self.inside.network.hops.take(np.array(list(self.across.values())))
+
+    @cached_property
+    def ends(self) -> Int64:
+        """int64[2, pipes across]."""
+        return np.array(list(self.across)).T
+
     def made(self, at_s: float, left_s: float) -> Exchange | None:
         """The exchange of a part that crosses at some time; None if some rank is not reached."""
         found = Exchange()
@@ -280,10 +298,10 @@ class _Crossing:
     def _gathered(self, found: Exchange, own: _Cluster, at_s: float, left_s: float) -> dict[int, Bundle]:
         """What centres have to send; what comes to hubs inside is ``found.complete``. Nothing if some rank cannot come
         to either."""
-        used = self._used()
+        used = (self._used() ** 2).tolist()
         centres, hubs = min(
             own.choices(at_s, left_s),
-            key=lambda pair: sum(used[0][v] ** 2 for v in pair[0]) + sum(used[1][v] ** 2 for v in pair[1]),
+            key=lambda pair: sum(used[0][v] for v in pair[0]) + sum(used[1][v] for v in pair[1]),
         )
         alone = centres == hubs
         bundles = self._sums(found, self._tree(centres, at_s - own.radius(at_s), True, () if alone else hubs), centres)
@@ -302,15 +320,10 @@ class _Crossing:
     def _tree(self, roots: tuple[int, ...], slack_s: float, inward: bool, ends: tuple[int, ...] = ()) -> Tree:
         return self.inside.tree(roots, max(slack_s, 0.0), self.load_s, self.size, inward, ends)
 
-    def _used(self) -> tuple[dict[int, float], dict[int, float]]:
-        """How much the links across from each rank, and to it, have carried."""
-        sent = dict.fromkeys((v for v, _ in self.across), 0.0)
-        received = dict(sent)
-        for (v, w), pipe in self.across.items():
-            carried = sum(self.load_s[link] for link in self.inside.hops[pipe])
-            sent[v] += carried
-            received[w] += carried
-        return sent, received
+    def _used(self) -> Float64:
+        """float64[2, nodes], how much the links across from each rank, and to it, have carried."""
+        carried = np.add.reduceat(np.array(self.load_s)[self.hops.values], self.hops.offsets[:-1])
+        return np.array([np.bincount(own, carried) for own in self.ends])
 
     def _sums(self, found: Exchange, tree: Tree, roots: tuple[int, ...]) -> dict[int, Bundle]:
         """What comes to the roots over a tree, with their own."""
