@@ -19,7 +19,9 @@ from stretto.planners.crossed import crossed
 from stretto.planners.dispatch import completion
 from stretto.planners.exchange import exchanged
 from stretto.planners.exchange_clusters import in_clusters
+from stretto.planners.exchange_crossings import in_crossings
 from stretto.planners.exchange_exact import in_fewest_hops
+from stretto.planners.exchange_products import in_product
 from stretto.planners.greedy_search import Search
 from stretto.planners.lowering import divide
 from stretto.planners.scale_network import build_network
@@ -309,3 +311,62 @@ def test_clusters_of_unequal_size_are_not_counterparts():
 def test_an_allreduce_of_two_chassis_uses_all_that_joins_them():
     net, load = work("allreduce", "amd:2", 64_000)
     assert ratio(run_planner("greedy", net, load), net, load) < 1.3
+
+
+@pytest.mark.parametrize(
+    ("spec", "hops"),
+    [
+        # rings of 2^k and 3 x 2^k ranks, which walk; lines; products of both, whose hops add up
+        *(("ring:3", 1), ("ring:8", 4), ("ring:12", 6), ("ring:16", 8), ("line:5", 4), ("mesh:2x3", 3)),
+        *(("torus:4x4", 4), ("torus:6x8", 7), ("torus:8x8", 8), ("mesh:4x4x4", 9), ("hypercube:4", 4)),
+    ],
+)
+def test_a_product_of_rings_and_lines_sums_in_as_many_hops_as_the_farthest_is_away(spec, hops):
+    net = load_topology(spec)
+    net = replace(net, bandwidth=net.bandwidth * 1e6)
+    plan = in_product(net, Workload((make_collective("allreduce", net, 1000),)))
+    assert plan is not None
+    assert verify(plan).finding is None
+    assert simulate(plan).completion_s == pytest.approx(hops * net.latency_s[0], rel=0.01)
+
+
+@pytest.mark.parametrize("spec", ["ring:5", "ring:10", "dgx1", "fullmesh:5", "sites:2,4"])
+def test_what_is_no_product_of_such_rings_and_lines_is_left_to_others(spec):
+    assert in_product(*work("allreduce", spec, 1000)) is None
+
+
+def test_walks_along_all_factors_share_the_links_of_a_torus():
+    # what ranks must take in, 64 KB over four links, is all that the latency of 8 hops does not hide
+    net, load = work("allreduce", "torus:8x8", 1000)
+    plan = in_product(net, load)
+    assert plan is not None and ratio(plan, net, load) < 1.05
+    assert ratio(run_planner("greedy", net, load), net, load) < 1.05
+
+
+def test_a_torus_with_other_numbers_of_its_nodes_is_the_same_product():
+    net, _ = work("allreduce", "torus:4x6", 1000)
+    name = np.random.default_rng(3).permutation(24)
+    links = zip(name[net.src], name[net.dst], net.bandwidth, net.latency_s, strict=True)
+    renamed = make_topology("renamed", [ACCELERATOR] * 24, [(int(a), int(b), w, s) for a, b, w, s in links])
+    load = Workload((make_collective("allreduce", renamed, shard_bytes=1000),))
+    plan = in_product(renamed, load)
+    assert plan is not None and ratio(plan, renamed, load) < 1.15
+
+
+def test_sums_of_some_of_a_chassis_cross_before_all_have_come():
+    # 2.1 us to sum up a chassis, 5.2 to cross, 2.1 to spread: 1.38 of the bound if one after the other
+    net, load = work("allreduce", "amd:2", 1000)
+    plan = in_crossings(net, load)
+    assert plan is not None
+    assert verify(plan).finding is None
+    assert simulate(plan).completion_s < 8.2e-6
+    chassis = np.array([int(name[3:]) // 16 if name.startswith("gpu") else -1 for name in net.names])
+    across = chassis[plan.src] != chassis[plan.dst.values]
+    assert (plan.op[across] == REDUCE).all()
+    senders = {c: np.unique(plan.src[across & (plan.chunk == c)]) for c in range(plan.workload.chunk_count)}
+    assert max(len(own) for own in senders.values()) > 2
+
+
+def test_clusters_joined_through_a_few_of_their_ranks_have_no_crossings():
+    assert in_crossings(*work("allreduce", "ndv2:2", 1000)) is None
+    assert in_crossings(*work("allreduce", "amd:1", 1000)) is None

@@ -24,6 +24,9 @@ COMPILE_FROM = 60_000
 COMPILE_COLD_FROM = 1_000_000
 """The same where it has not been compiled on this machine yet (about ten seconds)."""
 
+COMPILE_MORE_FROM = 5_000
+"""The same where it has, and others have been loaded in this process: it takes some hundredths of a second."""
+
 _COMPILED: dict[str, ModuleType] = {}
 
 
@@ -44,7 +47,8 @@ def load(name: str, work: float) -> Any:
 
 def _pays(name: str, work: float) -> bool:
     """Whether compiled code, with what it takes to have it, is the faster way."""
-    return name in _COMPILED or work >= COMPILE_COLD_FROM or (work >= COMPILE_FROM and _is_cached(name))
+    least = COMPILE_MORE_FROM if _COMPILED else COMPILE_FROM
+    return name in _COMPILED or work >= COMPILE_COLD_FROM or (work >= least and _is_cached(name))
 
 
 def _is_cached(name: str) -> bool:

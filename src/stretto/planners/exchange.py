@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..collective import Ragged, Workload
-from ..plan import COPY, REDUCE, Plan, make_plan
+from ..plan import COPY, REDUCE, Plan
 from ..topology import Topology
 from .dispatch import completion, dispatched
+from .exchange_blocks import Block, assembled
 from .exchange_trees import Exchange, Ways, exchange_of, hub_order
 from .lowering import divide
 from .scale_network import Network, build_network
@@ -353,42 +354,10 @@ def _parallels(network: Network) -> Int64:
 
 def planned(topology: Topology, workload: Workload, network: Network, made: list[Exchange]) -> Plan:
     """Every chunk by one of the exchanges, in turn, as a plan in ready-order."""
-    blocks = [_block(network, exchange) for exchange in made]
-    turns = np.arange(workload.chunk_count) % len(made)
-    sizes = np.array([len(b.op) for b in blocks])[turns]
-    first = np.cumsum(sizes) - sizes
-    after = [blocks[t].after for t in turns.tolist()]
-    lengths = np.concatenate([a.lengths for a in after])
-    depends = np.concatenate([a.values + base for a, base in zip(after, first.tolist(), strict=True)])
-    pipes = np.concatenate([blocks[t].pipe for t in turns.tolist()])
-    return make_plan(
-        topology,
-        workload,
-        "ready-order",
-        chunk=np.repeat(np.arange(workload.chunk_count), sizes),
-        src=network.src[pipes],
-        op=np.concatenate([blocks[t].op for t in turns.tolist()]),
-        dst=Ragged.single(network.dst[pipes].astype(np.int32)),
-        route=network.hops.take(pipes),
-        depends=Ragged(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), depends.astype(np.int32)),
-    )
+    return assembled(topology, workload, [_block(network, exchange) for exchange in made])
 
 
-@dataclass(frozen=True)
-class _Block:
-    """The transfers of one chunk.
-
-    Attributes:
-        pipe, op: int64[transfers].
-        after: for each those that it waits for.
-    """
-
-    pipe: Int64
-    op: Int64
-    after: Ragged
-
-
-def _block(network: Network, exchange: Exchange) -> _Block:
+def _block(network: Network, exchange: Exchange) -> Block:
     after = [sorted(set(m.after)) for m in exchange.messages]
     last = {v: list(own) for v, own in exchange.complete.items()}
     for p, v in exchange.copies:
@@ -396,5 +365,5 @@ def _block(network: Network, exchange: Exchange) -> _Block:
         summed = exchange.into.get(v, [])
         last[v] = [*summed, len(after)]
         after.append(sorted({*last[int(network.src[p])], *summed}))
-    op = np.repeat([REDUCE, COPY], [len(exchange.messages), len(exchange.copies)])
-    return _Block(exchange.pipes(), op, Ragged.of(after))
+    pipes, op = exchange.pipes(), np.repeat([REDUCE, COPY], [len(exchange.messages), len(exchange.copies)])
+    return Block(network.src[pipes], network.dst[pipes], op, network.hops.take(pipes), Ragged.of(after))

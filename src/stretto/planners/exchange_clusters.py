@@ -9,13 +9,14 @@ much deeper than need be as its part waits for others to cross, and uses the lin
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Workload
+from ..collective import Collective, Workload
 from ..plan import Plan
 from ..topology import Topology
 from .clusters import clusters_of
@@ -42,27 +43,35 @@ def in_clusters(topology: Topology, workload: Workload) -> Plan | None:
         None where there are no clusters of equally many ranks, too many of them, or counterparts that are not joined.
     """
     c = workload.collectives[0]
+    inside, clusters = alike_clusters(topology, c)
+    if not clusters:
+        return None
+    each = len(clusters[0])
+    messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
+    rounds = min(MOST_TRANSFERS // (messages * each), int(c.chunk_bytes.min()) // each)
+    if rounds < 1:
+        return None
+    made = _made(inside, clusters, c.size_bytes, rounds)
+    if not made:
+        return None
+    finer = Workload((divide(c, len(made))[0],))
+    plan = planned(topology, finer, inside.network, made)
+    return dispatched(plan, np.arange(finer.chunk_count) % len(made) // each / rounds, apart=False)
+
+
+def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDArray[np.int32]]]:
+    """The fast pipes and the ranks of each of the largest clusters; none if they are too many, or not as large."""
     network = build_network(topology, float(c.size_bytes), True, 0.0)
     levels = clusters_of(network, topology.node_count, topology.bandwidth)
     label = levels.of[max(len(levels.of) - 2, 0)][c.ranks]
     clusters = [c.ranks[label == own] for own in dict.fromkeys(label.tolist())]
     each = len(clusters[0])
-    if not 1 < len(clusters) <= MOST_CLUSTERS or {len(own) for own in clusters} != {each} or each < 2:
-        return None
-    messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
-    rounds = min(MOST_TRANSFERS // (messages * each), int(c.chunk_bytes.min()) // each)
-    if rounds < 1:
-        return None
-    made = _made(_Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters, c.size_bytes, rounds)
-    if not made:
-        return None
-    finer = Workload((divide(c, len(made))[0],))
-    plan = planned(topology, finer, network, made)
-    return dispatched(plan, np.arange(finer.chunk_count) % len(made) // each / rounds, apart=False)
+    alike = 1 < len(clusters) <= MOST_CLUSTERS and {len(own) for own in clusters} == {each} and each > 1
+    return Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters if alike else []
 
 
 @dataclass(frozen=True)
-class _Inside:
+class Inside:
     """The fast pipes.
 
     Attributes:
@@ -81,7 +90,7 @@ class _Inside:
     far: Float64
 
     @classmethod
-    def of(cls, network: Network, ranks: NDArray[np.int32], fast: NDArray[np.bool_]) -> _Inside:
+    def of(cls, network: Network, ranks: NDArray[np.int32], fast: NDArray[np.bool_]) -> Inside:
         hops = [links.tolist() for links in np.split(network.hops.values, network.hops.offsets[1:-1])]
         cost = np.where(fast, network.latency_s, np.inf)
         ways = Ways.of(network, hops, ranks, cost, np.arange(len(cost)))
@@ -93,8 +102,31 @@ class _Inside:
             into.setdefault(w, []).append((p, v))
         return cls(network, hops, network.latency_s.tolist(), network.per_byte.tolist(), out, into, ways.far)
 
+    def near(self, hubs: tuple[int, ...], backward: bool, ends: Collection[int] = ()) -> Float64:
+        """float64[nodes], the least latency from some hub (to it, if ``backward``), through none of ``ends``."""
+        found: Float64
+        if not ends:
+            found = self.far[:, list(hubs)].min(axis=1) if backward else self.far[list(hubs)].min(axis=0)
+            return found
+        leads = self.into if backward else self.out
+        found = np.full(len(self.far), np.inf)
+        heap = [(0.0, v) for v in hubs]
+        while heap:
+            at, v = heappop(heap)
+            if at < found[v]:
+                found[v] = at
+                for p, w in leads.get(v, ()) if at == 0.0 or v not in ends else ():
+                    heappush(heap, (at + self.late[p], w))
+        return found
+
     def tree(
-        self, hubs: tuple[int, ...], slack_s: float, load_s: list[float], size: float, backward: bool
+        self,
+        hubs: tuple[int, ...],
+        slack_s: float,
+        load_s: list[float],
+        size: float,
+        backward: bool,
+        ends: Collection[int] = (),
     ) -> list[tuple[int, int]]:
         """(pipe, node) of how each node is reached from a hub (or reaches one, if ``backward``), in order.
 
@@ -103,10 +135,10 @@ class _Inside:
 
         Args:
             load_s: for each link, seconds; grows by what the tree brings.
+            ends: nodes through which no way leads.
         """
         leads = self.into if backward else self.out
-        far = self.far[:, list(hubs)].min(axis=1) if backward else self.far[list(hubs)].min(axis=0)
-        most = (far * (1 + 1e-9) + slack_s).tolist()
+        most = (self.near(hubs, backward, ends) * (1 + 1e-9) + slack_s).tolist()
         came = dict.fromkeys(hubs, 0.0)
         heap: list[tuple[float, float, int, int]] = []
         found: list[tuple[int, int]] = []
@@ -123,14 +155,14 @@ class _Inside:
                 _, at, p, w = heappop(heap)
                 if w not in came:
                     came[w] = at
-                    left = [w]
+                    left = [] if w in ends else [w]
                     found.append((p, w))
                     for link in self.hops[p]:
                         load_s[link] += size * self.per_byte[p]
         return found
 
 
-def _made(inside: _Inside, clusters: list[NDArray[np.int32]], size_bytes: int, rounds: int) -> list[Exchange]:
+def _made(inside: Inside, clusters: list[NDArray[np.int32]], size_bytes: int, rounds: int) -> list[Exchange]:
     """An exchange for each counterparts, in so many rounds; none if some are not joined."""
     network = inside.network
     counterparts = list(zip(*(own.tolist() for own in clusters), strict=True))

@@ -17,10 +17,11 @@ import numpy as np
 
 from ..bounds import distances
 from ..collective import Ragged, Workload
-from ..plan import COPY, REDUCE, Plan, make_plan
+from ..plan import COPY, REDUCE, Plan
 from ..solvers import Model, solve
 from ..topology import ACCELERATOR, Topology
 from .dispatch import dispatched
+from .exchange_blocks import Block, assembled
 from .lowering import divide
 from .symmetries import automorphisms
 
@@ -190,22 +191,14 @@ def _planned(net: Topology, load: Workload, found: list[Message], seed: int) -> 
     c = load.collectives[0]
     nodes = automorphisms(net, c.ranks, MOST_IMAGES, seed)[: int(c.chunk_bytes.min())]
     parts = Workload((divide(c, len(nodes))[0],))
-    link = {pair: k for k, pair in enumerate(zip(net.src.tolist(), net.dst.tolist(), strict=True))}
-    chunk: list[int] = []
-    route: list[int] = []
-    op: list[int] = []
-    after: list[list[int]] = []
-    for number in range(parts.chunk_count):
-        node = nodes[number % len(nodes)].tolist()
-        for message in found:
-            a, b = int(net.src[message.link]), int(net.dst[message.link])
-            chunk.append(number)
-            route.append(link[node[a], node[b]])
-            op.append(COPY if message.copy else REDUCE)
-            after.append([number * len(found) + k for k in message.after])
-    plan = make_plan(
-        net, parts, "ready-order", chunk=chunk, src=net.src[route], op=op, dst=Ragged.single(net.dst[route]),
-        route=Ragged.single(np.array(route, dtype=np.int32)), depends=Ragged.of(after),
-    )  # fmt: skip
+    after, op = Ragged.of([m.after for m in found]), np.array([COPY if m.copy else REDUCE for m in found])
+    used = np.array([m.link for m in found])
+    by_ends = np.zeros((net.node_count, net.node_count), dtype=np.int32)
+    by_ends[net.src, net.dst] = np.arange(net.link_count)
+    blocks = []
+    for node in nodes:
+        src, dst = node[net.src[used]], node[net.dst[used]]
+        blocks.append(Block(src, dst, op, Ragged.single(by_ends[src, dst]), after))
+    plan = assembled(net, parts, blocks)
     # copies come before sums here, too
     return dispatched(plan, np.zeros(parts.chunk_count), apart=False)

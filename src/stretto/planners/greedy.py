@@ -24,7 +24,9 @@ from .crossed import crossed
 from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
 from .exchange_clusters import in_clusters
+from .exchange_crossings import in_crossings
 from .exchange_exact import in_fewest_hops
+from .exchange_products import in_product
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
@@ -49,7 +51,10 @@ ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 longest way alone takes such a share."""
 
 CLUSTERS_ABOVE = 1.15
-"""An AllReduce by clusters is tried where exchanges end later than so many times the bound, and hops do not decide."""
+"""An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
+
+CROSS_WHERE = 0.4
+"""Sums of parts of clusters cross where the longest way alone takes such a share of the bound."""
 
 CROSS_ABOVE = 1.05
 """Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
@@ -152,14 +157,27 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
         return None
     found = bounds(topology, workload)
     bound, far = found[0].seconds, next((b.seconds for b in found if b.kind == "latency path"), 0.0)
-    plan = exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s)
-    if far >= HOPS_DECIDE * bound and (plan is None or _ends(plan) > ASK_ABOVE * bound) and clock() <= until_s:
-        exact = in_fewest_hops(topology, workload, seed)
-        plan = min((p for p in (plan, exact) if p is not None), key=_ends, default=None)
-    if far < HOPS_DECIDE * bound and (plan is None or _ends(plan) > CLUSTERS_ABOVE * bound) and clock() <= until_s:
-        within = in_clusters(topology, workload)
-        plan = min((p for p in (plan, within) if p is not None), key=_ends, default=None)
+    hops_decide = far >= HOPS_DECIDE * bound
+    plan = in_product(topology, workload) if hops_decide else None
+    if plan is not None and not _late(plan, ASK_ABOVE * bound):
+        return plan, True
+    plan = _sooner(plan, exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s))
+    if hops_decide and _late(plan, ASK_ABOVE * bound) and clock() <= until_s:
+        plan = _sooner(plan, in_fewest_hops(topology, workload, seed))
+    if far >= CROSS_WHERE * bound and _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
+        plan = _sooner(plan, in_crossings(topology, workload))
+    if _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
+        plan = _sooner(plan, in_clusters(topology, workload))
     return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
+
+
+def _sooner(*plans: Plan | None) -> Plan | None:
+    """What ends first of what there is."""
+    return min((plan for plan in plans if plan is not None), key=_ends, default=None)
+
+
+def _late(plan: Plan | None, by_s: float) -> bool:
+    return plan is None or _ends(plan) > by_s
 
 
 def _may_gain(topology: Topology, workload: Workload, end_s: float, meets_s: float) -> bool:
