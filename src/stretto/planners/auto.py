@@ -24,8 +24,9 @@ CANDIDATES = (
 )
 """In the order in which they are tried, as far as they are there: those first that answer soonest."""
 
-QUICK, QUICK_UP_TO = ("switch-trees", "nccl-tree", "shortest-path"), 32
-"""What answers in hundredths of a second among so few; among more accelerators it comes last."""
+QUICK = {"switch-trees": 32, "nccl-tree": 16, "shortest-path": 32}
+"""Among how many accelerators these answer in less than a third of a second, mostly in hundredths; among more they come
+last."""
 
 ALL_UP_TO = 64
 """Ranks up to which all are tried; beyond, the trees that fill the network, and the first other that serves."""
@@ -109,8 +110,7 @@ def _candidates(topology: Topology, wide: bool) -> list[str]:
     if "scale-ccl" in names and not _is_wan(topology):
         # its event loop is for networks of datacenters; elsewhere it can take minutes
         names.remove("scale-ccl")
-    if len(topology.accelerators) > QUICK_UP_TO:
-        names.sort(key=lambda name: name in QUICK)
+    names.sort(key=lambda name: name in QUICK and len(topology.accelerators) > QUICK[name])
     if wide:
         names.sort(key=lambda name: {"forest": 0, "paths": 1}.get(name, 2))
     return names
