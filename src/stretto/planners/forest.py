@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..collective import Collective, Ragged, Workload, split_chunks
 from ..errors import InputError
-from ..plan import Plan
+from ..plan import COPY, REDUCE, Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
@@ -153,7 +153,7 @@ class _Cutter:
             choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * late]
             # what is the better way for some thousands of transfers is so for many
             if len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]:
-                choices, self.apart, self.content = [kept], best.meta["apart"], 1 + late
+                choices, self.apart, self.content = [kept], _may_be_apart(best), 1 + late
                 late *= _filling(best)
                 if late <= NEAR - 1:
                     break
@@ -214,6 +214,12 @@ def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Ro
     if not any(found):
         return None
     return _Rows.of(topology, [new or old for new, old in zip(found, known, strict=True)])
+
+
+def _may_be_apart(plan: Plan) -> bool:
+    """Whether copies come after sums, and links need not be idle for that however finely parts are cut."""
+    halves = [busy(plan, np.flatnonzero(plan.op == op)) for op in (REDUCE, COPY)]
+    return bool(plan.meta["apart"]) and sum(halves) <= NEAR * busy(plan)
 
 
 def _late(plan: Plan) -> float:
