@@ -42,7 +42,7 @@ lower bound is: what remains to be tried are searches for short ways, and patter
 NO_TIME = "no time was left"
 """Why a candidate was not tried that might have served."""
 
-SEARCH = 0.95
+SEARCH = 0.9
 """The part of a time limit that candidates may take; the rest is for what they gave to be compared."""
 
 LIMIT_S = 1.0
