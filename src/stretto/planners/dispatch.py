@@ -54,7 +54,7 @@ def dispatched(
         rounds: how often at most time is reversed.
         apart: whether copies come after sums; None to try both.
         content: times the busiest link's work up to which shares of links are good enough to try nothing else.
-        until_s: of the CPU time of this thread, until when rounds after the first begin.
+        until_s: of the CPU time of this thread, until when rounds after the first end.
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
@@ -94,7 +94,7 @@ def justified(plan: Plan) -> Plan:
 
 @dataclass(frozen=True)
 class _Effort:
-    """How often at most time is reversed, and until when, of this thread's CPU time, rounds after the first begin."""
+    """How often at most time is reversed, and until when, of this thread's CPU time, rounds after the first end."""
 
     rounds: int
     until_s: float = np.inf
@@ -128,9 +128,10 @@ def _scheduled(
 
 def _justified(line: _Line, start: Float64, asked: Float64, enough: float, effort: _Effort) -> Float64:
     """Starts improved by turning time round and back, while that gains ``GAIN``, the way forward anything at all."""
-    free = bool((asked == 0).all())
+    free, took_s = bool((asked == 0).all()), 0.0
     for number in range(effort.rounds):
-        if line.end(start) <= enough or (number and clock() > effort.until_s):
+        began_s = clock()
+        if line.end(start) <= enough or (number and began_s + took_s > effort.until_s):
             break
         end = start + line.seconds + line.lag
         late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
@@ -138,6 +139,7 @@ def _justified(line: _Line, start: Float64, asked: Float64, enough: float, effor
         if free and line.end(back) <= enough:
             return back
         again = line.run(np.argsort(back, kind="stable"), asked)
+        took_s = clock() - began_s
         best = back if free and line.end(back) < line.end(again) else again
         gain = 1 - line.end(best) / line.end(start)
         if gain > 0:

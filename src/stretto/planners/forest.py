@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..collective import Collective, Ragged, Workload, split_chunks
 from ..errors import InputError
-from ..plan import Plan
+from ..plan import COPY, REDUCE, Plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
@@ -103,68 +103,104 @@ def forest(
         for c in workload.collectives
     ]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
-    # each part is sent once along each edge of its trees, and each chunk of an AllReduce is cut along all trees
-    cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in workload.collectives]
+    return _Cutter(topology, workload, parts, until_s, choices[0]).best(choices)
 
-    def edges(rows: _Rows) -> int:
+
+@dataclass
+class _Cutter:
+    """Cuts data into parts, finer and finer, and orders what is sent.
+
+    Attributes:
+        parts: into how many a tree's share is cut on average; 0 to choose.
+        until_s: of this thread's CPU time, when to be content.
+        first: the trees by whose edges transfers are counted.
+        apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
+    """
+
+    topology: Topology
+    workload: Workload
+    parts: int
+    until_s: float
+    first: _Rows
+    apart: bool | None = None
+    content: float = DISPATCHED
+
+    def best(self, choices: list[_Rows]) -> Plan:
+        """The plan that ends first, by the trees of one of the choices."""
+        plans: list[Plan] = []
+        counts, last = self.counts(), 0.0
+        while counts:
+            now, *counts = counts
+            affordable = (self.until_s - clock()) / (TRANSFER_S * self.edges(self.first))
+            if plans and now > affordable:
+                if affordable < FINER * last:
+                    break
+                now, counts = affordable, []
+            several = [self.cut(some, now) for some in choices]
+            if not plans and not self.parts and min(map(_late, several)) > DEEP:
+                shallow = _shallow(self.topology, self.workload, self.first.forests)
+                if shallow is not None:
+                    choices = [choices[int(np.argmin([completion(p) for p in several]))], shallow]
+                    # what is compared has as many transfers
+                    now = max(now, self.edges(shallow) / self.edges(self.first))
+                    several = [self.cut(some, now) for some in choices]
+            best, kept = min(zip(several, choices, strict=True), key=lambda pair: completion(pair[0]))
+            plans.append(best)
+            late, last = _late(best), now
+            finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
+            if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
+                break
+            choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * late]
+            # what is the better way for some thousands of transfers is so for many
+            if len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]:
+                choices, self.apart, self.content = [kept], _may_be_apart(best), 1 + late
+                late *= _filling(best)
+                if late <= NEAR - 1:
+                    break
+                counts = self.useful(counts, late * now)
+        return min(plans, key=completion)
+
+    def edges(self, rows: _Rows) -> int:
+        """Transfers of one part of everything: it is sent once along each edge of its trees."""
+        # each chunk of an AllReduce is cut along all trees
+        cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in self.workload.collectives]
         return sum(f.edges * many for f, many in zip(rows.forests, cuts, strict=True))
 
-    first = choices[0]
-    segments = sum(
-        len(some) * many for f, many in zip(first.forests, cuts, strict=True) for some in f.segments.values()
-    )
-    most = sum(c.size_bytes for c in workload.collectives) / (SMALLEST_BYTES * segments)
-    counts = [float(parts)] if parts else [max(min(count / edges(first), most), 1.0) for count in TRANSFERS]
-    # some that hardly differ are one
-    counts = [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
-    plans: list[Plan] = []
-    apart: bool | None = None
-    content, last = DISPATCHED, 0.0
+    @property
+    def most(self) -> float:
+        """Into how many parts there are bytes to cut."""
+        segments = sum(
+            len(some) * (c.chunk_count if c.kind == "allreduce" else 1)
+            for f, c in zip(self.first.forests, self.workload.collectives, strict=True)
+            for some in f.segments.values()
+        )
+        return sum(c.size_bytes for c in self.workload.collectives) / (SMALLEST_BYTES * segments)
 
-    def cut(now: float) -> list[Plan]:
-        # more trees, of less each, are cut into fewer parts
-        each = [now if parts else max(now * edges(first) / edges(some), 1.0) for some in choices]
-        return [
-            _planned(topology, workload, some, count, apart, content, until_s)
-            for some, count in zip(choices, each, strict=True)
-        ]
+    def counts(self) -> list[float]:
+        """Into how many parts to cut, on average, coarse ones first."""
+        if self.parts:
+            return [float(self.parts)]
+        counts = [max(min(count / self.edges(self.first), self.most), 1.0) for count in TRANSFERS]
+        # some that hardly differ are one
+        return [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
 
-    while counts:
-        now, *counts = counts
-        affordable = (until_s - clock()) / (TRANSFER_S * edges(first))
-        if plans and now > affordable:
-            if affordable < FINER * last:
-                break
-            now, counts = affordable, []
-        several, last = cut(now), now
-        if not plans and not parts and min(map(_late, several)) > DEEP:
-            shallow = _shallow(topology, workload, first.forests)
-            if shallow is not None:
-                choices.append(shallow)
-                # what is compared has as many transfers
-                now = max(now, edges(shallow) / edges(first))
-                several = cut(now)
-        best, kept = min(zip(several, choices, strict=True), key=lambda pair: completion(pair[0]))
-        plans.append(best)
-        late = _late(best)
-        finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
-        if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
-            break
-        choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * _late(best)]
-        # what is the better way for some thousands of transfers is so for many
-        settled = len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]
-        if settled:
-            choices, apart, content = [kept], best.meta["apart"], 1 + late
-        late *= _filling(best)
-        if settled:
-            if late <= NEAR - 1:
-                break
-            # this falls as parts do: no use for large plans that it leaves too late
-            while len(counts) > 1 and late * now > HOPED * (NEAR - 1) * counts[0]:
-                counts.pop(0)
-            if len(counts) == 1 and late * now > FAR * counts[0]:
-                counts[0] = min(TIMES * counts[0], max(most, counts[0]))
-    return min(plans, key=completion)
+    def useful(self, counts: list[float], late: float) -> list[float]:
+        """Those of the counts that are worth it, if what makes a plan late falls as parts do.
+
+        Args:
+            late: how late a plan is for that, as a share, times its parts.
+        """
+        # no use for large plans that it leaves too late
+        while len(counts) > 1 and late > HOPED * (NEAR - 1) * counts[0]:
+            counts = counts[1:]
+        if len(counts) == 1 and late > FAR * counts[0]:
+            counts = [min(TIMES * counts[0], max(self.most, counts[0]))]
+        return counts
+
+    def cut(self, some: _Rows, now: float) -> Plan:
+        """A plan with so many parts; more trees, of less each, are cut into fewer."""
+        count = now if self.parts else max(now * self.edges(self.first) / self.edges(some), 1.0)
+        return _planned(self.topology, self.workload, some, count, self.apart, self.content, self.until_s)
 
 
 def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Rows | None:
@@ -178,6 +214,12 @@ def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Ro
     if not any(found):
         return None
     return _Rows.of(topology, [new or old for new, old in zip(found, known, strict=True)])
+
+
+def _may_be_apart(plan: Plan) -> bool:
+    """Whether copies come after sums, and links need not be idle for that however finely parts are cut."""
+    halves = [busy(plan, np.flatnonzero(plan.op == op)) for op in (REDUCE, COPY)]
+    return bool(plan.meta["apart"]) and sum(halves) <= NEAR * busy(plan)
 
 
 def _late(plan: Plan) -> float:
