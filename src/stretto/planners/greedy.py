@@ -14,8 +14,8 @@ from time import thread_time as clock
 
 import numpy as np
 
-from ..bounds import bounds
-from ..collective import KINDS, Workload
+from ..bounds import bounds, distances
+from ..collective import KINDS, Collective, Workload
 from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
@@ -44,11 +44,11 @@ EXCHANGES = 1
 """How many shapes of exchanges of each kind are cut finer for an AllReduce."""
 
 NEAR = 1.02
-"""An exchange that ends after so many times the bound is good enough."""
+"""An exchange that ends after so many times the bound is good enough where hops do not decide."""
 
 ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
-"""The exact model of the fewest hops is asked where exchanges end later than so many times the bound, of which the
-longest way alone takes such a share."""
+"""Where the longest way alone takes such a share of the bound, hops decide: an exchange that ends after so many times
+the bound is good enough, and else the exact model of the fewest hops is asked."""
 
 CLUSTERS_ABOVE = 1.15
 """An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
@@ -151,7 +151,8 @@ def greedy(
 
 
 def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) -> tuple[Plan, bool] | None:
-    """An AllReduce by exchange, and whether it is so near the bound that nothing else need be tried."""
+    """An AllReduce by exchange, and whether nothing else need be tried: it is near the bound, or sooner than any by way
+    of one rank."""
     c = workload.collectives[0]
     if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
         return None
@@ -168,7 +169,14 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
         plan = _sooner(plan, in_crossings(topology, workload))
     if _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
         plan = _sooner(plan, in_clusters(topology, workload))
-    return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
+    near = ASK_ABOVE if hops_decide else NEAR
+    return None if plan is None else (plan, _ends(plan) <= max(near * bound, _rooted_s(topology, c)))
+
+
+def _rooted_s(topology: Topology, c: Collective) -> float:
+    """Seconds before which no sum comes to one rank and from there to all."""
+    far = distances(topology, 0.0)[np.ix_(c.ranks, c.ranks)]
+    return float((far.max(axis=0) + far.max(axis=1)).min())
 
 
 def _sooner(*plans: Plan | None) -> Plan | None:
