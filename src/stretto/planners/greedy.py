@@ -60,7 +60,7 @@ CROSS_ABOVE = 1.05
 """Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
 
 HOPEFUL = 1.1
-"""What ends later than so many times what an exchange takes is not searched further."""
+"""What ends later than so many times what an exchange takes, or would with finer chunks, is not searched further."""
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
@@ -121,6 +121,7 @@ def greedy(
     meeting = _meeting(topology, workload, seed, until_s)
     if meeting is not None and (meeting[1] or clock() > until_s):
         return meeting[0]
+    meets_s = math.inf if meeting is None else _ends(meeting[0])
     tried: dict[int, tuple[float, Plan]] = {}
     for count in _counts(topology, workload):
         if tried and clock() > until_s:
@@ -132,13 +133,15 @@ def greedy(
         last = [t[0] for t in tried.values()]
         if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
             break
+        # what chunks wait for each other is halved with them
+        if len(last) > 1 and 2 * last[-1] - last[-2] > HOPEFUL * meets_s:
+            break
     best = min(tried, key=lambda count: tried[count][0])
     plans = [tried[best][1]]
-    meets_s = math.inf if meeting is None else _ends(meeting[0])
     hopeful = tried[best][0] < HOPEFUL * meets_s
     if hopeful and 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
         plans.append(_planned(topology, workload, best, Search(work, tries, seed, until_s)))
-    if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
+    if hopeful and (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
