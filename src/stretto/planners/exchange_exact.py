@@ -68,7 +68,7 @@ class Message:
     after: tuple[int, ...]
 
 
-class _Question:
+class Question:
     """Messages are numbered by link and hop; ``before[p]`` may bring what ``after[p]`` sends on."""
 
     def __init__(self, net: Topology, hops: int) -> None:
@@ -176,7 +176,7 @@ class _Question:
 
 def exchange(net: Topology, hops: int) -> list[Message] | None:
     """Messages in their order, None if there are none that bring all to all in so many hops, or none is found soon."""
-    asked = _Question(net, hops)
+    asked = Question(net, hops)
     found = solve(asked.model, solver="cp-sat", gap=0.0, effort=EFFORT)
     if found.x is None:
         return None
