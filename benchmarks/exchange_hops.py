@@ -20,10 +20,12 @@ from stretto.topologies import load_topology
 from stretto.units import parse_size
 from stretto.verify import verify
 
+TOPOLOGIES = ("ring:4", "ring:5", "ring:6", "ring:7", "ring:8", "mesh:2x3", "dgx1")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-t", "--topologies", nargs="*", default=("ring:4", "ring:6", "ring:8", "mesh:2x3", "dgx1"))
+    parser.add_argument("-t", "--topologies", nargs="*", default=TOPOLOGIES)
     parser.add_argument("--shard", default="1KB", help="of a rank")
     given = parser.parse_args()
     for spec in given.topologies:

@@ -193,3 +193,16 @@ def test_a_switch_inside_a_part_passes_bytes_on_before_they_are_stored():
     # a NIC may pass bytes on to another one, so that nothing is known of when they are stored: a link between NICs opens
     # once the nearest rank's come, 1 us, and closes its own 3 us and the 3 us to the last rank before the end
     assert found == pytest.approx(again) == pytest.approx(1e-6 + 3e-6 + 3e-6 + 4 * 4000 / 6e9)
+
+
+def test_what_a_switch_passes_on_is_stored_after_the_shortest_of_its_links():
+    # chains of three, two and two ranks whose first has a NIC, 1 us away; NICs are 3 us apart
+    links = [(a, a + d, 10e9, 1e-6) for a, d in ((0, 1), (1, -1), (1, 1), (2, -1), (3, 1), (4, -1), (5, 1), (6, -1))]
+    nics = ((0, 7), (3, 8), (5, 9))
+    links += [(a, b, 10e9, 1e-6) for rank, nic in nics for a, b in ((rank, nic), (nic, rank))]
+    links += [(a, b, 1e9, 3e-6) for _, a in nics for _, b in nics if a != b]
+    net = make_topology("unequal", [ACCELERATOR] * 7 + [SWITCH] * 3, links)
+    found, again = in_windows(net, 4000, [{0, 1, 2, 7}, {3, 4, 8}, {5, 6, 9}])
+    # all but one part must get something 1 us before the end, as two of them can; 1 us sooner it is at a NIC, from which
+    # it may go to a rank or, 3 us, to another NIC, and which the first part's last rank is 3 us away from
+    assert found == pytest.approx(again) == pytest.approx(1e-6 + 3e-6 + 2e-6 + 4 * 4000 / 6e9)

@@ -20,12 +20,13 @@ from stretto.planners.dispatch import completion
 from stretto.planners.exchange import exchanged
 from stretto.planners.exchange_clusters import in_clusters
 from stretto.planners.exchange_crossings import in_crossings
-from stretto.planners.exchange_exact import in_fewest_hops
+from stretto.planners.exchange_exact import Question, in_fewest_hops
 from stretto.planners.exchange_products import in_product
 from stretto.planners.greedy_search import Search
 from stretto.planners.lowering import divide
 from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
+from stretto.solvers import solve
 from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, Topology, make_topology
 from stretto.verify import verify
@@ -199,6 +200,18 @@ def test_a_ring_of_eight_sums_up_in_four_hops_by_swapping_first():
     assert verify(plan).ok
     assert simulate(plan).completion_s < 5 * net.latency_s[0]
     assert (plan.op == COPY).any()
+
+
+def test_a_ring_of_five_takes_a_hop_more_than_its_farthest_rank_is_away():
+    net = load_topology("ring:5")
+    plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 5),)))
+    assert plan is not None and verify(plan).ok
+    assert simulate(plan).completion_s < 3.1 * net.latency_s[0]
+
+
+@pytest.mark.parametrize(("ranks", "hops"), [(5, 2), (7, 3), (9, 4)])
+def test_an_odd_ring_cannot_end_when_its_farthest_rank_could(ranks, hops):
+    assert solve(Question(load_topology(f"ring:{ranks}"), hops).model, solver="cp-sat").status == "infeasible"
 
 
 def test_no_exact_exchange_where_hops_are_not_alike():

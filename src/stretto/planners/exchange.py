@@ -120,8 +120,10 @@ def exchanged(
     ]
     choices = EVERYONE if 2 * counts[-1] <= MOST_HUBS else EVERYONE[:4] if counts[-1] <= MOST_HUBS else ()
     everyone = [_Shape(counts[-1], FEW, order, even) for order, even in choices]
-    finest = [t for shapes in (few, everyone) for t in attempt.searched(shapes, tries, before_s)]
-    finest += attempt.renamed([*few, *everyone], min(before_s, *(t.end_s for t in finest)))
+    finest: list[_Tried] = []
+    for shapes in (few, everyone):
+        finest += attempt.searched(shapes, tries, min([before_s, *(t.end_s for t in finest)]))
+    finest += attempt.renamed([*few, *everyone], min([before_s, *(t.end_s for t in finest)]))
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
@@ -222,11 +224,15 @@ class _Attempt:
 
     def searched(self, shapes: list[_Shape], tries: int, before_s: float) -> list[_Tried]:
         """The best of some shapes, with more or fewer exchanges, cut as finely as pays."""
-        found = [self.tried(shape, shape.structures, before_s) for shape in shapes]
+        found: list[_Tried] = []
+        for shape in shapes:
+            if clock() <= self.until_s or not found:
+                found.append(self.tried(shape, shape.structures, before_s))
         for t in sorted(found, key=_Tried.rank)[:tries]:
-            others = [s for s in (1, FEW, MANY) if s != t.shape.structures]
-            found += [self.tried(replace(t.shape, structures=s), max(s, FEW), before_s) for s in others]
-        return [self.finest(t) for t in sorted(found, key=_Tried.rank)[:tries]]
+            for s in (1, FEW, MANY):
+                if s != t.shape.structures and clock() <= self.until_s:
+                    found.append(self.tried(replace(t.shape, structures=s), max(s, FEW), before_s))
+        return [self.finest(t, before_s) for t in sorted(found, key=_Tried.rank)[:tries]]
 
     def tried(self, shape: _Shape, parts: int, before_s: float) -> _Tried:
         """The buffer in so many parts, which take turns in the exchanges of a shape."""
@@ -280,7 +286,8 @@ class _Attempt:
         count = min(len(perms), MOST_PARTS, max(MOST_OF_IMAGES // len(step), 1))
         chosen = renaming.spread(made.pipes(), step, count)
         images = [made.renamed(renaming.node[k].tolist(), renaming.pipe[k].tolist()) for k in chosen]
-        return [self.finer(self.cut(_Tried(np.inf, replace(shape, structures=count), images, count, None), count))]
+        whole = self.cut(_Tried(np.inf, replace(shape, structures=count), images, count, None), count)
+        return [self.finer(whole, before_s)]
 
     def cut(self, tried: _Tried, parts: int) -> _Tried:
         """The same exchanges with so many parts, as far as there are bytes."""
@@ -292,19 +299,25 @@ class _Attempt:
         plan = dispatched(plan, np.zeros(finer.chunk_count), rounds=1)
         return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
 
-    def finest(self, tried: _Tried) -> _Tried:
+    def finest(self, tried: _Tried, before_s: float) -> _Tried:
         """The same exchanges with as many parts as pay, from one each on."""
-        return tried if tried.plan is None else self.finer(self.cut(tried, tried.shape.structures))
+        return tried if tried.plan is None else self.finer(self.cut(tried, tried.shape.structures), before_s)
 
-    def finer(self, best: _Tried) -> _Tried:
-        """The same exchanges with twice as many parts, as often as that pays."""
+    def finer(self, best: _Tried, before_s: float) -> _Tried:
+        """The same exchanges with twice as many parts, as often as that pays.
+
+        What parts wait for each other is halved with them: if all the rest takes too long they are not cut further.
+        """
         while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
             if clock() > self.until_s:
                 break
             finer = self.cut(best, 2 * best.parts)
             if finer.end_s > best.end_s * (1 - LEAST_GAIN):
                 break
+            rest_s = 2 * finer.end_s - best.end_s
             best = finer
+            if rest_s >= before_s:
+                break
         return best
 
 

@@ -1,11 +1,11 @@
 """An AllReduce in the fewest hops there can be, exactly, by CP-SAT: for small networks, where latency decides.
 
-Among accelerators with links of equal latency: can all ranks end after as many hops as the farthest is away? In each
-hop a link carries one message at most, which is added or replaces what was there. A message starts from its source's
-contribution or from a copy that came there, adds some of the sums that came after that, and must hold whatever happened
-before it there (docs/decisions/0003). So ranks can swap contributions first, and send each other's alone: a ring of 8
-takes 4 hops, and 5 where messages are only added. What is found goes, a part of the buffer each, through its images
-under the network's automorphisms.
+Among accelerators with links of equal latency: can all ranks end after as many hops as the farthest is away, or one
+more? In each hop a link carries one message at most, which is added or replaces what was there. A message starts from
+its source's contribution or from a copy that came there, adds some of the sums that came after that, and must hold
+whatever happened before it there (docs/decisions/0003). So ranks can swap contributions first, and send each other's
+alone: a ring of 8 takes 4 hops, and 5 where messages are only added. What is found goes, a part of the buffer each,
+through its images under the network's automorphisms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from .symmetries import automorphisms
 MOST_MESSAGES = 72
 """Links times hops that are looked at: the model grows with the square of them."""
 
-EFFORT = 3.0
+MORE_HOPS = 1
+"""Than the farthest rank is away: odd rings need one more."""
+
+EFFORT = 1.5
 """CP-SAT's units of work, about a second each, after which it gives up."""
 
 MOST_IMAGES = 64
@@ -36,7 +39,7 @@ MOST_IMAGES = 64
 
 
 def in_fewest_hops(topology: Topology, workload: Workload, seed: int = 0) -> Plan | None:
-    """An AllReduce in as many hops as the farthest rank is away.
+    """An AllReduce in as many hops as the farthest rank is away, or in one more.
 
     Returns:
         None where the network is no such small one, or there is no such plan, or it is not found soon.
@@ -48,10 +51,12 @@ def in_fewest_hops(topology: Topology, workload: Workload, seed: int = 0) -> Pla
     if topology.planes or (topology.kind != ACCELERATOR).any() or not 0 < latency.min() == latency.max():
         return None
     far = float(distances(topology, 0.0).max())
-    if not far <= MOST_MESSAGES * latency[0] / topology.link_count:
-        return None
-    found = exchange(topology, round(far / latency[0]))
-    return None if found is None else _planned(topology, workload, found, seed)
+    most = MOST_MESSAGES // topology.link_count
+    for hops in range(round(min(far / latency[0], most + 1)), most + 1)[: 1 + MORE_HOPS]:
+        found = exchange(topology, hops)
+        if found is not None:
+            return _planned(topology, workload, found, seed)
+    return None
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Message:
     after: tuple[int, ...]
 
 
-class _Question:
+class Question:
     """Messages are numbered by link and hop; ``before[p]`` may bring what ``after[p]`` sends on."""
 
     def __init__(self, net: Topology, hops: int) -> None:
@@ -171,7 +176,7 @@ class _Question:
 
 def exchange(net: Topology, hops: int) -> list[Message] | None:
     """Messages in their order, None if there are none that bring all to all in so many hops, or none is found soon."""
-    asked = _Question(net, hops)
+    asked = Question(net, hops)
     found = solve(asked.model, solver="cp-sat", gap=0.0, effort=EFFORT)
     if found.x is None:
         return None

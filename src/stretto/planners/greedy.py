@@ -14,8 +14,8 @@ from time import thread_time as clock
 
 import numpy as np
 
-from ..bounds import bounds
-from ..collective import KINDS, Workload
+from ..bounds import bounds, distances
+from ..collective import KINDS, Collective, Workload
 from ..errors import InputError
 from ..plan import Plan
 from ..topology import ACCELERATOR, Topology
@@ -44,11 +44,11 @@ EXCHANGES = 1
 """How many shapes of exchanges of each kind are cut finer for an AllReduce."""
 
 NEAR = 1.02
-"""An exchange that ends after so many times the bound is good enough."""
+"""An exchange that ends after so many times the bound is good enough where hops do not decide."""
 
 ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
-"""The exact model of the fewest hops is asked where exchanges end later than so many times the bound, of which the
-longest way alone takes such a share."""
+"""Where the longest way alone takes such a share of the bound, hops decide: an exchange that ends after so many times
+the bound is good enough, and else the exact model of the fewest hops is asked."""
 
 CLUSTERS_ABOVE = 1.15
 """An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
@@ -60,7 +60,7 @@ CROSS_ABOVE = 1.05
 """Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
 
 HOPEFUL = 1.1
-"""What ends later than so many times what an exchange takes is not searched further."""
+"""What ends later than so many times what an exchange takes, or would with finer chunks, is not searched further."""
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
@@ -121,6 +121,7 @@ def greedy(
     meeting = _meeting(topology, workload, seed, until_s)
     if meeting is not None and (meeting[1] or clock() > until_s):
         return meeting[0]
+    meets_s = math.inf if meeting is None else _ends(meeting[0])
     tried: dict[int, tuple[float, Plan]] = {}
     for count in _counts(topology, workload):
         if tried and clock() > until_s:
@@ -132,13 +133,15 @@ def greedy(
         last = [t[0] for t in tried.values()]
         if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
             break
+        # what chunks wait for each other is halved with them
+        if len(last) > 1 and 2 * last[-1] - last[-2] > HOPEFUL * meets_s:
+            break
     best = min(tried, key=lambda count: tried[count][0])
     plans = [tried[best][1]]
-    meets_s = math.inf if meeting is None else _ends(meeting[0])
     hopeful = tried[best][0] < HOPEFUL * meets_s
     if hopeful and 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
         plans.append(_planned(topology, workload, best, Search(work, tries, seed, until_s)))
-    if (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
+    if hopeful and (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
         # copies need not wait for all sums
         plan = min(plans, key=_ends)
         plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
@@ -151,7 +154,8 @@ def greedy(
 
 
 def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) -> tuple[Plan, bool] | None:
-    """An AllReduce by exchange, and whether it is so near the bound that nothing else need be tried."""
+    """An AllReduce by exchange, and whether nothing else need be tried: it is near the bound, or sooner than any by way
+    of one rank."""
     c = workload.collectives[0]
     if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
         return None
@@ -168,7 +172,14 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
         plan = _sooner(plan, in_crossings(topology, workload))
     if _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
         plan = _sooner(plan, in_clusters(topology, workload))
-    return None if plan is None else (plan, _ends(plan) <= NEAR * bound)
+    near = ASK_ABOVE if hops_decide else NEAR
+    return None if plan is None else (plan, _ends(plan) <= max(near * bound, _rooted_s(topology, c)))
+
+
+def _rooted_s(topology: Topology, c: Collective) -> float:
+    """Seconds before which no sum comes to one rank and from there to all."""
+    far = distances(topology, 0.0)[np.ix_(c.ranks, c.ranks)]
+    return float((far.max(axis=0) + far.max(axis=1)).min())
 
 
 def _sooner(*plans: Plan | None) -> Plan | None:
