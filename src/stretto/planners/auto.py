@@ -45,6 +45,9 @@ NO_TIME = "no time was left"
 SEARCH = 0.9
 """The part of a time limit that candidates may take; the rest is for what they gave to be compared."""
 
+FIRST = 0.7
+"""The part of it that the first candidate may take in any case, even if loading code has left less."""
+
 LIMIT_S = 1.0
 """The time limit of people who give none."""
 
@@ -88,8 +91,11 @@ def auto(
         if progress is not None:
             progress(number, len(names), name)
         try:
-            left = None if time_limit_s is None else max(worked + SEARCH * time_limit_s - thread_time(), 0.0)
-            plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left)
+            left_s = None
+            if time_limit_s is not None:
+                least = FIRST if best is None else 0.0
+                left_s = max(SEARCH * time_limit_s - (thread_time() - worked), least * time_limit_s)
+            plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left_s)
         except Unsupported as refusal:
             tried.append({"planner": name, "refused": str(refusal)})
             continue
