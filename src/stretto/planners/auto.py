@@ -82,7 +82,7 @@ def auto(
     for number, name in enumerate(names):
         if best is not None and best[0] <= enough:
             break
-        if best is not None and time_limit_s is not None and clock() - began_s > time_limit_s:
+        if best is not None and time_limit_s is not None and clock() - began_s > SEARCH * time_limit_s:
             tried.append({"planner": name, "refused": NO_TIME})
             continue
         if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
