@@ -106,3 +106,11 @@ def test_copies_need_not_come_after_sums_of_trees_that_fill_links_only_together(
     plan = _planned(net, work, _Rows.of(net, [forest_on(net)]), 1.0, None, 1.0)
     assert plan.meta["apart"]
     assert not _may_be_apart(plan)
+
+
+def test_there_are_no_more_than_a_budget_allows():
+    net = load_topology("dgx2:2")
+    work = Workload((make_collective("allreduce", net, shard_bytes=10**6),))
+    plan = run_planner("forest", net, work, options={"trees": 1})
+    assert verify(plan).ok
+    assert plan.meta["trees"] <= len(net.accelerators)

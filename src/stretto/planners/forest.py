@@ -107,7 +107,7 @@ def forest(
         for c in workload.collectives
     ]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
-    return _Cutter(topology, workload, parts, until_s, FINE * limit_s, choices[0]).best(choices)
+    return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
 
 
 @dataclass
@@ -116,6 +116,7 @@ class _Cutter:
 
     Attributes:
         parts: into how many a tree's share is cut on average; 0 to choose.
+        trees: how many there may be, for each rank.
         until_s: of this thread's CPU time, when to be content,
         least_s: but a fine plan may always take so long.
         first: the trees by whose edges transfers are counted.
@@ -125,6 +126,7 @@ class _Cutter:
     topology: Topology
     workload: Workload
     parts: int
+    trees: int
     until_s: float
     least_s: float
     first: _Rows
@@ -145,7 +147,7 @@ class _Cutter:
                 now, counts = affordable, []
             several = [self.cut(some, now) for some in choices]
             if not plans and not self.parts and min(map(_late, several)) > DEEP:
-                shallow = _shallow(self.topology, self.workload, self.first.forests)
+                shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
                 if shallow is not None:
                     choices = [choices[int(np.argmin([completion(p) for p in several]))], shallow]
                     # what is compared has as many transfers
@@ -210,10 +212,10 @@ class _Cutter:
         return _planned(self.topology, self.workload, some, count, self.apart, self.content, self.until_s)
 
 
-def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Rows | None:
+def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:
     """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
     found = [
-        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1])
+        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], most * len(c.ranks))
         if c.kind == "allreduce"
         else None
         for c, forest_ in zip(workload.collectives, known, strict=True)
