@@ -149,3 +149,12 @@ def test_routers_that_store_pass_copies_on_and_are_refused_for_sums():
     assert simulate(plan).completion_s <= 1.01 * bounds(net, copies)[0].seconds
     with pytest.raises(Unsupported, match="cannot sum"):
         run_planner("forest", net, sums)
+
+
+def test_a_time_limit_leaves_a_coarser_plan_and_a_long_one_changes_nothing():
+    net = load_topology("torus:4x4")
+    work = Workload((make_collective("allreduce", net, shard_bytes=16 * 10**6),))
+    short, long, free = (run_planner("forest", net, work, time_limit_s=s) for s in (0.0, 1e6, None))
+    assert verify(short).ok
+    assert short.transfer_count <= TRANSFERS[1] < free.transfer_count
+    assert long.digest() == free.digest()

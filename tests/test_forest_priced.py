@@ -14,6 +14,7 @@ from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.kernels import arborescences
 from stretto.planners import run_planner
+from stretto.planners.forest import _may_be_apart, _planned, _Rows
 from stretto.planners.forest_priced import busiest_s, priced_forest
 from stretto.planners.forest_trees import forests_of
 from stretto.simulate import simulate
@@ -96,3 +97,20 @@ def test_an_allreduce_beside_unlike_ports_is_near_the_bound(shard):
     plan = run_planner("forest", net, work)
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 1.025 * bounds(net, work)[0].seconds
+
+
+def test_copies_need_not_come_after_sums_of_trees_that_fill_links_only_together():
+    # one part a tree on dgx2:4: sooner one after the other, and never near the bound so
+    net = load_topology("dgx2:4")
+    work = Workload((make_collective("allreduce", net, shard_bytes=16 * 10**6),))
+    plan = _planned(net, work, _Rows.of(net, [forest_on(net)]), 1.0, None, 1.0)
+    assert plan.meta["apart"]
+    assert not _may_be_apart(plan)
+
+
+def test_there_are_no_more_than_a_budget_allows():
+    net = load_topology("dgx2:2")
+    work = Workload((make_collective("allreduce", net, shard_bytes=10**6),))
+    plan = run_planner("forest", net, work, options={"trees": 1})
+    assert verify(plan).ok
+    assert plan.meta["trees"] <= len(net.accelerators)

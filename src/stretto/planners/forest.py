@@ -53,6 +53,9 @@ TRANSFER_S = 3e-6
 """What a transfer of a fine plan takes, with one round of justification, seconds of CPU: it is cut no finer than a time
 limit leaves for that."""
 
+FINE = 0.5
+"""The part of a time limit that a fine plan may take, even if loading code has left less."""
+
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
 
@@ -95,7 +98,8 @@ def forest(
     trees: int = 16,
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
-    until_s = math.inf if time_limit_s is None else clock() + time_limit_s
+    limit_s = math.inf if time_limit_s is None else time_limit_s
+    until_s = clock() + limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
     kinds = [
@@ -103,7 +107,7 @@ def forest(
         for c in workload.collectives
     ]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
-    return _Cutter(topology, workload, parts, until_s, choices[0]).best(choices)
+    return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
 
 
 @dataclass
@@ -112,7 +116,9 @@ class _Cutter:
 
     Attributes:
         parts: into how many a tree's share is cut on average; 0 to choose.
-        until_s: of this thread's CPU time, when to be content.
+        trees: how many there may be, for each rank.
+        until_s: of this thread's CPU time, when to be content,
+        least_s: but a fine plan may always take so long.
         first: the trees by whose edges transfers are counted.
         apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
     """
@@ -120,7 +126,9 @@ class _Cutter:
     topology: Topology
     workload: Workload
     parts: int
+    trees: int
     until_s: float
+    least_s: float
     first: _Rows
     apart: bool | None = None
     content: float = DISPATCHED
@@ -131,14 +139,15 @@ class _Cutter:
         counts, last = self.counts(), 0.0
         while counts:
             now, *counts = counts
-            affordable = (self.until_s - clock()) / (TRANSFER_S * self.edges(self.first))
+            left_s = max(self.until_s - clock(), self.least_s)
+            affordable = left_s / (TRANSFER_S * self.edges(self.first))
             if plans and now > affordable:
                 if affordable < FINER * last:
                     break
                 now, counts = affordable, []
             several = [self.cut(some, now) for some in choices]
             if not plans and not self.parts and min(map(_late, several)) > DEEP:
-                shallow = _shallow(self.topology, self.workload, self.first.forests)
+                shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
                 if shallow is not None:
                     choices = [choices[int(np.argmin([completion(p) for p in several]))], shallow]
                     # what is compared has as many transfers
@@ -203,10 +212,10 @@ class _Cutter:
         return _planned(self.topology, self.workload, some, count, self.apart, self.content, self.until_s)
 
 
-def _shallow(topology: Topology, workload: Workload, known: list[Forest]) -> _Rows | None:
+def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:
     """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
     found = [
-        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1])
+        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], most * len(c.ranks))
         if c.kind == "allreduce"
         else None
         for c, forest_ in zip(workload.collectives, known, strict=True)

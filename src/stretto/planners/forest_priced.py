@@ -23,10 +23,10 @@ from .forest_budget import divided
 from .forest_trees import Forest, Routed, Segment
 
 TREES = 128
-"""How many are made."""
+"""How many are made, at most."""
 
 STEEP = 0.1
-"""How prices fall: a link that is less busy by what so many trees take has a 16th of the price (its inverse)."""
+"""How prices fall: a link that is less busy by what 1 / STEEP trees take has a 16th of the price."""
 
 NEARNESS = 0.3
 """What the mean length of a link costs, relative to the cheapest one: of trees that cost about as much shallow ones."""
@@ -35,28 +35,31 @@ WORK = 2e8
 """Steps that may be spent."""
 
 
-def priced_forest(topology: Topology, c: Collective, known: Forest, part: float) -> Forest | None:
+def priced_forest(topology: Topology, c: Collective, known: Forest, part: float, most: int = TREES) -> Forest | None:
     """Other trees for an AllReduce; None where nothing passes on, or ranks do not reach each other over what does.
 
     Args:
         known: a forest, which tells how busy trees make links.
         part: bytes that travel at a time; their time is a length, as latency is.
+        most: how many trees there may be.
     """
-    ranks = c.ranks.astype(np.int64)
+    ranks, count = c.ranks.astype(np.int64), min(TREES, most)
     inner = np.setdiff1d(np.flatnonzero(topology.transit), ranks)
-    steps = 2.0 * TREES * (len(inner) * topology.node_count**2 + 10 * len(ranks) ** 2)
+    steps = 2.0 * count * (len(inner) * topology.node_count**2 + 10 * len(ranks) ** 2)
+    if not len(inner) or steps > WORK:
+        return None
     usable = np.zeros(topology.node_count, dtype=np.bool_)
     usable[ranks], usable[inner] = True, True
     used = np.flatnonzero(usable[topology.src] & usable[topology.dst])
     columns = ("src", "dst", "bandwidth", "latency_s")
     net = replace(topology, **{name: getattr(topology, name)[used] for name in columns})
     far = distances(net, part)[np.ix_(ranks, ranks)]
-    if not len(inner) or steps > WORK or not np.isfinite(far).all():
+    if not np.isfinite(far).all():
         return None
     length = net.latency_s + part / net.bandwidth
     found = kernels.load("arborescences", steps).priced(
         net.src.astype(np.int64), net.dst.astype(np.int64), 1 / (net.bandwidth * busiest_s(topology, known)),
-        NEARNESS / length.mean() * length, inner, ranks, np.arange(TREES) % len(ranks),
+        NEARNESS / length.mean() * length, inner, ranks, np.arange(count) % len(ranks),
         NEARNESS / length.mean() * far, STEEP,
     )  # fmt: skip
     place, offsets, links = found[0].tolist(), found[1].tolist(), used[found[2]].tolist()
@@ -68,7 +71,7 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float)
             row += len(nodes)
             below = [j for j, i in enumerate(parents) if i >= 0]
             routed.append(Routed({nodes[j]: nodes[parents[j]] for j in below}, {nodes[j]: ways[j] for j in below}))
-        trees.append((nodes[k % len(nodes)], Segment(Fraction(1, TREES), routed[1], routed[0])))
+        trees.append((nodes[k % len(nodes)], Segment(Fraction(1, count), routed[1], routed[0])))
     return divided(topology, trees)
 
 
