@@ -59,7 +59,7 @@ def _is_cached(name: str) -> bool:
 
 
 def _compiled(name: str) -> ModuleType:
-    """A second copy of the module with every function of its own replaced by its compiled form."""
+    """A second copy of the module with every function of its own replaced by its compiled form, announced."""
     import numba
 
     path = Path(__file__).with_name(f"{name}.py")
@@ -69,11 +69,13 @@ def _compiled(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
     spec.loader.exec_module(module)
+    face = ModuleType(full_name)
     for key, value in list(vars(module).items()):
         if isinstance(value, FunctionType) and value.__module__ == full_name:
             compiled = numba.njit(cache=True, nogil=True)(value)
-            setattr(module, key, compiled if key.startswith("_") else _announced(compiled, name))
-    return module
+            setattr(module, key, compiled)  # for those of the module that call it
+            setattr(face, key, _announced(compiled, name))
+    return face
 
 
 def _announced(compiled: Any, name: str) -> Any:

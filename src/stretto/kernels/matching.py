@@ -30,7 +30,7 @@ def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
     return t
 
 
-def _match(
+def match(
     pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
     chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
     salt, turn, hold, spread, scarce, needed, patient, looked, tick,
@@ -241,13 +241,13 @@ def _rise(queue, place, due, worth, turn):
     queue[place] = p
 
 
-def _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
+def known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
     """What nodes know of chunks at first.
 
     Args:
         hold_offsets, hold_nodes, want_offsets, want_nodes: CSR, who holds and who wants each chunk.
     Returns:
-        came: int32[nodes * chunks], see :func:`_match`; lacks: int64[nodes], how many chunks each must get.
+        came: int32[nodes * chunks], see :func:`match`; lacks: int64[nodes], how many chunks each must get.
     """
     chunks = len(hold_offsets) - 1
     came, lacks = np.full(nodes * chunks, UNWANTED, dtype=np.int32), np.zeros(nodes, dtype=np.int64)
@@ -261,7 +261,7 @@ def _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
     return came, lacks
 
 
-def _components(src, dst, nodes):
+def components(src, dst, nodes):
     """int64[nodes]: the lowest node that some pipes join each to, both ways."""
     lowest = np.arange(nodes)
     for k in range(len(src)):
@@ -278,7 +278,7 @@ def _components(src, dst, nodes):
     return lowest
 
 
-def _least_finish(in_offsets, in_links, latency, step, lacks):
+def least_finish(in_offsets, in_links, latency, step, lacks):
     """Seconds before which some node cannot have got so many chunks over the links that enter it.
 
     Args:
@@ -317,31 +317,11 @@ def _least_finish(in_offsets, in_links, latency, step, lacks):
     return bound
 
 
-def match(*arguments):
-    """See :func:`_match`."""
-    return _match(*arguments)
-
-
-def known(*arguments):
-    """See :func:`_known`."""
-    return _known(*arguments)
-
-
-def components(*arguments):
-    """See :func:`_components`."""
-    return _components(*arguments)
-
-
-def least_finish(*arguments):
-    """See :func:`_least_finish`."""
-    return _least_finish(*arguments)
-
-
 def at_once(
     src, dst, latency, bandwidth, out_offsets, out_links, in_offsets, in_links, hold_offsets, hold_nodes,
-    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, tries, spread, scarce, slower, looked, tick, enough,
+    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, scarce, slower, looked, tick, enough,
 ):  # fmt: skip
-    """A matching over links of much the same speed that ends when no other could end sooner, if one of a few does.
+    """One matching over links of much the same speed, if it ends when no other could end sooner.
 
     All that it needs is set up here: in a small network calls for that would take longer than the matching itself.
 
@@ -349,8 +329,7 @@ def at_once(
         src, dst, latency, bandwidth: the links, each a pipe.
         out_*, in_*: CSR, the links that leave and enter each node.
         hold_*, want_*: CSR, who holds and who wants each chunk.
-        seed, tries: orders of what ties are drawn from it, so many at most, the first and every other without
-            preferences.
+        seed: the turns of links are drawn from it; they have no preferences.
         slower: links that take so many times as long for a byte as the next faster ones are not of the same speed.
         tick: moments less than this part of the shortest transfer apart are the same.
         enough: times the least that counts as such.
@@ -360,34 +339,28 @@ def at_once(
     """
     nodes, links, chunks = len(out_offsets) - 1, len(src), len(chunk_bytes)
     size, per_byte = chunk_bytes.astype(np.float64), 1.0 / bandwidth
-    what, when = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
+    none = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
     speeds = np.sort(per_byte)
     for k in range(1, links):
         if speeds[k] >= slower * speeds[k - 1]:
-            return what, when
-    came, lacks = _known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
+            return none
+    came, lacks = known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
     took = size.min() * per_byte
-    least = chunk_start.min() + _least_finish(in_offsets, in_links, latency, took, lacks)
-    salt, turn = np.empty(chunks, dtype=np.int64), np.empty(links)
-    hops, level, none = np.arange(links + 1), np.zeros(links, dtype=np.int64), np.zeros(links)
-    cluster = _components(src, dst, nodes).reshape((1, nodes))
-    for k in range(tries):
-        for c in range(chunks):
-            salt[c] = int(_noise(seed + k, c) * (1 << 30))
-        for p in range(links):
-            turn[p] = _noise(seed + k, chunks + p)
-        (pipe, chunk, parent, start, last), missing = _match(
-            src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], none, latency, per_byte,
-            out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
-            hold_offsets, hold_nodes.astype(np.int64), came.copy(), cluster, level,
-            salt, turn, none, spread if k % 2 == 1 else 0.0, scarce, False, True, looked, (latency + took).min() * tick,
-        )  # fmt: skip
-        if missing == 0 and last.max() <= least * enough:
-            break
-    else:
-        return what, when
+    least = chunk_start.min() + least_finish(in_offsets, in_links, latency, took, lacks)
+    turn = np.empty(links)
+    for p in range(links):
+        turn[p] = _noise(seed, p)
+    hops, salt, level = np.arange(links + 1), np.zeros(chunks, dtype=np.int64), np.zeros(links, dtype=np.int64)
+    (pipe, chunk, parent, start, last), missing = match(
+        src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], np.zeros(links), latency, per_byte,
+        out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
+        hold_offsets, hold_nodes.astype(np.int64), came, components(src, dst, nodes).reshape((1, nodes)), level,
+        salt, turn, np.zeros(links), 0.0, scarce, False, True, looked, (latency + took).min() * tick,
+    )  # fmt: skip
+    count = len(last)
+    if count == 0 or missing > 0 or last.max() > least * enough:
+        return none
     order = np.argsort(start, kind="mergesort")
-    count = len(order)
     rank = np.empty(count, dtype=np.int64)
     what, when = np.empty((5, count), dtype=np.int64), np.empty((3, count))
     for i in range(count):

@@ -35,9 +35,6 @@ SPREADS = (1.0, 0.0, 3.0, 5.0)
 RESTARTS = 0.4
 """The part of the tries that start anew."""
 
-AT_ONCE = 3
-"""How many tries over links alone are made at once, before the search is set up."""
-
 LATE = 8
 """Among solutions that end together, the one whose arrivals to this power sum to less is nearer to a better one."""
 
@@ -103,15 +100,15 @@ class Search:
         return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.until_s)
 
     def _straight(self, topology: Topology, workload: Workload) -> Transfers | None:
-        """A matching over links alone that ends as early as any could, if one of the first few does."""
+        """One matching over links alone, if it ends as early as any could; only tried before several others."""
         one_try = effort(topology, workload)
-        if len(topology.accelerators) < topology.node_count or (AT_ONCE + 1) * one_try > self.work:
+        if len(topology.accelerators) < topology.node_count or 2 * one_try > self.work:
             return None
         what, when = kernels.load("matching", one_try).at_once(
             topology.src, topology.dst, topology.latency_s, topology.bandwidth,
             *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
-            workload.chunk_bytes, workload.chunk_start_s, self.seed & 0x7FFFFFFF,
-            AT_ONCE, SPREADS[0], SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
+            workload.chunk_bytes, workload.chunk_start_s,
+            self.seed & 0x7FFFFFFF, SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
         )  # fmt: skip
         if not what.shape[1]:
             return None
