@@ -348,6 +348,15 @@ def test_what_is_no_product_of_such_rings_and_lines_is_left_to_others(spec):
     assert in_product(*work("allreduce", spec, 1000)) is None
 
 
+@pytest.mark.parametrize(("ranks", "step"), [(12, 4), (16, 4), (24, 5), (24, 9), (32, 6)])
+def test_a_twisted_torus_is_no_product(ranks, step):
+    # rings of ranks that are as many steps apart, which one ring through all joins
+    ends = [(v, (v + d) % ranks) for v in range(ranks) for d in (1, ranks - 1, step, ranks - step)]
+    net = make_topology("twisted", [ACCELERATOR] * ranks, [(a, b, 25e9, 1e-6) for a, b in ends])
+    load = Workload((make_collective("allreduce", net, shard_bytes=1000),))
+    assert in_product(net, load) is None
+
+
 def test_walks_along_all_factors_share_the_links_of_a_torus():
     # what ranks must take in, 64 KB over four links, is all that the latency of 8 hops does not hide
     net, load = work("allreduce", "torus:8x8", 1000)
