@@ -28,7 +28,7 @@ from stretto.planners.scale_network import build_network
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, Topology, make_topology
+from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.verify import verify
 
 
@@ -348,6 +348,15 @@ def test_what_is_no_product_of_such_rings_and_lines_is_left_to_others(spec):
     assert in_product(*work("allreduce", spec, 1000)) is None
 
 
+@pytest.mark.parametrize(("ranks", "step"), [(12, 4), (16, 4), (24, 5), (24, 9), (32, 6)])
+def test_a_twisted_torus_is_no_product(ranks, step):
+    # rings of ranks that are as many steps apart, which one ring through all joins
+    ends = [(v, (v + d) % ranks) for v in range(ranks) for d in (1, ranks - 1, step, ranks - step)]
+    net = make_topology("twisted", [ACCELERATOR] * ranks, [(a, b, 25e9, 1e-6) for a, b in ends])
+    load = Workload((make_collective("allreduce", net, shard_bytes=1000),))
+    assert in_product(net, load) is None
+
+
 def test_walks_along_all_factors_share_the_links_of_a_torus():
     # what ranks must take in, 64 KB over four links, is all that the latency of 8 hops does not hide
     net, load = work("allreduce", "torus:8x8", 1000)
@@ -378,6 +387,26 @@ def test_sums_of_some_of_a_chassis_cross_before_all_have_come():
     assert (plan.op[across] == REDUCE).all()
     senders = {c: np.unique(plan.src[across & (plan.chunk == c)]) for c in range(plan.workload.chunk_count)}
     assert max(len(own) for own in senders.values()) > 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_crossings_are_right_whatever_the_clusters_look_like(seed):
+    # two or three clusters of alike trees with chords, whose ranks hang on one switch
+    rng = random.Random(seed)
+    each, count = rng.randint(4, 8), rng.randint(2, 3)
+    pairs = {(rng.randrange(v), v) for v in range(1, each)} | {
+        (v, v + 2) for v in range(each - 2) if rng.random() < 0.5
+    }
+    links = [
+        (each * k + a, each * k + b, 50e9, 1e-6) for k in range(count) for v, w in pairs for a, b in ((v, w), (w, v))
+    ]
+    ranks = each * count
+    links += [(a, b, 5e9, 2e-6) for v in range(ranks) for a, b in ((v, ranks), (ranks, v))]
+    net = make_topology("hung", [ACCELERATOR] * ranks + [SWITCH], links)
+    plan = in_crossings(net, Workload((make_collective("allreduce", net, shard_bytes=1000),)))
+    assert plan is not None
+    assert verify(plan).finding is None
+    assert simulate(plan).completion_s == pytest.approx(completion(plan))
 
 
 def test_clusters_joined_through_a_few_of_their_ranks_have_no_crossings():

@@ -125,7 +125,7 @@ class _Cluster:
         for radius in np.unique(far).tolist():
             sets = _fewest(far <= radius)
             number = max(_alike(own, sets) for own in use) if sets else np.inf
-            if not found.number or number < found.number[-1] * FEWER:
+            if sets and (not found.number or number < found.number[-1] * FEWER):
                 found.radii.append(radius)
                 found.sets.append([tuple(ranks[k] for k in some) for some in sets])
                 found.number.append(number)
@@ -140,8 +140,8 @@ class _Cluster:
         return self.number[self.level(within)]
 
     def level(self, within: float) -> int:
-        """Which radius is the largest up to some."""
-        return max(bisect_right(self.radii, within * (1 + 1e-9)) - 1, 0)
+        """Which radius is the largest up to some, -1 if none is."""
+        return bisect_right(self.radii, within * (1 + 1e-9)) - 1
 
     def choices(self, at_s: float, left_s: float) -> list[tuple[Ranks, Ranks]]:
         """Centres to which all others come in some time, and hubs from which all others are reached in what is left.
@@ -150,6 +150,8 @@ class _Cluster:
         tree alone.
         """
         level = self.level(at_s), self.level(left_s)
+        if min(level) < 0:
+            return []
         if level not in self.pairs:
             both = [(some, hubs) for some in self.sets[level[0]] for hubs in self.sets[level[1]]]
             if max(len(both[0][0]), len(both[0][1])) == 1:
@@ -209,12 +211,11 @@ def _alike(use: Float64, sets: list[tuple[int, ...]]) -> float:
 
 
 def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[float, float]]:
-    """When each part crosses, and what is left after that, seconds without the way across.
+    """When each part crosses, and what is left after that, seconds without the way across; nothing if none can.
 
     Args:
         once_s: for what joins the clusters to carry all parts once.
     """
-
     known: dict[tuple[int, ...], float] = {}
 
     def rates(whole: float) -> Float64:
@@ -233,6 +234,8 @@ def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[flo
         whole = (low + high) / 2
         low, high = (whole, high) if rates(whole).mean() * whole < once_s else (low, whole)
     done = np.cumsum(rates(high))
+    if done[-1] == 0:
+        return []
     places = np.searchsorted(done, (np.arange(parts) + 0.5) / parts * done[-1])
     return [((k + 0.5) * high / STEPS, (STEPS - k - 0.5) * high / STEPS) for k in places.tolist()]
 

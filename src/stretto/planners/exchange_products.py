@@ -55,7 +55,10 @@ def in_product(topology: Topology, workload: Workload) -> Plan | None:
     if not factors:
         return None
     phases = (0, 1) if any(f.closed for f in factors) else (0,)
-    blocks = [_block(topology, factors[k:] + factors[:k], phase) for k in range(len(factors)) for phase in phases]
+    orders = [factors[k:] + factors[:k] for k in range(len(factors))]
+    if not all(_sums_up(order, topology.node_count) for order in orders):
+        return None
+    blocks = [_block(topology, order, phase) for order in orders for phase in phases]
     most = min(MOST_TRANSFERS // sum(len(b.op) for b in blocks), int(c.chunk_bytes.min()) // len(blocks))
     best: Plan | None = None
     rounds = 1
@@ -107,6 +110,21 @@ def _factors(topology: Topology) -> list[_Factor]:
                 del left[v]
         found.append(_Factor(tuple(lines), closed))
     return found if all(_swaps(len(f.lines[0]), f.closed) for f in found) else []
+
+
+def _sums_up(factors: list[_Factor], nodes: int) -> bool:
+    """Whether sums along one factor after another hold what all have, once: no if lines only seem to be a product's."""
+    holds = [1 << v for v in range(nodes)]
+    for factor in factors:
+        for line in factor.lines:
+            total = 0
+            for v in line:
+                if total & holds[v]:
+                    return False
+                total |= holds[v]
+            for v in line:
+                holds[v] = total
+    return all(own == (1 << nodes) - 1 for own in holds)
 
 
 def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
