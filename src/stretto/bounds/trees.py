@@ -38,8 +38,8 @@ NEWEST = 0.5
 """Weight of the last solution in the mean; those before it have the rest."""
 
 DETOUR = 1e-5
-"""What a byte over the link of the longest latency costs, in bytes: of rates that are equally high those with short ways
-are taken."""
+"""What a byte over the link of the longest latency costs, in bytes: of rates that are equally high those with
+short ways are taken."""
 
 
 @dataclass(frozen=True)
