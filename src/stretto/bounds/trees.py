@@ -37,6 +37,10 @@ TOLERANCE = 1e-7
 NEWEST = 0.5
 """Weight of the last solution in the mean; those before it have the rest."""
 
+DETOUR = 1e-5
+"""What a byte over the link of the longest latency costs, in bytes: of rates that are equally high those with
+short ways are taken."""
+
 
 @dataclass(frozen=True)
 class TreeRates:
@@ -83,7 +87,8 @@ class _Program:
             self.roots = np.repeat(model.columns(1, 0.0, INFINITY, -1.0), len(nodes))
             self.amount = shares / shares.sum()
         width, every = topology.bandwidth / unit, np.arange(topology.link_count)
-        self.parts = [model.columns(topology.link_count, 0.0, width) for _ in range(2 if shares is None else 1)]
+        far = DETOUR * topology.latency_s / max(float(topology.latency_s.max()), np.finfo(float).tiny)
+        self.parts = [model.columns(topology.link_count, 0.0, width, far) for _ in range(2 if shares is None else 1)]
         model.rows(topology.link_count, -INFINITY, width, *((every, part, 1.0) for part in self.parts))
         passes = np.setdiff1d(np.arange(topology.node_count), nodes)
         for part in self.parts if len(passes) else ():

@@ -126,9 +126,11 @@ def _candidates(topology: Topology, wide: bool) -> list[str]:
     if "scale-ccl" in names and not _is_wan(topology):
         # its event loop is for networks of datacenters; elsewhere it can take minutes
         names.remove("scale-ccl")
-    names.sort(key=lambda name: name in QUICK and len(topology.accelerators) > QUICK[name])
+    if not (topology.transit & topology.replicates).any():
+        names.remove("switch-trees")
     if wide:
-        names.sort(key=lambda name: {"forest": 0, "paths": 1}.get(name, 2))
+        names.sort(key=lambda name: {"switch-trees": 0, "forest": 1, "paths": 2}.get(name, 3))
+    names.sort(key=lambda name: name in QUICK and len(topology.accelerators) > QUICK[name])
     return names
 
 
