@@ -73,6 +73,11 @@ ChunksOption = Annotated[int, typer.Option("--chunks", help="Into how many chunk
 RootOption = Annotated[int, typer.Option("--root", help="The rank that rooted collectives start from or end at.")]
 OptionsOption = Annotated[list[str] | None, typer.Option("--option", help="An option of a planner, name=value.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Equal seeds, equal plans.", min=0)]
-LimitOption = Annotated[float | None, typer.Option("--time-limit", help="Seconds that planning may take.", min=0.0)]
+LimitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit", help="Seconds that planning may take; of CPU time for auto, greedy and forest.", min=0.0
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")]
 FileArgument = Annotated[str, typer.Argument(help="A plan file.")]

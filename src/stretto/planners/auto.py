@@ -126,7 +126,7 @@ def _candidates(topology: Topology, wide: bool) -> list[str]:
     if "scale-ccl" in names and not _is_wan(topology):
         # its event loop is for networks of datacenters; elsewhere it can take minutes
         names.remove("scale-ccl")
-    if not (topology.transit & topology.replicates).any():
+    if "switch-trees" in names and not (topology.transit & topology.replicates).any():
         names.remove("switch-trees")
     if wide:
         names.sort(key=lambda name: {"switch-trees": 0, "forest": 1, "paths": 2}.get(name, 3))
