@@ -12,6 +12,8 @@ from stretto.bounds import bounds
 from stretto.bounds.symmetry import automorphisms, symmetries
 from stretto.collective import Workload, make_collective
 from stretto.planners.exchange import exchanged
+from stretto.planners.scale_network import build_network
+from stretto.planners.symmetries import Renaming
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import Topology
@@ -51,6 +53,19 @@ def test_symmetries_are_a_group_with_the_identity_first(spec):
     assert len(every) == len(found) > 1
     assert (found[0] == np.arange(net.node_count)).all()
     assert {f[g].tobytes() for f in found for g in found} == every
+
+
+@pytest.mark.parametrize("spec", ["sites:3,6?routers=2", "sites:2,3"])  # a pipe takes one of several pairs of routers
+def test_automorphisms_that_take_a_pipe_to_no_pipe_are_left_out(spec):
+    net = load_topology(spec)
+    hops = build_network(net, 1000.0, True, 0.0).hops
+    found = Renaming.of(net, hops, automorphisms(net, net.accelerators, 64, 0))
+    assert (found is None) == (spec == "sites:3,6?routers=2")
+    for link, pipes in [] if found is None else zip(found.link, found.pipe.tolist(), strict=True):
+        assert all(link[hops[pipe]].tolist() == hops[image].tolist() for pipe, image in enumerate(pipes))
+    plan = exchanged(net, Workload((make_collective("allreduce", net, 18_000),)), 1, 0, np.inf)
+    assert plan is not None
+    assert verify(plan).ok
 
 
 def test_too_many_symmetries_are_none():

@@ -33,10 +33,12 @@ class Renaming:
 
     @classmethod
     def of(cls, topology: Topology, hops: Ragged, node: Int64) -> Renaming | None:
-        """Of automorphisms of the nodes; None if there is but one, or two pipes have the same first and last link.
+        """Of automorphisms of the nodes, as far as they make pipes of all pipes.
 
         Args:
             hops: the links of each pipe.
+        Returns:
+            None if there is but one such, or two pipes have the same first and last link.
         """
         count = topology.link_count
         by_ends = np.full((topology.node_count, topology.node_count), -1, dtype=np.int64)
@@ -45,9 +47,14 @@ class Renaming:
         first, last = hops.values[hops.offsets[:-1]], hops.values[hops.offsets[1:] - 1]
         own = first.astype(np.int64) * count + last
         order = np.argsort(own, kind="stable")
-        if len(node) == 1 or (np.diff(own[order]) == 0).any():
+        if (np.diff(own[order]) == 0).any():
             return None
-        pipe = order[np.searchsorted(own[order], link[:, first] * count + link[:, last])]
+        image = link[:, first] * count + link[:, last]
+        pipe = order[np.minimum(np.searchsorted(own[order], image), len(order) - 1)]
+        kept = (own[pipe] == image).all(axis=1)  # of equally short ways through switches, a pipe is one
+        node, link, pipe = node[kept], link[kept], pipe[kept]
+        if len(node) < 2:
+            return None
         orbit, before = link.min(axis=0), np.arange(count)
         while (orbit != before).any():
             orbit, before = orbit[link].min(axis=0), orbit
