@@ -37,6 +37,10 @@ WIDE = 0.8
 """Where bandwidth makes up such a share beside latency, the trees and paths that fill the network are tried first, and
 nothing is searched beside paths."""
 
+CLOSE, SPLIT = 0.98, 0.6
+"""Where bandwidth makes up less than the first of these, a search may still find better than the trees, which are then
+cut in this part of the time, and what is left is for the search."""
+
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
 
@@ -78,7 +82,9 @@ def auto(
     """
     began_s = clock()
     found = bounds(topology, workload)
-    bound, wide = found[0].seconds, not topology.planes and _is_wide(found)
+    bound = found[0].seconds
+    bandwidth = _bandwidth(found)
+    wide = not topology.planes and bandwidth >= WIDE
     names = _candidates(topology, wide)
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
     best: tuple[float, str, Plan] | None = None
@@ -100,6 +106,8 @@ def auto(
             if time_limit_s is not None:
                 least = FIRST if best is None else 0.0
                 left_s = max(SEARCH * time_limit_s - (clock() - began_s), least * time_limit_s)
+                if name == "forest" and wide and bandwidth < CLOSE:
+                    left_s *= SPLIT
             plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left_s)
         except Unsupported as refusal:
             tried.append({"planner": name, "refused": str(refusal)})
@@ -145,7 +153,7 @@ def _is_large(workload: Workload) -> bool:
     return all(c.kind == "allreduce" and len(c.ranks) > FEW for c in workload.collectives)
 
 
-def _is_wide(found: tuple[Bound, ...]) -> bool:
-    """Whether bandwidth decides, and not latency."""
+def _bandwidth(found: tuple[Bound, ...]) -> float:
+    """The part of the bound that is not latency."""
     longest = next((b.seconds for b in found if b.kind == "latency path"), 0.0)
-    return longest <= (1 - WIDE) * found[0].seconds
+    return 1 - longest / found[0].seconds if longest else 1.0
