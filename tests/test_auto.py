@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 from stretto.bounds import bounds
 from stretto.cli import app
 from stretto.collective import Workload, make_collective
+from stretto.errors import InputError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.verify import verify
 
 
 def work(net, kind, shard):
@@ -64,3 +66,11 @@ def test_a_fair_allreduce_among_many_is_not_searched_further():
     plan = run_planner("auto", net, request)
     assert [t["planner"] for t in plan.meta["tried"]] == ["forest"]
     assert 1.005 < simulate(plan).completion_s / bounds(net, request)[0].seconds <= 1.05
+
+
+def test_a_candidate_for_which_bytes_are_too_few_leaves_it_to_the_others():
+    net = load_topology("ring:7")
+    few = Workload((make_collective("allreduce", net, 7, chunks=5),))  # `ring` would cut them into 35
+    with pytest.raises(InputError, match="too few for 35 chunks"):
+        run_planner("ring", net, few)
+    assert verify(run_planner("auto", net, few)).ok

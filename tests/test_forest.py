@@ -158,3 +158,26 @@ def test_a_time_limit_leaves_a_coarser_plan_and_a_long_one_changes_nothing():
     assert verify(short).ok
     assert short.transfer_count <= TRANSFERS[1] < free.transfer_count
     assert long.digest() == free.digest()
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "broadcast"])
+def test_chunks_that_are_asked_for_make_plans_no_larger(kind):
+    net = load_topology("torus:4x4")
+    plan = run_planner("forest", net, Workload((make_collective(kind, net, 16 * 10**8, chunks=8),)))
+    assert plan.transfer_count <= 1.2 * TRANSFERS[-1]
+
+
+def test_when_a_collective_begins_does_not_count_as_late():
+    net = load_topology("torus:4x4")
+    plans = [
+        run_planner("forest", net, Workload((make_collective("allgather", net, 16 * 10**6, start_s=start_s),)))
+        for start_s in (0.0, 1.0)
+    ]
+    assert plans[0].transfer_count == plans[1].transfer_count
+    assert simulate(plans[1]).completion_s == pytest.approx(1 + simulate(plans[0]).completion_s, rel=1e-9)
+
+
+def test_a_few_bytes_over_long_links_are_in_order_but_for_rounding():
+    net = load_topology("sites:3,6")
+    plan = run_planner("forest", net, Workload((make_collective("reduce", net, shard_bytes=1, chunks=5),)))
+    assert verify(plan).ok

@@ -75,3 +75,10 @@ def test_gurobi_is_named_where_it_is_missing():
     except ImportError:
         with pytest.raises(InputError, match="Gurobi is not installed"):
             solve(knapsack(), solver="gurobi")
+
+
+def test_highs_takes_any_number_of_threads_after_any_other():
+    model = Model()
+    model.rows(1, -np.inf, 2.0, (0, model.columns(3, 0.0, 1.0, -1.0), 1.0))
+    for threads in (4, 1, 2):
+        assert solve(model, solver="highs", threads=threads).status == "optimal"

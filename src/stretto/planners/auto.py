@@ -13,7 +13,7 @@ from time import thread_time as clock
 
 from ..bounds import Bound, bounds
 from ..collective import KINDS, Workload
-from ..errors import Unsupported
+from ..errors import InputError, Unsupported
 from ..plan import Plan
 from ..simulate import simulate
 from ..topology import ROUTER, SWITCH, Topology
@@ -89,6 +89,7 @@ def auto(
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
     best: tuple[float, str, Plan] | None = None
     tried: list[dict[str, object]] = []
+    wrong: InputError | None = None
     for number, name in enumerate(names):
         if best is not None and best[0] <= enough:
             break
@@ -109,13 +110,16 @@ def auto(
                 if name == "forest" and wide and bandwidth < CLOSE:
                     left_s *= SPLIT
             plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left_s)
-        except Unsupported as refusal:
+        except (Unsupported, InputError) as refusal:
             tried.append({"planner": name, "refused": str(refusal)})
+            wrong = refusal if isinstance(refusal, InputError) else wrong
             continue
         end_s = _completion(plan)
         tried.append({"planner": name, "completion_s": end_s})
         if best is None or end_s < best[0]:
             best = end_s, name, plan
+    if best is None and wrong is not None:
+        raise wrong
     if best is None:
         raise Unsupported(f"auto does not serve {topology.name}: " + "; ".join(str(t["refused"]) for t in tried))
     return replace(best[2], meta={**best[2].meta, "chosen": best[1], "tried": tried})

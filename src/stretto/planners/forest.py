@@ -149,15 +149,15 @@ class _Cutter:
             if not plans and not self.parts and min(map(_late, several)) > DEEP:
                 shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
                 if shallow is not None:
-                    choices = [choices[int(np.argmin([completion(p) for p in several]))], shallow]
+                    choices = [choices[int(np.argmin([_took_s(p) for p in several]))], shallow]
                     # what is compared has as many transfers
                     now = max(now, self.edges(shallow) / self.edges(self.first))
                     several = [self.cut(some, now) for some in choices]
-            best, kept = min(zip(several, choices, strict=True), key=lambda pair: completion(pair[0]))
+            best, kept = min(zip(several, choices, strict=True), key=lambda pair: _took_s(pair[0]))
             plans.append(best)
             late, last = _late(best), now
             finer = len(plans) > 1 and best.transfer_count > plans[-2].transfer_count
-            if late <= NEAR - 1 or (finer and completion(plans[-2]) <= NEAR * completion(best)):
+            if late <= NEAR - 1 or (finer and _took_s(plans[-2]) <= NEAR * _took_s(best)):
                 break
             choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * late]
             # what is the better way for some thousands of transfers is so for many
@@ -167,20 +167,26 @@ class _Cutter:
                 if late <= NEAR - 1:
                     break
                 counts = self.useful(counts, late * now)
-        return min(plans, key=completion)
+        return min(plans, key=_took_s)
 
     def edges(self, rows: _Rows) -> int:
         """Transfers of one part of everything: it is sent once along each edge of its trees."""
-        # each chunk of an AllReduce is cut along all trees
-        cuts = [c.chunk_count if c.kind == "allreduce" else 1 for c in self.workload.collectives]
-        return sum(f.edges * many for f, many in zip(rows.forests, cuts, strict=True))
+        return sum(f.edges * many for f, many in zip(rows.forests, self.cut_along, strict=True))
+
+    @property
+    def cut_along(self) -> list[int]:
+        """How many chunks of each collective are cut along a tree: all of an AllReduce, of others those of a piece."""
+        return [
+            c.chunk_count if c.kind == "allreduce" else c.chunk_count // len(np.unique(c.chunk_piece))
+            for c in self.workload.collectives
+        ]
 
     @property
     def most(self) -> float:
         """Into how many parts there are bytes to cut."""
         segments = sum(
-            len(some) * (c.chunk_count if c.kind == "allreduce" else 1)
-            for f, c in zip(self.first.forests, self.workload.collectives, strict=True)
+            len(some) * many
+            for f, many in zip(self.first.forests, self.cut_along, strict=True)
             for some in f.segments.values()
         )
         return sum(c.size_bytes for c in self.workload.collectives) / (SMALLEST_BYTES * segments)
@@ -233,7 +239,12 @@ def _may_be_apart(plan: Plan) -> bool:
 
 def _late(plan: Plan) -> float:
     """How much later a plan ends than its busiest link has to, as a share."""
-    return completion(plan) / busy(plan) - 1
+    return _took_s(plan) / busy(plan) - 1
+
+
+def _took_s(plan: Plan) -> float:
+    """From when its first collective may begin to its end."""
+    return completion(plan) - float(plan.workload.chunk_start_s.min())
 
 
 def _filling(plan: Plan) -> float:

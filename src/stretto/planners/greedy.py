@@ -103,8 +103,8 @@ def greedy(
 
     Args:
         seed: of the search.
-        time_limit_s: after which the best so far is returned. The search counts its work, so that without a limit
-            (or within it) equal requests give equal plans.
+        time_limit_s: of CPU time, after which the best so far is returned; an exchange that has begun is finished.
+            The search counts its work, so that without a limit (or within it) equal requests give equal plans.
         parts: into how many parts each chunk is cut, 0 to choose. An AllReduce's is cut for each rank before.
         work, tries: how many deliveries are tried in all, and how many solutions, with the best number of parts.
     Returns:

@@ -99,6 +99,7 @@ def _program(model: Built) -> highspy.HighsLp:
 
 
 def _load(highs: highspy.Highs, program: highspy.HighsLp, options: dict[str, Any]) -> None:
+    highspy.Highs.resetGlobalScheduler(True)  # which else refuses another number of threads than it began with
     for name, value in options.items():
         highs.setOptionValue(name, value)
     if highs.passModel(program) == highspy.HighsStatus.kError:
