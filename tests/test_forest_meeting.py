@@ -115,10 +115,12 @@ def test_links_unlike_both_ways_have_no_edges():
 
 @pytest.mark.parametrize("spec", ["dgx2:2", "amd:2", "torus:8x8", "mesh:8x8", "zoo:Abilene"])
 @pytest.mark.parametrize("kind", ["allgather", "allreduce"])
-def test_at_most_sixteen_trees_a_root(spec, kind):
+def test_at_most_sixteen_trees_a_rank(spec, kind):
     net = load_topology(spec)
     for found in forests_of(net, make_collective(kind, net, shard_bytes=10**8), 60_000):
-        assert max(map(len, found.segments.values())) <= 16
+        trees = [len(some) for some in found.segments.values()]
+        # of an AllReduce, whose roots the linear program chooses, those of all roots together
+        assert (sum(trees) / len(net.accelerators) if kind == "allreduce" else max(trees)) <= 16
 
 
 def test_out_trees_become_shallower_within_what_edges_can_carry():
