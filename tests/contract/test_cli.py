@@ -197,6 +197,8 @@ def test_options_and_seeds_reach_the_planner():
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--option", "x=1"], "no option 'x'"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--option", "x"], "name=value"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "none/p.parquet"], "cannot be written"),
+        (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "none/p.html"], "cannot be written"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "."], "is a folder"),
         (["verify", "none.parquet"], "cannot be read"),
         (["export", "none.parquet", "--to", "csv", "-o", "x"], "cannot be read"),
         (["report", "none.parquet", "-o", "x.html"], "cannot be read"),

@@ -49,8 +49,11 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Make a plan, verify it, simulate it, and print a summary."""
+    from ..formats import check_writable
     from ..formats.native import write_plan
 
+    if output is not None:
+        check_writable(output)
     request = Request(collective, topology, size, shard, chunks, root, demand)
     if tuning is not None:
         from .tuning import planned_by_table
@@ -95,6 +98,10 @@ def compare(
         for count in counts
         for name in planner.split(",")
     ]
+    if output is not None:
+        from ..formats import check_writable
+
+        check_writable(output)
     rows: list[dict[str, Any]] = []
     pages: list[tuple[Timeline, tuple[Bound, ...]]] = []
     for i, (text, count, name) in enumerate(cells):

@@ -85,6 +85,20 @@ def importers() -> dict[str, Importer]:
     return {i.name: i for i in known}
 
 
+def check_writable(path: str) -> None:
+    """Ask, before long work, whether there can be a file of that name.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        if os.path.isdir(path):
+            raise InputError("is a folder", path)
+        tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", path) from None
+
+
 @contextmanager
 def written_whole(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """A file that appears under its name only when it is complete.
