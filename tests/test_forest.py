@@ -175,9 +175,3 @@ def test_when_a_collective_begins_does_not_count_as_late():
     ]
     assert plans[0].transfer_count == plans[1].transfer_count
     assert simulate(plans[1]).completion_s == pytest.approx(1 + simulate(plans[0]).completion_s, rel=1e-9)
-
-
-def test_a_few_bytes_over_long_links_are_in_order_but_for_rounding():
-    net = load_topology("sites:3,6")
-    plan = run_planner("forest", net, Workload((make_collective("reduce", net, shard_bytes=1, chunks=5),)))
-    assert verify(plan).ok

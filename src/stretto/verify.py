@@ -35,8 +35,6 @@ CODES = (
 """What can be wrong. The first ones are the codes of :mod:`stretto.kernels.referee`."""
 
 TOLERANCE = 1e-9
-ROUNDINGS = 2
-"""Of so many steps between two numbers of floating point, at a plan's end, a moment may be off."""
 
 
 @dataclass(frozen=True)
@@ -320,11 +318,10 @@ def _crowded_link(plan: Plan, start_s: NDArray[Any], finish_s: NDArray[Any], hop
     width = np.concatenate((plan.topology.bandwidth, widths))
     later = np.concatenate((hop, np.zeros(len(rows))))
     begin, end = start_s[owners] + later, finish_s[owners] + later
-    # moments are no finer than this; nothing is faster than its link here, but for the rounding of its two
-    rounding_s = ROUNDINGS * np.spacing(np.abs(end).max(initial=0.0))
-    speed = np.minimum(plan.size_bytes[owners] / ((finish_s - start_s)[owners] + rounding_s), width[links])
+    # nothing is faster than its link here, but for the rounding of its two moments
+    speed = np.minimum(plan.size_bytes[owners] / (finish_s - start_s)[owners], width[links])
     # what ends as another begins does not overlap it, up to rounding
-    end = np.maximum(end - np.maximum(TOLERANCE * np.abs(end), rounding_s), begin)
+    end = np.maximum(end - TOLERANCE * np.abs(end), begin)
     n = len(owners)
     link2, time2 = np.concatenate((links, links)), np.concatenate((begin, end))
     change = np.concatenate((speed, -speed))
