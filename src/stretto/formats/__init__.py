@@ -109,8 +109,7 @@ def written_whole(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     folder, name = os.path.split(os.path.abspath(path))
     temporary = None
     try:
-        if os.path.isdir(path):
-            raise InputError("is a folder", path)
+        check_writable(path)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         os.fchmod(descriptor, 0o666 & ~_umask())
         with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
