@@ -38,11 +38,10 @@ def schedule(
         room[link + 1] += room[link]
     heap = np.empty(len(route_links), dtype=np.int64)
     size = np.zeros(links, dtype=np.int64)
-    # when each link is taken: lists in the order of time, an entry for each hop
-    first, last = np.full(links, -1, dtype=np.int64), np.full(links, -1, dtype=np.int64)
-    after, before = np.full(len(route_links), -1, dtype=np.int64), np.full(len(route_links), -1, dtype=np.int64)
+    # when each link is taken: lists in the order of time, an entry for each stretch
+    first = np.full(links, -1, dtype=np.int64)
+    after = np.full(len(route_links), -1, dtype=np.int64)
     begin, end = np.zeros(len(route_links)), np.zeros(len(route_links))
-    taken = first, last, after, before, begin, end
     # transfers that are ready, and (after them) links to be looked at, each once
     wake = np.full(links, np.inf)
     events = [(0.0, 0)]
@@ -58,21 +57,21 @@ def schedule(
             link = route_links[i]
             _add(heap, room[link], size[link], rank[event])
             size[link] += 1
-            _forget(link, now, taken)
-            later = _fit(now + hop[i], seconds[event], slack, link, taken) - hop[i]
+            _forget(link, now, first, after, end)
+            later = _fit(now + hop[i], seconds[event], slack, first[link], after, begin, end) - hop[i]
             _wake(link, max(now, later), wake, events, n)
             continue
         link = event - n
         if now < wake[link]:
             continue
         wake[link] = np.inf
-        _forget(link, now, taken)
+        _forget(link, now, first, after, end)
         while size[link] > 0:
             k = by_rank[heap[room[link]]]
             later = now
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 if route_links[i] == link:
-                    later = _fit(now + hop[i], seconds[k], slack, link, taken) - hop[i]
+                    later = _fit(now + hop[i], seconds[k], slack, first[link], after, begin, end) - hop[i]
             if later > now + slack:
                 _wake(link, later, wake, events, n)
                 break
@@ -81,8 +80,8 @@ def schedule(
             blocked = -1
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 other = route_links[i]
-                _forget(other, now, taken)
-                later = _fit(now + hop[i], seconds[k], slack, other, taken) - hop[i]
+                _forget(other, now, first, after, end)
+                later = _fit(now + hop[i], seconds[k], slack, first[other], after, begin, end) - hop[i]
                 if later > now + slack:
                     blocked = other
                     break
@@ -95,7 +94,7 @@ def schedule(
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 other = route_links[i]
                 begin[i], end[i] = now + hop[i], now + hop[i] + seconds[k]
-                _insert(i, other, taken)
+                _insert(i, other, first, after, begin, end)
                 if other != link and size[other] > 0:
                     _wake(other, now if hop[i] > 0.0 else now + seconds[k], wake, events, n)
             for i in range(next_offsets[k], next_offsets[k + 1]):
@@ -202,55 +201,39 @@ def _wake(link, at, wake, events, n):
         heappush(events, (at, n + link))
 
 
-def _forget(link, now, taken):
+def _forget(link, now, first, after, end):
     """Drop what is over from a link's list: else each look at it walks past all that was ever sent."""
-    first, last, after, before, _, end = taken
     while first[link] >= 0 and end[first[link]] <= now:
         first[link] = after[first[link]]
-    if first[link] < 0:
-        last[link] = -1
-    else:
-        before[first[link]] = -1
 
 
-def _fit(at, seconds, slack, link, taken):
-    """From ``at``, the first moment from which a link is free for so long.
-
-    What is over by then is passed from both ends of the list at once, so it costs what the nearer one is away.
-    """
-    first, last, after, before, begin, end = taken
-    head, tail = first[link], last[link]
-    while head >= 0 and end[head] <= at + slack:
-        if before[tail] < 0 or end[before[tail]] <= at + slack:
-            head = tail if end[tail] > at + slack else -1
-            break
-        head, tail = after[head], before[tail]
-    while head >= 0 and begin[head] < at + seconds - slack:
-        if end[head] > at + slack:
-            at = end[head]
-        head = after[head]
+def _fit(at, seconds, slack, entry, after, begin, end):
+    """From ``at``, the first moment from which a link is free for so long."""
+    while entry >= 0 and begin[entry] < at + seconds - slack:
+        if end[entry] > at + slack:
+            at = end[entry]
+        entry = after[entry]
     return at
 
 
-def _insert(i, link, taken):
-    """Put an entry into its link's list, before those that begin no sooner."""
-    first, last, after, before, begin, _ = taken
-    head, tail = first[link], last[link]
-    while head >= 0 and begin[head] < begin[i]:
-        if begin[tail] < begin[i]:
-            head = after[tail]
-            break
-        head, tail = after[head], before[tail]
-    earlier = last[link] if head < 0 else before[head]
-    before[i], after[i] = earlier, head
-    if earlier < 0:
+def _insert(i, link, first, after, begin, end):
+    """Put an entry into its link's list, as one with those that it touches: else a busy link's list is long."""
+    before, entry = -1, first[link]
+    while entry >= 0 and begin[entry] < begin[i]:
+        before, entry = entry, after[entry]
+    touch = 1e-12 * begin[i]
+    if entry >= 0 and begin[entry] <= end[i] + touch:
+        end[i] = max(end[i], end[entry])
+        entry = after[entry]
+    if before >= 0 and begin[i] <= end[before] + touch:
+        end[before] = max(end[before], end[i])
+        after[before] = entry
+        return
+    after[i] = entry
+    if before < 0:
         first[link] = i
     else:
-        after[earlier] = i
-    if head < 0:
-        last[link] = i
-    else:
-        before[head] = i
+        after[before] = i
 
 
 def _add(heap, base, size, value):
