@@ -269,7 +269,7 @@ class _Onward:
         self.bits = {a: sum(self.bit[b] for b in found) for a, found in self.reach.items()}
 
     def after(self, v: int, own: int) -> Iterator[tuple[int, Route]]:
-        """The ranks that may come after ``v``, the best first: those of its server, of which so many are left, or any."""
+        """The ranks that may come after ``v``, the best first: of its server, of which so many are left, or of all."""
         server, visited = self.search.server, self.visited
         options = (
             (b, route)
