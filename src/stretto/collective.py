@@ -16,6 +16,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ class Ragged(NamedTuple):
         np.cumsum(lengths, out=offsets[1:])
         if not offsets[-1]:
             return cls(offsets, np.zeros(0, dtype=np.int32))
+        if all(isinstance(x, (list, tuple)) for x in lists):
+            return cls(offsets, np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(offsets[-1])))
         return cls(offsets, np.concatenate([np.asarray(x, dtype=np.int32) for x in lists]))
 
     @classmethod

@@ -39,7 +39,7 @@ WIDE = 0.8
 """Where bandwidth makes up such a share beside latency, the trees and paths that fill the network are tried first, and
 nothing is searched beside paths."""
 
-CLOSE, SPLIT = 0.98, 0.6
+CLOSE, SPLIT = 0.98, 0.5
 """Where bandwidth makes up less than the first of these, a search may still find better than the trees, which are then
 cut in this part of the time, and what is left is for the search."""
 
@@ -54,7 +54,7 @@ TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
 """What the first trees take, seconds of CPU, and what more for each rank and link: they are not begun in less time."""
 
 TREES = 0.4
-"""The part of a time limit that may be left for them."""
+"""The part of a time limit that may be left for them, twice as much as the first ones take."""
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
@@ -160,8 +160,8 @@ class _Shares:
         trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
         hopeless = _in_phases_s(topology, workload) > IN_PHASES * bound
         split = WIDE <= bandwidth < CLOSE and not hopeless
-        mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
-        return cls(limit_s, trees_s, SPLIT if split else 1.0, trees_s if mixed else 0.0)
+        mixed = MIXED <= bandwidth < WIDE and limit_s is not None and 2 * trees_s <= TREES * limit_s
+        return cls(limit_s, trees_s, SPLIT if split else 1.0, 2 * trees_s if mixed else 0.0)
 
     def least_s(self, name: str) -> float:
         """With less time left a candidate is not begun."""

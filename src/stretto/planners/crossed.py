@@ -26,12 +26,15 @@ HEAVIER = 1.15
 docs/planners/greedy.md."""
 
 
-def crossed(topology: Topology, workload: Workload, spread: Spread, heavier: float = HEAVIER) -> Plan:
+def crossed(
+    topology: Topology, workload: Workload, spread: Spread, heavier: float = HEAVIER, until_s: float = np.inf
+) -> Plan:
     """A timed plan of an AllReduce.
 
     Args:
         spread: finds the trees, each root's to all.
         heavier: for so many times the bytes.
+        until_s: of the CPU time of this thread, when the order is not improved further.
     """
 
     def of_more(net: Topology, asked: Workload, through_routers: bool) -> Transfers:
@@ -40,7 +43,7 @@ def crossed(topology: Topology, workload: Workload, spread: Spread, heavier: flo
         return spread(net, Workload(tuple(more)), through_routers)
 
     plan = plan_in_phases(topology, workload, of_more)
-    return dispatched(_exchanged(plan), np.zeros(workload.chunk_count), apart=False)
+    return dispatched(_exchanged(plan), np.zeros(workload.chunk_count), apart=False, until_s=until_s)
 
 
 def _exchanged(plan: Plan) -> Plan:

@@ -36,6 +36,9 @@ MOST_CLUSTERS = 4
 MOST_TRANSFERS = 32_000
 """The buffer is cut as finely as that allows."""
 
+WHOLE = 2
+"""A transfer takes so many times as long where every part has trees of its own."""
+
 
 def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None) -> Plan | None:
     """A timed plan of a single AllReduce.
@@ -52,7 +55,7 @@ def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None
     each = len(clusters[0])
     messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
     pace = pace or Pace()
-    most = int(min(MOST_TRANSFERS, pace.room("message")))
+    most = int(min(MOST_TRANSFERS, pace.room("message") / WHOLE))
     rounds = min(most // (messages * each), int(c.chunk_bytes.min()) // each)
     if rounds < 1:
         return None

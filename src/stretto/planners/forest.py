@@ -53,6 +53,9 @@ TRANSFER_S = 3e-6
 """What a transfer of a fine plan takes, with one round of justification, seconds of CPU: it is cut no finer than a time
 limit leaves for that."""
 
+ROUNDS = 2
+"""As many rounds of justification coarse plans have on average, and ways to share links."""
+
 FINE = 0.35
 """The part of a time limit that the first fine plan may take, even if loading code has left less."""
 
@@ -121,6 +124,7 @@ class _Cutter:
         least_s: but the first fine plan may always take so long.
         first: the trees by whose edges transfers are counted.
         apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
+        transfer_s: what a transfer of a fine plan takes, as far as is known.
     """
 
     topology: Topology
@@ -132,6 +136,7 @@ class _Cutter:
     first: _Rows
     apart: bool | None = None
     content: float = DISPATCHED
+    transfer_s: float = TRANSFER_S
 
     def best(self, choices: list[_Rows]) -> Plan:
         """The plan that ends first, by the trees of one of the choices."""
@@ -141,7 +146,7 @@ class _Cutter:
             now, *counts = counts
             coarse = not plans or plans[-1].transfer_count < TRANSFERS[1]
             left_s = max(self.until_s - clock(), self.least_s if coarse else 0.0)
-            affordable = left_s / (TRANSFER_S * self.edges(self.first))
+            affordable = left_s / (self.transfer_s * self.edges(self.first))
             if plans and now > affordable:
                 if affordable < FINER * last:
                     break
@@ -216,7 +221,10 @@ class _Cutter:
     def cut(self, some: _Rows, now: float) -> Plan:
         """A plan with so many parts; more trees, of less each, are cut into fewer."""
         count = now if self.parts else max(now * self.edges(self.first) / self.edges(some), 1.0)
-        return _planned(self.topology, self.workload, some, count, self.apart, self.content, self.until_s)
+        began_s = clock()
+        plan = _planned(self.topology, self.workload, some, count, self.apart, self.content, self.until_s)
+        self.transfer_s = max(self.transfer_s, (clock() - began_s) / (ROUNDS * max(plan.transfer_count, TRANSFERS[1])))
+        return plan
 
 
 def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:

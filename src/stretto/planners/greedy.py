@@ -73,12 +73,13 @@ HOPEFUL = 1.1
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
 
-BESIDE = 1.5
-"""A solution takes so many times its matching, to be made a plan."""
+LITTLE_USE, OTHER_TREES = 4.0, 3.0
+"""So many times what matching takes for each delivery is left for it where the last step gained little, and where it is
+asked for other trees outward than inward."""
 
-UNIT_S = {"match": 3e-6, "grow": 3e-8, "dispatch": 5e-6, "message": 1.5e-5, "model": 0.5}
-"""What a delivery that is tried, a step of growing trees, a transfer that is put in order, one of an exchange with its
-making, and the exact model typically take, seconds of CPU."""
+UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 1e-5, "model": 0.5}
+"""What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
+growing trees, a transfer that is put in order, one of an exchange with its making, and the exact model."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
@@ -219,12 +220,12 @@ class _Stages:
             self.add(in_product(topology, workload))
             if not self.late(ASK_ABOVE):
                 return True
+        if self.far >= CROSS_WHERE and pace.allows(message=CROSSING * len(c.ranks)):
+            self.add(in_crossings(topology, workload))
         before_s = min(HOPELESS * self.bound_s, self.found_s)
         self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
         if self.hops_decide and self.late(ASK_ABOVE) and pace.allows(model=1):
             self.add(in_fewest_hops(topology, workload, self.search.seed))
-        if self.far >= CROSS_WHERE and self.late(CLUSTERS_ABOVE) and pace.allows(message=CROSSING * len(c.ranks)):
-            self.add(in_crossings(topology, workload))
         if self.late(CLUSTERS_ABOVE) and not pace.late:
             self.add(in_clusters(topology, workload, pace))
         near = ASK_ABOVE if self.hops_decide else NEAR
@@ -235,12 +236,14 @@ class _Stages:
         tried: list[tuple[float, Plan]] = []
         met_s, least = self.found_s, effort(self.topology, _finer(self.workload, 1))
         for count in _counts(least, self.workload):
-            # two ways, and what is made of them
-            if (tried or self.plans) and not self.pace.allows(match=2 * BESIDE * least * count):
+            # what is left is of better use later where the last step was of little
+            times = LITTLE_USE if len(tried) > 1 and tried[-1][0] > tried[-2][0] * (1 - LEAST_GAIN) else 1.0
+            if (tried or self.plans) and not self.pace.allows(cut=times * least * count):
                 break
             if self.progress is not None:
                 self.progress(len(tried), len(tried) + 1, f"{count} parts")
-            plan = _planned(self.topology, self.workload, count, self.quick(QUICK_TRIES))
+            with self.pace.measured("cut", least * count):
+                plan = _planned(self.topology, self.workload, count, self.quick(QUICK_TRIES))
             tried.append((_ends(plan), plan))
             last = [t[0] for t in tried]
             if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
@@ -263,18 +266,18 @@ class _Stages:
         if self.pace.allows(dispatch=plan.transfer_count):
             with self.pace.measured("dispatch", plan.transfer_count):
                 turn = np.zeros(plan.workload.chunk_count)
-                self.plans.append(dispatched(plan, turn, until_s=self.pace.until_s))
+                self.plans.append(dispatched(plan, turn, apart=False, until_s=self.pace.until_s))
 
     def crosses(self, plan: Plan) -> None:
         """Copies over other trees than sums, where a single AllReduce may end much sooner than it does."""
         work, late = effort(self.topology, plan.workload), bool(self.bound_s) and self.late(CROSS_ABOVE)
-        if late and self.pace.allows(match=4 * BESIDE * work, dispatch=plan.transfer_count):
-            self.plans.append(crossed(self.topology, plan.workload, self.quick(1)))
+        if late and self.pace.allows(cut=OTHER_TREES * work, dispatch=plan.transfer_count):
+            self.plans.append(crossed(self.topology, plan.workload, self.quick(1), until_s=self.pace.until_s))
 
     def searches(self, plan: Plan) -> None:
         """The same number of parts, with all tries."""
         work = effort(self.topology, plan.workload)
-        if 2 * work <= self.search.work and self.pace.allows(match=2 * BESIDE * work):
+        if 2 * work <= self.search.work and self.pace.allows(cut=work):
             self.plans.append(_planned(self.topology, self.workload, plan.meta["parts"], self.search))
             if self.sums_for_all and _ends(self.plans[-1]) < _ends(plan):
                 self.overlaps(self.plans[-1])
