@@ -158,8 +158,7 @@ class _Shares:
     ) -> _Shares:
         """For a request of which bandwidth makes up such a share of the bound, seconds."""
         trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
-        hopeless = _in_phases_s(topology, workload) > IN_PHASES * bound
-        split = WIDE <= bandwidth < CLOSE and not hopeless
+        split = WIDE <= bandwidth < CLOSE and _in_phases_s(topology, workload) <= IN_PHASES * bound
         mixed = MIXED <= bandwidth < WIDE and limit_s is not None and 2 * trees_s <= TREES * limit_s
         return cls(limit_s, trees_s, SPLIT if split else 1.0, 2 * trees_s if mixed else 0.0)
 

@@ -74,8 +74,8 @@ HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
 
 LITTLE_USE, OTHER_TREES = 4.0, 3.0
-"""So many times what matching takes for each delivery is left for it where the last step gained little, and where it is
-asked for other trees outward than inward."""
+"""So many times what matching takes for each delivery is left for it where the last step gained little and copies may yet
+overlap sums, and where it is asked for other trees outward than inward."""
 
 UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 1e-5, "model": 0.5}
 """What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
@@ -236,8 +236,8 @@ class _Stages:
         tried: list[tuple[float, Plan]] = []
         met_s, least = self.found_s, effort(self.topology, _finer(self.workload, 1))
         for count in _counts(least, self.workload):
-            # what is left is of better use later where the last step was of little
-            times = LITTLE_USE if len(tried) > 1 and tried[-1][0] > tried[-2][0] * (1 - LEAST_GAIN) else 1.0
+            little = len(tried) > 1 and tried[-1][0] > tried[-2][0] * (1 - LEAST_GAIN)
+            times = LITTLE_USE if little and self.sums_for_all else 1.0
             if (tried or self.plans) and not self.pace.allows(cut=times * least * count):
                 break
             if self.progress is not None:
