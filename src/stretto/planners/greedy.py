@@ -74,8 +74,8 @@ HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
 
 LITTLE_USE, OTHER_TREES = 4.0, 3.0
-"""So many times what matching takes for each delivery is left for it where the last step gained little and copies may yet
-overlap sums, and where it is asked for other trees outward than inward."""
+"""So many times what matching takes for each delivery is left for it where the last step gained little and copies may
+yet overlap sums, and where it is asked for other trees outward than inward."""
 
 UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 1e-5, "model": 0.5}
 """What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
