@@ -29,6 +29,10 @@ COMPILE_MORE_FROM = 5_000
 """The same where it has, and others have been loaded in this process: it takes some hundredths of a second."""
 
 
+LOADING_S = 0.8
+"""What loading the first compiled kernel of a process takes, seconds of CPU."""
+
+
 class _Speeds(NamedTuple):
     """A module whose functions are compiled: all of them, or those alone that need not be compiled now."""
 
@@ -52,6 +56,11 @@ def load(name: str, work: float) -> Any:
     if name not in _COMPILED:
         _COMPILED[name] = _compiled(name)
     return _COMPILED[name].all if mode == "compiled" or work >= COMPILE_COLD_FROM else _COMPILED[name].ready
+
+
+def loaded() -> bool:
+    """Whether there is compiled code in this process, to which more is added in some hundredths of a second."""
+    return bool(_COMPILED)
 
 
 def _pays(name: str, work: float) -> bool:
