@@ -53,8 +53,8 @@ MIXED = 0.5
 TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
 """What the first trees take, seconds of CPU, and what more for each rank and link: they are not begun in less time."""
 
-TREES = 0.4
-"""The part of a time limit that may be left for them, twice as much as the first ones take."""
+TREES, ROOM = 0.2, 1.2
+"""What the first trees take may be such a part of the time limit, if so many times as much is to be left for them."""
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
@@ -159,8 +159,8 @@ class _Shares:
         """For a request of which bandwidth makes up such a share of the bound, seconds."""
         trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
         split = WIDE <= bandwidth < CLOSE and _in_phases_s(topology, workload) <= IN_PHASES * bound
-        mixed = MIXED <= bandwidth < WIDE and limit_s is not None and 2 * trees_s <= TREES * limit_s
-        return cls(limit_s, trees_s, SPLIT if split else 1.0, 2 * trees_s if mixed else 0.0)
+        mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
+        return cls(limit_s, trees_s, SPLIT if split else 1.0, ROOM * trees_s if mixed else 0.0)
 
     def least_s(self, name: str) -> float:
         """With less time left a candidate is not begun."""

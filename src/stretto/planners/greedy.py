@@ -284,7 +284,7 @@ class _Stages:
     def searches(self, plan: Plan) -> None:
         """The same number of parts, with all tries."""
         work = effort(self.topology, plan.workload)
-        if 2 * work <= self.search.work and self.pace.allows(cut=work):
+        if 2 * work <= self.search.work and self.pace.allows(cut=work / 2):
             self.plans.append(_planned(self.topology, self.workload, plan.meta["parts"], self.search))
             if self.sums_for_all and _ends(self.plans[-1]) < _ends(plan):
                 self.overlaps(self.plans[-1])
