@@ -32,6 +32,9 @@ QUICK = {"switch-trees": 32, "nccl-tree": 16, "shortest-path": 32}
 """Among how many accelerators these answer in less than a third of a second, mostly in hundredths; among more they come
 last."""
 
+SLOW_S = 0.25
+"""So many seconds of CPU they may take among more, and are not begun in less."""
+
 ALL_UP_TO = 64
 """Ranks up to which all are tried; beyond, the trees that fill the network, and the first other that serves."""
 
@@ -142,12 +145,14 @@ class _Shares:
 
     Attributes:
         limit_s: None if there is none.
+        slow: those that are not quick here.
         trees_s: what the first trees take.
         of_trees: the part of what is left that trees may take; the rest is for a search after them.
         after_s: what a search leaves for trees after it.
     """
 
     limit_s: float | None
+    slow: frozenset[str]
     trees_s: float
     of_trees: float
     after_s: float
@@ -160,11 +165,12 @@ class _Shares:
         trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
         split = WIDE <= bandwidth < CLOSE and _in_phases_s(topology, workload) <= IN_PHASES * bound
         mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
-        return cls(limit_s, trees_s, SPLIT if split else 1.0, ROOM * trees_s if mixed else 0.0)
+        slow = frozenset(name for name, most in QUICK.items() if len(topology.accelerators) > most)
+        return cls(limit_s, slow, trees_s, SPLIT if split else 1.0, ROOM * trees_s if mixed else 0.0)
 
     def least_s(self, name: str) -> float:
         """With less time left a candidate is not begun."""
-        return self.trees_s if name == "forest" else 0.0
+        return self.trees_s if name == "forest" else SLOW_S if name in self.slow else 0.0
 
     def given_s(self, name: str, left_s: float, first: bool) -> float | None:
         """The time limit of a candidate, where so much is left; the first one has most of it in any case."""

@@ -36,7 +36,7 @@ MOST_CLUSTERS = 4
 MOST_TRANSFERS = 32_000
 """The buffer is cut as finely as that allows."""
 
-WHOLE = 1.5
+WHOLE = 2
 """A transfer takes so many times as long where every part has trees of its own."""
 
 

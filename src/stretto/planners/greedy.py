@@ -79,7 +79,7 @@ LITTLE_USE, OTHER_TREES = 4.0, 3.0
 yet overlap sums, and where it is asked for other trees outward than inward."""
 
 UNIT_S = {
-    "cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 1e-5, "model": 0.5, "load": kernels.LOADING_S
+    "cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 7e-6, "model": 0.5, "load": kernels.LOADING_S
 }  # fmt: skip
 """What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
 growing trees, a transfer that is put in order, one of an exchange with its making, the exact model, and code."""
