@@ -27,6 +27,7 @@ from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_budget import limited
 from .forest_priced import priced_forest
+from .forest_relays import find_relays
 from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
@@ -102,12 +103,25 @@ def forest(
     until_s = clock() + limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
-    kinds = [
-        [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
-        for c in workload.collectives
-    ]
+    kinds = [_forests(topology, c, trees) for c in workload.collectives]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
     return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
+
+
+def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
+    """Forests to choose from; where accelerators are no ranks, one of an AllReduce that adds and forks there too."""
+    found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+    if c.kind == "allreduce" and find_relays(topology, c.ranks).any():
+        through = _priced(topology, c, found[0], trees)
+        found += [through] if through is not None else []
+    return found
+
+
+def _priced(topology: Topology, c: Collective, known: Forest, trees: int) -> Forest | None:
+    """Priced trees, of a part as small as may be."""
+    return priced_forest(
+        topology, c, known, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], trees * len(c.ranks)
+    )
 
 
 @dataclass
@@ -221,9 +235,7 @@ class _Cutter:
 def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:
     """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
     found = [
-        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], most * len(c.ranks))
-        if c.kind == "allreduce"
-        else None
+        _priced(topology, c, forest_, most) if c.kind == "allreduce" else None
         for c, forest_ in zip(workload.collectives, known, strict=True)
     ]
     if not any(found):
