@@ -14,10 +14,10 @@ from stretto import kernels
 from stretto.bounds import best_parts, bounds, distances
 from stretto.collective import Workload, make_collective
 from stretto.planners import run_planner
-from stretto.planners.forest_meeting import Edges, meeting_trees, more_trees
+from stretto.planners.forest_meeting import Edges, meeting_trees
 from stretto.planners.forest_priced import priced_forest
 from stretto.planners.forest_shares import balanced
-from stretto.planners.forest_trees import Forest, forests_of
+from stretto.planners.forest_trees import Forest, forests_of, varied_trees
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, Topology, make_topology
@@ -155,10 +155,16 @@ def test_shares_fill_what_opens_and_closes_late():
     ways = [(0, 1, 1e-3), (0, 2, 8e-3), (1, 2, 8e-3)]
     links = [(a, b, 1e9, s) for x, y, s in ways for a, b in ((x, y), (y, x))]
     net = make_topology("triangle", [ACCELERATOR] * 3, links)
-    edges = Edges.of(net, net.accelerators)
-    every = more_trees(edges, 0.75e9, distances(net, 0.0), 0.0)
-    found = balanced(edges, every, edges.latency_s, 60 * 10**6)
-    assert sum(tree.share for tree in found) == 1
-    load = {e: sum(float(tree.share) for tree in found if e in tree.edge.values()) for e in range(3)}
-    near = next(e for e in range(3) if edges.latency_s[e] == 1e-3)
-    assert load[near] > 1.1 * max(load[e] for e in range(3) if e != near)
+    (c,) = allreduce(net, 60 * 10**6).collectives
+    found = balanced(net, varied_trees(net, c, 1.0), 1.0, c.size_bytes)
+    assert found is not None and sum(found.share.values()) == 1
+    load = np.zeros(net.link_count)
+    for root, some in found.segments.items():
+        assert sum(s.share for s in some) == 1
+        for s in some:
+            for way in s.up.links.values():
+                load[list(way)] += float(found.share[root] * s.share)
+    load = {
+        w: load[[k for k, (a, b, *_) in enumerate(links) if {a, b} == {*w}]].sum() for w in ((0, 1), (0, 2), (1, 2))
+    }
+    assert load[0, 1] > 1.1 * max(load[0, 2], load[1, 2])
