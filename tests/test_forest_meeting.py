@@ -1,9 +1,11 @@
-"""AllReduce where links are alike both ways: undirected trees, walked in and out from their middle."""
+"""AllReduce by trees walked in and out from their middle where links are alike both ways, and by when links are needed."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from stretto.planners import run_planner
 from stretto.planners.forest_meeting import Edges, meeting_trees
 from stretto.planners.forest_priced import priced_forest
 from stretto.planners.forest_shares import balanced
-from stretto.planners.forest_trees import Forest, forests_of, varied_trees
+from stretto.planners.forest_trees import Forest, Routed, Segment, forests_of, varied_trees
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, Topology, make_topology
@@ -168,3 +170,22 @@ def test_shares_fill_what_opens_and_closes_late():
         w: load[[k for k, (a, b, *_) in enumerate(links) if {a, b} == {*w}]].sum() for w in ((0, 1), (0, 2), (1, 2))
     }
     assert load[0, 1] > 1.1 * max(load[0, 2], load[1, 2])
+
+
+def test_trees_that_take_too_long_have_no_share():
+    # 2 -> 1 -> 0 and back, other times each way: sums need 3 + 1 ms, copies 2 + 4, and a part of 1 MB 1 ms on each link
+    links = [(1, 0, 1e9, 1e-3), (2, 1, 1e9, 3e-3), (0, 1, 1e9, 2e-3), (1, 2, 1e9, 4e-3)]
+    net = make_topology("chain", [ACCELERATOR] * 3, links)
+    tree = Segment(Fraction(1), Routed({1: 0, 2: 1}, {1: (0,), 2: (1,)}), Routed({1: 0, 2: 1}, {1: (2,), 2: (3,)}))
+    assert balanced(net, [(0, tree)], 1e6, 10**9, within_s=0.01399) is None
+    found = balanced(net, [(0, tree)], 1e6, 10**9, within_s=0.01401)
+    assert found is not None and found.share == {0: 1}
+
+
+def test_where_latency_counts_trees_through_switches_have_shares_by_when_links_are_needed():
+    # equal rates alone: 1.13 of the bound
+    net = load_topology(str(Path(__file__).parents[1] / "examples" / "three_sites.json"))
+    work = allreduce(net, 10**9)
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.04 * bounds(net, work)[0].seconds
