@@ -23,6 +23,7 @@ from ..errors import InputError, Unsupported
 from ..plan import Plan
 from ..reach import find_unreachable
 from ..topology import Topology
+from .moments import from_zero, moved
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
@@ -205,6 +206,7 @@ def run_planner(
         return _best(candidates, spec, topology, workload, seed, time_limit_s, progress, options)
     stages = _stages(spec)
     given = _distribute(stages, dict(options or {}))
+    asked, workload = workload, from_zero(workload)
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
             # what is left of a collective, or an uneven AllToAll, is a multicast of each chunk
@@ -232,7 +234,7 @@ def run_planner(
         "planning_cpu_s": time.process_time() - cpu,
     }
     plan: Plan = replace(result, meta={**result.meta, **meta})
-    return plan
+    return moved(plan, asked)
 
 
 def _best(

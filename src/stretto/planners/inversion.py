@@ -18,6 +18,7 @@ from ..collective import Collective, Ragged, Workload
 from ..plan import COPY, REDUCE, Plan, make_plan
 from ..topology import ROUTER, Topology, opposite
 from .asap import Pass, as_soon_as_possible
+from .moments import settled
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -231,7 +232,9 @@ def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phas
 def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan:
     sizes = [len(p[0].chunk) for p in phases]
     bases = np.cumsum([0, *sizes])
-    return make_plan(
+    start_s = np.concatenate([p[0].start_s for p in phases])
+    seconds = np.concatenate([p[0].seconds for p in phases])
+    plan = make_plan(
         topology,
         workload,
         "timed",
@@ -241,9 +244,11 @@ def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan
         dst=Ragged.single(np.concatenate([p[0].dst for p in phases]).astype(np.int32)),
         route=_stacked([p[0].route for p in phases], None),
         depends=_stacked([p[1] for p in phases], bases),
-        start_s=np.concatenate([p[0].start_s for p in phases]),
-        finish_s=np.concatenate([p[0].start_s + p[0].seconds for p in phases]),
+        start_s=start_s,
+        finish_s=start_s + seconds,
     )
+    turned = any(op == REDUCE for _, _, op in phases)
+    return settled(plan, start_s, seconds) if turned else plan
 
 
 def _stacked(parts: list[Ragged], bases: Int64 | None) -> Ragged:

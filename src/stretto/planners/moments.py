@@ -1,0 +1,85 @@
+"""Moments of timed plans, and what rounding does to them.
+
+A moment is a float64, so it is off by up to 1e-16 of itself, and the difference of two by as much of the larger one.
+That is nothing beside a second and much beside the 1e-11 s that a byte takes. So planners count from the start of the
+first collective (:func:`from_zero`, :func:`moved`), what ends is rounded up (:func:`ends`), and a schedule that was
+made with time reversed, whose first moments are differences of its last ones, is gone through once forward
+(:func:`settled`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..collective import Ragged, Workload
+from ..plan import Plan
+from ..topology import ROUTER, Topology
+
+Float64 = NDArray[np.float64]
+
+SHORT = 1e-10
+"""By which part of itself a transfer may be too short for what it carries."""
+
+ROUNDED = 1e-11
+"""What overlaps by less than this part of all the time was not meant to."""
+
+
+def from_zero(workload: Workload) -> Workload:
+    """The same where the first collective may start at 0."""
+    begin_s = min(c.start_s for c in workload.collectives)
+    return starting(workload, [c.start_s - begin_s for c in workload.collectives]) if begin_s else workload
+
+
+def starting(workload: Workload, start_s: list[float]) -> Workload:
+    """The same, its collectives with these starts."""
+    return Workload(tuple(replace(c, start_s=at) for c, at in zip(workload.collectives, start_s, strict=True)))
+
+
+def moved(plan: Plan, workload: Workload) -> Plan:
+    """A plan that was made for :func:`from_zero` of the workload, for the workload as it is."""
+    starts = [c.start_s for c in workload.collectives]
+    if not any(starts):
+        return plan
+    begin_s, asked = min(starts), starting(plan.workload, starts)
+    if plan.start_s is None or plan.finish_s is None:
+        return replace(plan, workload=asked)
+    start = plan.start_s + begin_s
+    finish = np.maximum(ends(start, plan.finish_s - plan.start_s), np.nextafter(start, np.inf))
+    turns = replace(plan.turns, start_s=plan.turns.start_s + begin_s)
+    return replace(plan, workload=asked, start_s=start, finish_s=finish, turns=turns)
+
+
+def ends(start: Float64, seconds: Float64) -> Float64:
+    """When what takes so long ends: rounded up where a transfer would else be too short."""
+    finish: Float64 = start + seconds
+    short = finish - start < seconds * (1 - SHORT)
+    return np.where(short, np.nextafter(finish, np.inf), finish) if short.any() else finish
+
+
+def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
+    """A plan with these times, which are right but for rounding; transfers have one receiver each.
+
+    What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come.
+    """
+    topology, route = plan.topology, plan.route
+    hop, lag = delays(topology, route)
+    exact = kernels.load("settling", 20.0 * len(start)).settle(
+        start, seconds, lag, plan.workload.chunk_start_s[plan.chunk], plan.chunk,
+        topology.forwarding[plan.src] == ROUTER, route.offsets, route.values, hop, *plan.depends,
+        topology.link_count, ROUNDED * float((start + seconds).max(initial=0.0)),
+    )  # fmt: skip
+    return replace(plan, sharing="timed", start_s=exact, finish_s=ends(exact, seconds))
+
+
+def delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
+    """How much later than its source each link of a path carries the bytes, and how much later the last one's end."""
+    latency = topology.latency_s[route.values]
+    hop = np.cumsum(latency) - latency
+    hop -= np.repeat(hop[route.offsets[:-1]], route.lengths)
+    # what a sum over all routes rounds away is no delay
+    hop[route.offsets[:-1]] = 0.0
+    return hop, np.add.reduceat(latency, route.offsets[:-1])
