@@ -10,6 +10,7 @@ some of the ranks, several collectives, late starts, and networks that no grid h
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 import traceback
@@ -42,6 +43,9 @@ MOST_RANKS, MOST_SOLVED = 18, 6
 
 LESS = {"greedy": {"work": 4_000, "tries": 40}, "auto": {}}
 """Options with which planners that search a while answer sooner."""
+
+BYTES = 6 * 10**9
+"""Of address space that a process may have."""
 
 LIMIT_S = 2.0
 """The time limit of what proves optima."""
@@ -147,6 +151,7 @@ def _broken(request: Request, plan: Plan) -> str | None:
 
 def main(seconds: float, seed: int = 0, step: int = 1, *planners: str) -> None:
     os.environ.setdefault("STRETTO_KERNELS", "compiled")
+    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     began, tried = time.process_time(), 0
     while time.process_time() - began < seconds:
         request = drawn(seed, [*planners])

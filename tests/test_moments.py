@@ -24,7 +24,7 @@ def planned(planner: str, spec: str, kind: str, size: int, **how) -> Plan:
     [
         ("greedy", "sites:3,6?routers=2", "reducescatter", 54, 2),
         ("greedy", "zoo:Abilene", "reducescatter", 33, 2),
-        ("forest", "sites:3,6", "reduce", 5, 5),
+        ("forest", "sites:3,6", "reduce", 18, 5),
     ],
 )
 def test_sums_of_a_few_bytes_do_not_overlap(planner, spec, kind, size, chunks):
@@ -33,11 +33,11 @@ def test_sums_of_a_few_bytes_do_not_overlap(planner, spec, kind, size, chunks):
 
 
 @pytest.mark.parametrize(
-    ("planner", "spec", "kind"), [("switch-trees", "dgx2:1", "allgather"), ("greedy", "dgx1", "reduce")]
+    ("planner", "spec", "kind"), [("switch-trees", "sites:2,3", "allgather"), ("greedy", "dgx1", "reduce")]
 )
 @pytest.mark.parametrize("start_s", [1.0, 1 / 3, 1e6])
 def test_a_plan_is_the_same_whenever_it_starts(planner, spec, kind, start_s):
-    first, later = (planned(planner, spec, kind, 7 * 16, start_s=s) for s in (0.0, start_s))
+    first, later = (planned(planner, spec, kind, 7 * 8, start_s=s) for s in (0.0, start_s))
     assert verify(later).ok
     assert later.workload.collectives[0].start_s == start_s
     for name in ("chunk", "src"):

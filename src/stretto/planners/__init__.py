@@ -155,6 +155,11 @@ refiner = partial(register, refines=True)
 """Register the decorated ``f(plan, *, seed, time_limit_s, progress, **options) -> Plan`` as a refiner."""
 
 
+def over_links(topology: Topology, workload: Workload) -> str | None:
+    """What those say to optical planes that use links alone."""
+    return "it plans over links, not optical planes" if topology.planes else None
+
+
 def registered() -> dict[str, Entry]:
     """All planners and refiners by name, built in and from entry points."""
     _load_all()

@@ -57,15 +57,18 @@ def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass])
     rank = np.empty(len(passes), dtype=np.int64)
     rank[order] = np.arange(len(passes))
     chosen = [passes[k] for k in order]
+    chunk, route = np.array([p.chunk for p in chosen], dtype=np.int64), Ragged.of([p.route for p in chosen])
     latency = np.array([topology.latency_s[p.route].sum() for p in chosen])
+    slowest = np.array([topology.bandwidth[p.route].min() for p in chosen])
     return Transfers(
-        chunk=np.array([p.chunk for p in chosen], dtype=np.int64),
+        chunk=chunk,
         src=np.array([p.src for p in chosen], dtype=np.int64),
         dst=np.array([p.dst[0] for p in chosen], dtype=np.int64),
-        route=Ragged.of([p.route for p in chosen]),
+        route=route,
         parent=np.array([rank[p.after] if p.after >= 0 else -1 for p in chosen], dtype=np.int64),
         start_s=begin[order],
-        seconds=(finish - begin)[order],
+        # not the difference of two moments, which rounds
+        seconds=workload.chunk_bytes[chunk] / slowest,
         arrival_s=finish[order] + latency,
     )
 

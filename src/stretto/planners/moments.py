@@ -66,11 +66,16 @@ def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
     What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come.
     """
     topology, route = plan.topology, plan.route
+    if not len(start):
+        return replace(plan, sharing="timed", start_s=start, finish_s=start)
     hop, lag = delays(topology, route)
-    exact = kernels.load("settling", 20.0 * len(start)).settle(
+    end = np.repeat(start + seconds, route.lengths) + hop
+    ends_on = np.concatenate(([0], np.cumsum(np.bincount(route.values, minlength=topology.link_count))))
+    near = min(ROUNDED * float(end.max()), float(seconds.min()) / 8)
+    exact = kernels.load("settling", 40.0 * len(end)).settle(
         start, seconds, lag, plan.workload.chunk_start_s[plan.chunk], plan.chunk,
         topology.forwarding[plan.src] == ROUTER, route.offsets, route.values, hop, *plan.depends,
-        topology.link_count, ROUNDED * float((start + seconds).max(initial=0.0)),
+        np.lexsort((end, route.values)), ends_on, near,
     )  # fmt: skip
     return replace(plan, sharing="timed", start_s=exact, finish_s=ends(exact, seconds))
 
