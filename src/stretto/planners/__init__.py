@@ -177,12 +177,12 @@ def _load_all() -> None:
 
 def find(name: str) -> Entry:
     """The planner or refiner of that name; InputError names the nearest, or the ones there are."""
-    entries = registered()
-    if name not in entries:
-        near = difflib.get_close_matches(name, [*entries], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(entries)}"
+    _load_all()
+    if name not in _ENTRIES:
+        near = difflib.get_close_matches(name, [*registered()], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(registered())}"
         raise InputError(f"there is no planner {name!r}; {hint}", "-p")
-    return entries[name]
+    return _ENTRIES[name]
 
 
 def run_planner(

@@ -82,9 +82,10 @@ def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
 
 def delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
     """How much later than its source each link of a path carries the bytes, and how much later the last one's end."""
-    latency = topology.latency_s[route.values]
-    hop = np.cumsum(latency) - latency
-    hop -= np.repeat(hop[route.offsets[:-1]], route.lengths)
-    # what a sum over all routes rounds away is no delay
-    hop[route.offsets[:-1]] = 0.0
-    return hop, np.add.reduceat(latency, route.offsets[:-1])
+    latency, first, lengths = topology.latency_s[route.values], route.offsets[:-1], route.lengths
+    hop = np.zeros(len(latency))
+    # place by place: differences of a sum over all routes would be rounded
+    for place in range(1, int(lengths.max(initial=0))):
+        at = first[lengths > place] + place
+        hop[at] = hop[at - 1] + latency[at - 1]
+    return hop, np.add.reduceat(latency, first)

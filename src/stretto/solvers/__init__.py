@@ -26,8 +26,8 @@ Progress = Callable[[float, float | None], None]
 SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
 INFINITY = float("inf")
 
-MOST_COLUMNS = 20_000_000
-"""A program of more is not built: it takes some gigabytes, and no solver ends."""
+MOST_COLUMNS = 5_000_000
+"""A program in steps of time of more is not built: it takes some gigabytes, and no solver ends."""
 
 
 def affordable(columns: int, step_s: float) -> None:
