@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..collective import Ragged, Workload
 from ..topology import ACCELERATOR, SWITCH, Topology, group
-from .moments import delays
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -139,14 +138,15 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     )
     hops = Ragged(hop_offsets.astype(np.int64), hop_links.astype(np.int32))
     first = hops.offsets[:-1]
-    late, latency = delays(topology, hops)
+    before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]
+    latency = np.add.reduceat(topology.latency_s[hops.values], first)
     per_byte = 1.0 / np.minimum.reduceat(topology.bandwidth[hops.values], first)
     return Network(
         topology=topology,
         src=src,
         dst=dst,
         hops=hops,
-        late_s=late,
+        late_s=before - np.repeat(before[first], hops.lengths),
         latency_s=latency,
         per_byte=per_byte,
         cost_s=latency + typical_bytes * per_byte,
