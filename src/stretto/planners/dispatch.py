@@ -20,7 +20,7 @@ from .. import kernels
 from ..collective import Ragged
 from ..plan import COPY, REDUCE, Plan
 from .lowering import grouped
-from .moments import delays, settled
+from .moments import among, delays, settled
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -190,7 +190,7 @@ class _Line:
         topology, route = plan.topology, plan.route.take(rows)
         hop, lag = delays(topology, route)
         slowest = np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
-        waits = _among(plan.depends, rows)
+        waits = among(plan.depends, rows)
         return cls(
             route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, _turned(waits)
         )  # fmt: skip
@@ -281,15 +281,6 @@ def _distinct(lists: Ragged) -> NDArray[np.int32]:
         code, kinds = code * most, kinds * most
         code[longer] += lists.values[lists.offsets[longer] + place] + 1
     return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)
-
-
-def _among(lists: Ragged, rows: Int64) -> Ragged:
-    """The lists of ``rows``, of what is among the rows itself, by its place there."""
-    place = np.full(lists.rows, -1, dtype=np.int64)
-    place[rows] = np.arange(len(rows))
-    own = lists.take(rows)
-    found = place[own.values]
-    return grouped(own.owners[found >= 0], found[found >= 0], len(rows))
 
 
 def _turned(lists: Ragged) -> Ragged:

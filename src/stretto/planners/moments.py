@@ -18,11 +18,16 @@ from .. import kernels
 from ..collective import Ragged, Workload
 from ..plan import Plan
 from ..topology import ROUTER, Topology
+from .lowering import grouped
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 SHORT = 1e-10
 """By which part of itself a transfer may be too short for what it carries."""
+
+EARLY = 1e-4
+"""Before this part of all the time a rounding may be larger than the verifier's part of a moment."""
 
 ROUNDED = 1e-11
 """What overlaps by less than this part of all the time was not meant to."""
@@ -63,21 +68,38 @@ def ends(start: Float64, seconds: Float64) -> Float64:
 def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
     """A plan with these times, which are right but for rounding; transfers have one receiver each.
 
-    What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come.
+    What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come. Of all
+    transfers only the first can need that: later moments are so large themselves that what is rounded is small.
     """
-    topology, route = plan.topology, plan.route
-    if not len(start):
-        return replace(plan, sharing="timed", start_s=start, finish_s=start)
+    end_s = float((start + seconds).max(initial=0.0))
+    rows = np.flatnonzero(start < EARLY * end_s)
+    if len(rows):
+        start = start.copy()
+        start[rows] = _exact(plan, rows, start[rows], seconds[rows], ROUNDED * end_s)
+    return replace(plan, sharing="timed", start_s=start, finish_s=ends(start, seconds))
+
+
+def _exact(plan: Plan, rows: Int64, start: Float64, seconds: Float64, near: float) -> Float64:
+    """Starts of some transfers, among themselves; moments that are this ``near`` are one."""
+    topology, route, chunk = plan.topology, plan.route.take(rows), plan.chunk[rows]
     hop, lag = delays(topology, route)
     end = np.repeat(start + seconds, route.lengths) + hop
-    ends_on = np.concatenate(([0], np.cumsum(np.bincount(route.values, minlength=topology.link_count))))
-    near = min(ROUNDED * float(end.max()), float(seconds.min()) / 8)
-    exact = kernels.load("settling", 40.0 * len(end)).settle(
-        start, seconds, lag, plan.workload.chunk_start_s[plan.chunk], plan.chunk,
-        topology.forwarding[plan.src] == ROUTER, route.offsets, route.values, hop, *plan.depends,
-        np.lexsort((end, route.values)), ends_on, near,
+    of_link = np.concatenate(([0], np.cumsum(np.bincount(route.values, minlength=topology.link_count))))
+    exact: Float64 = kernels.load("settling", 40.0 * len(end)).settle(
+        start, seconds, lag, plan.workload.chunk_start_s[chunk], chunk, topology.forwarding[plan.src[rows]] == ROUTER,
+        route.offsets, route.values, hop, *among(plan.depends, rows),
+        np.lexsort((end, route.values)), of_link, min(near, float(seconds.min()) / 8),
     )  # fmt: skip
-    return replace(plan, sharing="timed", start_s=exact, finish_s=ends(exact, seconds))
+    return exact
+
+
+def among(lists: Ragged, rows: Int64) -> Ragged:
+    """The lists of ``rows``, of what is among the rows itself, by its place there."""
+    place = np.full(lists.rows, -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    own = lists.take(rows)
+    found = place[own.values]
+    return grouped(own.owners[found >= 0], found[found >= 0], len(rows))
 
 
 def delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
