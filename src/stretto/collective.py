@@ -72,7 +72,7 @@ class Ragged(NamedTuple):
     @property
     def owners(self) -> Int64:
         """int64[values], the index of the list that each value belongs to."""
-        return np.repeat(np.arange(self.rows), self.lengths)
+        return np.arange(self.rows).repeat(self.lengths)
 
     def take(self, indexes: NDArray[Any]) -> Ragged:
         """The lists at ``indexes``, in that order."""
@@ -184,7 +184,9 @@ class Workload:
 
     def _each(self, values: NDArray[Any]) -> NDArray[Any]:
         """For each chunk the value of its collective."""
-        return np.repeat(values, [c.chunk_count for c in self.collectives])
+        if len(values) == 1:
+            return np.full(self.chunk_count, values[0])
+        return values.repeat([c.chunk_count for c in self.collectives])
 
 
 def _concatenate(parts: Sequence[Ragged]) -> Ragged:

@@ -30,9 +30,9 @@ class Transfers:
     """Copies of chunks, each after the one that brought the chunk to its source.
 
     Attributes:
-        chunk, src, dst: int64[transfers].
+        chunk, src, dst: int32 or int64[transfers].
         route: the links of each.
-        parent: int64[transfers], an earlier one, -1 where the chunk was held.
+        parent: int32 or int64[transfers], an earlier one, -1 where the chunk was held.
         start_s, seconds: float64[transfers].
         arrival_s: float64[transfers], when all has arrived.
     """
@@ -187,7 +187,7 @@ def _copies(sent: Transfers, chunks: Int64 | None = None) -> Phase:
     has_parent = sent.parent >= 0
     offsets = np.zeros(len(has_parent) + 1, dtype=np.int64)
     np.cumsum(has_parent, out=offsets[1:])
-    depends = Ragged(offsets, sent.parent[has_parent].astype(np.int32))
+    depends = Ragged(offsets, sent.parent[has_parent].astype(np.int32, copy=False))
     return sent if chunks is None else replace(sent, chunk=chunks[sent.chunk]), depends, COPY
 
 
@@ -244,7 +244,7 @@ def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan
         chunk=sent.chunk,
         src=sent.src,
         op=np.full(len(sent.chunk), op, dtype=np.int8),
-        dst=Ragged.single(sent.dst.astype(np.int32)),
+        dst=Ragged.single(sent.dst.astype(np.int32, copy=False)),
         route=sent.route,
         depends=depends,
         start_s=sent.start_s,
