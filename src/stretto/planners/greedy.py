@@ -213,8 +213,10 @@ def _counts(topology: Topology, workload: Workload) -> Iterator[int]:
 
 def _finer(workload: Workload, parts: int) -> Workload:
     """Every chunk cut, what everyone wants summed into a part a rank before."""
-    each = ((c, parts * (len(c.ranks) if c.kind == "allreduce" else 1)) for c in workload.collectives)
-    return Workload(tuple(divide(c, count)[0] for c, count in each))
+    counts = [parts * (len(c.ranks) if c.kind == "allreduce" else 1) for c in workload.collectives]
+    if max(counts) == 1:
+        return workload
+    return Workload(tuple(divide(c, count)[0] for c, count in zip(workload.collectives, counts, strict=True)))
 
 
 def _planned(topology: Topology, workload: Workload, parts: int, search: Search) -> Plan:

@@ -23,7 +23,7 @@ from ..collective import Ragged, Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan, make_plan
 from ..topology import SWITCH, Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 
 RULES = {"earliest": (0.0, 0.0), "nearest": (1.0, 0.0), "thrifty": (0.0, 2.0), "balanced": (0.5, 2.0)}
 """How a tree grows: (nearness, thrift), see :func:`stretto.kernels.trees.grow_trees`."""
@@ -60,7 +60,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="Liu et al., Journal on Communications 2026, section 2",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def mtegcca(
     topology: Topology,
