@@ -31,3 +31,22 @@ def test_routes_are_told_apart_by_all_their_links_however_many():
     big = (1 << 31) - 2
     routes = [[big, 5, 7], [5, 7], [big, 5, 7], [big, 5], [7, 5], [5, 7]]
     assert _distinct(Ragged.of(routes)).tolist() == [3, 0, 3, 2, 1, 0]
+
+
+def test_stretches_of_a_busy_link_that_touch_are_one_and_what_fits_between_is_found():
+    kernel, rng = kernels.load("dispatch", 0), np.random.default_rng(0)
+    first, after = np.full(1, -1), np.full(60, -1)
+    begin, end = np.zeros(60), np.zeros(60)
+    busy = np.zeros(400, dtype=bool)
+    for i in range(60):
+        wanted, length = int(rng.integers(0, 60)), int(rng.integers(1, 6))
+        at = next(t for t in range(wanted, 400) if not busy[t : t + length].any())
+        assert kernel._fit(float(wanted), float(length), 0.0, first[0], after, begin, end) == at
+        begin[i], end[i] = at, at + length
+        kernel._insert(i, 0, first, after, begin, end)
+        busy[at : at + length] = True
+        kept = [int(first[0])]
+        while after[kept[-1]] >= 0:
+            kept.append(int(after[kept[-1]]))
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], busy, [False]))))
+        assert [(begin[k], end[k]) for k in kept] == [tuple(e) for e in edges.reshape(-1, 2)]

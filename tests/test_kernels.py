@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numba
+import numpy as np
 import pytest
 
 from stretto import kernels
@@ -44,3 +46,15 @@ def test_either_speed_can_be_forced(fresh, monkeypatch):
     monkeypatch.setenv("STRETTO_KERNELS", "fast")
     with pytest.raises(InputError, match="neither python nor compiled"):
         kernels.load("paths", 1)
+
+
+def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, monkeypatch, capfd):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(fresh))
+    path = np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32), np.array([1, 0]), np.ones(2)
+    far = kernels.load("paths", 10_000_000).all_pairs(*path)
+    assert "compiling kernel paths" in capfd.readouterr().err
+    kernels._COMPILED.clear()  # as in the next process
+    kernel = kernels.load("paths", 100_000)
+    assert kernel.all_pairs(*path).tolist() == far.tolist()
+    assert kernel.to_goals(*path, np.array([0, 1]), np.array([1])).tolist() == [[1.0, 0.0]]
+    assert not capfd.readouterr().err

@@ -12,9 +12,10 @@ import importlib
 import importlib.util
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InputError
 
@@ -27,13 +28,21 @@ COMPILE_COLD_FROM = 1_000_000
 COMPILE_MORE_FROM = 5_000
 """The same where it has, and others have been loaded in this process: it takes some hundredths of a second."""
 
-_COMPILED: dict[str, ModuleType] = {}
+
+class _Speeds(NamedTuple):
+    """A module whose functions are compiled: all of them, or those alone that need not be compiled now."""
+
+    all: ModuleType
+    ready: ModuleType
+
+
+_COMPILED: dict[str, _Speeds] = {}
 
 
 def load(name: str, work: float) -> Any:
     """The kernel module ``name``, compiled if ``work`` steps of its inner loop make that pay.
 
-    Once compiled it is used for any work, since it costs nothing more.
+    What is compiled is used for any work, since it costs nothing more.
     """
     mode = os.environ.get("STRETTO_KERNELS", "auto")
     if mode not in ("auto", "python", "compiled"):
@@ -42,7 +51,7 @@ def load(name: str, work: float) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name not in _COMPILED:
         _COMPILED[name] = _compiled(name)
-    return _COMPILED[name]
+    return _COMPILED[name].all if mode == "compiled" or work >= COMPILE_COLD_FROM else _COMPILED[name].ready
 
 
 def _pays(name: str, work: float) -> bool:
@@ -52,13 +61,19 @@ def _pays(name: str, work: float) -> bool:
 
 
 def _is_cached(name: str) -> bool:
-    """Whether Numba has compiled this module before and kept it where it does by default."""
+    """Whether Numba has compiled some of this module before and kept it where it does by default."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
     place = Path(folder) if folder else Path(__file__).with_name("__pycache__")
+    return place.exists() and _keeps(name, place, place.stat().st_mtime_ns)
+
+
+@cache
+def _keeps(name: str, place: Path, changed_ns: int) -> bool:
+    """Whether a folder that was changed then keeps compiled code of this module."""
     return next(place.rglob(f"{name}.*.nbi"), None) is not None
 
 
-def _compiled(name: str) -> ModuleType:
+def _compiled(name: str) -> _Speeds:
     """A second copy of the module with every function of its own replaced by its compiled form, announced."""
     import numba
 
@@ -69,13 +84,27 @@ def _compiled(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
     spec.loader.exec_module(module)
-    face = ModuleType(full_name)
+    found = _Speeds(ModuleType(full_name), ModuleType(full_name))
     for key, value in list(vars(module).items()):
         if isinstance(value, FunctionType) and value.__module__ == full_name:
             compiled = numba.njit(cache=True, nogil=True)(value)
             setattr(module, key, compiled)  # for those of the module that call it
-            setattr(face, key, _announced(compiled, name))
-    return face
+            announced = _announced(compiled, name)
+            setattr(found.all, key, announced)
+            setattr(found.ready, key, _if_ready(compiled, announced, name))
+    return found
+
+
+def _if_ready(compiled: Any, announced: Any, name: str) -> Any:
+    """``compiled`` once that is compiled, or kept, the interpreted function until then."""
+    interpreted = getattr(importlib.import_module(f".{name}", __name__), compiled.__name__)
+
+    kept = _cache_is_warm(compiled)
+
+    def call(*arguments: Any) -> Any:
+        return (announced if kept or compiled.signatures else interpreted)(*arguments)
+
+    return call
 
 
 def _announced(compiled: Any, name: str) -> Any:
@@ -94,6 +123,6 @@ def _announced(compiled: Any, name: str) -> Any:
 
 
 def _cache_is_warm(compiled: Any) -> bool:
-    index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    path = getattr(index, "_index_path", None)
-    return path is not None and os.path.exists(path)
+    """Whether Numba keeps compiled code of this function as it is now."""
+    kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    return bool(getattr(kept, "_load_index", dict)())

@@ -38,7 +38,7 @@ def schedule(
         room[link + 1] += room[link]
     heap = np.empty(len(route_links), dtype=np.int64)
     size = np.zeros(links, dtype=np.int64)
-    # when each link is taken: lists in the order of time, an entry for each hop
+    # when each link is taken: lists in the order of time, an entry for each stretch
     first = np.full(links, -1, dtype=np.int64)
     after = np.full(len(route_links), -1, dtype=np.int64)
     begin, end = np.zeros(len(route_links)), np.zeros(len(route_links))
@@ -94,7 +94,7 @@ def schedule(
             for i in range(route_offsets[k], route_offsets[k + 1]):
                 other = route_links[i]
                 begin[i], end[i] = now + hop[i], now + hop[i] + seconds[k]
-                _insert(i, other, first, after, begin)
+                _insert(i, other, first, after, begin, end)
                 if other != link and size[other] > 0:
                     _wake(other, now if hop[i] > 0.0 else now + seconds[k], wake, events, n)
             for i in range(next_offsets[k], next_offsets[k + 1]):
@@ -216,11 +216,19 @@ def _fit(at, seconds, slack, entry, after, begin, end):
     return at
 
 
-def _insert(i, link, first, after, begin):
-    """Put an entry into its link's list."""
+def _insert(i, link, first, after, begin, end):
+    """Put an entry into its link's list, as one with those that it touches: else a busy link's list is long."""
     before, entry = -1, first[link]
     while entry >= 0 and begin[entry] < begin[i]:
         before, entry = entry, after[entry]
+    touch = 1e-12 * begin[i]
+    if entry >= 0 and begin[entry] <= end[i] + touch:
+        end[i] = max(end[i], end[entry])
+        entry = after[entry]
+    if before >= 0 and begin[i] <= end[before] + touch:
+        end[before] = max(end[before], end[i])
+        after[before] = entry
+        return
     after[i] = entry
     if before < 0:
         first[link] = i

@@ -8,8 +8,9 @@ of them, and the answer says so. It is of CPU time, so that a busy machine gives
 
 from __future__ import annotations
 
-from dataclasses import replace
-from time import thread_time as clock
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ..bounds import Bound, bounds
 from ..collective import KINDS, Workload
@@ -19,6 +20,7 @@ from ..simulate import simulate
 from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
 from .dispatch import completion
+from .pace import Pace
 
 CANDIDATES = (
     *("switch-trees", "swot", "paths", "nccl-tree", "shortest-path", "greedy", "mtegcca", "scale-ccl", "ring"),
@@ -40,6 +42,19 @@ nothing is searched beside paths."""
 CLOSE, SPLIT = 0.98, 0.6
 """Where bandwidth makes up less than the first of these, a search may still find better than the trees, which are then
 cut in this part of the time, and what is left is for the search."""
+
+IN_PHASES = 1.2
+"""A search sums before it copies, at first. Where the links of some node would be busy so many times as long as the
+bound with the one after the other, it has no chance beside trees, which then have all of the time."""
+
+MIXED = 0.5
+"""Where bandwidth makes up such a share, but not ``WIDE``, searches leave time for trees."""
+
+TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
+"""What the first trees take, seconds of CPU, and what more for each rank and link: they are not begun in less time."""
+
+TREES = 0.4
+"""The part of a time limit that may be left for them."""
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
@@ -80,12 +95,13 @@ def auto(
     Returns:
         The plan; its ``meta`` says as ``chosen`` who made it, and as ``tried`` what each candidate gave.
     """
-    began_s = clock()
+    pace = Pace.within(None if time_limit_s is None else SEARCH * time_limit_s, {})
     found = bounds(topology, workload)
     bound = found[0].seconds
     bandwidth = _bandwidth(found)
     wide = not topology.planes and bandwidth >= WIDE
     names = _candidates(topology, wide)
+    shares = _Shares.of(topology, workload, bandwidth if not topology.planes else 0.0, bound, time_limit_s)
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
     best: tuple[float, str, Plan] | None = None
     tried: list[dict[str, object]] = []
@@ -93,7 +109,7 @@ def auto(
     for number, name in enumerate(names):
         if best is not None and best[0] <= enough:
             break
-        if best is not None and time_limit_s is not None and clock() - began_s > SEARCH * time_limit_s:
+        if best is not None and pace.left_s < shares.least_s(name):
             tried.append({"planner": name, "refused": NO_TIME})
             continue
         if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
@@ -103,12 +119,7 @@ def auto(
         if progress is not None:
             progress(number, len(names), name)
         try:
-            left_s = None
-            if time_limit_s is not None:
-                least = FIRST if best is None else 0.0
-                left_s = max(SEARCH * time_limit_s - (clock() - began_s), least * time_limit_s)
-                if name == "forest" and wide and bandwidth < CLOSE:
-                    left_s *= SPLIT
+            left_s = shares.given_s(name, pace.left_s, best is None)
             plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left_s)
         except (Unsupported, InputError) as refusal:
             tried.append({"planner": name, "refused": str(refusal)})
@@ -123,6 +134,59 @@ def auto(
     if best is None:
         raise Unsupported(f"auto does not serve {topology.name}: " + "; ".join(str(t["refused"]) for t in tried))
     return replace(best[2], meta={**best[2].meta, "chosen": best[1], "tried": tried})
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """How candidates share a time limit.
+
+    Attributes:
+        limit_s: None if there is none.
+        trees_s: what the first trees take.
+        of_trees: the part of what is left that trees may take; the rest is for a search after them.
+        after_s: what a search leaves for trees after it.
+    """
+
+    limit_s: float | None
+    trees_s: float
+    of_trees: float
+    after_s: float
+
+    @classmethod
+    def of(
+        cls, topology: Topology, workload: Workload, bandwidth: float, bound: float, limit_s: float | None
+    ) -> _Shares:
+        """For a request of which bandwidth makes up such a share of the bound, seconds."""
+        trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
+        hopeless = _in_phases_s(topology, workload) > IN_PHASES * bound
+        split = WIDE <= bandwidth < CLOSE and not hopeless
+        mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
+        return cls(limit_s, trees_s, SPLIT if split else 1.0, trees_s if mixed else 0.0)
+
+    def least_s(self, name: str) -> float:
+        """With less time left a candidate is not begun."""
+        return self.trees_s if name == "forest" else 0.0
+
+    def given_s(self, name: str, left_s: float, first: bool) -> float | None:
+        """The time limit of a candidate, where so much is left; the first one has most of it in any case."""
+        if self.limit_s is None:
+            return None
+        left_s = max(left_s, FIRST * self.limit_s if first else 0.0)
+        return left_s * self.of_trees if name == "forest" else left_s - (self.after_s if name == "greedy" else 0.0)
+
+
+def _in_phases_s(topology: Topology, workload: Workload) -> float:
+    """Seconds for which the links of some node are busy with what it sends, and then of some with what it gets, if all
+    is summed before it is copied; 0 where not all is."""
+    if any(c.kind != "allreduce" for c in workload.collectives):
+        return 0.0
+    bandwidth = topology.bandwidth
+    into, out = (np.bincount(ends, bandwidth, topology.node_count) for ends in (topology.dst, topology.src))
+    most = 0.0
+    for c in workload.collectives:
+        each = c.size_bytes * (1 - 1 / len(c.ranks))
+        most = max(most, each / float(into[c.ranks].min()) + each / float(out[c.ranks].min()))
+    return most
 
 
 def _completion(plan: Plan) -> float:

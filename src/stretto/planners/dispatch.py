@@ -80,8 +80,10 @@ def dispatched(
     return settled(replace(plan, meta=meta), start, seconds)
 
 
-def justified(plan: Plan) -> Plan:
+def justified(plan: Plan, until_s: float = np.inf) -> Plan:
     """A timed plan with its starts improved by turning time round and back, as far as that helps.
+
+    Rounds after the first end when this thread's CPU time does at ``until_s``.
 
     One in which transfers share links stays as it is.
     """
@@ -89,7 +91,8 @@ def justified(plan: Plan) -> Plan:
     line = _Line.of(plan, np.arange(plan.transfer_count))
     if not np.allclose(plan.finish_s - plan.start_s, line.seconds, rtol=1e-6, atol=0.0):
         return plan
-    start = _justified(line, plan.start_s, plan.workload.chunk_start_s[plan.chunk], NEAR * busy(plan), _Effort(ROUNDS))
+    asked, effort = plan.workload.chunk_start_s[plan.chunk], _Effort(ROUNDS, until_s)
+    start = _justified(line, plan.start_s, asked, NEAR * busy(plan), effort)
     return settled(plan, start, line.seconds)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from time import thread_time as clock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from .dispatch import completion, dispatched
 from .exchange_blocks import Block, assembled
 from .exchange_trees import Exchange, Ways, exchange_of, hub_order
 from .lowering import divide
+from .pace import Pace
 from .scale_network import Network, build_network
 from .symmetries import Renaming, automorphisms
 
@@ -94,13 +94,13 @@ MOST_NEIGHBOURS = 8
 
 
 def exchanged(
-    topology: Topology, workload: Workload, tries: int, seed: int, before_s: float, until_s: float = math.inf
+    topology: Topology, workload: Workload, tries: int, seed: int, before_s: float, pace: Pace | None = None
 ) -> Plan | None:
     """The best plan by exchange that could end before a given time.
 
     Args:
         tries: how many shapes with few hubs, and how many with all ranks as hubs, are cut finer.
-        until_s: of the CPU time of this thread, when to be content with what there is.
+        pace: when to be content with what there is; "message" counts transfers that are made and put in order.
     Returns:
         None but for a single AllReduce among few ranks that are joined directly.
     """
@@ -109,7 +109,8 @@ def exchanged(
     c = workload.collectives[0]
     if len(c.ranks) > MOST_RANKS:
         return None
-    attempt = _Attempt(topology, workload, seed, until_s)
+    pace = pace or Pace()
+    attempt = _Attempt(topology, workload, seed, pace)
     counts = attempt.hub_counts()
     if not counts:
         return None
@@ -127,7 +128,7 @@ def exchanged(
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
-    return dispatched(best.plan, np.zeros(best.plan.workload.chunk_count))
+    return dispatched(best.plan, np.zeros(best.plan.workload.chunk_count), until_s=pace.until_s)
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class _Attempt:
     topology: Topology
     workload: Workload
     seed: int
-    until_s: float
+    pace: Pace
 
     @property
     def ranks(self) -> NDArray[np.int32]:
@@ -226,11 +227,11 @@ class _Attempt:
         """The best of some shapes, with more or fewer exchanges, cut as finely as pays."""
         found: list[_Tried] = []
         for shape in shapes:
-            if clock() <= self.until_s or not found:
+            if not (found and self.pace.late):
                 found.append(self.tried(shape, shape.structures, before_s))
         for t in sorted(found, key=_Tried.rank)[:tries]:
             for s in (1, FEW, MANY):
-                if s != t.shape.structures and clock() <= self.until_s:
+                if s != t.shape.structures and not self.pace.late:
                     found.append(self.tried(replace(t.shape, structures=s), max(s, FEW), before_s))
         return [self.finest(t, before_s) for t in sorted(found, key=_Tried.rank)[:tries]]
 
@@ -238,7 +239,7 @@ class _Attempt:
         """The buffer in so many parts, which take turns in the exchanges of a shape."""
         made, load_s = self.made(shape, parts, before_s)
         tried = _Tried(np.inf, shape, made, parts, None)
-        hopeless = float(load_s.max()) >= before_s or len(made) < shape.structures
+        hopeless = float(load_s.max()) >= before_s or len(made) < shape.structures or not self.has_time(made[0], parts)
         return tried if hopeless else self.cut(tried, parts)
 
     def made(self, shape: _Shape, parts: int, before_s: float) -> tuple[list[Exchange], Float64]:
@@ -249,7 +250,7 @@ class _Attempt:
         load_s = np.zeros(self.topology.link_count)
         rng = np.random.default_rng((self.seed, shape.hubs, shape.structures))
         made: list[Exchange] = []
-        while not made or (len(made) < shape.structures and float(load_s.max()) < before_s and clock() <= self.until_s):
+        while not made or (len(made) < shape.structures and float(load_s.max()) < before_s and not self.pace.late):
             busy = np.maximum.reduceat(load_s[network.hops.values], network.hops.offsets[:-1])
             ways = self.ways(network, busy, shape, len(made))
             hubs = hub_order(ways, self.ranks, shape.hubs, rng)[0]
@@ -264,15 +265,17 @@ class _Attempt:
 
         Of all shapes the one is taken that would end first if its steps overlapped and images burdened links alike.
         """
-        if clock() > self.until_s:
+        if self.pace.late:
             return []
         network, size = self._network, float(self.workload.collectives[0].size_bytes)
         perms = automorphisms(self.topology, self.ranks, MOST_IMAGES, self.seed)
         renaming = Renaming.of(self.topology, network.hops, perms)
         if renaming is None:
             return []
-        found = []
+        found: list[tuple[float, Int64, Exchange, _Shape]] = []
         for shape in shapes:
+            if found and self.pace.late:
+                break
             (made,), _ = self.made(replace(shape, structures=1), 1, np.inf)
             pipes, starts = made.pipes(), made.starts_s(network)
             step = np.unique(np.round(starts, 12), return_inverse=True)[1].reshape(-1)
@@ -283,25 +286,37 @@ class _Attempt:
         ends, step, made, shape = min(found, key=lambda f: f[0])
         if ends > before_s:
             return []
-        count = min(len(perms), MOST_PARTS, max(MOST_OF_IMAGES // len(step), 1))
+        most = min(MOST_OF_IMAGES, self.pace.room("message")) // len(step)
+        if most < 1:
+            return []
+        count = min(len(perms), MOST_PARTS, int(most))
         chosen = renaming.spread(made.pipes(), step, count)
         images = [made.renamed(renaming.node[k].tolist(), renaming.pipe[k].tolist()) for k in chosen]
         whole = self.cut(_Tried(np.inf, replace(shape, structures=count), images, count, None), count)
         return [self.finer(whole, before_s)]
 
+    def has_time(self, made: Exchange, parts: int) -> bool:
+        """Whether so many parts through exchanges like this one can be put in order in time."""
+        return self.pace.allows(message=parts * len(made.pipes()))
+
     def cut(self, tried: _Tried, parts: int) -> _Tried:
         """The same exchanges with so many parts, as far as there are bytes."""
         c = self.workload.collectives[0]
         parts = max(1, min(parts, int(c.chunk_bytes.min())))
-        finer = Workload((divide(c, parts)[0],))
-        network = self.network(float(finer.chunk_bytes.mean()))
-        plan = planned(self.topology, finer, network, tried.made)
-        plan = dispatched(plan, np.zeros(finer.chunk_count), rounds=1)
+        messages = parts * len(tried.made[0].pipes())
+        with self.pace.measured("message", messages):
+            finer = Workload((divide(c, parts)[0],))
+            network = self.network(float(finer.chunk_bytes.mean()))
+            plan = planned(self.topology, finer, network, tried.made)
+            plan = dispatched(plan, np.zeros(finer.chunk_count), rounds=1)
         return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
 
     def finest(self, tried: _Tried, before_s: float) -> _Tried:
         """The same exchanges with as many parts as pay, from one each on."""
-        return tried if tried.plan is None else self.finer(self.cut(tried, tried.shape.structures), before_s)
+        if tried.plan is None or not self.has_time(tried.made[0], tried.parts):
+            return tried
+        coarse = tried if tried.parts == tried.shape.structures else self.cut(tried, tried.shape.structures)
+        return self.finer(coarse, before_s)
 
     def finer(self, best: _Tried, before_s: float) -> _Tried:
         """The same exchanges with twice as many parts, as often as that pays.
@@ -309,7 +324,7 @@ class _Attempt:
         What parts wait for each other is halved with them: if all the rest takes too long they are not cut further.
         """
         while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
-            if clock() > self.until_s:
+            if not self.has_time(best.made[0], 2 * best.parts):
                 break
             finer = self.cut(best, 2 * best.parts)
             if finer.end_s > best.end_s * (1 - LEAST_GAIN):

@@ -24,6 +24,7 @@ from .dispatch import dispatched
 from .exchange import planned
 from .exchange_trees import Exchange, Ways, composed
 from .lowering import divide
+from .pace import Pace
 from .scale_network import Network, build_network
 
 Float64 = NDArray[np.float64]
@@ -36,9 +37,11 @@ MOST_TRANSFERS = 32_000
 """The buffer is cut as finely as that allows."""
 
 
-def in_clusters(topology: Topology, workload: Workload) -> Plan | None:
+def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None) -> Plan | None:
     """A timed plan of a single AllReduce.
 
+    Args:
+        pace: the buffer is cut no finer than that allows; "message" counts transfers.
     Returns:
         None where there are no clusters of equally many ranks, too many of them, or counterparts that are not joined.
     """
@@ -48,7 +51,9 @@ def in_clusters(topology: Topology, workload: Workload) -> Plan | None:
         return None
     each = len(clusters[0])
     messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
-    rounds = min(MOST_TRANSFERS // (messages * each), int(c.chunk_bytes.min()) // each)
+    pace = pace or Pace()
+    most = int(min(MOST_TRANSFERS, pace.room("message")))
+    rounds = min(most // (messages * each), int(c.chunk_bytes.min()) // each)
     if rounds < 1:
         return None
     made = _made(inside, clusters, c.size_bytes, rounds)
@@ -56,7 +61,9 @@ def in_clusters(topology: Topology, workload: Workload) -> Plan | None:
         return None
     finer = Workload((divide(c, len(made))[0],))
     plan = planned(topology, finer, inside.network, made)
-    return dispatched(plan, np.arange(finer.chunk_count) % len(made) // each / rounds, apart=False)
+    return dispatched(
+        plan, np.arange(finer.chunk_count) % len(made) // each / rounds, apart=False, until_s=pace.until_s
+    )
 
 
 def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDArray[np.int32]]]:

@@ -9,7 +9,8 @@ before is left out. All others get the result as a copy from the hub from which 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,10 @@ from .scale_network import Network
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+
+
+STEPS = 2_000.0
+"""For each pipe, of the growth of all trees of an AllReduce: some ten for each of two hundred."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,27 @@ class Ways:
 
     def out(self, nodes: set[int]) -> dict[int, list[int]]:
         """The pipes from each to others of some nodes, in order."""
-        found: dict[int, list[int]] = {}
-        src, dst = self.network.src.tolist(), self.network.dst.tolist()
-        for p in self.usable.tolist():
-            if src[p] in nodes and dst[p] in nodes:
-                found.setdefault(src[p], []).append(p)
-        return found
+        inside = np.zeros(len(self.far), dtype=np.bool_)
+        inside[list(nodes)] = True
+        offsets, pipes = self.leaving
+        kept = inside[self.network.src[pipes]] & inside[self.network.dst[pipes]]
+        ends = np.concatenate(([0], np.cumsum(kept)))[offsets].tolist()
+        found = pipes[kept].tolist()
+        return {v: found[a:b] for v, (a, b) in enumerate(pairwise(ends)) if a < b}
+
+    @cached_property
+    def leaving(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes that leave each node, in order."""
+        return self._by(self.network.src)
+
+    @cached_property
+    def entering(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes that enter each node, in order."""
+        return self._by(self.network.dst)
+
+    def _by(self, ends: Int64) -> tuple[Int64, Int64]:
+        pipes = self.usable[np.argsort(ends[self.usable], kind="stable")]
+        return np.searchsorted(ends[pipes], np.arange(len(self.far) + 1)).astype(np.int64), pipes
 
 
 def hub_order(
@@ -214,39 +234,17 @@ class _Growth:
         Args:
             backward: time and pipes are reversed: how each rank reaches one of them.
         """
-        network = self.ways.network
+        ways, network = self.ways, self.ways.network
         src, dst = (network.dst, network.src) if backward else (network.src, network.dst)
-        src, heads = src.tolist(), dst.tolist()
-        out: dict[int, list[int]] = {}
-        for p in self.ways.usable.tolist():
-            out.setdefault(src[p], []).append(p)
-        seconds, cost = (network.per_byte * self.size).tolist(), self.ways.cost.tolist()
-        hops = self.ways.hops
-        free = dict.fromkeys(network.hops.values.tolist(), 0.0)
-        wanted = set(ranks) - ready.keys()
-        came = dict(ready)
-        heap = [(at + cost[p], p) for v, at in ready.items() for p in out.get(v, ())]
-        heapify(heap)
-        found: list[tuple[int, int]] = []
-        while heap and wanted:
-            key, p = heappop(heap)
-            v = heads[p]
-            if v not in wanted:
-                continue
-            start = max(came[src[p]], *(free[link] for link in hops[p]))
-            again = start + cost[p]
-            if again > key * (1 + 1e-12):
-                heappush(heap, (again, p))
-                continue
-            for link in hops[p]:
-                free[link] = start + seconds[p]
-            came[v] = again
-            wanted.discard(v)
-            found.append((p, v))
-            for q in out.get(v, ()):
-                if heads[q] in wanted:
-                    heappush(heap, (again + cost[q], q))
-        return found
+        came, wanted = np.full(len(ways.far), np.inf), np.zeros(len(ways.far), dtype=np.bool_)
+        wanted[ranks] = True
+        came[list(ready)] = list(ready.values())
+        wanted[list(ready)] = False
+        pipes = kernels.load("growth", STEPS * len(ways.usable)).grow(
+            *(ways.entering if backward else ways.leaving), src, dst, ways.cost, network.per_byte * self.size,
+            network.hops.offsets, network.hops.values, network.topology.link_count, came, wanted,
+        )  # fmt: skip
+        return list(zip(pipes.tolist(), dst[pipes].tolist(), strict=True))
 
 
 def _gather(found: Exchange, network: Network, tree: list[tuple[int, int]], bundles: dict[int, Bundle]) -> None:

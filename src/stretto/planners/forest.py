@@ -52,8 +52,8 @@ TRANSFER_S = 3e-6
 """What a transfer of a fine plan takes, with one round of justification, seconds of CPU: it is cut no finer than a time
 limit leaves for that."""
 
-FINE = 0.5
-"""The part of a time limit that a fine plan may take, even if loading code has left less."""
+FINE = 0.35
+"""The part of a time limit that the first fine plan may take, even if loading code has left less."""
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
@@ -116,7 +116,7 @@ class _Cutter:
         parts: into how many a tree's share is cut on average; 0 to choose.
         trees: how many there may be, for each rank.
         until_s: of this thread's CPU time, when to be content,
-        least_s: but a fine plan may always take so long.
+        least_s: but the first fine plan may always take so long.
         first: the trees by whose edges transfers are counted.
         apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
     """
@@ -137,7 +137,8 @@ class _Cutter:
         counts, last = self.counts(), 0.0
         while counts:
             now, *counts = counts
-            left_s = max(self.until_s - clock(), self.least_s)
+            coarse = not plans or plans[-1].transfer_count < TRANSFERS[1]
+            left_s = max(self.until_s - clock(), self.least_s if coarse else 0.0)
             affordable = left_s / (TRANSFER_S * self.edges(self.first))
             if plans and now > affordable:
                 if affordable < FINER * last:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from time import thread_time as clock
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,12 +25,13 @@ from .crossed import crossed
 from .dispatch import completion, dispatched, justified
 from .exchange import MOST_RANKS, exchanged
 from .exchange_clusters import in_clusters
-from .exchange_crossings import in_crossings
+from .exchange_crossings import PARTS, in_crossings
 from .exchange_exact import in_fewest_hops
 from .exchange_products import in_product
 from .greedy_search import Search, effort
 from .inversion import plan_in_phases
 from .lowering import divide
+from .pace import Pace
 
 MOST_WORK = 40_000
 """Chunks are not cut further where one try would take more work, unless it does so uncut."""
@@ -50,11 +52,17 @@ ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 """Where the longest way alone takes such a share of the bound, hops decide: an exchange that ends after so many times
 the bound is good enough, and else the exact model of the fewest hops is asked."""
 
+MEET_FIRST = 0.2
+"""Where the longest way alone takes less than such a share of the bound, exchanges are tried after matchings."""
+
 CLUSTERS_ABOVE = 1.15
 """An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
 
 CROSS_WHERE = 0.4
 """Sums of parts of clusters cross where the longest way alone takes such a share of the bound."""
+
+CROSSING = 5 * PARTS
+"""How many transfers that takes, for each rank."""
 
 CROSS_ABOVE = 1.05
 """Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
@@ -64,6 +72,13 @@ HOPEFUL = 1.1
 
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
+
+BESIDE = 1.5
+"""A solution takes so many times its matching, to be made a plan."""
+
+UNIT_S = {"match": 3e-6, "grow": 3e-8, "dispatch": 5e-6, "message": 1.5e-5, "model": 0.5}
+"""What a delivery that is tried, a step of growing trees, a transfer that is put in order, one of an exchange with its
+making, and the exact model typically take, seconds of CPU."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
@@ -115,65 +130,154 @@ def greedy(
     for name, value in (("parts", parts), ("work", work), ("tries", tries)):
         if value < 0:
             raise InputError(f"{value} is below 0", f"--option {name}")
-    until_s = math.inf if time_limit_s is None else clock() + time_limit_s
+    search = Search(work, tries, seed, Pace.within(time_limit_s, UNIT_S))
     if parts:
-        return _planned(topology, workload, parts, Search(work, tries, seed, until_s))
-    meeting = _meeting(topology, workload, seed, until_s)
-    if meeting is not None and (meeting[1] or clock() > until_s):
-        return meeting[0]
-    meets_s = math.inf if meeting is None else _ends(meeting[0])
-    tried: dict[int, tuple[float, Plan]] = {}
-    for count in _counts(topology, workload):
-        if tried and clock() > until_s:
-            break
-        if progress is not None:
-            progress(len(tried), len(tried) + 1, f"{count} parts")
-        plan = _planned(topology, workload, count, Search(work // 20, QUICK_TRIES, seed, until_s))
-        tried[count] = _ends(plan), plan
-        last = [t[0] for t in tried.values()]
-        if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
-            break
-        # what chunks wait for each other is halved with them
-        if len(last) > 1 and 2 * last[-1] - last[-2] > HOPEFUL * meets_s:
-            break
-    best = min(tried, key=lambda count: tried[count][0])
-    plans = [tried[best][1]]
-    hopeful = tried[best][0] < HOPEFUL * meets_s
-    if hopeful and 2 * effort(topology, plans[0].workload) <= work and clock() <= until_s:
-        plans.append(_planned(topology, workload, best, Search(work, tries, seed, until_s)))
-    if hopeful and (workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any():
-        # copies need not wait for all sums
-        plan = min(plans, key=_ends)
-        plans.append(dispatched(plan, np.zeros(plan.workload.chunk_count)))
-        if _may_gain(topology, workload, min(map(_ends, plans)), meets_s) and clock() <= until_s:
-            plans.append(crossed(topology, plan.workload, Search(work // 20, 1, seed, until_s)))
-    if meeting is not None:
-        plans.append(meeting[0])
-    found = min(plans, key=_ends)
-    return justified(found) if 0 < found.transfer_count <= work else found
+        return _planned(topology, workload, parts, search)
+    return _Stages(topology, workload, search, progress).best()
 
 
-def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) -> tuple[Plan, bool] | None:
-    """An AllReduce by exchange, and whether nothing else need be tried: it is near the bound, or sooner than any by way
-    of one rank."""
-    c = workload.collectives[0]
-    if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) > MOST_RANKS:
-        return None
-    found = bounds(topology, workload)
-    bound, far = found[0].seconds, next((b.seconds for b in found if b.kind == "latency path"), 0.0)
-    hops_decide = far >= HOPS_DECIDE * bound
-    plan = in_product(topology, workload) if hops_decide else None
-    if plan is not None and not _late(plan, ASK_ABOVE * bound):
-        return plan, True
-    plan = _sooner(plan, exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s))
-    if hops_decide and _late(plan, ASK_ABOVE * bound) and clock() <= until_s:
-        plan = _sooner(plan, in_fewest_hops(topology, workload, seed))
-    if far >= CROSS_WHERE * bound and _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
-        plan = _sooner(plan, in_crossings(topology, workload))
-    if _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
-        plan = _sooner(plan, in_clusters(topology, workload))
-    near = ASK_ABOVE if hops_decide else NEAR
-    return None if plan is None else (plan, _ends(plan) <= max(near * bound, _rooted_s(topology, c)))
+@dataclass
+class _Stages:
+    """One request, stage by stage: none is begun that would not end in time, but one that gives a plan.
+
+    Attributes:
+        search: of the best number of parts.
+        plans: what was found.
+    """
+
+    topology: Topology
+    workload: Workload
+    search: Search
+    progress: Progress | None
+    plans: list[Plan] = field(default_factory=list)
+
+    def best(self) -> Plan:
+        """The plan that ends first."""
+        first = self.bound_s > 0 and self.far >= MEET_FIRST
+        if first and self.meets():
+            return self.found
+        cut = self.cut()
+        if cut is not None and self.sums_for_all and _ends(cut) < HOPEFUL * self.found_s:
+            self.overlaps(cut)
+            self.crosses(cut)
+        if self.bound_s and not first and self.meets():
+            return self.found
+        if cut is not None and _ends(cut) < HOPEFUL * self.found_s:
+            self.searches(cut)
+        count = self.found.transfer_count
+        if 0 < count <= self.search.work and self.pace.allows(dispatch=count):
+            return justified(self.found, self.pace.until_s)
+        return self.found
+
+    @property
+    def pace(self) -> Pace:
+        return self.search.pace
+
+    @property
+    def found(self) -> Plan:
+        return min(self.plans, key=_ends)
+
+    @property
+    def found_s(self) -> float:
+        return min(map(_ends, self.plans), default=math.inf)
+
+    @cached_property
+    def sums_for_all(self) -> bool:
+        """Whether there are sums that several want: copies need not wait for all of them."""
+        return bool((self.workload.chunk_reduces & (self.workload.chunk_wanted.lengths > 1)).any())
+
+    @cached_property
+    def bound_s(self) -> float:
+        """The lower bound of a single AllReduce among few ranks; 0 for all else, which cannot be an exchange."""
+        c = self.workload.collectives[0]
+        alone = len(self.workload.collectives) == 1 and c.kind == "allreduce" and len(c.ranks) <= MOST_RANKS
+        return bounds(self.topology, self.workload)[0].seconds if alone else 0.0
+
+    @cached_property
+    def far(self) -> float:
+        """The share of the bound that the longest way alone takes."""
+        found = bounds(self.topology, self.workload)
+        return next((b.seconds for b in found if b.kind == "latency path"), 0.0) / self.bound_s
+
+    @property
+    def hops_decide(self) -> bool:
+        return self.bound_s > 0 and self.far >= HOPS_DECIDE
+
+    def late(self, share: float) -> bool:
+        """Whether there is nothing yet that ends within so many times the bound."""
+        return self.found_s > share * self.bound_s
+
+    def add(self, plan: Plan | None) -> None:
+        if plan is not None:
+            self.plans.append(plan)
+
+    def meets(self) -> bool:
+        """By exchange; whether nothing else need be tried: the bound is near, or it is sooner than any way to one rank
+        and from there to all."""
+        topology, workload, pace, c = self.topology, self.workload, self.pace, self.workload.collectives[0]
+        if self.hops_decide:
+            self.add(in_product(topology, workload))
+            if not self.late(ASK_ABOVE):
+                return True
+        before_s = min(HOPELESS * self.bound_s, self.found_s)
+        self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
+        if self.hops_decide and self.late(ASK_ABOVE) and pace.allows(model=1):
+            self.add(in_fewest_hops(topology, workload, self.search.seed))
+        if self.far >= CROSS_WHERE and self.late(CLUSTERS_ABOVE) and pace.allows(message=CROSSING * len(c.ranks)):
+            self.add(in_crossings(topology, workload))
+        if self.late(CLUSTERS_ABOVE) and not pace.late:
+            self.add(in_clusters(topology, workload, pace))
+        near = ASK_ABOVE if self.hops_decide else NEAR
+        return self.found_s <= max(near * self.bound_s, _rooted_s(topology, c))
+
+    def cut(self) -> Plan | None:
+        """By matching, with as many parts as pay; at most some tries each. None where something else must do."""
+        tried: list[tuple[float, Plan]] = []
+        met_s, least = self.found_s, effort(self.topology, _finer(self.workload, 1))
+        for count in _counts(least, self.workload):
+            # two ways, and what is made of them
+            if (tried or self.plans) and not self.pace.allows(match=2 * BESIDE * least * count):
+                break
+            if self.progress is not None:
+                self.progress(len(tried), len(tried) + 1, f"{count} parts")
+            plan = _planned(self.topology, self.workload, count, self.quick(QUICK_TRIES))
+            tried.append((_ends(plan), plan))
+            last = [t[0] for t in tried]
+            if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
+                break
+            # what chunks wait for each other is halved with them
+            if len(last) > 1 and 2 * last[-1] - last[-2] > HOPEFUL * met_s:
+                break
+        if not tried:
+            return None
+        best = min(tried, key=lambda t: t[0])[1]
+        self.plans.append(best)
+        return best
+
+    def quick(self, tries: int) -> Search:
+        """So few tries, with little of the work."""
+        return replace(self.search, work=self.search.work // 20, tries=tries)
+
+    def overlaps(self, plan: Plan) -> None:
+        """Copies that do not wait for all sums."""
+        if self.pace.allows(dispatch=plan.transfer_count):
+            with self.pace.measured("dispatch", plan.transfer_count):
+                turn = np.zeros(plan.workload.chunk_count)
+                self.plans.append(dispatched(plan, turn, until_s=self.pace.until_s))
+
+    def crosses(self, plan: Plan) -> None:
+        """Copies over other trees than sums, where a single AllReduce may end much sooner than it does."""
+        work, late = effort(self.topology, plan.workload), bool(self.bound_s) and self.late(CROSS_ABOVE)
+        if late and self.pace.allows(match=4 * BESIDE * work, dispatch=plan.transfer_count):
+            self.plans.append(crossed(self.topology, plan.workload, self.quick(1)))
+
+    def searches(self, plan: Plan) -> None:
+        """The same number of parts, with all tries."""
+        work = effort(self.topology, plan.workload)
+        if 2 * work <= self.search.work and self.pace.allows(match=2 * BESIDE * work):
+            self.plans.append(_planned(self.topology, self.workload, plan.meta["parts"], self.search))
+            if self.sums_for_all and _ends(self.plans[-1]) < _ends(plan):
+                self.overlaps(self.plans[-1])
 
 
 def _rooted_s(topology: Topology, c: Collective) -> float:
@@ -182,29 +286,12 @@ def _rooted_s(topology: Topology, c: Collective) -> float:
     return float((far.max(axis=0) + far.max(axis=1)).min())
 
 
-def _sooner(*plans: Plan | None) -> Plan | None:
-    """What ends first of what there is."""
-    return min((plan for plan in plans if plan is not None), key=_ends, default=None)
-
-
-def _late(plan: Plan | None, by_s: float) -> bool:
-    return plan is None or _ends(plan) > by_s
-
-
-def _may_gain(topology: Topology, workload: Workload, end_s: float, meets_s: float) -> bool:
-    """Whether a single AllReduce may end much sooner than it does, and an exchange does not end much sooner."""
-    if len(workload.collectives) > 1 or workload.collectives[0].kind != "allreduce":
-        return False
-    return CROSS_ABOVE * bounds(topology, workload)[0].seconds < end_s < HOPEFUL * meets_s
-
-
 def _ends(plan: Plan) -> float:
     return completion(plan) if plan.transfer_count else 0.0
 
 
-def _counts(topology: Topology, workload: Workload) -> Iterator[int]:
-    """1, 2, 4, ... as far as work and bytes allow."""
-    least = effort(topology, _finer(workload, 1))
+def _counts(least: float, workload: Workload) -> Iterator[int]:
+    """1, 2, 4, ... as far as work, at least so much, and bytes allow."""
     count = 1
     while count == 1 or (least * count <= MOST_WORK and count <= int(workload.chunk_bytes.max())):
         yield count

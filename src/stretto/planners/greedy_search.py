@@ -9,9 +9,8 @@ are grown instead (:mod:`stretto.kernels.trees`), and the order of chunks is sea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from time import thread_time as clock
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from ..topology import ACCELERATOR, ROUTER, SWITCH, Topology
 from .clusters import SLOWER, Clusters, clusters_of
 from .inversion import Transfers
 from .mtegcca import grow_implicitly, task_order, tree_steps
+from .pace import Pace
 from .scale_network import Network, build_network
 from .translated import translated
 
@@ -78,13 +78,13 @@ class Search:
         work: how many deliveries may be tried,
         tries: and how many solutions at most.
         seed: of the random choices.
-        until_s: of the CPU time of this thread, when to be content with what there is.
+        pace: when to be content with what there is; "match" counts the deliveries of tries.
     """
 
     work: int
     tries: int
     seed: int
-    until_s: float = np.inf
+    pace: Pace = field(default_factory=Pace)
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         alike = translated(topology, workload, self.work, self.seed)
@@ -97,7 +97,7 @@ class Search:
         matching, found = self.matched(topology, workload, rng)
         if found is not None:
             return matching.transfers(found)
-        return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.until_s)
+        return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.pace)
 
     def _straight(self, topology: Topology, workload: Workload) -> Transfers | None:
         """One matching over links alone, if it ends as early as any could; only tried before several others."""
@@ -121,7 +121,7 @@ class Search:
         least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
         quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
         tries = int(min(max(self.work / matching.effort, 1 if quick else least), max(self.tries, least)))
-        return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.until_s)
+        return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.pace)
 
 
 Keys = tuple[Int64, Float64, Float64, float, float, bool, bool]
@@ -245,9 +245,7 @@ class Matching:
         )
 
 
-def _search(
-    matching: Matching, tries: int, restarts: float, quick: bool, rng: np.random.Generator, until_s: float
-) -> Any:
+def _search(matching: Matching, tries: int, restarts: float, quick: bool, rng: np.random.Generator, pace: Pace) -> Any:
     """What the best solution sends, None if some node cannot be reached through those that want the chunks.
 
     The first ones, so many as are asked for, are restarts. The ``quick`` one has no preferences.
@@ -256,7 +254,7 @@ def _search(
     work = matching.effort * tries * 10
     best: tuple[Score, Keys, Any] | None = None
     for k in range(tries):
-        if best is not None and clock() > until_s:
+        if best is not None and not pace.allows(match=matching.effort):
             break
         keys: Keys
         if quick:
@@ -274,7 +272,8 @@ def _search(
             )
         else:
             keys = _neighbour(matching, best[1], rng)
-        sent, missing = matching.run(keys, work)
+        with pace.measured("match", matching.effort):
+            sent, missing = matching.run(keys, work)
         if missing:
             return None
         if sent[-1].max(initial=0.0) <= matching.least_s * DONE:
@@ -315,7 +314,7 @@ def _grown(
     work: float,
     most: int,
     rng: np.random.Generator,
-    until_s: float,
+    pace: Pace,
 ) -> Transfers:
     """Trees, chunk by chunk in the best order found."""
     passed = np.where((topology.kind == ROUTER) & through_routers, SWITCH, topology.kind).astype(np.int8)
@@ -324,10 +323,11 @@ def _grown(
     tries = int(np.clip(work / (GROWN + GROWING * steps), 1, most))
     best: tuple[Score, Int64, Any] | None = None
     for k in range(tries):
-        if best is not None and clock() > until_s:
+        if best is not None and not pace.allows(grow=steps):
             break
         order = task_order(workload, "interleaved") if best is None else _later_first(best, workload, rng)
-        grown, finish = grow_implicitly(net, workload, order, None, 0.0, (0.0, 2.0)[k % 2], steps * tries)
+        with pace.measured("grow", steps):
+            grown, finish = grow_implicitly(net, workload, order, None, 0.0, (0.0, 2.0)[k % 2], steps * tries)
         score = finish, float((_arrivals(net, grown) ** LATE).mean())
         if best is None or score <= best[0]:
             best = score, order, grown

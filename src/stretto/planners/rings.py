@@ -35,17 +35,20 @@ SHARES = (1, 2)
 """A channel's bandwidth is that of some link, or a half of it."""
 
 Route = tuple[int, ...]
-Preference = Callable[[float, int, int, bool], tuple[float, ...]]
+Room = Callable[[float, int, int, bool], tuple[float, ...]]
 
-PREFERENCES: tuple[Preference, ...] = (
-    lambda left, onward, after, leaves: (after,),
-    lambda left, onward, after, leaves: (-after,),
+BY_RANK = (1, -1)
+"""Which rank to try next: the next one after, or before. All channels so pass a switch in one order, and no two ranks
+behind it send to the same."""
+
+BY_ROOM: tuple[Room, ...] = (
     lambda left, onward, after, leaves: (leaves, -left, onward, after),
     lambda left, onward, after, leaves: (leaves, onward, -left, after),
 )
-"""Which rank to try next: by bandwidth left on the way, ways onward from it, how far after in rank, and
-whether its server can be left from there, too early. By rank first: then all channels pass a
-switch in one order, and no two ranks behind it send to the same."""
+"""If that gives too few rings: by bandwidth left on the way, ways onward from it, how far after in rank, and whether
+its server can be left from there, too early."""
+
+PREFERENCES: tuple[int | Room, ...] = (*BY_RANK, *BY_ROOM)
 
 
 @dataclass(frozen=True)
@@ -196,14 +199,14 @@ class _Search:
                 break
         return best
 
-    def _ring(self, width: float, left: list[float], prefer: Preference, number: int) -> Ring | None:
+    def _ring(self, width: float, left: list[float], prefer: int | Room, number: int) -> Ring | None:
         """One ring, None if there is none or the steps do not suffice.
 
         Args:
             left: float[links], bytes/s that earlier rings have left; changed as the search goes.
             number: of rings before it; each begins at another rank where it can.
         """
-        reach = {a: self._reach(a, width, left) for a in self.ranks}
+        ways = _Onward(self, width, left, prefer)
         full = left.copy()
         starts = [a for a in self.ranks if a in self.entries] or self.ranks
         first = number % len(starts)
@@ -213,7 +216,7 @@ class _Search:
             steps = steps_each
             left[:] = full
             unvisited = dict(self.size)
-            visited: set[int] = set()
+            ways.visited = 0
             frames: list[tuple[int, Route, Iterator[tuple[int, Route]]]] = []
             step: tuple[int, Route] | None = (start, ())
             while step is not None or frames:
@@ -222,53 +225,72 @@ class _Search:
                     break
                 if step is None:
                     v, route, _ = frames.pop()
-                    visited.discard(v)
+                    ways.visited ^= 1 << self.position[v]
                     unvisited[self.server[v]] += 1
                     for link in route:
                         left[link] += width
                 else:
                     v, route = step
-                    visited.add(v)
+                    ways.visited ^= 1 << self.position[v]
                     unvisited[self.server[v]] -= 1
                     for link in route:
                         left[link] -= width
-                    frames.append((v, route, iter(self._onward(v, visited, unvisited, reach, left, prefer))))
-                    closing = reach[v].get(start, ()) if len(frames) == len(self.ranks) else ()
-                    if closing and self._has(closing, width, left):
+                    frames.append((v, route, ways.after(v, unvisited[self.server[v]])))
+                    closing = ways.reach[v].get(start, ()) if len(frames) == len(self.ranks) else ()
+                    if closing and ways.has(closing):
                         order = tuple(f[0] for f in frames)
                         return Ring(order, order, (*(f[1] for f in frames[1:]), closing))
                 options = frames[-1][2] if frames else iter(())
-                step = next((o for o in options if self._has(o[1], width, left)), None)
+                step = next((o for o in options if ways.has(o[1])), None)
         return None
 
-    def _onward(
-        self,
-        v: int,
-        visited: set[int],
-        unvisited: dict[str, int],
-        reach: dict[int, dict[int, Route]],
-        left: list[float],
-        prefer: Preference,
-    ) -> list[tuple[int, Route]]:
-        """The ranks that may come after ``v``, the best first: those of its server, then of any other."""
-        own, n = unvisited[self.server[v]], len(self.ranks)
+
+class _Onward:
+    """The ranks that may come after another one on a ring, while one is searched for.
+
+    Attributes:
+        left: float[links], what the ring so far leaves; changes with it.
+        visited: the ranks on it, as bits by their position.
+        reach: for each rank those that it has a route to, in the order of ``prefer`` if that is by rank.
+    """
+
+    def __init__(self, search: _Search, width: float, left: list[float], prefer: int | Room) -> None:
+        self.search, self.width, self.left, self.prefer = search, width, left, prefer
+        self.visited = 0
+        position, n = search.position, len(search.ranks)
+        self.bit = {v: 1 << k for v, k in position.items()}
+        self.reach: dict[int, dict[int, Route]] = {}
+        for a in search.ranks:
+            found = search._reach(a, width, left)
+            if isinstance(prefer, int):
+                by_rank = sorted((prefer * ((position[b] - position[a]) % n), b) for b in found)
+                found = {b: found[b] for _, b in by_rank}
+            self.reach[a] = found
+        self.bits = {a: sum(self.bit[b] for b in found) for a, found in self.reach.items()}
+
+    def after(self, v: int, own: int) -> Iterator[tuple[int, Route]]:
+        """The ranks that may come after ``v``, the best first: of its server, of which so many are left, or of all."""
+        server, visited = self.search.server, self.visited
+        options = (
+            (b, route)
+            for b, route in self.reach[v].items()
+            if not self.bit[b] & visited and (own == 0 or server[b] == server[v])
+        )
+        if isinstance(self.prefer, int):
+            return options
+        prefer, position, exits, n = self.prefer, self.search.position, self.search.exits, len(self.search.ranks)
 
         def key(option: tuple[int, Route]) -> tuple[float, ...]:
             b, route = option
-            ways = sum(c not in visited for c in reach[b])
-            after = (self.position[b] - self.position[v]) % n
-            return prefer(min(left[link] for link in route), ways, after, own > 1 and b in self.exits)
+            onward = (self.bits[b] & ~visited).bit_count()
+            left = min([self.left[link] for link in route])
+            return prefer(left, onward, (position[b] - position[v]) % n, own > 1 and b in exits)
 
-        options = [
-            (b, route)
-            for b, route in reach[v].items()
-            if b not in visited and (own == 0 or self.server[b] == self.server[v])
-        ]
-        return sorted(options, key=key)
+        return iter(sorted(options, key=key))
 
-    @staticmethod
-    def _has(route: Route, width: float, left: list[float]) -> bool:
-        return all(left[link] >= width for link in route)
+    def has(self, route: Route) -> bool:
+        """Whether every link of a route has room for one more ring."""
+        return min([self.left[link] for link in route]) >= self.width
 
 
 def _relayed(topology: Topology, ranks: Int64, server: dict[int, str]) -> Rings:
