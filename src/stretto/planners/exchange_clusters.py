@@ -3,8 +3,8 @@
 Where slow links join a few clusters (servers, chassis, sites) of equally many ranks, least crosses, over all that joins
 them, if each part of the buffer is summed at one rank of every cluster, these counterparts exchange their sums, and
 copies spread from them; counterparts take turns (:mod:`.exchange_turns`). What crosses first must be summed soon and
-may spread slowly, what crosses last may be summed slowly and must spread soon. Trees that may hardly be deeper than need
-be are grown in time, the most urgent first, over what the others leave free
+may spread slowly, what crosses last may be summed slowly and must spread soon. Trees that may hardly be deeper than
+need be are grown in time, the most urgent first, over what the others leave free
 (:func:`stretto.kernels.trees.grow_trees`). All others may be deeper, and take the links that carry least so far.
 """
 
