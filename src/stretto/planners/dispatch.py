@@ -94,7 +94,7 @@ def dispatched_by(plan: Plan, sums_s: Float64, copies_s: float) -> Plan:
         latest[rows] = by_s[rows] - _Line.of(plan, rows).ahead
     asked = plan.workload.chunk_start_s[plan.chunk]
     every = np.arange(plan.transfer_count)
-    start, seconds = _scheduled(plan, every, latest, asked, _Effort(1), np.inf)
+    start, seconds = _scheduled(plan, every, latest, asked, _Effort(2), np.inf)
     return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds)
 
 

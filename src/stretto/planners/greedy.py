@@ -51,7 +51,8 @@ ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 the bound is good enough, and else the exact model of the fewest hops is asked."""
 
 CLUSTERS_ABOVE = 1.15
-"""An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
+"""Where hops decide, an AllReduce by clusters is tried if exchanges end later than so many times the bound; else it is
+tried first, and others if it ends later."""
 
 CROSS_WHERE = 0.4
 """Sums of parts of clusters cross where the longest way alone takes such a share of the bound."""
@@ -162,15 +163,16 @@ def _meeting(topology: Topology, workload: Workload, seed: int, until_s: float) 
     found = bounds(topology, workload)
     bound, far = found[0].seconds, next((b.seconds for b in found if b.kind == "latency path"), 0.0)
     hops_decide = far >= HOPS_DECIDE * bound
-    plan = in_product(topology, workload) if hops_decide else None
-    if plan is not None and not _late(plan, ASK_ABOVE * bound):
+    plan = in_product(topology, workload) if hops_decide else in_clusters(topology, workload)
+    if hops_decide and plan is not None and not _late(plan, ASK_ABOVE * bound):
         return plan, True
-    plan = _sooner(plan, exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s))
+    if hops_decide or _late(plan, CLUSTERS_ABOVE * bound):
+        plan = _sooner(plan, exchanged(topology, workload, EXCHANGES, seed, HOPELESS * bound, until_s))
     if hops_decide and _late(plan, ASK_ABOVE * bound) and clock() <= until_s:
         plan = _sooner(plan, in_fewest_hops(topology, workload, seed))
     if far >= CROSS_WHERE * bound and _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
         plan = _sooner(plan, in_crossings(topology, workload))
-    if _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
+    if hops_decide and _late(plan, CLUSTERS_ABOVE * bound) and clock() <= until_s:
         plan = _sooner(plan, in_clusters(topology, workload))
     near = ASK_ABOVE if hops_decide else NEAR
     return None if plan is None else (plan, _ends(plan) <= max(near * bound, _rooted_s(topology, c)))
