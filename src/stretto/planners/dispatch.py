@@ -80,6 +80,25 @@ def dispatched(
     return settled(replace(plan, meta=meta), start, seconds)
 
 
+def dispatched_by(plan: Plan, sums_s: Float64, copies_s: float) -> Plan:
+    """The plan with starts by when each transfer must begin at the latest, as far as those that wait for it tell.
+
+    Every route has a share of its links for itself, as large as what it carries.
+
+    Args:
+        sums_s: float64[chunks], by when all sums of a chunk are to be made.
+        copies_s: by when all copies are.
+    """
+    latest = np.empty(plan.transfer_count)
+    for op, by_s in ((REDUCE, sums_s[plan.chunk]), (COPY, np.full(plan.transfer_count, copies_s))):
+        rows = np.flatnonzero(plan.op == op)
+        latest[rows] = by_s[rows] - _Line.of(plan, rows).ahead
+    asked = plan.workload.chunk_start_s[plan.chunk]
+    every = np.arange(plan.transfer_count)
+    start, seconds = _scheduled(plan, every, latest, asked, _Effort(2), np.inf)
+    return settled(plan, start, seconds)
+
+
 def justified(plan: Plan, until_s: float = np.inf) -> Plan:
     """A timed plan with its starts improved by turning time round and back, as far as that helps.
 

@@ -56,7 +56,8 @@ MEET_FIRST = 0.2
 """Where the longest way alone takes less than such a share of the bound, exchanges are tried after matchings."""
 
 CLUSTERS_ABOVE = 1.15
-"""An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
+"""Where hops decide, an AllReduce by clusters is tried if exchanges end later than so many times the bound; else it is
+tried first, and others if it ends later."""
 
 CROSS_WHERE = 0.4
 """Sums of parts of clusters cross where the longest way alone takes such a share of the bound."""
@@ -219,13 +220,16 @@ class _Stages:
             self.add(in_product(topology, workload))
             if not self.late(ASK_ABOVE):
                 return True
-        before_s = min(HOPELESS * self.bound_s, self.found_s)
-        self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
+        elif not pace.late:
+            self.add(in_clusters(topology, workload, pace))
+        if self.hops_decide or self.late(CLUSTERS_ABOVE):
+            before_s = min(HOPELESS * self.bound_s, self.found_s)
+            self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
         if self.hops_decide and self.late(ASK_ABOVE) and pace.allows(model=1):
             self.add(in_fewest_hops(topology, workload, self.search.seed))
         if self.far >= CROSS_WHERE and self.late(CLUSTERS_ABOVE) and pace.allows(message=CROSSING * len(c.ranks)):
             self.add(in_crossings(topology, workload))
-        if self.late(CLUSTERS_ABOVE) and not pace.late:
+        if self.hops_decide and self.late(CLUSTERS_ABOVE) and not pace.late:
             self.add(in_clusters(topology, workload, pace))
         near = ASK_ABOVE if self.hops_decide else NEAR
         return self.found_s <= max(near * self.bound_s, _rooted_s(topology, c))
