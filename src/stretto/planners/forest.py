@@ -25,15 +25,17 @@ from ..topology import Topology
 from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
-from .forest_choices import FINEST, LONG, filling, shallow, timed
-from .forest_trees import Forest, Routed, Segment
+from .forest_budget import limited
+from .forest_priced import priced_forest
+from .forest_relays import find_relays
+from .forest_trees import Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
 Int64 = NDArray[np.int64]
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-TRANSFERS = (3_000, 12_000, 60_000, FINEST)
+TRANSFERS = (3_000, 12_000, 60_000, 150_000)
 """Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
 
 FAR, TIMES = 0.01, 2.0
@@ -63,9 +65,6 @@ LOST = 1.3
 
 DEEP = 0.5
 """Trees are looked for that are shallower where a plan of some thousand transfers ends so much later than it has to."""
-
-TIMED_S = 0.25
-"""What it takes at most, about, to find trees that fill the time, CPU seconds: with less they are not looked for."""
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
@@ -104,8 +103,25 @@ def forest(
     until_s = clock() + limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
-    choices = [_Rows.of(topology, some) for some in filling(topology, workload, trees)]
+    kinds = [_forests(topology, c, trees) for c in workload.collectives]
+    choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
     return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
+
+
+def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
+    """Forests to choose from; where accelerators are no ranks, one of an AllReduce that adds and forks there too."""
+    found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+    if c.kind == "allreduce" and find_relays(topology, c.ranks).any():
+        through = _priced(topology, c, found[0], trees)
+        found += [through] if through is not None else []
+    return found
+
+
+def _priced(topology: Topology, c: Collective, known: Forest, trees: int) -> Forest | None:
+    """Priced trees, of a part as small as may be."""
+    return priced_forest(
+        topology, c, known, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], trees * len(c.ranks)
+    )
 
 
 @dataclass
@@ -145,13 +161,12 @@ class _Cutter:
                     break
                 now, counts = affordable, []
             several = [self.cut(some, now) for some in choices]
-            if not plans and not self.parts:
-                soonest = min(several, key=_took_s)
-                others = self.others(choices, soonest)
-                if others:
-                    choices = [choices[several.index(soonest)], *others]
+            if not plans and not self.parts and min(map(_late, several)) > DEEP:
+                shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
+                if shallow is not None:
+                    choices = [choices[int(np.argmin([_took_s(p) for p in several]))], shallow]
                     # what is compared has as many transfers
-                    now = max(now, *(self.edges(some) / self.edges(self.first) for some in others))
+                    now = max(now, self.edges(shallow) / self.edges(self.first))
                     several = [self.cut(some, now) for some in choices]
             best, kept = min(zip(several, choices, strict=True), key=lambda pair: _took_s(pair[0]))
             plans.append(best)
@@ -168,14 +183,6 @@ class _Cutter:
                     break
                 counts = self.useful(counts, late * now)
         return min(plans, key=_took_s)
-
-    def others(self, choices: list[_Rows], soonest: Plan) -> list[_Rows]:
-        """Trees found another way: shallow ones, and such as fill the time best, as far as there is much to gain."""
-        late, known = _late(soonest), [some.forests for some in choices]
-        found = shallow(self.topology, self.workload, known[0], self.trees) if late > DEEP else []
-        if late > LONG and max(self.until_s - clock(), self.least_s) > TIMED_S:
-            found += timed(self.topology, self.workload, known, _took_s(soonest), self.trees)
-        return [_Rows.of(self.topology, some) for some in found]
 
     def edges(self, rows: _Rows) -> int:
         """Transfers of one part of everything: it is sent once along each edge of its trees."""
@@ -224,6 +231,17 @@ class _Cutter:
         """A plan with so many parts; more trees, of less each, are cut into fewer."""
         count = now if self.parts else max(now * self.edges(self.first) / self.edges(some), 1.0)
         return _planned(self.topology, self.workload, some, count, self.apart, self.content, self.until_s)
+
+
+def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:
+    """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
+    found = [
+        _priced(topology, c, forest_, most) if c.kind == "allreduce" else None
+        for c, forest_ in zip(workload.collectives, known, strict=True)
+    ]
+    if not any(found):
+        return None
+    return _Rows.of(topology, [new or old for new, old in zip(found, known, strict=True)])
 
 
 def _may_be_apart(plan: Plan) -> bool:

@@ -45,33 +45,12 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float,
         part: bytes that travel at a time; their time is a length, as latency is.
         most: how many trees there may be.
     """
-    relays = find_relays(topology, c.ranks)
-    passing = topology.transit | relays
-    passing[c.ranks] = False
-    if not passing.any():
-        return None
-    trees = priced_trees(topology, c, known, part, min(TREES, most))
-    if not trees:
-        return None
-    # with those that are known what comes out is no slower
-    others = [(root, s) for root, some in known.segments.items() for s in some]
-    return divided(topology, trees + (others if relays.any() else []))
-
-
-def priced_trees(
-    topology: Topology, c: Collective, known: Forest, part: float, count: int, nearness: float = NEARNESS
-) -> list[tuple[int, Segment]]:
-    """Pairs of trees, with their roots; none where that took too long, or ranks do not reach each other.
-
-    Args:
-        nearness: what the mean length of a link costs, relative to the cheapest one.
-    """
     relays = np.flatnonzero(find_relays(topology, c.ranks))
-    nodes = np.concatenate((c.ranks, relays)).astype(np.int64)
+    nodes, count = np.concatenate((c.ranks, relays)).astype(np.int64), min(TREES, most)
     inner = np.setdiff1d(np.flatnonzero(topology.transit), nodes)
     steps = 2.0 * count * (len(inner) * topology.node_count**2 + 10 * len(nodes) ** 2 * (1 + len(relays)))
-    if steps > WORK:
-        return []
+    if not len(inner) + len(relays) or steps > WORK:
+        return None
     usable = np.zeros(topology.node_count, dtype=np.bool_)
     usable[nodes], usable[inner] = True, True
     used = np.flatnonzero(usable[topology.src] & usable[topology.dst])
@@ -79,14 +58,17 @@ def priced_trees(
     net = replace(topology, **{name: getattr(topology, name)[used] for name in columns})
     far = distances(net, part)[np.ix_(nodes, nodes)]
     if not np.isfinite(far[: len(c.ranks), : len(c.ranks)]).all():
-        return []
+        return None
     length = net.latency_s + part / net.bandwidth
     parents, offsets, links = kernels.load("arborescences", steps).priced(
         net.src.astype(np.int64), net.dst.astype(np.int64), 1 / (net.bandwidth * busiest_s(topology, known)),
-        nearness / length.mean() * length, inner, nodes, len(c.ranks), count,
-        nearness / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
+        NEARNESS / length.mean() * length, inner, nodes, len(c.ranks), count,
+        NEARNESS / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
     )  # fmt: skip
-    return list(_pairs(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist()))
+    trees = list(_pairs(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist()))
+    # with those that are known what comes out is no slower
+    others = [(root, s) for root, some in known.segments.items() for s in some] if len(relays) else []
+    return divided(topology, trees + others)
 
 
 def _pairs(

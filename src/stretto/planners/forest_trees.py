@@ -18,12 +18,19 @@ from .forest_meeting import Edges, Meeting, meeting_trees, more_trees
 from .forest_pack import Batch, pack, shortened
 from .forest_rates import Counted, counted, spreading
 from .forest_relays import find_relays, through_relays
+from .forest_shares import balanced
 from .forest_split import Direct, without_switches
 
 Int64 = NDArray[np.int64]
 
 ENOUGH = 1.001
 """How many times faster AllReduce must be by unequal roots to be worth the search for them."""
+
+LONG = 0.02
+"""Of the time that bandwidth alone takes the part from which on the longest way has a say in the shares of trees."""
+
+BALANCED_UP_TO = 128
+"""Edges up to which it has."""
 
 
 @dataclass(frozen=True)
@@ -138,34 +145,33 @@ def _allreduce(topology: Topology, c: Collective, part: float) -> list[Forest]:
 
 
 def _meeting(topology: Topology, c: Collective, part: float) -> list[Forest]:
-    """Trees that are walked in and out from their middle, none where links are not alike both ways or far too many."""
+    """Trees that are walked in and out from their middle, none where links are not alike both ways or far too many.
+
+    Where latency is much beside bandwidth, a second choice of other shares.
+    """
     edges, bound = Edges.of(topology, c.ranks), best_parts(topology, c)
     if edges is None or bound is None:
         return []
-    trees = meeting_trees(edges, bound, c.size_bytes / float(bound.seconds), distances(topology, part), part)
+    rate, far = c.size_bytes / float(bound.seconds), distances(topology, part)
+    trees = meeting_trees(edges, bound, rate, far, part)
     if not trees:
         return []
+    found = [_walked(edges, trees)]
+    if far.max() > LONG * float(bound.seconds) and len(edges.tail) <= BALANCED_UP_TO:
+        length = edges.latency_s + part / edges.bandwidth
+        found.append(_walked(edges, balanced(edges, trees + more_trees(edges, rate, far, part), length, c.size_bytes)))
+    return found
+
+
+def _walked(edges: Edges, trees: list[Meeting]) -> Forest:
     segments: dict[int, list[Segment]] = {}
-    for root, segment in _walked(edges, trees):
-        segments.setdefault(root, []).append(segment)
-    share = {root: sum((s.share for s in some), Fraction(0)) for root, some in segments.items()}
-    return [Forest({v: [replace(s, share=s.share / share[v]) for s in some] for v, some in segments.items()}, share)]
-
-
-def varied_trees(topology: Topology, c: Collective, part: float) -> list[tuple[int, Segment]]:
-    """Trees like these, with room to spare and other middles, to choose from, each with its root."""
-    edges, bound = Edges.of(topology, c.ranks), best_parts(topology, c)
-    if edges is None or bound is None:
-        return []
-    return _walked(edges, more_trees(edges, c.size_bytes / float(bound.seconds), distances(topology, part), part))
-
-
-def _walked(edges: Edges, trees: list[Meeting]) -> list[tuple[int, Segment]]:
-    found = []
     for tree in trees:
         out, into = edges.links(tree)
-        found.append((tree.root, Segment(tree.share, Routed(tree.parent, into), Routed(tree.parent, out), tree.twin)))
-    return found
+        segments.setdefault(tree.root, []).append(
+            Segment(tree.share, Routed(tree.parent, into), Routed(tree.parent, out), tree.twin)
+        )
+    share = {root: sum((s.share for s in some), Fraction(0)) for root, some in segments.items()}
+    return Forest({v: [replace(s, share=s.share / share[v]) for s in some] for v, some in segments.items()}, share)
 
 
 def _mirrored(trees: dict[int, list[tuple[Fraction, Routed]]], back: Int64) -> dict[int, list[tuple[Fraction, Routed]]]:
