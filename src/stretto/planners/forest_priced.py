@@ -38,20 +38,17 @@ WORK = 2e8
 
 
 def priced_forest(topology: Topology, c: Collective, known: Forest, part: float, most: int = TREES) -> Forest | None:
-    """Other trees for an AllReduce; None where ranks do not reach each other over what passes on.
+    """Other trees for an AllReduce; None where nothing passes on, or ranks do not reach each other over what does.
 
     Args:
-        known: a forest, which tells how busy trees make links; where accelerators are no ranks, what comes out is no
-            slower.
+        known: a forest, which tells how busy trees make links.
         part: bytes that travel at a time; their time is a length, as latency is.
         most: how many trees there may be.
     """
-    trees = priced_trees(topology, c, known, part, most, NEARNESS)
-    if trees is None:
+    if not (topology.transit.any() or find_relays(topology, c.ranks).any()):
         return None
-    some = find_relays(topology, c.ranks).any()
-    others = [(root, s) for root, some in known.segments.items() for s in some] if some else []
-    return divided(topology, trees + others)
+    trees = priced_trees(topology, c, known, part, most, NEARNESS)
+    return None if trees is None else divided(topology, trees)
 
 
 def priced_trees(

@@ -103,7 +103,7 @@ def _broken(uses: Uses, groups: list[Int64], carried: Float64, end_s: float) -> 
         some = some[np.argsort(-uses.closes_s[some], kind="stable")]
         opens, closes = uses.opens_s[some], uses.closes_s[some]
         held = np.cumsum(np.where(opens[None] >= opens[:, None], carried[some], 0.0), axis=1)
-        asks = opens[:, None] + closes + held
+        asks = np.where(held > 0, opens[:, None] + closes + held, 0.0)
         if asks.size and asks.max() > end_s:
             after, before = divmod(int(asks.argmax()), len(some))
             yield group, float(opens[after]), float(closes[before])

@@ -18,7 +18,7 @@ from .forest_priced import priced_trees
 from .forest_shares import Uses, timely_counts
 from .forest_trees import Forest, Routed, Segment
 
-NEARNESS = (0.3, 1.0, 3.0)
+NEARNESS = (1.0, 3.0, 10.0)
 """What the mean length of a link costs, relative to the cheapest one."""
 
 
