@@ -29,7 +29,7 @@ from .dispatch import busy, completion, dispatched
 from .forest_budget import limited
 from .forest_priced import busiest_s, priced_forest
 from .forest_relays import find_relays
-from .forest_timely import timely_forest
+from .forest_timely import timely_forests
 from .forest_trees import LONG, Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
@@ -113,8 +113,8 @@ def forest(
 def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
     """Forests to choose from.
 
-    Of an AllReduce, also one that adds and forks at accelerators that are no ranks, where there are any; or, where
-    latency counts beside bandwidth, one with shares by that.
+    Of an AllReduce, also ones with shares by latency, where it counts beside bandwidth, or where there are accelerators
+    that are no ranks: these trees may add and fork there.
     """
     found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
     if c.kind != "allreduce" or any(s.twin >= 0 for f in found for some in f.segments.values() for s in some):
@@ -123,8 +123,7 @@ def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
     far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
     if far <= LONG * busiest_s(topology, found[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
         return found
-    other = timely_forest(topology, c, found, part, most)
-    return found if other is None else [*found, other]
+    return [*found, *timely_forests(topology, c, found, part, most)]
 
 
 def _part(c: Collective) -> float:

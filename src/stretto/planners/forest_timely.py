@@ -18,26 +18,31 @@ from .forest_priced import priced_trees
 from .forest_shares import Uses, timely_counts
 from .forest_trees import Forest, Routed, Segment
 
-NEARNESS = (1.0, 3.0, 10.0)
-"""What the mean length of a link costs, relative to the cheapest one."""
+NEARNESS = ((0.3, 1.0, 3.0), (1.0, 3.0, 10.0))
+"""What the mean length of a link costs, relative to the cheapest one, in the trees of each choice."""
 
 
-def timely_forest(topology: Topology, c: Collective, known: list[Forest], part: float, most: int) -> Forest | None:
-    """Trees, some of the known ones among them, with their shares of the buffer.
+def timely_forests(topology: Topology, c: Collective, known: list[Forest], part: float, most: int) -> list[Forest]:
+    """Forests to choose from, with some of the known trees among theirs; each tree has a share of the buffer.
 
     Args:
         part: bytes that travel at a time.
         most: how many trees there may be.
     """
-    trees = [(root, s) for forest in known for root, some in forest.segments.items() for s in some if s.twin < 0]
-    for nearness in NEARNESS:
-        trees += priced_trees(topology, c, known[0], part, most, nearness) or []
-    if not trees:
-        return None
+    old = [(root, s) for forest in known for root, some in forest.segments.items() for s in some]
+    made = {
+        nearness: priced_trees(topology, c, known[0], part, most, nearness) or []
+        for nearness in dict.fromkeys(n for choice in NEARNESS for n in choice)
+    }
     ways = _Ways(topology.latency_s.tolist(), topology.bandwidth.tolist(), part, {})
-    rows = [(k, *use) for k, (root, segment) in enumerate(trees) for use in _uses(ways, root, segment)]
-    tree, link, opens, closes = (np.array(column) for column in zip(*rows, strict=True))
-    return gathered(trees, timely_counts(Uses(tree, link, opens, closes), c.size_bytes / topology.bandwidth))
+    found = []
+    for choice in NEARNESS:
+        trees = old + [tree for nearness in choice for tree in made[nearness]]
+        rows = [(k, *use) for k, (root, segment) in enumerate(trees) for use in _uses(ways, root, segment)]
+        tree, link, opens, closes = (np.array(column) for column in zip(*rows, strict=True))
+        counts = timely_counts(Uses(tree, link, opens, closes), c.size_bytes / topology.bandwidth)
+        found.append(gathered(trees, counts))
+    return found
 
 
 @dataclass(frozen=True)
