@@ -10,7 +10,7 @@ sooner takes no longer than is in between. So a linear program over the shares o
     s + f + seconds of all trees whose windows there open no sooner than s and close no later than T - f <= T,
 
 whose first term is the least time in which links could do their part, each for itself. Few of these rows bind: they are
-added where they are found broken.
+added where shares break them. (One that is there stays, even if later shares leave its window empty.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Uses:
 
     Attributes:
         tree, link: int64[uses].
-        opens_s, closes_s: float64[uses], how long after the start it can begin, how long before the end it must be over.
+        opens_s: float64[uses], how long after the start it can begin.
+        closes_s: float64[uses], how long before the end it must be over.
     """
 
     tree: Int64
