@@ -18,6 +18,7 @@ from time import thread_time as clock
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bounds import distances
 from ..collective import Collective, Ragged, Workload, split_chunks
 from ..errors import InputError
 from ..plan import COPY, REDUCE, Plan
@@ -26,9 +27,10 @@ from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_budget import limited
-from .forest_priced import priced_forest
+from .forest_priced import busiest_s, priced_forest
 from .forest_relays import find_relays
-from .forest_trees import Forest, Routed, Segment, forests_of
+from .forest_timely import timely_forests
+from .forest_trees import LONG, Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
 Int64 = NDArray[np.int64]
@@ -109,19 +111,24 @@ def forest(
 
 
 def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
-    """Forests to choose from; where accelerators are no ranks, one of an AllReduce that adds and forks there too."""
+    """Forests to choose from.
+
+    Of an AllReduce, also ones with shares by latency, where it counts beside bandwidth, or where there are accelerators
+    that are no ranks: these trees may add and fork there.
+    """
     found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
-    if c.kind == "allreduce" and find_relays(topology, c.ranks).any():
-        through = _priced(topology, c, found[0], trees)
-        found += [through] if through is not None else []
-    return found
+    if c.kind != "allreduce" or any(s.twin >= 0 for f in found for some in f.segments.values() for s in some):
+        return found
+    part, most = _part(c), trees * len(c.ranks)
+    far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
+    if far <= LONG * busiest_s(topology, found[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
+        return found
+    return [*found, *timely_forests(topology, c, found, part, most)]
 
 
-def _priced(topology: Topology, c: Collective, known: Forest, trees: int) -> Forest | None:
-    """Priced trees, of a part as small as may be."""
-    return priced_forest(
-        topology, c, known, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], trees * len(c.ranks)
-    )
+def _part(c: Collective) -> float:
+    """Bytes of a part of an AllReduce that is cut as finely as may be."""
+    return max(2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], float(SMALLEST_BYTES))
 
 
 @dataclass
@@ -236,7 +243,7 @@ class _Cutter:
 def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:
     """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
     found = [
-        _priced(topology, c, forest_, most) if c.kind == "allreduce" else None
+        priced_forest(topology, c, forest_, _part(c), most * len(c.ranks)) if c.kind == "allreduce" else None
         for c, forest_ in zip(workload.collectives, known, strict=True)
     ]
     if not any(found):

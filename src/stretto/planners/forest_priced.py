@@ -45,11 +45,21 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float,
         part: bytes that travel at a time; their time is a length, as latency is.
         most: how many trees there may be.
     """
+    if not (topology.transit.any() or find_relays(topology, c.ranks).any()):
+        return None
+    trees = priced_trees(topology, c, known, part, most, NEARNESS)
+    return None if trees is None else divided(topology, trees)
+
+
+def priced_trees(
+    topology: Topology, c: Collective, known: Forest, part: float, most: int, nearness: float
+) -> list[tuple[int, Segment]] | None:
+    """Trees with their roots; None where there are none, or too much work would be to be done."""
     relays = np.flatnonzero(find_relays(topology, c.ranks))
     nodes, count = np.concatenate((c.ranks, relays)).astype(np.int64), min(TREES, most)
     inner = np.setdiff1d(np.flatnonzero(topology.transit), nodes)
     steps = 2.0 * count * (len(inner) * topology.node_count**2 + 10 * len(nodes) ** 2 * (1 + len(relays)))
-    if not len(inner) + len(relays) or steps > WORK:
+    if steps > WORK:
         return None
     usable = np.zeros(topology.node_count, dtype=np.bool_)
     usable[nodes], usable[inner] = True, True
@@ -62,13 +72,10 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float,
     length = net.latency_s + part / net.bandwidth
     parents, offsets, links = kernels.load("arborescences", steps).priced(
         net.src.astype(np.int64), net.dst.astype(np.int64), 1 / (net.bandwidth * busiest_s(topology, known)),
-        NEARNESS / length.mean() * length, inner, nodes, len(c.ranks), count,
-        NEARNESS / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
+        nearness / length.mean() * length, inner, nodes, len(c.ranks), count,
+        nearness / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
     )  # fmt: skip
-    trees = list(_pairs(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist()))
-    # with those that are known what comes out is no slower
-    others = [(root, s) for root, some in known.segments.items() for s in some] if len(relays) else []
-    return divided(topology, trees + others)
+    return list(_pairs(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist()))
 
 
 def _pairs(
