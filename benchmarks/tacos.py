@@ -1,6 +1,7 @@
 """Beside TACOS (Won et al., MICRO 2024) on its own meshes and tori: AllGather, completion and planning CPU, one run.
 
 python benchmarks/tacos.py --source DIRECTORY [--large] [--networks SPEC ...] [--links homogeneous|heterogeneous]
+    [--limit SECONDS]
 
 DIRECTORY (or the environment variable TACOS_SOURCE) is a checkout of github.com/astra-sim/tacos, which is compiled
 with one `g++ -O3` and a driver of ours that reads links from standard input; without it the benchmark says so and
@@ -17,7 +18,7 @@ others use the machine, too.
 
 TACOS takes no seed: the best of its times counts. Its times on heterogeneous networks cannot be checked (when a
 duplicate arrives it may swap in a chunk that the sender got only later), so they are marked; ours are verified and
-simulated.
+simulated. TACOS is stopped after a limit of seconds (its time is "-", its CPU "> ...").
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import tempfile
 import time
@@ -118,8 +120,8 @@ def compiled(source: Path, folder: Path) -> Path:
     return binary
 
 
-def theirs(binary: Path, net: Topology, runs: int) -> tuple[float, float]:
-    """Seconds of the collective, CPU seconds of its planning: the least of each."""
+def theirs(binary: Path, net: Topology, runs: int, limit_s: float) -> tuple[float | None, float]:
+    """Seconds of the collective, CPU seconds of its planning, the least of each; None and those so far if stopped."""
     rows = "\n".join(
         f"{a} {b} {w / GIB!r} {t * 1e6!r}"
         for a, b, w, t in zip(
@@ -127,7 +129,11 @@ def theirs(binary: Path, net: Topology, runs: int) -> tuple[float, float]:
         )
     )
     text = f"{net.node_count} {net.link_count}\n{rows}\n{SHARD} {runs}\n"
-    done = subprocess.run([str(binary)], input=text, capture_output=True, text=True, check=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    try:
+        done = subprocess.run([str(binary)], input=text, capture_output=True, text=True, check=True, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return None, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     us, cpu = np.loadtxt(done.stdout.splitlines(), ndmin=2).min(axis=0)
     return float(us) * 1e-6, float(cpu)
 
@@ -162,10 +168,10 @@ def ours(net: Topology, parts: int, work: int, runs: int) -> Ours:
     return Ours(simulate(plan).completion_s, bound, min(matching), min(everything))
 
 
-def cell(binary: Path, spec: str, kind: str) -> dict[str, Any]:
+def cell(binary: Path, spec: str, kind: str, limit_s: float) -> dict[str, Any]:
     net = network(spec, kind)
     runs = next((times for ranks, times in RUNS if net.node_count <= ranks), 1)
-    seconds, cpu = theirs(binary, net, runs)
+    seconds, cpu = theirs(binary, net, runs, limit_s)
     work = max(int(WORK * net.node_count**3), LEAST_WORK * net.node_count)
     same, finer = ours(under_its_rule(net), 1, work, runs), ours(net, 4 if net.node_count <= FINER else 2, 0, 1)
     return {
@@ -178,9 +184,12 @@ def cell(binary: Path, spec: str, kind: str) -> dict[str, Any]:
 def line(r: dict[str, Any]) -> str:
     mark = "" if r["theirs_checked"] else "unchecked"
     same, own = r["same_rule"], r["own_rule"]
+    ended = r["theirs_s"] is not None
+    ratio = f"{r['theirs_s'] / same['bound_s']:.4f}" if ended else "-"
+    cpu = f"{r['theirs_cpu_s']:.5f}" if ended else f"> {r['theirs_cpu_s']:.0f}"
     return (
-        f"{r['network']:14}{r['links']:16}{r['theirs_s'] / same['bound_s']:8.4f}"
-        f"{same['seconds'] / same['bound_s']:8.4f}{mark:>10}{r['theirs_cpu_s']:12.5f}{same['matching_cpu_s']:12.5f}"
+        f"{r['network']:14}{r['links']:16}{ratio:>8}"
+        f"{same['seconds'] / same['bound_s']:8.4f}{mark:>10}{cpu:>12}{same['matching_cpu_s']:12.5f}"
         f"{same['cpu_s']:12.5f}{own['seconds'] / own['bound_s']:8.4f}{own['cpu_s']:9.3f}"
     )
 
@@ -191,6 +200,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="1,024 ranks too: minutes of TACOS")
     parser.add_argument("--networks", nargs="*")
     parser.add_argument("--links", choices=(*WIDTHS,), help="these alone")
+    parser.add_argument("--limit", type=float, default=1200, help="seconds after which TACOS is stopped (default 1200)")
     given = parser.parse_args()
     if given.source is None or not (given.source / "include" / "tacos").is_dir():
         print("TACOS is not here: give --source or TACOS_SOURCE, a checkout of github.com/astra-sim/tacos; skipped")
@@ -204,7 +214,7 @@ def main() -> None:
         binary = compiled(given.source, Path(folder))
         for spec in given.networks or (*NETWORKS, *(LARGE if given.large else ())):
             for kind in [given.links] if given.links else WIDTHS:
-                r = cell(binary, spec, kind)
+                r = cell(binary, spec, kind, given.limit)
                 rows.append(r)
                 print(line(r), flush=True)
     out = Path(__file__).parent / "out"

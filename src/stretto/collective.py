@@ -16,14 +16,14 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InputError
-from .topology import Topology
+from .topology import ACCELERATOR, Topology
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -74,7 +74,7 @@ class Ragged(NamedTuple):
     @property
     def owners(self) -> Int64:
         """int64[values], the index of the list that each value belongs to."""
-        return np.repeat(np.arange(self.rows), self.lengths)
+        return np.arange(self.rows).repeat(self.lengths)
 
     def take(self, indexes: NDArray[Any]) -> Ragged:
         """The lists at ``indexes``, in that order."""
@@ -122,6 +122,11 @@ class Collective:
         return len(self.chunk_piece)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it was never cut: its chunks are its pieces."""
+        return self.chunk_bytes is self.piece_bytes
+
+    @property
     def shard_bytes(self) -> int:
         """One rank's share of the buffer: size / ranks, rounded up."""
         return -(-self.size_bytes // len(self.ranks))
@@ -129,13 +134,13 @@ class Collective:
     @cached_property
     def chunk_holders(self) -> Ragged:
         """For each chunk the *nodes* that hold it at first."""
-        lists = self.holders.take(self.chunk_piece)
+        lists = self.holders if self.is_whole else self.holders.take(self.chunk_piece)
         return Ragged(lists.offsets, self.ranks[lists.values])
 
     @cached_property
     def chunk_wanted(self) -> Ragged:
         """For each chunk the *nodes* that must end with it."""
-        lists = self.wanted.take(self.chunk_piece)
+        lists = self.wanted if self.is_whole else self.wanted.take(self.chunk_piece)
         return Ragged(lists.offsets, self.ranks[lists.values])
 
 
@@ -148,25 +153,24 @@ class Workload:
     @cached_property
     def chunk_base(self) -> Int64:
         """int64[collectives + 1], the first chunk of each collective, and the count of all."""
-        return np.cumsum([0, *(c.chunk_count for c in self.collectives)]).astype(np.int64)
+        return np.array([0, *accumulate(c.chunk_count for c in self.collectives)], dtype=np.int64)
 
     @property
     def chunk_count(self) -> int:
-        return int(self.chunk_base[-1])
+        return sum(len(c.chunk_piece) for c in self.collectives)
 
     @cached_property
     def chunk_bytes(self) -> Int64:
-        return np.concatenate([c.chunk_bytes for c in self.collectives])
+        parts = [c.chunk_bytes for c in self.collectives]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @cached_property
     def chunk_collective(self) -> Int32:
-        counts = np.diff(self.chunk_base)
-        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        return self._each(np.arange(len(self.collectives), dtype=np.int32))
 
     @cached_property
     def chunk_reduces(self) -> NDArray[np.bool_]:
-        flags = np.array([c.reduces for c in self.collectives])
-        return flags[self.chunk_collective]
+        return self._each(np.array([c.reduces for c in self.collectives], dtype=np.bool_))
 
     @cached_property
     def chunk_holders(self) -> Ragged:
@@ -178,8 +182,13 @@ class Workload:
 
     @cached_property
     def chunk_start_s(self) -> NDArray[np.float64]:
-        starts = np.array([c.start_s for c in self.collectives])
-        return starts[self.chunk_collective]
+        return self._each(np.array([c.start_s for c in self.collectives], dtype=np.float64))
+
+    def _each(self, values: NDArray[Any]) -> NDArray[Any]:
+        """For each chunk the value of its collective."""
+        if len(values) == 1:
+            return np.full(self.chunk_count, values[0])
+        return values.repeat([c.chunk_count for c in self.collectives])
 
 
 def _concatenate(parts: Sequence[Ragged]) -> Ragged:
@@ -193,8 +202,11 @@ def _concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 def split_evenly(total: int, parts: int) -> Int64:
     """int64[parts] that add up to ``total`` and differ by at most one."""
-    edges = np.arange(parts + 1, dtype=object) * total // parts
-    return np.diff(edges).astype(np.int64)
+    each, over = divmod(total, parts)
+    if not over:
+        return np.full(parts, each, dtype=np.int64)
+    ends = np.arange(parts + 1) * over // parts
+    return each + ends[1:] - ends[:-1]
 
 
 class Pieces(NamedTuple):
@@ -206,23 +218,29 @@ class Pieces(NamedTuple):
 
 
 def _everyone(n: int, pieces: int) -> Ragged:
-    return Ragged(np.arange(pieces + 1, dtype=np.int64) * n, np.tile(np.arange(n, dtype=np.int32), pieces))
+    ranks = np.empty((pieces, n), dtype=np.int32)
+    ranks[:] = np.arange(n)
+    return Ragged(np.arange(0, pieces * n + 1, n), ranks.ravel())
 
 
 def _only(rank: int, pieces: int) -> Ragged:
     return Ragged.single(np.full(pieces, rank, dtype=np.int32))
 
 
+def _each(n: int) -> Ragged:
+    return Ragged.single(np.arange(n, dtype=np.int32))
+
+
 def _allgather(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), Ragged.single(range(n)), _everyone(n, n))
+    return Pieces(split_evenly(size, n), _each(n), _everyone(n, n))
 
 
 def _reducescatter(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), _everyone(n, n), Ragged.single(range(n)))
+    return Pieces(split_evenly(size, n), _everyone(n, n), _each(n))
 
 
 def _allreduce(n: int, size: int, root: int) -> Pieces:
-    return Pieces(np.array([size]), _everyone(n, 1), _everyone(n, 1))
+    return Pieces(np.array([size], dtype=np.int64), _everyone(n, 1), _everyone(n, 1))
 
 
 def _alltoall(n: int, size: int, root: int) -> Pieces:
@@ -231,19 +249,19 @@ def _alltoall(n: int, size: int, root: int) -> Pieces:
 
 
 def _broadcast(n: int, size: int, root: int) -> Pieces:
-    return Pieces(np.array([size]), _only(root, 1), _everyone(n, 1))
+    return Pieces(np.array([size], dtype=np.int64), _only(root, 1), _everyone(n, 1))
 
 
 def _reduce(n: int, size: int, root: int) -> Pieces:
-    return Pieces(np.array([size]), _everyone(n, 1), _only(root, 1))
+    return Pieces(np.array([size], dtype=np.int64), _everyone(n, 1), _only(root, 1))
 
 
 def _scatter(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), _only(root, n), Ragged.single(range(n)))
+    return Pieces(split_evenly(size, n), _only(root, n), _each(n))
 
 
 def _gather(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), Ragged.single(range(n)), _only(root, n))
+    return Pieces(split_evenly(size, n), _each(n), _only(root, n))
 
 
 PROMISES: dict[str, Callable[[int, int, int], Pieces]] = {
@@ -297,20 +315,21 @@ def make_collective(
         raise InputError(f"{kind!r} is no collective; {hint}", "collective")
     if n < 2:
         raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")
-    if ((nodes < 0) | (nodes >= topology.node_count)).any() or (topology.kind[nodes] != 0).any():
-        raise InputError("every rank must be an accelerator of the topology", "ranks")
-    if len(np.unique(nodes)) != n:
-        raise InputError("a node may be a rank only once", "ranks")
+    if ranks is not None:
+        if ((nodes < 0) | (nodes >= topology.node_count)).any() or (topology.kind[nodes] != ACCELERATOR).any():
+            raise InputError("every rank must be an accelerator of the topology", "ranks")
+        if len(np.unique(nodes)) != n:
+            raise InputError("a node may be a rank only once", "ranks")
     if not 0 <= root < n:
         raise InputError(f"root {root} is no rank; there are ranks 0 to {n - 1}", "root")
     if (size_bytes is None) == (shard_bytes is None):
         raise InputError("give either the size of the full buffer or of one rank's shard", "size")
     size = size_bytes if size_bytes is not None else int(shard_bytes or 0) * n
     if kind == "multicast":
-        wanted = sorted(set(receivers or ()))
+        wanted = sorted({int(r) for r in receivers} if receivers is not None else ())
         if not wanted or wanted[0] < 0 or wanted[-1] >= n:
             raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
-        pieces = Pieces(np.array([size]), _only(root, 1), Ragged.of([wanted]))
+        pieces = Pieces(np.array([size], dtype=np.int64), _only(root, 1), Ragged.of([wanted]))
     else:
         pieces = PROMISES[kind](n, size, root)
     uncut = Collective(
@@ -319,13 +338,13 @@ def make_collective(
         size_bytes=size,
         root=root if kind in ROOTED else -1,
         start_s=float(start_s),
-        piece_bytes=pieces.piece_bytes.astype(np.int64),
+        piece_bytes=pieces.piece_bytes,
         holders=pieces.holders,
         wanted=pieces.wanted,
         reduces=kind in REDUCING,
         chunk_piece=np.arange(len(pieces.piece_bytes), dtype=np.int32),
         chunk_offset=np.zeros(len(pieces.piece_bytes), dtype=np.int64),
-        chunk_bytes=pieces.piece_bytes.astype(np.int64),
+        chunk_bytes=pieces.piece_bytes,
     )
     return cut(uncut, chunks)
 
@@ -345,6 +364,8 @@ def cut(collective: Collective, chunks: int) -> Collective:
             f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
             "size",
         )
+    if chunks == 1 and collective.is_whole:
+        return collective
     if chunks == 1:
         pieces = np.arange(len(collective.piece_bytes), dtype=np.int32)
         whole, begin = collective.piece_bytes, np.zeros_like(collective.piece_bytes)

@@ -207,53 +207,80 @@ def make_plan(
     }
     if sharing not in SHARING:
         raise InputError(f"unknown sharing mode {sharing!r}; there are {', '.join(SHARING)}", where)
-    needed = {"timed": ("start_s", "finish_s"), "rates": ("rate",)}
-    for name in needed.get(sharing, ("weight",) if sharing in WEIGHTED else ()):
+    for name in _NEEDED.get(sharing, ()):
         if name not in columns:
             raise InputError(f"a plan that shares by {sharing!r} needs the column {name!r}", where)
     for name, column in columns.items():
         if len(column) != n:
             raise InputError(f"column {name!r} has {len(column)} rows, not {n}", where)
-        if column.dtype == np.float64 and not np.isfinite(column).all():
-            row = int(np.flatnonzero(~np.isfinite(column))[0])
+        if column.dtype == np.float64 and not (finite := np.isfinite(column)).all():
+            row = int(finite.argmin())
             raise InputError(f"column {name!r}, transfer {row}: {column[row]} is not finite", where)
     own = {"rates": "rate", "weights": "weight", "fair": "weight"}.get(sharing)
     if own is not None and n and columns[own].min() <= 0:
         row = int(columns[own].argmin())
         raise InputError(f"column {own!r}, transfer {row}: {columns[own][row]} is not above 0", where)
-    for name, r in ragged.items():
-        ordered = len(r.offsets) == n + 1 and r.offsets[0] == 0 and (r.lengths >= 0).all()
-        if not ordered or r.offsets[-1] != len(r.values):
+    shortest = {name: _shortest(r, n) for name, r in ragged.items()}
+    for name, least in shortest.items():
+        if least < 0:
             raise InputError(f"column {name!r} does not have a list for each of the {n} transfers", where)
-    ranges = {
-        "chunk": (columns["chunk"], 0, workload.chunk_count),
-        "src": (columns["src"], 0, topology.node_count),
-        "op": (columns["op"], 0, 2),
-        "dst": (ragged["dst"].values, 0, topology.node_count),
-        "route": (ragged["route"].values, 0, topology.link_count),
-        "plane": (columns.get("plane", np.zeros(0)), -1, len(topology.planes)),
-    }
-    for name, (values, low, high) in ranges.items():
-        bad = np.flatnonzero((values < low) | (values >= high))
-        if len(bad):
-            raise InputError(f"column {name!r} holds {values[bad[0]]}, outside {low} to {high - 1}", where)
-    over_links = columns["plane"] < 0 if "plane" in columns else np.ones(n, dtype=np.bool_)
-    pathless = np.flatnonzero(over_links & (ragged["route"].lengths == 0))
-    if len(pathless):
-        raise InputError(f"transfer {pathless[0]} has no route", where)
-    late = np.flatnonzero((ragged["depends"].values < 0) | (ragged["depends"].values >= ragged["depends"].owners))
-    if len(late):
-        owner, on = int(ragged["depends"].owners[late[0]]), int(ragged["depends"].values[late[0]])
-        raise InputError(f"transfer {owner} depends on transfer {on}, which is not before it", where)
-    routed = np.flatnonzero(~over_links & (ragged["route"].lengths > 0))
-    if len(routed):
-        raise InputError(f"transfer {routed[0]} is on a plane and has a route; it can have only one", where)
+    ranges = (
+        ("chunk", chunk, workload.chunk_count),
+        ("src", columns["src"], topology.node_count),
+        ("op", columns["op"], 2),
+        ("dst", ragged["dst"].values, topology.node_count),
+        ("route", ragged["route"].values, topology.link_count),
+    )
+    for name, values, count in ranges:
+        if _beyond(values, count):
+            wrong = values[(values < 0) | (values >= count)][0]
+            raise InputError(f"column {name!r} holds {wrong}, outside 0 to {count - 1}", where)
+    if "plane" in columns:
+        _check_planes(columns["plane"], ragged["route"].lengths, len(topology.planes), where)
+    elif n and not shortest["route"]:
+        raise InputError(f"transfer {ragged['route'].lengths.argmin()} has no route", where)
+    owners, waits = ragged["depends"].owners, ragged["depends"].values
+    late = (waits < 0) | (waits >= owners)
+    if late.any():
+        k = int(late.argmax())
+        raise InputError(f"transfer {owners[k]} depends on transfer {waits[k]}, which is not before it", where)
     _check_turns(turns, topology, n, where)
     if barriers and ("group" not in columns or (np.diff(columns["group"]) < 0).any()):
         raise InputError("a plan with barriers needs the column 'group', in ascending order", where)
     return Plan(
         topology, workload, sharing, **columns, **ragged, turns=turns, barriers=barriers, meta=dict(meta or {})
     )  # fmt: skip
+
+
+_NEEDED = {"timed": ("start_s", "finish_s"), "rates": ("rate",)} | dict.fromkeys(WEIGHTED, ("weight",))
+"""The columns that a way of sharing cannot do without."""
+
+
+def _shortest(lists: Ragged, rows: int) -> int:
+    """The least length of so many lists, 1 if there are none; below 0 where the offsets are not theirs."""
+    offsets = lists.offsets
+    if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(lists.values):
+        return -1
+    return int(np.minimum.reduce(lists.lengths, initial=1))
+
+
+def _beyond(values: NDArray[Any], count: int) -> bool:
+    """Whether some index is below 0 or not below ``count``: read without a sign, those below 0 are the largest."""
+    unsigned = values.view(f"u{values.itemsize}")
+    return len(values) > 0 and bool(np.maximum.reduce(unsigned) >= count)
+
+
+def _check_planes(plane: Int32, hops: Int64, planes: int, where: str | None) -> None:
+    """A transfer has either a plane or a route."""
+    bad = (plane < -1) | (plane >= planes)
+    if bad.any():
+        raise InputError(f"column 'plane' holds {plane[bad][0]}, outside -1 to {planes - 1}", where)
+    pathless = np.flatnonzero((plane < 0) & (hops == 0))
+    if len(pathless):
+        raise InputError(f"transfer {pathless[0]} has no route", where)
+    routed = np.flatnonzero((plane >= 0) & (hops > 0))
+    if len(routed):
+        raise InputError(f"transfer {routed[0]} is on a plane and has a route; it can have only one", where)
 
 
 def _check_turns(turns: Turns, topology: Topology, transfers: int, where: str | None) -> None:

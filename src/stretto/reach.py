@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,7 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
 
     The nodes of a plane count as joined.
     """
-    first = int(collective.ranks[0])
-    forward, backward = reachable_from(topology, [first]), reachable_from(topology, [first], backward=True)
-    if forward[collective.ranks].all() and backward[collective.ranks].all():
+    if _are_joined(topology, int(collective.ranks[0]))[collective.ranks].all():
         return None
     reached: dict[int, NDArray[np.bool_]] = {}
     for p in range(len(collective.piece_bytes)):
@@ -33,6 +32,12 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
             if not served[w]:
                 return next(h for h in holders if not reached[h][w]), w
     return None
+
+
+@lru_cache(maxsize=4)
+def _are_joined(topology: Topology, node: int) -> NDArray[np.bool_]:
+    """bool[nodes], which can be reached from a node, and it from them; kept, as a topology is asked about often."""
+    return reachable_from(topology, [node]) & reachable_from(topology, [node], backward=True)
 
 
 def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> NDArray[np.bool_]:

@@ -1,14 +1,23 @@
-"""Spanning trees of least price among ranks, one after another, each making dearer what it uses.
+"""Trees of least price among ranks, one after another, each making dearer what it uses.
 
 Edmonds, "Optimum branchings" (J. Res. NBS 1967; Chu and Liu 1965), over the cheapest ways through nodes that only
-pass on (Floyd 1962, over these nodes alone).
+pass on (Floyd 1962, over these nodes alone). Where a tree may have other nodes than ranks, it first grows by the
+cheapest way to the next rank (Takahashi and Matsuyama, Math. Japonica 1980), and then such nodes come in and go one by
+one while that makes the spanning tree of all its nodes cheaper.
 """
 
 import numpy as np
 
+ROUND, FIRST, DEAR = 16, 8, 1.5
+"""After so many trees all roots are compared again, and so many of the cheapest take turns, if they cost at most so
+many times as much as the cheapest."""
 
-def priced(src, dst, seconds, near, inner, ranks, roots, far, steep):
-    """In-trees and out-trees of some roots in turn.
+NEVER = 1e12
+"""Where there is no way between two nodes it costs so many times as much as the cheapest link."""
+
+
+def priced(src, dst, seconds, near, inner, nodes, wanted, trees, far, steep):
+    """In-trees and out-trees of some roots in turn: of all, or, where not all nodes are ranks, of the cheapest.
 
     A link costs the seconds for which a tree keeps it busy, over the fourth power of 1 + ``steep`` times the seconds by
     which it is less busy than the busiest so far. (Python and compiled code round an exponential otherwise.)
@@ -17,37 +26,43 @@ def priced(src, dst, seconds, near, inner, ranks, roots, far, steep):
     Args:
         seconds: float64[links], for which a tree keeps each busy.
         near: float64[links], how long each is, as what that costs relative to the cheapest link.
-        inner, ranks: int64[...], nodes that pass on, and those that the trees span.
-        roots: int64[trees], as places among the ranks.
-        far: float64[ranks, ranks], how far they are from each other, likewise.
+        inner, nodes: int64[...], nodes that pass on, and those that trees are made of.
+        wanted: how many of these, the first ones, are ranks, which every tree reaches.
+        trees: how many.
+        far: float64[nodes, nodes], how far they are from each other, likewise.
     Returns:
-        int64[trees, 2, ranks], for copies and for sums the place of each rank's parent, -1 at the root; and as lists
-        of links, in the order in which bytes take them, the ways between the two: offsets, links.
+        int64[trees, 2, nodes], for copies and for sums the place of each node's parent, -1 at the root, -2 where the
+        tree does not lead; and as lists of links, in the order in which bytes take them, the ways between the two:
+        offsets, links.
     """
-    nodes, n, trees = max(src.max(), dst.max()) + 1, len(ranks), len(roots)
+    n = len(nodes)
     busy = np.zeros(len(src))
-    cost, ways, parent = np.empty((n, n)), np.empty((nodes, nodes)), np.empty((trees, 2, n), dtype=np.int64)
-    first = np.empty((nodes, nodes), dtype=np.int64)
+    cost, parent = np.empty((n, n)), np.empty((trees, 2, n), dtype=np.int64)
+    ways = np.empty((2, max(src.max(), dst.max()) + 1, max(src.max(), dst.max()) + 1))
+    first = np.empty(ways.shape, dtype=np.int64)
     offsets = np.zeros(trees * 2 * n + 1, dtype=np.int64)
     links = np.empty(trees * 2 * n * (len(inner) + 1), dtype=np.int64)
+    turns = np.arange(n)
     place, count = 0, 0
     for k in range(trees):
         for way in range(2):
-            tail, head = (src, dst) if way == 0 else (dst, src)
-            idle = 1.0 + steep * (busy.max() - busy)
-            price = seconds / (idle * idle * idle * idle)
-            least = price.min()
-            _cheapest(price + least * near, tail, head, inner, ways, first)
-            for i in range(n):
-                for j in range(n):
-                    cost[i, j] = ways[ranks[i], ranks[j]] + least * far[roots[k], i]
-            _least(cost, roots[k], parent[k, way])
+            least = _prices(src, dst, seconds, near, busy, steep, way, inner, ways[way], first[way])
+            if way == 0 and wanted < n and k % ROUND == 0:
+                _prices(src, dst, seconds, near, busy, steep, 1, inner, ways[1], first[1])
+                turns = _cheapest_roots(ways, nodes, wanted, least, far, cost)
+            root = turns[k % len(turns)]
+            _between(ways[way], nodes, least, far, root, cost)
+            if wanted < n:
+                _steiner(cost, root, wanted, parent[k, way])
+            else:
+                _least(cost, root, parent[k, way])
+            head = dst if way == 0 else src
             for j in range(n):
                 begin = count
                 i = parent[k, way, j]
-                v = ranks[max(i, 0)]
-                while i >= 0 and v != ranks[j]:
-                    e = first[v, ranks[j]]
+                v = nodes[max(i, 0)]
+                while i >= 0 and v != nodes[j]:
+                    e = first[way, v, nodes[j]]
                     links[count], v = e, head[e]
                     busy[e] += seconds[e]
                     count += 1
@@ -56,6 +71,110 @@ def priced(src, dst, seconds, near, inner, ranks, roots, far, steep):
                 place += 1
                 offsets[place] = count
     return parent, offsets, links[:count]
+
+
+def _prices(src, dst, seconds, near, busy, steep, way, inner, ways, first):
+    """What the cheapest ways cost now, away from the root or toward it; and the cheapest link of all."""
+    idle = 1.0 + steep * (busy.max() - busy)
+    price = seconds / (idle * idle * idle * idle)
+    least = price.min()
+    _cheapest(price + least * near, src if way == 0 else dst, dst if way == 0 else src, inner, ways, first)
+    return least
+
+
+def _between(ways, nodes, least, far, root, cost):
+    """What it costs to hang one node on another, in a tree of this root."""
+    for i in range(len(nodes)):
+        for j in range(len(nodes)):
+            cost[i, j] = min(ways[nodes[i], nodes[j]], least * NEVER) + least * far[root, i]
+
+
+def _cheapest_roots(ways, nodes, wanted, least, far, cost):
+    """The places from where a pair of trees costs least, the cheapest first."""
+    n = len(nodes)
+    total, within = np.zeros(n), np.empty(n, dtype=np.bool_)
+    for root in range(n):
+        for way in range(2):
+            _between(ways[way], nodes, least, far, root, cost)
+            total[root] += _grown(cost, root, wanted, within)
+    order = np.argsort(total, kind="mergesort")
+    return order[: min(FIRST, (total <= DEAR * total.min()).sum())]
+
+
+def _steiner(cost, root, wanted, parent):
+    """A tree of little cost to the first ``wanted`` nodes, over others where that is cheaper.
+
+    Args:
+        parent: int64[nodes], changed in place: -1 at the root, -2 where the tree does not lead.
+    """
+    n = len(cost)
+    within, trial, other = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
+    _grown(cost, root, wanted, within)
+    best, gains = _spanned(cost, root, wanted, within, parent), True
+    while gains:
+        gains = False
+        for w in range(wanted, n):
+            if w != root:
+                trial[:] = within
+                trial[w] = not within[w]
+                now = _spanned(cost, root, wanted, trial, other)
+                if now < best * (1 - 1e-9):
+                    best, gains, within[:], parent[:] = now, True, trial, other
+
+
+def _grown(cost, root, wanted, within):
+    """Which nodes a tree has that grows by the cheapest way to the next node wanted, and what all these ways cost."""
+    n = len(cost)
+    within[:] = False
+    within[root] = True
+    price, before, done = np.empty(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
+    total = 0.0
+    while not within[:wanted].all():
+        for v in range(n):
+            price[v], done[v] = 0.0 if within[v] else np.inf, False
+        while True:
+            u = -1
+            for v in range(n):
+                if not done[v] and (u < 0 or price[v] < price[u]):
+                    u = v
+            if u < wanted and not within[u]:
+                break
+            done[u] = True
+            for v in range(n):
+                if price[u] + cost[u, v] < price[v]:
+                    price[v], before[v] = price[u] + cost[u, v], u
+        total += price[u]
+        while not within[u]:
+            within[u] = True
+            u = before[u]
+    return total
+
+
+def _spanned(cost, root, wanted, within, parent):
+    """The tree of least cost of all nodes ``within``, but for ends that are not wanted; and what it costs."""
+    n = len(cost)
+    at = np.flatnonzero(within)
+    among, tree = np.empty((len(at), len(at))), np.empty(len(at), dtype=np.int64)
+    for a in range(len(at)):
+        for b in range(len(at)):
+            among[a, b] = cost[at[a], at[b]]
+    _least(among, np.searchsorted(at, root), tree)
+    children = np.zeros(n, dtype=np.int64)
+    parent[:] = -2
+    total = 0.0
+    for a in range(len(at)):
+        parent[at[a]] = -1 if tree[a] < 0 else at[tree[a]]
+        if tree[a] >= 0:
+            children[at[tree[a]]] += 1
+            total += among[tree[a], a]
+    for v in at:
+        while v >= wanted and parent[v] >= 0 and children[v] == 0:
+            within[v] = False
+            above = parent[v]
+            total -= cost[above, v]
+            children[above] -= 1
+            parent[v], v = -2, above
+    return total
 
 
 def _cheapest(price, tail, head, inner, ways, first):

@@ -243,7 +243,7 @@ def expand(sides, rows, offsets, links, dst, ways, own):
         offsets, links, dst: CSR, the links that leave each node, and where they lead.
         own: int64[nodes * parts], see :func:`own_chunks`.
     Returns:
-        link, chunk, src, dst, parent: int64[deliveries * nodes], delivery by delivery.
+        link, chunk, src, dst, parent: int32[deliveries * nodes], delivery by delivery.
     """
     nodes, deliveries = len(offsets) - 1, rows.shape[1]
     parts = len(own) // nodes
@@ -265,7 +265,7 @@ def expand(sides, rows, offsets, links, dst, ways, own):
     for p in range(len(ways)):
         for v in range(nodes):
             before[p, v] = _plus(v, ways[p], strides, sides, -1)
-    out = np.empty((5, deliveries * nodes), dtype=np.int64)
+    out = np.empty((5, deliveries * nodes), dtype=np.int32)
     for i in range(deliveries):
         p, x, j, parent = rows[0, i], rows[1, i], rows[2, i], rows[3, i]
         for v in range(nodes):

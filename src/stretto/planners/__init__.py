@@ -23,6 +23,7 @@ from ..errors import InputError, Unsupported
 from ..plan import Plan
 from ..reach import find_unreachable
 from ..topology import Topology
+from .moments import from_zero, moved
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
@@ -154,6 +155,11 @@ refiner = partial(register, refines=True)
 """Register the decorated ``f(plan, *, seed, time_limit_s, progress, **options) -> Plan`` as a refiner."""
 
 
+def over_links(topology: Topology, workload: Workload) -> str | None:
+    """What those say to optical planes that use links alone."""
+    return "it plans over links, not optical planes" if topology.planes else None
+
+
 def registered() -> dict[str, Entry]:
     """All planners and refiners by name, built in and from entry points."""
     _load_all()
@@ -171,12 +177,12 @@ def _load_all() -> None:
 
 def find(name: str) -> Entry:
     """The planner or refiner of that name; InputError names the nearest, or the ones there are."""
-    entries = registered()
-    if name not in entries:
-        near = difflib.get_close_matches(name, [*entries], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(entries)}"
+    _load_all()
+    if name not in _ENTRIES:
+        near = difflib.get_close_matches(name, [*registered()], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(registered())}"
         raise InputError(f"there is no planner {name!r}; {hint}", "-p")
-    return entries[name]
+    return _ENTRIES[name]
 
 
 def run_planner(
@@ -205,6 +211,7 @@ def run_planner(
         return _best(candidates, spec, topology, workload, seed, time_limit_s, progress, options)
     stages = _stages(spec)
     given = _distribute(stages, dict(options or {}))
+    asked, workload = workload, from_zero(workload)
     for stage in stages:
         for kind in (c.kind for c in workload.collectives):
             # what is left of a collective, or an uneven AllToAll, is a multicast of each chunk
@@ -232,7 +239,7 @@ def run_planner(
         "planning_cpu_s": time.process_time() - cpu,
     }
     plan: Plan = replace(result, meta={**result.meta, **meta})
-    return plan
+    return moved(plan, asked)
 
 
 def _best(

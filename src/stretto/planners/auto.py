@@ -105,6 +105,8 @@ def auto(
     wide = not topology.planes and bandwidth >= WIDE
     names = _candidates(topology, wide)
     shares = _Shares.of(topology, workload, bandwidth if not topology.planes else 0.0, bound, time_limit_s)
+    if _is_served(topology, workload):
+        names.sort(key=lambda name: name not in QUICK and name != "forest")
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
     best: tuple[float, str, Plan] | None = None
     tried: list[dict[str, object]] = []
@@ -224,6 +226,11 @@ def _is_wan(topology: Topology) -> bool:
 def _is_large(workload: Workload) -> bool:
     """Whether a search would have both to sum and to copy among many."""
     return all(c.kind == "allreduce" and len(c.ranks) > FEW for c in workload.collectives)
+
+
+def _is_served(topology: Topology, workload: Workload) -> bool:
+    """Whether there are accelerators beside the ranks that could add for them, which only trees make use of."""
+    return all(c.kind == "allreduce" and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
 
 
 def _bandwidth(found: tuple[Bound, ...]) -> float:

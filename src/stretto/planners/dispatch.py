@@ -20,6 +20,7 @@ from .. import kernels
 from ..collective import Ragged
 from ..plan import COPY, REDUCE, Plan
 from .lowering import grouped
+from .moments import among, delays, settled
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -76,7 +77,26 @@ def dispatched(
             start[sums], seconds[sums] = first, of_first
             start[copies], seconds[copies] = half + second, of_second
     meta = {**plan.meta, "apart": bool(apart)}
-    return replace(plan, sharing="timed", start_s=start, finish_s=start + seconds, meta=meta)
+    return settled(replace(plan, meta=meta), start, seconds)
+
+
+def dispatched_by(plan: Plan, sums_s: Float64, copies_s: float) -> Plan:
+    """The plan with starts by when each transfer must begin at the latest, as far as those that wait for it tell.
+
+    Every route has a share of its links for itself, as large as what it carries.
+
+    Args:
+        sums_s: float64[chunks], by when all sums of a chunk are to be made.
+        copies_s: by when all copies are.
+    """
+    latest = np.empty(plan.transfer_count)
+    for op, by_s in ((REDUCE, sums_s[plan.chunk]), (COPY, np.full(plan.transfer_count, copies_s))):
+        rows = np.flatnonzero(plan.op == op)
+        latest[rows] = by_s[rows] - _Line.of(plan, rows).ahead
+    asked = plan.workload.chunk_start_s[plan.chunk]
+    every = np.arange(plan.transfer_count)
+    start, seconds = _scheduled(plan, every, latest, asked, _Effort(2), np.inf)
+    return settled(plan, start, seconds)
 
 
 def justified(plan: Plan, until_s: float = np.inf) -> Plan:
@@ -92,7 +112,7 @@ def justified(plan: Plan, until_s: float = np.inf) -> Plan:
         return plan
     asked, effort = plan.workload.chunk_start_s[plan.chunk], _Effort(ROUNDS, until_s)
     start = _justified(line, plan.start_s, asked, NEAR * busy(plan), effort)
-    return replace(plan, start_s=start, finish_s=start + line.seconds)
+    return settled(plan, start, line.seconds)
 
 
 @dataclass(frozen=True)
@@ -190,14 +210,9 @@ class _Line:
     def of(cls, plan: Plan, rows: Int64) -> _Line:
         """Of some transfers of a plan, each with its links for itself."""
         topology, route = plan.topology, plan.route.take(rows)
-        latency = topology.latency_s[route.values]
-        hop = np.cumsum(latency) - latency
-        hop -= np.repeat(hop[route.offsets[:-1]], route.lengths)
-        # what a sum over all routes rounds away is no delay
-        hop[route.offsets[:-1]] = 0.0
-        lag = np.add.reduceat(latency, route.offsets[:-1])
+        hop, lag = delays(topology, route)
         slowest = np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
-        waits = _among(plan.depends, rows)
+        waits = among(plan.depends, rows)
         return cls(
             route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, _turned(waits)
         )  # fmt: skip
@@ -288,15 +303,6 @@ def _distinct(lists: Ragged) -> NDArray[np.int32]:
         code, kinds = code * most, kinds * most
         code[longer] += lists.values[lists.offsets[longer] + place] + 1
     return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)
-
-
-def _among(lists: Ragged, rows: Int64) -> Ragged:
-    """The lists of ``rows``, of what is among the rows itself, by its place there."""
-    place = np.full(lists.rows, -1, dtype=np.int64)
-    place[rows] = np.arange(len(rows))
-    own = lists.take(rows)
-    found = place[own.values]
-    return grouped(own.owners[found >= 0], found[found >= 0], len(rows))
 
 
 def _turned(lists: Ragged) -> Ragged:

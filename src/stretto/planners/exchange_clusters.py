@@ -2,42 +2,56 @@
 
 Where slow links join a few clusters (servers, chassis, sites) of equally many ranks, least crosses, over all that joins
 them, if each part of the buffer is summed at one rank of every cluster, these counterparts exchange their sums, and
-copies spread from them; counterparts take turns. The parts cross one after another. So what crosses first must be
-summed soon and may spread slowly, and what crosses last may be summed slowly and must spread soon: a tree may be as
-much deeper than need be as its part waits for others to cross, and uses the links that carry least so far.
+copies spread from them; counterparts take turns (:mod:`.exchange_turns`). What crosses first must be summed soon and
+may spread slowly, what crosses last may be summed slowly and must spread soon. Trees that may hardly be deeper than
+need be are grown in time, the most urgent first, over what the others leave free
+(:func:`stretto.kernels.trees.grow_trees`). All others may be deeper, and take the links that carry least so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Collective, Workload
+from ..collective import Collective, Ragged, Workload
 from ..plan import Plan
 from ..topology import Topology
 from .clusters import clusters_of
-from .dispatch import dispatched
+from .dispatch import dispatched_by
 from .exchange import planned
 from .exchange_trees import Exchange, Ways, composed
-from .lowering import divide
+from .exchange_turns import Counterparts, Turn, part_sizes, turns
+from .lowering import cut_at
+from .mtegcca import grow_each
 from .pace import Pace
 from .scale_network import Network, build_network
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+Tree = list[tuple[int, int]]
+"""(pipe, node) of how each node is reached, in order."""
 
 MOST_CLUSTERS = 4
 """Each counterpart may send to every other one."""
 
-MOST_TRANSFERS = 32_000
+MOST_TRANSFERS = 48_000
 """The buffer is cut as finely as that allows."""
 
 WHOLE = 2
 """A transfer takes so many times as long where every part has trees of its own."""
+
+TIGHT = 0.6
+"""Trees that may be deeper than need be by less than such a share of the longest way inside are grown in time."""
+
+THRIFT = 5.0
+"""How much a second of a link's time counts against one of waiting, as they grow."""
+
+DEEPER = 0.7
+"""The share of the time that a part waits by which other trees may be deeper."""
 
 
 def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None) -> Plan | None:
@@ -50,23 +64,22 @@ def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None
     """
     c = workload.collectives[0]
     inside, clusters = alike_clusters(topology, c)
-    if not clusters:
+    who = _counterparts(inside, clusters)
+    if not who:
         return None
-    each = len(clusters[0])
     messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
     pace = pace or Pace()
     most = int(min(MOST_TRANSFERS, pace.room("message") / WHOLE))
-    rounds = min(most // (messages * each), int(c.chunk_bytes.min()) // each)
-    if rounds < 1:
+    parts = min(most // messages, int(c.size_bytes))
+    if parts < len(who):
         return None
-    made = _made(inside, clusters, c.size_bytes, rounds)
+    told = turns(who, part_sizes(c.size_bytes, parts, len(who)))
+    finer, part = cut_at(c, np.cumsum([turn.size for turn in told]))
+    made = _made(inside, who, told)
     if not made:
         return None
-    finer = Workload((divide(c, len(made))[0],))
-    plan = planned(topology, finer, inside.network, made)
-    return dispatched(
-        plan, np.arange(finer.chunk_count) % len(made) // each / rounds, apart=False, until_s=pace.until_s
-    )
+    plan = planned(topology, Workload((finer,)), inside.network, [made[k] for k in part.tolist()])
+    return dispatched_by(plan, np.array([turn.by_s for turn in told])[part], told[-1].by_s + told[-1].left_s)
 
 
 def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDArray[np.int32]]]:
@@ -172,26 +185,79 @@ class Inside:
         return found
 
 
-def _made(inside: Inside, clusters: list[NDArray[np.int32]], size_bytes: int, rounds: int) -> list[Exchange]:
-    """An exchange for each counterparts, in so many rounds; none if some are not joined."""
-    network = inside.network
-    counterparts = list(zip(*(own.tolist() for own in clusters), strict=True))
-    size = size_bytes / (rounds * len(counterparts))
-    load_s = [0.0] * network.topology.link_count
-    swaps, waits = [], []
-    for hubs in counterparts:
-        nodes = np.array(hubs, dtype=np.int32)
-        swaps.append(Ways.of(network, inside.hops, nodes, network.cost_s, np.arange(len(network.src))))
-        if not np.isfinite(swaps[-1].far[np.ix_(nodes, nodes)]).all():
-            return []
-        waits.append(size * float(network.per_byte[swaps[-1].usable].max()))
+def _counterparts(inside: Inside, clusters: list[NDArray[np.int32]]) -> list[Counterparts]:
+    """The first ranks of all clusters, the second ones, ...; none if some are not joined."""
     found = []
-    for k in range(rounds):
-        for hubs, ways, wait in zip(counterparts, swaps, waits, strict=True):
-            gather = inside.tree(hubs, k * wait, load_s, size, True)
-            copies = inside.tree(hubs, (rounds - 1 - k) * wait, load_s, size, False)
-            made = composed(ways, gather, list(hubs), copies)
-            if made is None:
-                return []
-            found.append(made)
+    for hubs in zip(*(own.tolist() for own in clusters), strict=True):
+        gather_s = max(float(inside.far[own, hub].max()) for own, hub in zip(clusters, hubs, strict=True))
+        spread_s = max(float(inside.far[hub, own].max()) for own, hub in zip(clusters, hubs, strict=True))
+        who = Counterparts.of(inside.network, inside.hops, hubs, gather_s, spread_s)
+        if who is None or not np.isfinite(gather_s + spread_s):
+            return []
+        found.append(who)
     return found
+
+
+def _made(inside: Inside, who: list[Counterparts], told: list[Turn]) -> list[Exchange]:
+    """An exchange for each turn; none if not all counterparts end with the whole sum."""
+    tight_s = TIGHT * max(max(c.gather_s, c.spread_s) for c in who)
+    slack = {}
+    for k, turn in enumerate(told):
+        slack[k, True] = turn.at_s - who[turn.who].gather_s
+        slack[k, False] = turn.left_s - who[turn.who].spread_s
+    trees: dict[tuple[int, bool], Tree] = {}
+    if all(len(inside.hops[p]) == 1 for leads in inside.out.values() for p, _ in leads):
+        for backward in (True, False):
+            own = sorted((late, k) for (k, way), late in slack.items() if way == backward and late < tight_s)
+            trees |= {(k, backward): tree for k, tree in _grown(inside, who, told, [k for _, k in own], backward)}
+    load_s = [0.0] * inside.network.topology.link_count
+    for (k, _), tree in trees.items():
+        for p, _ in tree:
+            for link in inside.hops[p]:
+                load_s[link] += told[k].size * inside.per_byte[p]
+    for (k, backward), late in sorted(slack.items(), key=lambda item: item[1]):
+        if (k, backward) not in trees:
+            turn = told[k]
+            trees[k, backward] = inside.tree(who[turn.who].hubs, max(DEEPER * late, 0.0), load_s, turn.size, backward)
+    made = []
+    for k, turn in enumerate(told):
+        c = who[turn.who]
+        exchange = composed(c.ways, trees[k, True], list(c.hubs), trees[k, False])
+        if exchange is None:
+            return []
+        made.append(exchange)
+    return made
+
+
+def _grown(
+    inside: Inside, who: list[Counterparts], told: list[Turn], urgent: list[int], backward: bool
+) -> list[tuple[int, Tree]]:
+    """For each of these parts, the most urgent first, how its hubs reach all ranks (or are reached, ``backward``)."""
+    if not urgent:
+        return []
+    network, topology = inside.network, inside.network.topology
+    pipes = np.array([p for leads in inside.out.values() for p, _ in leads])
+    links = network.hops.values[network.hops.offsets[pipes]]
+    src, dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
+    width, late_s = topology.bandwidth[links], topology.latency_s[links]
+    net = replace(topology, src=src[links], dst=dst[links], bandwidth=width, latency_s=late_s)
+    left = np.array([told[k].at_s if backward else told[k].left_s for k in urgent])
+    ranks = np.array(list(inside.out), dtype=np.int32)
+    (passes, _, hits, hops), _ = grow_each(
+        net,
+        np.array([told[k].size for k in urgent]),
+        left.max() - left,
+        Ragged.of([np.array(who[told[k].who].hubs, dtype=np.int32) for k in urgent]),
+        Ragged.of([ranks] * len(urgent)),
+        np.arange(len(urgent)),
+        None,
+        0.0,
+        THRIFT,
+        float(len(urgent)) * len(links) * len(ranks),
+    )
+    chunk, pipe, node = passes[0], np.empty(len(passes[0]), np.int64), np.empty(len(passes[0]), np.int64)
+    pipe[hops[0]], node[hits[0]] = pipes[hops[1]], hits[1]
+    trees: list[Tree] = [[] for _ in urgent]
+    for k, p, v in zip(chunk.tolist(), pipe.tolist(), node.tolist(), strict=True):
+        trees[k].append((p, v))
+    return list(zip(urgent, trees, strict=True))

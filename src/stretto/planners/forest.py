@@ -18,6 +18,7 @@ from time import thread_time as clock
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bounds import distances
 from ..collective import Collective, Ragged, Workload, split_chunks
 from ..errors import InputError
 from ..plan import COPY, REDUCE, Plan
@@ -26,8 +27,10 @@ from . import Option, Progress, register
 from .dispatch import NEAR as DISPATCHED
 from .dispatch import busy, completion, dispatched
 from .forest_budget import limited
-from .forest_priced import priced_forest
-from .forest_trees import Forest, Routed, Segment, forests_of
+from .forest_priced import busiest_s, priced_forest
+from .forest_relays import find_relays
+from .forest_timely import timely_forests
+from .forest_trees import LONG, Forest, Routed, Segment, forests_of
 from .lowering import Trees, lower
 
 Int64 = NDArray[np.int64]
@@ -105,12 +108,30 @@ def forest(
     until_s = clock() + limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
-    kinds = [
-        [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
-        for c in workload.collectives
-    ]
+    kinds = [_forests(topology, c, trees) for c in workload.collectives]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
     return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
+
+
+def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
+    """Forests to choose from.
+
+    Of an AllReduce, also ones with shares by latency, where it counts beside bandwidth, or where there are accelerators
+    that are no ranks: these trees may add and fork there.
+    """
+    found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+    if c.kind != "allreduce" or any(s.twin >= 0 for f in found for some in f.segments.values() for s in some):
+        return found
+    part, most = _part(c), trees * len(c.ranks)
+    far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
+    if far <= LONG * busiest_s(topology, found[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
+        return found
+    return [*found, *timely_forests(topology, c, found, part, most)]
+
+
+def _part(c: Collective) -> float:
+    """Bytes of a part of an AllReduce that is cut as finely as may be."""
+    return max(2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], float(SMALLEST_BYTES))
 
 
 @dataclass
@@ -230,9 +251,7 @@ class _Cutter:
 def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: int) -> _Rows | None:
     """Priced trees for what is summed and copied, the known ones for all else; None if there are none."""
     found = [
-        priced_forest(topology, c, forest_, 2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], most * len(c.ranks))
-        if c.kind == "allreduce"
-        else None
+        priced_forest(topology, c, forest_, _part(c), most * len(c.ranks)) if c.kind == "allreduce" else None
         for c, forest_ in zip(workload.collectives, known, strict=True)
     ]
     if not any(found):

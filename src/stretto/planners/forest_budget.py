@@ -41,9 +41,19 @@ def divided(topology: Topology, trees: list[tuple[int, Segment]], share: dict[in
     Args:
         share: of each root; as is best if None.
     """
+    return gathered(trees, _counts(topology, trees, share), share)
+
+
+def gathered(trees: list[tuple[int, Segment]], counts: list[int], share: dict[int, Fraction] | None = None) -> Forest:
+    """A forest of those trees, given with their roots, that carry anything.
+
+    Args:
+        counts: how much of the whole, or of their root's part, each tree carries beside the others.
+        share: of each root; None if it is what its trees carry.
+    """
     segments: dict[int, list[Segment]] = {}
     counted: dict[int, int] = {}
-    for (root, segment), count in zip(trees, _counts(topology, trees, share), strict=True):
+    for (root, segment), count in zip(trees, counts, strict=True):
         if count:
             segments.setdefault(root, []).append(replace(segment, share=Fraction(count)))
             counted[root] = counted.get(root, 0) + count

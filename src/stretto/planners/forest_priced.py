@@ -9,6 +9,7 @@ gives each tree its share.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -20,6 +21,7 @@ from ..bounds import distances
 from ..collective import Collective
 from ..topology import Topology
 from .forest_budget import divided
+from .forest_relays import find_relays
 from .forest_trees import Forest, Routed, Segment
 
 TREES = 128
@@ -43,36 +45,52 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float,
         part: bytes that travel at a time; their time is a length, as latency is.
         most: how many trees there may be.
     """
-    ranks, count = c.ranks.astype(np.int64), min(TREES, most)
-    inner = np.setdiff1d(np.flatnonzero(topology.transit), ranks)
-    steps = 2.0 * count * (len(inner) * topology.node_count**2 + 10 * len(ranks) ** 2)
-    if not len(inner) or steps > WORK:
+    if not (topology.transit.any() or find_relays(topology, c.ranks).any()):
+        return None
+    trees = priced_trees(topology, c, known, part, most, NEARNESS)
+    return None if trees is None else divided(topology, trees)
+
+
+def priced_trees(
+    topology: Topology, c: Collective, known: Forest, part: float, most: int, nearness: float
+) -> list[tuple[int, Segment]] | None:
+    """Trees with their roots; None where there are none, or too much work would be to be done."""
+    relays = np.flatnonzero(find_relays(topology, c.ranks))
+    nodes, count = np.concatenate((c.ranks, relays)).astype(np.int64), min(TREES, most)
+    inner = np.setdiff1d(np.flatnonzero(topology.transit), nodes)
+    steps = 2.0 * count * (len(inner) * topology.node_count**2 + 10 * len(nodes) ** 2 * (1 + len(relays)))
+    if steps > WORK:
         return None
     usable = np.zeros(topology.node_count, dtype=np.bool_)
-    usable[ranks], usable[inner] = True, True
+    usable[nodes], usable[inner] = True, True
     used = np.flatnonzero(usable[topology.src] & usable[topology.dst])
     columns = ("src", "dst", "bandwidth", "latency_s")
     net = replace(topology, **{name: getattr(topology, name)[used] for name in columns})
-    far = distances(net, part)[np.ix_(ranks, ranks)]
-    if not np.isfinite(far).all():
+    far = distances(net, part)[np.ix_(nodes, nodes)]
+    if not np.isfinite(far[: len(c.ranks), : len(c.ranks)]).all():
         return None
     length = net.latency_s + part / net.bandwidth
-    found = kernels.load("arborescences", steps).priced(
+    parents, offsets, links = kernels.load("arborescences", steps).priced(
         net.src.astype(np.int64), net.dst.astype(np.int64), 1 / (net.bandwidth * busiest_s(topology, known)),
-        NEARNESS / length.mean() * length, inner, ranks, np.arange(count) % len(ranks),
-        NEARNESS / length.mean() * far, STEEP,
+        nearness / length.mean() * length, inner, nodes, len(c.ranks), count,
+        nearness / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
     )  # fmt: skip
-    place, offsets, links = found[0].tolist(), found[1].tolist(), used[found[2]].tolist()
-    nodes, row, trees = ranks.tolist(), 0, []
-    for k, both in enumerate(place):
+    return list(_pairs(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist()))
+
+
+def _pairs(
+    nodes: list[int], parents: list[list[list[int]]], offsets: list[int], links: list[int]
+) -> Iterator[tuple[int, Segment]]:
+    """What the kernel made, each with its root."""
+    row = 0
+    for both in parents:
         routed = []
-        for parents in both:
+        for tree in both:
             ways = [tuple(links[a:b]) for a, b in pairwise(offsets[row : row + len(nodes) + 1])]
             row += len(nodes)
-            below = [j for j, i in enumerate(parents) if i >= 0]
-            routed.append(Routed({nodes[j]: nodes[parents[j]] for j in below}, {nodes[j]: ways[j] for j in below}))
-        trees.append((nodes[k % len(nodes)], Segment(Fraction(1, count), routed[1], routed[0])))
-    return divided(topology, trees)
+            below = [j for j, i in enumerate(tree) if i >= 0]
+            routed.append(Routed({nodes[j]: nodes[tree[j]] for j in below}, {nodes[j]: ways[j] for j in below}))
+        yield nodes[both[0].index(-1)], Segment(Fraction(1, len(parents)), routed[1], routed[0])
 
 
 def busiest_s(topology: Topology, forest: Forest) -> float:

@@ -9,33 +9,105 @@ sooner takes no longer than is in between. So a linear program over the shares o
     minimise T + DEPTH x the mean time through a tree, where for each link, s and f
     s + f + seconds of all trees whose windows there open no sooner than s and close no later than T - f <= T,
 
-whose first term is the least time in which links could do their part, each for itself.
+whose first term is the least time in which links could do their part, each for itself. Few of these rows bind: they are
+added where shares break them. (One that is there stays, even if later shares leave its window empty.)
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .forest_meeting import Edges, Meeting
 
+Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 DEPTH = 1.0
 """How many times the time through trees counts: links also wait for each other."""
 
 GRAIN = 1e-6
-"""Of the longest edge: openings that are less apart are one."""
+"""Of the latest opening: openings that are less apart are one."""
 
-LEVELS, FEWEST, ROWS = 12, 6, 8192
-"""How many openings and closings of a link are looked at, at most; fewer, but so many, where rows were more."""
+BROKEN = 1e-3
+"""A row is broken where it asks for an end that is so much later, as a share."""
 
 PARTS = 1 << 12
 """Of the whole, in which shares are counted."""
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Each use of a link by a tree, and its window.
+
+    Attributes:
+        tree, link: int64[uses].
+        opens_s: float64[uses], how long after the start it can begin.
+        closes_s: float64[uses], how long before the end it must be over.
+    """
+
+    tree: Int64
+    link: Int64
+    opens_s: Float64
+    closes_s: Float64
+
+    def rounded(self) -> Uses:
+        """With windows that are hardly apart made one."""
+        grain = GRAIN * float(self.opens_s.max())
+        opens, closes = (np.round(at / grain) * grain for at in (self.opens_s, self.closes_s))
+        return replace(self, opens_s=opens, closes_s=closes)
+
+
+def timely_counts(uses: Uses, seconds: Float64) -> list[int]:
+    """How much each tree should carry, in parts of about ``PARTS``.
+
+    Args:
+        seconds: float64[links], for which each would carry the whole buffer.
+    """
+    from ..solvers import INFINITY, Model
+    from ..solvers.highs import Growing
+
+    uses, unit = uses.rounded(), float(seconds.min())
+    order = np.argsort(uses.link, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(uses.link[order])) + 1)
+    through = np.zeros(int(uses.tree.max()) + 1)
+    np.maximum.at(through, uses.tree, uses.opens_s + uses.closes_s)
+    model = Model()
+    share = model.columns(len(through), 0.0, INFINITY, DEPTH * through / unit)
+    (end,) = model.columns(1, 0.0, INFINITY, 1.0)
+    model.rows(1, 1.0, 1.0, (0, share, 1.0))
+    program = Growing(model)
+    fresh = [(some, float(uses.opens_s[some].min()), float(uses.closes_s[some].min())) for some in groups]
+    while fresh:
+        rows = Model(model.column_count)
+        for some, after, before in fresh:
+            inside = some[(uses.opens_s[some] >= after) & (uses.closes_s[some] >= before)]
+            load = -seconds[uses.link[inside]] / unit
+            rows.rows(1, (after + before) / unit, INFINITY, (0, end, 1.0), (0, share[uses.tree[inside]], load))
+        program.add(rows)
+        found = np.maximum(program.solve(), 0.0)
+        carried = found[share[uses.tree]] * seconds[uses.link]
+        fresh = list(_broken(uses, groups, carried, float(found[end]) * unit * (1 + BROKEN)))
+    counts: list[int] = np.floor(found[share] / found[share].sum() * PARTS + 1e-6).astype(np.int64).tolist()
+    return counts
+
+
+def _broken(uses: Uses, groups: list[Int64], carried: Float64, end_s: float) -> Iterator[tuple[Int64, float, float]]:
+    """For each link whose windows do not hold what it carries, its uses and the window that lacks most."""
+    for group in groups:
+        some = group[carried[group] > 0]
+        some = some[np.argsort(-uses.closes_s[some], kind="stable")]
+        opens, closes = uses.opens_s[some], uses.closes_s[some]
+        held = np.cumsum(np.where(opens[None] >= opens[:, None], carried[some], 0.0), axis=1)
+        asks = np.where(held > 0, opens[:, None] + closes + held, 0.0)
+        if asks.size and asks.max() > end_s:
+            after, before = divmod(int(asks.argmax()), len(some))
+            yield group, float(opens[after]), float(closes[before])
 
 
 def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> list[Meeting]:
@@ -45,42 +117,13 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
         length: float64[edges], how long a part is on its way.
         size: bytes of the buffer.
     """
-    from ..solvers import INFINITY, Model, solve
-
     opens = np.array([_openings(edges, tree, length) for tree in trees])
-    grain = GRAIN * float(length.max())
-    opens = np.round(opens / grain) * grain
     # with time reversed sums become copies, and a link the opposite one
     closes = opens[:, :, ::-1] + length[:, None]
-    model = Model()
-    share = model.columns(len(trees), 0.0, INFINITY, DEPTH * np.nanmax(opens + closes, axis=(1, 2)))
-    (end,) = model.columns(1, 0.0, INFINITY, 1.0)
-    model.rows(1, 1.0, 1.0, (0, share, 1.0))
-    levels = min(max(isqrt(ROWS // (2 * len(edges.tail))), FEWEST), LEVELS)
-    for edge, width in enumerate(edges.bandwidth.tolist()):
-        using = np.flatnonzero(~np.isnan(opens[:, edge, 0]))
-        for way in range(2 if len(using) else 0):
-            begin, rest = opens[using, edge, way], closes[using, edge, way]
-            after, before = np.meshgrid(_levels(begin, levels), _levels(rest, levels), indexing="ij")
-            inside = (begin >= after[:, :, None]) & (rest >= before[:, :, None])
-            row, tree = np.nonzero(inside.reshape(-1, len(using)))
-            count = after.size
-            model.rows(
-                count, (after + before).ravel(), INFINITY,
-                (np.arange(count), end, 1.0), (row, share[using[tree]], -size / width),
-            )  # fmt: skip
-    found = solve(model)
-    assert found.x is not None, "one tree alone is a solution"
-    counted = np.floor(found.x[share] * PARTS + 1e-6).astype(np.int64)
-    whole = int(counted.sum())
-    return [replace(t, share=Fraction(n, whole)) for t, n in zip(trees, counted.tolist(), strict=True) if n]
-
-
-def _levels(times: Float64, most: int) -> Float64:
-    found: Float64 = np.unique(times)
-    if len(found) > most:
-        found = np.unique(np.quantile(found, np.linspace(0.0, 1.0, most), method="nearest"))
-    return found
+    tree, edge, way = np.nonzero(~np.isnan(opens))
+    uses = Uses(tree, 2 * edge + way, opens[tree, edge, way], closes[tree, edge, way])
+    counts = timely_counts(uses, np.repeat(size / edges.bandwidth, 2))
+    return [replace(t, share=Fraction(n, sum(counts))) for t, n in zip(trees, counts, strict=True) if n]
 
 
 def _openings(edges: Edges, tree: Meeting, length: Float64) -> Float64:

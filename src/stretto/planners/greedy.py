@@ -57,7 +57,8 @@ MEET_FIRST = 0.2
 """Where the longest way alone takes less than such a share of the bound, exchanges are tried after matchings."""
 
 CLUSTERS_ABOVE = 1.15
-"""An AllReduce by clusters is tried where exchanges end later than so many times the bound."""
+"""Where hops decide, an AllReduce by clusters is tried if exchanges end later than so many times the bound; else it is
+tried first, and others if it ends later."""
 
 CROSS_WHERE = 0.4
 """Sums of parts of clusters cross where the longest way alone takes such a share of the bound."""
@@ -223,13 +224,17 @@ class _Stages:
             self.add(in_product(topology, workload))
             if not self.late(ASK_ABOVE):
                 return True
-        if self.far >= CROSS_WHERE and pace.allows(message=CROSSING * len(c.ranks)):
+        elif not pace.late:
+            self.add(in_clusters(topology, workload, pace))
+        meets = self.hops_decide or self.late(CLUSTERS_ABOVE)
+        if meets and self.far >= CROSS_WHERE and pace.allows(message=CROSSING * len(c.ranks)):
             self.add(in_crossings(topology, workload))
-        before_s = min(HOPELESS * self.bound_s, self.found_s)
-        self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
+        if meets:
+            before_s = min(HOPELESS * self.bound_s, self.found_s)
+            self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
         if self.hops_decide and self.late(ASK_ABOVE) and pace.allows(model=1):
             self.add(in_fewest_hops(topology, workload, self.search.seed))
-        if self.late(CLUSTERS_ABOVE) and not pace.late:
+        if self.hops_decide and self.late(CLUSTERS_ABOVE) and not pace.late:
             self.add(in_clusters(topology, workload, pace))
         near = ASK_ABOVE if self.hops_decide else NEAR
         return self.found_s <= max(near * self.bound_s, _rooted_s(topology, c))
@@ -310,8 +315,10 @@ def _counts(least: float, workload: Workload) -> Iterator[int]:
 
 def _finer(workload: Workload, parts: int) -> Workload:
     """Every chunk cut, what everyone wants summed into a part a rank before."""
-    each = ((c, parts * (len(c.ranks) if c.kind == "allreduce" else 1)) for c in workload.collectives)
-    return Workload(tuple(divide(c, count)[0] for c, count in each))
+    counts = [parts * (len(c.ranks) if c.kind == "allreduce" else 1) for c in workload.collectives]
+    if max(counts) == 1:
+        return workload
+    return Workload(tuple(divide(c, count)[0] for c, count in zip(workload.collectives, counts, strict=True)))
 
 
 def _planned(topology: Topology, workload: Workload, parts: int, search: Search) -> Plan:

@@ -8,7 +8,8 @@ there. Routers replicate but do not sum, so what is to be inverted passes throug
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..collective import Collective, Ragged, Workload
 from ..plan import COPY, REDUCE, Plan, make_plan
 from ..topology import ROUTER, Topology, opposite
 from .asap import Pass, as_soon_as_possible
+from .moments import settled
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -28,9 +30,9 @@ class Transfers:
     """Copies of chunks, each after the one that brought the chunk to its source.
 
     Attributes:
-        chunk, src, dst: int64[transfers].
+        chunk, src, dst: int32 or int64[transfers].
         route: the links of each.
-        parent: int64[transfers], an earlier one, -1 where the chunk was held.
+        parent: int32 or int64[transfers], an earlier one, -1 where the chunk was held.
         start_s, seconds: float64[transfers].
         arrival_s: float64[transfers], when all has arrived.
     """
@@ -56,15 +58,18 @@ def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass])
     rank = np.empty(len(passes), dtype=np.int64)
     rank[order] = np.arange(len(passes))
     chosen = [passes[k] for k in order]
+    chunk, route = np.array([p.chunk for p in chosen], dtype=np.int64), Ragged.of([p.route for p in chosen])
     latency = np.array([topology.latency_s[p.route].sum() for p in chosen])
+    slowest = np.array([topology.bandwidth[p.route].min() for p in chosen])
     return Transfers(
-        chunk=np.array([p.chunk for p in chosen], dtype=np.int64),
+        chunk=chunk,
         src=np.array([p.src for p in chosen], dtype=np.int64),
         dst=np.array([p.dst[0] for p in chosen], dtype=np.int64),
-        route=Ragged.of([p.route for p in chosen]),
+        route=route,
         parent=np.array([rank[p.after] if p.after >= 0 else -1 for p in chosen], dtype=np.int64),
         start_s=begin[order],
-        seconds=(finish - begin)[order],
+        # not the difference of two moments, which rounds
+        seconds=workload.chunk_bytes[chunk] / slowest,
         arrival_s=finish[order] + latency,
     )
 
@@ -76,29 +81,29 @@ def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, mirro
         mirrored: sums go to all the way they were made, where links are alike both ways: no other spread is asked for.
     """
     reduces = workload.chunk_reduces
-    everyone = np.arange(workload.chunk_count)
-    copied, summed = everyone[~reduces], everyone[reduces]
-    phases: list[tuple[Transfers, Ragged, int]] = []
-    now = float(workload.chunk_start_s[summed].max(initial=0.0))
+    if not reduces.any():
+        return _joined(topology, workload, [_copies(spread(topology, workload, False))])
+    copied, summed = np.flatnonzero(~reduces), np.flatnonzero(reduces)
+    phases: list[Phase] = []
+    now = float(workload.chunk_start_s[summed].max())
     if len(copied):
-        part = workload if not len(summed) else _part(topology, workload, copied, None, None, None)
+        part = _part(topology, workload, copied, None, None, None)
         phases.append(_copies(spread(topology, part, False), copied))
         now = max(now, float(phases[-1][0].arrival_s.max(initial=0.0)))
-    if len(summed):
-        roots = _roots(workload, summed)
-        outwards = _part(topology, workload, summed, roots, workload.chunk_holders, 0.0)
-        spreading = spread(_reversed(topology), outwards, True)
-        sums = _inverted(spreading, summed, now)
-        phases.append(sums)
-        now = max(now, float(sums[0].arrival_s.max(initial=0.0)))
-        if (workload.chunk_wanted.lengths[summed] > 1).any():
-            back = _mirror(topology, workload, summed) if mirrored else None
-            if back is None:
-                onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
-                spreading = spread(topology, onwards, False)
-            else:
-                spreading = _mirrored(spreading, back, now)
-            phases.append(_after_sums(_copies(spreading, summed), sums, roots, summed))
+    roots = _roots(workload, summed)
+    outwards = _part(topology, workload, summed, roots, workload.chunk_holders, 0.0)
+    spreading = spread(_reversed(topology), outwards, True)
+    sums = _inverted(spreading, summed, now)
+    phases.append(sums)
+    now = max(now, float(sums[0].arrival_s.max(initial=0.0)))
+    if (workload.chunk_wanted.lengths[summed] > 1).any():
+        back = _mirror(topology, workload, summed) if mirrored else None
+        if back is None:
+            onwards = _part(topology, workload, summed, roots, workload.chunk_wanted, now)
+            spreading = spread(topology, onwards, False)
+        else:
+            spreading = _mirrored(spreading, back, now)
+        phases.append(_after_sums(_copies(spreading, summed), sums, roots, summed))
     return _joined(topology, workload, phases)
 
 
@@ -177,11 +182,13 @@ Phase = tuple[Transfers, Ragged, int]
 """Transfers, what each depends on within them, and whether they copy or sum."""
 
 
-def _copies(sent: Transfers, chunks: Int64) -> Phase:
+def _copies(sent: Transfers, chunks: Int64 | None = None) -> Phase:
+    """What was sent, of these chunks of the workload, or of all."""
     has_parent = sent.parent >= 0
-    offsets = np.concatenate(([0], np.cumsum(has_parent))).astype(np.int64)
-    depends = Ragged(offsets, sent.parent[has_parent].astype(np.int32))
-    return replace(sent, chunk=chunks[sent.chunk]), depends, COPY
+    offsets = np.zeros(len(has_parent) + 1, dtype=np.int64)
+    np.cumsum(has_parent, out=offsets[1:])
+    depends = Ragged(offsets, sent.parent[has_parent].astype(np.int32, copy=False))
+    return sent if chunks is None else replace(sent, chunk=chunks[sent.chunk]), depends, COPY
 
 
 def _inverted(sent: Transfers, chunks: Int64, begin_s: float) -> Phase:
@@ -229,26 +236,39 @@ def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phas
 
 
 def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan:
-    sizes = [len(p[0].chunk) for p in phases]
-    bases = np.cumsum([0, *sizes])
-    return make_plan(
+    sent, depends, op = phases[0] if len(phases) == 1 else _one_after_another(phases)
+    plan = make_plan(
         topology,
         workload,
         "timed",
-        chunk=np.concatenate([p[0].chunk for p in phases]),
-        src=np.concatenate([p[0].src for p in phases]),
-        op=np.repeat([p[2] for p in phases], sizes),
-        dst=Ragged.single(np.concatenate([p[0].dst for p in phases]).astype(np.int32)),
-        route=_stacked([p[0].route for p in phases], None),
-        depends=_stacked([p[1] for p in phases], bases),
-        start_s=np.concatenate([p[0].start_s for p in phases]),
-        finish_s=np.concatenate([p[0].start_s + p[0].seconds for p in phases]),
+        chunk=sent.chunk,
+        src=sent.src,
+        op=np.full(len(sent.chunk), op, dtype=np.int8),
+        dst=Ragged.single(sent.dst.astype(np.int32, copy=False)),
+        route=sent.route,
+        depends=depends,
+        start_s=sent.start_s,
+        finish_s=sent.start_s + sent.seconds,
     )
+    turned = any(op == REDUCE for _, _, op in phases)
+    return settled(plan, sent.start_s, sent.seconds) if turned else plan
 
 
-def _stacked(parts: list[Ragged], bases: Int64 | None) -> Ragged:
-    """Lists of all phases one after the other, their values counted from ``bases``."""
+def _one_after_another(phases: list[Phase]) -> tuple[Transfers, Ragged, NDArray[np.int8]]:
+    """All as one phase, whose operations differ by row; parents are still counted in their phases."""
+    sizes = [len(sent.chunk) for sent, _, _ in phases]
+    columns = {
+        f.name: np.concatenate([getattr(sent, f.name) for sent, _, _ in phases])
+        for f in fields(Transfers)
+        if f.name != "route"
+    }
+    sent = Transfers(**columns, route=_stacked([sent.route for sent, _, _ in phases], [0] * len(phases)))
+    depends = _stacked([waits for _, waits, _ in phases], list(accumulate(sizes[:-1], initial=0)))
+    return sent, depends, np.repeat(np.array([op for _, _, op in phases], dtype=np.int8), sizes)
+
+
+def _stacked(parts: list[Ragged], bases: list[int]) -> Ragged:
+    """Lists of all phases one after the other, the values of each counted from its base."""
     lengths = np.concatenate([p.lengths for p in parts])
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    moved = [p.values + (0 if bases is None else int(bases[i])) for i, p in enumerate(parts)]
-    return Ragged(offsets, np.concatenate(moved).astype(np.int32))
+    return Ragged(offsets, np.concatenate([p.values + base for p, base in zip(parts, bases, strict=True)]))

@@ -66,6 +66,27 @@ def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
     return divided, part
 
 
+def cut_at(collective: Collective, ends: Int64) -> tuple[Collective, Int64]:
+    """Cut chunks also where their bytes, one chunk after another, reach given numbers.
+
+    Args:
+        ends: int64[parts], growing; the last is the number of all bytes.
+    Returns:
+        The collective, and for each of its chunks in which part it is.
+    """
+    last = np.cumsum(collective.chunk_bytes)
+    cuts = np.union1d(last, ends)
+    begins = np.concatenate(([0], cuts[:-1]))
+    old = np.searchsorted(last, begins, side="right")
+    cut = replace(
+        collective,
+        chunk_piece=collective.chunk_piece[old],
+        chunk_offset=collective.chunk_offset[old] + begins - (last - collective.chunk_bytes)[old],
+        chunk_bytes=cuts - begins,
+    )
+    return cut, np.searchsorted(ends, begins, side="right")
+
+
 def lower(
     topology: Topology,
     workload: Workload,

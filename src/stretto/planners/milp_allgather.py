@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..collective import Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan
-from ..solvers import Model, Solution, solve
+from ..solvers import Model, Solution, affordable, solve
 from ..topology import ACCELERATOR, Topology
 from . import Option, Progress, register, run_planner
 from .asap import Send, plan_of_sends
@@ -141,6 +141,7 @@ class Exact:
         self.holder = workload.chunk_holders.values.astype(np.int64)
         model = self.model = Model()
         slots = horizon + 1
+        affordable(self.chunks * (links + nodes) * slots, grid.seconds)
         t = np.arange(slots)
         # x[c, link, t], where the chunk is there by the horizon and has been released
         sendable = t[None, None] + grid.whole[None, :, None] <= horizon

@@ -23,7 +23,7 @@ from ..collective import Ragged, Workload
 from ..errors import Infeasible, InputError
 from ..plan import Plan, make_plan
 from ..topology import SWITCH, Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 
 RULES = {"earliest": (0.0, 0.0), "nearest": (1.0, 0.0), "thrifty": (0.0, 2.0), "balanced": (0.5, 2.0)}
 """How a tree grows: (nearness, thrift), see :func:`stretto.kernels.trees.grow_trees`."""
@@ -60,7 +60,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="Liu et al., Journal on Communications 2026, section 2",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def mtegcca(
     topology: Topology,
@@ -199,18 +199,34 @@ def grow_implicitly(
     Returns:
         What the kernel does, in seconds, and the finish.
     """
+    each = workload.chunk_bytes, workload.chunk_start_s, workload.chunk_holders, workload.chunk_wanted
+    return grow_each(topology, *each, tasks, slot, nearness, thrift, work)
+
+
+def grow_each(
+    topology: Topology,
+    chunk_bytes: NDArray[np.int64],
+    start_s: NDArray[np.float64],
+    holders: Ragged,
+    wanted: Ragged,
+    tasks: NDArray[np.int64],
+    slot: float | None,
+    nearness: float,
+    thrift: float | NDArray[np.float64],
+    work: float = 0.0,
+) -> tuple[Grown, float]:
+    """The same for chunks that are told one by one: their sizes, when they may start, who holds and who wants them."""
     kernel = kernels.load("trees", work or float(len(tasks)) * topology.link_count)
     out_offsets, out_links = topology.out_links
     unit = slot or 1.0
     latency = topology.latency_s / unit
-    start = workload.chunk_start_s / unit
+    start = start_s / unit
     if slot is not None:
         latency, start = np.ceil(latency - 1e-9), np.ceil(start - 1e-9)
-    holders, wanted = workload.chunk_holders, workload.chunk_wanted
     passes, times, hits, hops, unreached, finish = kernel.grow_trees(
         out_offsets, out_links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
         1.0 / (topology.bandwidth * unit), latency, topology.forwarding, topology.replicates,
-        tasks, workload.chunk_bytes.astype(np.float64), start,
+        tasks, chunk_bytes.astype(np.float64), start,
         holders.offsets, holders.values.astype(np.int64), wanted.offsets, wanted.values.astype(np.int64),
         slot is not None, nearness, np.broadcast_to(thrift, topology.link_count).astype(np.float64),
     )  # fmt: skip

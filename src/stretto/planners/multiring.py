@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..plan import Plan
 from ..solvers import conic
 from ..solvers.disjunctive import Jobs
-from . import Option, Progress, refiner
+from . import Option, Progress, over_links, refiner
 from .flows import KINDS, Flows, flows_of, with_times
 from .lists import run, urgencies
 from .nonconcurrent import improve, jobs_of
@@ -37,6 +37,7 @@ OPTIONS = (
     paper="Wang, Craps, Li, section III-E",
     alone=("ring",),
     options=OPTIONS,
+    serves=over_links,
 )
 def multiring(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,

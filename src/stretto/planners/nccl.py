@@ -17,7 +17,7 @@ from ..errors import Unsupported
 from ..plan import Plan
 from ..simulate import simulate
 from ..topology import Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .nccl_ring import SLICE_STEPS, nccl_ring
 from .nccl_tree import nccl_tree
 from .nccl_tuning import Cluster, expected_s
@@ -36,7 +36,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="NVIDIA NCCL 2.20, src/graph/tuning.cc",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def nccl(
     topology: Topology,

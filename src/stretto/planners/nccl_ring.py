@@ -17,7 +17,7 @@ from ..collective import Collective, Ragged, Workload
 from ..plan import Plan
 from ..topology import Topology
 from ..two_trees import STEP_BYTES
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .lowering import Int64, Trees, divide, lower
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, slice_option
 
@@ -36,7 +36,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="NVIDIA NCCL 2.20, src/graph/search.cc and src/device/*.h",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def nccl_ring(
     topology: Topology,

@@ -20,7 +20,7 @@ from ..collective import Collective, Workload
 from ..plan import Plan
 from ..topology import Topology
 from ..two_trees import parents, slice_count
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .lowering import Trees, divide, lower
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Rings, channel_count, find_rings, servers_of, slice_option
 from .ways import shortest_trees
@@ -46,7 +46,7 @@ class RankTree:
     topologies="any without planes",
     paper="NVIDIA NCCL 2.20, src/graph/trees.cc; Sanders et al., Parallel Computing 2009",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def nccl_tree(
     topology: Topology,

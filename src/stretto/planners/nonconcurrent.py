@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..plan import Plan
 from ..solvers.disjunctive import Jobs, Schedule, cp_sat, milp
-from . import Option, Progress, refiner
+from . import Option, Progress, over_links, refiner
 from .flows import KINDS, Flows, flows_of, noted, with_times
 from .lists import list_schedule
 from .wan_bound import lags
@@ -38,6 +38,7 @@ OPTIONS = (
     paper="Wang, Craps, Li, section III-C",
     alone=("ring",),
     options=OPTIONS,
+    serves=over_links,
 )
 def non_concurrent(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..collective import Ragged
 from ..plan import Plan
 from ..solvers import conic
-from . import Progress, refiner
+from . import Progress, over_links, refiner
 from .flows import KINDS, READING, Flows, flows_of, noted, with_rates
 
 Float64 = NDArray[np.float64]
@@ -28,6 +28,7 @@ Int64 = NDArray[np.int64]
     paper="Wang, Craps, Li, section III-D1",
     alone=("ring",),
     options=(READING,),
+    serves=over_links,
 )
 def rate_alloc(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,

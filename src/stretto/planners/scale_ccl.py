@@ -24,7 +24,7 @@ from ..errors import Infeasible, InputError, Unsupported
 from ..plan import Plan
 from ..simulate import simulate
 from ..topology import Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .inversion import Transfers, plan_in_phases
 from .lowering import divide
 from .scale_network import HELD, Goals, Network, build_network, set_goals
@@ -61,7 +61,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="Xiong et al., INET4AI 2025, section 4",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def scale_ccl(
     topology: Topology,

@@ -13,7 +13,7 @@ from ..collective import KINDS, Ragged, Workload
 from ..errors import Unsupported
 from ..plan import Plan, make_plan
 from ..topology import Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .lowering import Int64, Trees, divide, grouped, lower
 from .ways import shortest_trees
 
@@ -31,7 +31,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="SPH in SCALE-CCL, INET4AI 2025, section 5",
     options=OPTIONS,
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def shortest_path(
     topology: Topology,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..plan import Plan
-from . import Progress, refiner
+from . import Progress, over_links, refiner
 from .flows import KINDS, READING, Flows, flows_of, with_rates
 
 Float64 = NDArray[np.float64]
@@ -22,7 +22,8 @@ TOPOLOGIES = "any without planes"
 
 
 @refiner(
-    name="out-of-order", collectives=KINDS, topologies=TOPOLOGIES, paper=PAPER, alone=("ring",), options=(READING,)
+    name="out-of-order", collectives=KINDS, topologies=TOPOLOGIES, paper=PAPER, alone=("ring",),
+    options=(READING,), serves=over_links,
 )  # fmt: skip
 def out_of_order(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
@@ -37,7 +38,8 @@ def out_of_order(
 
 
 @refiner(
-    name="equal-alloc", collectives=KINDS, topologies=TOPOLOGIES, paper=PAPER, alone=("ring",), options=(READING,)
+    name="equal-alloc", collectives=KINDS, topologies=TOPOLOGIES, paper=PAPER, alone=("ring",),
+    options=(READING,), serves=over_links,
 )  # fmt: skip
 def equal_alloc(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
@@ -49,7 +51,8 @@ def equal_alloc(
 
 
 @refiner(
-    name="data-aware", collectives=KINDS, topologies=TOPOLOGIES, paper=PAPER, alone=("ring",), options=(READING,)
+    name="data-aware", collectives=KINDS, topologies=TOPOLOGIES, paper=PAPER, alone=("ring",),
+    options=(READING,), serves=over_links,
 )  # fmt: skip
 def data_aware(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
@@ -68,6 +71,7 @@ def data_aware(
     paper="Chen, Li, Li, IC2E 2016; as a baseline Wang, Craps, Li, section IV-C",
     alone=("ring",),
     options=(READING,),
+    serves=over_links,
 )
 def barrier_aware(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
@@ -109,6 +113,7 @@ def _equal_progress(flows: Flows) -> Float64:
     topologies=TOPOLOGIES,
     paper="max-min fairness, what TCP aims at",
     alone=("ring",),
+    serves=over_links,
 )
 def tcp_fair(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,

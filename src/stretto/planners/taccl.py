@@ -20,7 +20,7 @@ from ..errors import Infeasible, InputError
 from ..plan import Plan
 from ..solvers import Model, Solution, solve
 from ..topology import Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .asap import Pass
 from .inversion import Transfers, plan_in_phases, transfers_of
 from .taccl_hops import Hops, hops_of
@@ -45,7 +45,7 @@ OPTIONS = (
     paper="Shah et al., NSDI 2023",
     options=OPTIONS,
     quick={"routing_gap": 0.5},
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )  # fmt: skip
 def taccl(
     topology: Topology,

@@ -26,7 +26,7 @@ from ..errors import Infeasible, InputError
 from ..plan import Plan
 from ..solvers import Solution
 from ..topology import ROUTER, SWITCH, Topology
-from . import Option, Progress, register
+from . import Option, Progress, over_links, register
 from .asap import Send, passes_of, plan_of_sends
 from .inversion import Transfers, plan_in_phases, transfers_of
 from .teccl_flow import plan_without_copies
@@ -67,7 +67,7 @@ KINDS = (
     paper="Liu et al., SIGCOMM 2024",
     options=OPTIONS,
     quick={"mode": "slow", "epochs": "from-heuristic"},
-    serves=lambda topology, workload: "it plans over links, not optical planes" if topology.planes else None,
+    serves=over_links,
 )
 def teccl(
     topology: Topology,

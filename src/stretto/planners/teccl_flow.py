@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..collective import Collective, Workload
 from ..errors import Infeasible
 from ..plan import Plan
-from ..solvers import Model
+from ..solvers import Model, affordable
 from ..topology import SWITCH, Topology
 from . import run_planner
 from .asap import Send, plan_of_sends
@@ -80,6 +80,7 @@ class FlowModel:
         self.sent_first = self.there_first[:, net.src]
         self.sent_count = np.maximum(0, horizon - epochs.delay[None] - useful[:, net.dst] - self.sent_first + 1)
         self.sent_count[net.dst[None] == sources[:, None]] = 0
+        affordable(int(self.sent_count.sum()), epochs.seconds)
         self.sent_base, self.source, self.link, self.epoch = _windows(self.sent_count, self.sent_first)
         self.flow = self.model.columns(len(self.link), upper=np.inf)
         # S[s, n, k]: what is left at a node when epoch k ends; R[s, n, k]: what is read there in it

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..collective import Workload
-from ..solvers import Model
+from ..solvers import Model, affordable
 from ..topology import SWITCH, Topology
 from .asap import Send
 
@@ -203,6 +203,7 @@ class CopyModel:
             last = np.where(into_switch, self.horizon - delay, self.horizon - 1 + from_switch)
             last = np.broadcast_to(last, first.shape)
         count = np.where(self.state.held[:, net.dst], 0, np.maximum(0, last - first + 1))
+        affordable(int(count.sum()), self.epochs.seconds)
         chunk, link = np.nonzero(count)
         counts = count[chunk, link]
         self.base = np.full(count.shape, -1, dtype=np.int64)

@@ -7,6 +7,7 @@ matching of all chunks, so many orders can be tried, and on tori one of the firs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,25 @@ class Translated:
             self.sides, self.rows, *self.topology.out_links, self.topology.dst, self.ways, self.own
         )
         times = (self.start_s, self.seconds, self.arrival_s)
-        return Transfers(chunk, src, dst, Ragged.single(link), parent, *(np.repeat(t, nodes) for t in times))
+        return Transfers(chunk, src, dst, Ragged.single(link), parent, *(t.repeat(nodes) for t in times))
+
+
+Node = tuple[Int64, Int64, Float64, Float64]
+"""Sides of the digits, and displacement, latency and seconds a byte of each way that leaves a node."""
+
+
+@lru_cache(maxsize=4)
+def _like_all(topology: Topology) -> Node | None:
+    """What all nodes look like, None where they are not alike; kept, as a topology is planned for often."""
+    nodes, links = topology.node_count, topology.link_count
+    if len(topology.accelerators) < nodes or links % nodes or nodes < 2:
+        return None
+    offsets, out = topology.out_links
+    kernel = kernels.load("translations", float(nodes * links))
+    sides = kernel.find_sides(offsets, out, topology.dst, topology.bandwidth, topology.latency_s)
+    one = out[: offsets[1]]
+    way = topology.dst[one].astype(np.int64), topology.latency_s[one], 1.0 / topology.bandwidth[one]
+    return (sides, *way) if len(sides) else None
 
 
 def translated(topology: Topology, workload: Workload, work: float, seed: int) -> Translated | None:
@@ -75,28 +94,26 @@ def translated(topology: Topology, workload: Workload, work: float, seed: int) -
         work: how many deliveries to one node may be tried.
         seed: of the orders that are tried.
     """
-    nodes, chunks, links = topology.node_count, workload.chunk_count, topology.link_count
-    if len(topology.accelerators) < nodes or chunks % nodes or links % nodes or nodes < 2:
+    nodes, chunks = topology.node_count, workload.chunk_count
+    if chunks % nodes:
+        return None
+    node = _like_all(topology)
+    if node is None:
         return None
     parts = chunks // nodes
     tries = min(max(int(work // (chunks - parts)), 1), MOST_ORDERS)
-    kernel = kernels.load("translations", float(links + (nodes + tries) * chunks))
-    offsets, out = topology.out_links
-    sides = kernel.find_sides(offsets, out, topology.dst, topology.bandwidth, topology.latency_s)
-    if not len(sides):
-        return None
+    kernel = kernels.load("translations", float((nodes + tries) * chunks))
     own = kernel.own_chunks(
         nodes, *workload.chunk_holders, *workload.chunk_wanted, workload.chunk_bytes, workload.chunk_start_s
     )
     if not len(own):
         return None
-    one = out[: offsets[1]]
-    ways, latency, per_byte = topology.dst[one].astype(np.int64), topology.latency_s[one], 1.0 / topology.bandwidth[one]
+    sides, ways, latency, per_byte = node
     size, begun = workload.chunk_bytes[own[:parts]].astype(np.float64), float(workload.chunk_start_s[0])
     took = size.min() * per_byte
-    into = np.arange(len(one) + 1)
+    into = np.arange(len(ways) + 1)
     least_s = begun + kernels.load("matching", work).least_finish(
-        into[:: len(one)], into, latency, took, np.array([chunks - parts])
+        into[:: len(ways)], into, latency, took, np.array([chunks - parts])
     )
     tick = float((latency + took).min()) * TICK
     rows, times = kernel.match(

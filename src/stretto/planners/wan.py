@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import Infeasible, InputError
 from ..plan import Plan
 from ..solvers.disjunctive import Schedule
-from . import Option, Progress, rate_alloc, refiner, weight_alloc
+from . import Option, Progress, over_links, rate_alloc, refiner, weight_alloc
 from .flows import KINDS, Flows, flows_of, noted, with_times
 from .lists import list_schedule
 from .nonconcurrent import improve, jobs_of
@@ -58,6 +58,7 @@ OPTIONS = (
     paper="none; after Wang, Craps, Li",
     alone=("ring",),
     options=OPTIONS,
+    serves=over_links,
 )
 def wan(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,

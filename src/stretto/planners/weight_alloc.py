@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..plan import Plan
-from . import Option, Progress, refiner
+from . import Option, Progress, over_links, refiner
 from .flows import KINDS, READING, Flows, flows_of, noted
 
 Float64 = NDArray[np.float64]
@@ -31,6 +31,7 @@ OPTIONS = (READING, Option("iterations", int, 50, "at most so many convex subpro
     paper="Wang, Craps, Li, section III-D2",
     alone=("ring",),
     options=OPTIONS,
+    serves=over_links,
 )
 def weight_alloc(
     plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import Infeasible, InputError
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -25,6 +25,22 @@ Progress = Callable[[float, float | None], None]
 
 SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
 INFINITY = float("inf")
+
+MOST_COLUMNS = 5_000_000
+"""A program in steps of time of more is not built: it takes some gigabytes, and no solver ends."""
+
+
+def affordable(columns: int, step_s: float) -> None:
+    """Refuse to build a program in steps of time that has too many columns; before its arrays are made.
+
+    Raises:
+        Infeasible: with the reason.
+    """
+    if columns > MOST_COLUMNS:
+        raise Infeasible(
+            f"in steps of {step_s:.3g} s the program has {columns:.3g} unknowns, more than {MOST_COLUMNS:,}; "
+            "take larger chunks, or a planner without steps"
+        )
 
 
 @dataclass

@@ -1,0 +1,155 @@
+"""AllReduce through accelerators that are no ranks, and shares by latency: never slower, right, and best where known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from networks import random_network, ring, star
+from stretto.bounds import bottleneck, bounds, tree_rates
+from stretto.collective import Workload, make_collective
+from stretto.kernels import arborescences
+from stretto.planners import run_planner
+from stretto.planners.forest_budget import divided
+from stretto.planners.forest_priced import busiest_s, priced_trees
+from stretto.planners.forest_shares import Uses, timely_counts
+from stretto.planners.forest_timely import timely_forests
+from stretto.planners.forest_trees import forests_of
+from stretto.simulate import simulate
+from stretto.solvers import INFINITY, Model, solve
+from stretto.topology import ACCELERATOR, Topology, make_topology
+from stretto.verify import verify
+
+
+def some_of(net: Topology, seed: int) -> list[int]:
+    """At least two of the accelerators, and not all."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, len(net.accelerators)))
+    return sorted(rng.choice(net.accelerators, count, replace=False).tolist())
+
+
+def out_trees(net: Topology, root: int, ranks: set[int]):
+    """Each set of links by which every rank, and possibly others, hang on a root."""
+    others = [v for v in range(net.node_count) if v != root]
+    into = [[None, *np.flatnonzero(net.dst == v).tolist()] for v in others]
+    for choice in product(*into):
+        links = {v: e for v, e in zip(others, choice, strict=True) if e is not None}
+        if ranks - {root} <= links.keys() and all(hangs(net, links, v, root) for v in links):
+            yield list(links.values())
+
+
+def hangs(net: Topology, links: dict[int, int], v: int, root: int) -> bool:
+    for _ in links:
+        v = v if v == root else int(net.src[links[v]]) if v in links else -1
+    return v == root
+
+
+def best_rate(net: Topology, ranks: list[int]) -> float:
+    """Of all in-trees and out-trees together, by a linear program that lists every one."""
+    back = replace(net, src=net.dst, dst=net.src)
+    model, load, roots = Model(), [], []
+    for root in range(net.node_count):
+        for sums, links in (
+            (way, t) for way, some in enumerate((net, back)) for t in out_trees(some, root, set(ranks))
+        ):
+            (column,) = model.columns(1, 0.0, INFINITY, 0.0 if sums else -1.0)
+            load.append((np.array(links), column, 1.0))
+            roots.append((root, column, 1.0 if sums else -1.0))
+    model.rows(net.link_count, -INFINITY, net.bandwidth / net.bandwidth.max(), *load)
+    model.rows(net.node_count, 0.0, INFINITY, *roots)
+    found = solve(model)
+    return -float(found.objective) * float(net.bandwidth.max())
+
+
+def small_network(seed: int) -> Topology:
+    """Four accelerators in a ring of unlike links, both ways, and a chord."""
+    rng = np.random.default_rng(seed)
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 0), tuple(sorted(rng.choice(4, 2, replace=False).tolist()))]
+    links = {way: float(rng.integers(1, 5)) * 1e9 for a, b in pairs for way in ((a, b), (b, a))}
+    return make_topology(f"small{seed}", [ACCELERATOR] * 4, [(a, b, w, 1e-6) for (a, b), w in sorted(links.items())])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_priced_trees_reach_the_best_rate_of_all_trees(seed):
+    net = small_network(seed)
+    ranks = some_of(net, seed)
+    c = make_collective("allreduce", net, 10**9, ranks=ranks)
+    known = forests_of(net, c, 150_000)[0]
+    old = [(root, s) for root, some in known.segments.items() for s in some]
+    forest = divided(net, old + priced_trees(net, c, known, 1000.0, 128, 0.3))
+    best = best_rate(net, ranks)
+    assert best >= tree_rates(net, np.array(ranks, dtype=np.int32)).rate * (1 - 1e-6)
+    assert 0.99 * best <= 1 / busiest_s(net, forest) <= (1 + 1e-3) * best
+
+
+@given(seed=st.integers(0, 100_000))
+def test_trees_to_some_nodes_reach_them_and_cost_no_more_than_to_all(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 8))
+    wanted, root = int(rng.integers(1, n)), int(rng.integers(n))
+    cost = rng.integers(1, 9, (n, n)).astype(np.float64)
+    some, every = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    arborescences._steiner(cost, root, wanted, some)
+    arborescences._least(cost, root, every)
+    assert some[root] == -1
+    for v in range(n):
+        assert v >= wanted or v == root or some[v] >= 0
+        for _ in range(n):
+            v = v if some[v] < 0 else int(some[v])
+        assert v == root or some[v] == -2
+    paid = [sum(cost[tree[v], v] for v in range(n) if tree[v] >= 0) for tree in (some, every)]
+    assert paid[0] <= paid[1]
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 100_000))
+def test_plans_among_some_are_right_and_no_slower_than_trees_of_ranks_alone(seed):
+    net = random_network(seed)
+    if (net.forwarding != net.kind).any():
+        return
+    c = make_collective("allreduce", net, 10**9, ranks=some_of(net, seed))
+    work = Workload((c,))
+    plan = run_planner("forest", net, work, options={"parts": 50})
+    assert verify(plan).ok
+    alone = 10**9 * busiest_s(net, forests_of(net, c, 150_000)[0])
+    assert bounds(net, work)[0].seconds <= simulate(plan).completion_s * (1 + 1e-9)
+    assert simulate(plan).completion_s <= 1.15 * alone
+
+
+def test_a_sum_may_be_whole_where_no_rank_is():
+    # three ranks around an accelerator that is none: as much over each link as a rank has, where ranks alone send more
+    hub = star(3)
+    net = make_topology(
+        "hub", [ACCELERATOR] * 4, list(zip(hub.src, hub.dst, hub.bandwidth, hub.latency_s, strict=True))
+    )
+    work = Workload((make_collective("allreduce", net, 10**8, ranks=[0, 1, 2]),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    best = float(bottleneck(net, work.collectives[0]).seconds)
+    assert simulate(plan).completion_s <= 1.01 * best
+    assert 10**8 / tree_rates(net, np.array([0, 1, 2], dtype=np.int32)).rate >= 1.3 * best
+
+
+def test_where_latency_counts_shares_are_those_that_end_soonest():
+    # two trees over links of their own, of 1 s for the whole each; the second has 0.5 s less for it
+    uses = Uses(np.array([0, 1]), np.array([0, 1]), np.array([0.1, 0.3]), np.array([0.1, 0.4]))
+    first, second = timely_counts(uses, np.ones(2))
+    # ends: 0.2 + x = 0.7 + (1 - x), but the mean time through falls by 0.5 as x grows
+    assert first / (first + second) == pytest.approx(0.75, abs=1e-3)
+
+
+def test_latency_chooses_shallow_trees():
+    net = ring(6, latency_s=1e-3)
+    c = make_collective("allreduce", net, 600_000, ranks=[0, 2, 3])
+    known = forests_of(net, c, 150_000)
+    for forest in timely_forests(net, c, known, 1000.0, 64):
+        assert sum(forest.share.values()) == 1
+    plan = run_planner("forest", net, Workload((c,)))
+    assert verify(plan).ok
+    # 3 hops in and out from the middle at least
+    assert simulate(plan).completion_s <= 1.3 * bounds(net, Workload((c,)))[0].seconds
