@@ -59,6 +59,9 @@ limit leaves for that."""
 ROUNDS = 2
 """As many rounds of justification coarse plans have on average, and ways to share links."""
 
+TIMELY_S, MANY = 8e-5, 128
+"""What one of so many trees with shares by latency takes, seconds of CPU for each node, with all that is tried."""
+
 FINE = 0.35
 """The part of a time limit that the first fine plan may take, even if loading code has left less."""
 
@@ -105,19 +108,19 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     limit_s = math.inf if time_limit_s is None else time_limit_s
-    until_s = clock() + limit_s
+    until_s, halfway_s = clock() + limit_s, clock() + limit_s / 2
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
-    kinds = [_forests(topology, c, trees) for c in workload.collectives]
+    kinds = [_forests(topology, c, trees, halfway_s) for c in workload.collectives]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
     return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
 
 
-def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
+def _forests(topology: Topology, c: Collective, trees: int, until_s: float) -> list[Forest]:
     """Forests to choose from.
 
     Of an AllReduce, also ones with shares by latency, where it counts beside bandwidth, or where there are accelerators
-    that are no ranks: these trees may add and fork there.
+    that are no ranks: these trees may add and fork there. They are not made if that would last longer.
     """
     found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
     if c.kind != "allreduce" or any(s.twin >= 0 for f in found for some in f.segments.values() for s in some):
@@ -125,6 +128,8 @@ def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
     part, most = _part(c), trees * len(c.ranks)
     far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
     if far <= LONG * busiest_s(topology, found[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
+        return found
+    if clock() + TIMELY_S * topology.node_count * min(most, MANY) > until_s:
         return found
     return [*found, *timely_forests(topology, c, found, part, most)]
 
