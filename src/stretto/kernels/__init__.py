@@ -14,6 +14,7 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from time import thread_time as clock
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -28,6 +29,9 @@ COMPILE_COLD_FROM = 1_000_000
 COMPILE_MORE_FROM = 5_000
 """The same where it has, and others have been loaded in this process: it takes some hundredths of a second."""
 
+
+WORTH_S = 1.0
+"""A function that is interpreted for so many seconds of CPU, in small pieces of work, is compiled after all."""
 
 LOADING_S = 0.8
 """What loading the first compiled kernel of a process takes, seconds of CPU."""
@@ -105,13 +109,18 @@ def _compiled(name: str) -> _Speeds:
 
 
 def _if_ready(compiled: Any, announced: Any, name: str) -> Any:
-    """``compiled`` once that is compiled, or kept, the interpreted function until then."""
+    """``compiled`` once that is compiled, or kept, or would have been worth it; the interpreted function until then."""
     interpreted = getattr(importlib.import_module(f".{name}", __name__), compiled.__name__)
-
-    kept = _cache_is_warm(compiled)
+    kept, spent_s = _cache_is_warm(compiled), 0.0
 
     def call(*arguments: Any) -> Any:
-        return (announced if kept or compiled.signatures else interpreted)(*arguments)
+        nonlocal spent_s
+        if kept or compiled.signatures or spent_s > WORTH_S:
+            return announced(*arguments)
+        began_s = clock()
+        found = interpreted(*arguments)
+        spent_s += clock() - began_s
+        return found
 
     return call
 

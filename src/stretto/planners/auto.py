@@ -56,7 +56,7 @@ MIXED = 0.5
 TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
 """What the first trees take, seconds of CPU, and what more for each rank and link: they are not begun in less time."""
 
-TREES, ROOM = 0.2, 1.2
+TREES, ROOM = 0.2, 1.5
 """What the first trees take may be such a part of the time limit, if so many times as much is to be left for them."""
 
 NEAR = 1.005
