@@ -33,9 +33,6 @@ COMPILE_MORE_FROM = 5_000
 WORTH_S = 1.0
 """A function that is interpreted for so many seconds of CPU, in small pieces of work, is compiled after all."""
 
-LOADING_S = 0.8
-"""What loading the first compiled kernel of a process takes, seconds of CPU."""
-
 
 class _Speeds(NamedTuple):
     """A module whose functions are compiled: all of them, or those alone that need not be compiled now."""
@@ -60,11 +57,6 @@ def load(name: str, work: float) -> Any:
     if name not in _COMPILED:
         _COMPILED[name] = _compiled(name)
     return _COMPILED[name].all if mode == "compiled" or work >= COMPILE_COLD_FROM else _COMPILED[name].ready
-
-
-def loaded() -> bool:
-    """Whether there is compiled code in this process, to which more is added in some hundredths of a second."""
-    return bool(_COMPILED)
 
 
 def _pays(name: str, work: float) -> bool:

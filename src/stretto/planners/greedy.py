@@ -15,7 +15,6 @@ from functools import cached_property
 
 import numpy as np
 
-from .. import kernels
 from ..bounds import bounds, distances
 from ..collective import KINDS, Collective, Workload
 from ..errors import InputError
@@ -79,11 +78,9 @@ LITTLE_USE, OTHER_TREES = 4.0, 3.0
 """So many times what matching takes for each delivery is left for it where the last step gained little and copies may
 yet overlap sums, and where it is asked for other trees outward than inward."""
 
-UNIT_S = {
-    "cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 7e-6, "model": 0.5, "load": kernels.LOADING_S
-}  # fmt: skip
+UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 7e-6, "model": 0.5}
 """What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
-growing trees, a transfer that is put in order, one of an exchange with its making, the exact model, and code."""
+growing trees, a transfer that is put in order, one of an exchange with its making, and the exact model."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
@@ -170,7 +167,7 @@ class _Stages:
         if cut is not None and _ends(cut) < HOPEFUL * self.found_s:
             self.searches(cut)
         count = self.found.transfer_count
-        if 0 < count <= self.search.work and self.may_order(count):
+        if 0 < count <= self.search.work and self.pace.allows(dispatch=count):
             return justified(self.found, self.pace.until_s)
         return self.found
 
@@ -269,13 +266,9 @@ class _Stages:
         """So few tries, with little of the work."""
         return replace(self.search, work=self.search.work // 20, tries=tries)
 
-    def may_order(self, transfers: int) -> bool:
-        """Whether so many can be put in order in time, with what that takes to begin with."""
-        return self.pace.allows(dispatch=transfers, load=not kernels.loaded())
-
     def overlaps(self, plan: Plan) -> None:
         """Copies that do not wait for all sums."""
-        if self.may_order(plan.transfer_count):
+        if self.pace.allows(dispatch=plan.transfer_count):
             with self.pace.measured("dispatch", plan.transfer_count):
                 turn = np.zeros(plan.workload.chunk_count)
                 self.plans.append(dispatched(plan, turn, apart=False, until_s=self.pace.until_s))

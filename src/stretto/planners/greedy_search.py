@@ -50,9 +50,6 @@ LOOKED, LOOKED_FAR = 16, 192
 GROWING, GROWN = 0.02, 1_000.0
 """The work of a step of growing trees, in deliveries, and what a try takes beside its steps."""
 
-INTERPRETED_S = 5e-5
-"""What a delivery takes, seconds of CPU, in code that is not compiled."""
-
 DONE = 1 + 1e-9
 """A solution that ends after so many times what no other can beat is not searched further."""
 
@@ -191,15 +188,8 @@ class Matching:
             holders.offsets, holders.values.astype(np.int64),
         )  # fmt: skip
 
-    def run(self, keys: Keys, work: float, left_s: float = np.inf) -> tuple[Any, int]:
-        """What is sent, and how many deliveries could not be made.
-
-        Args:
-            work: in deliveries, to choose the speed of the kernel,
-            left_s: which is not loaded where no more time is left than that takes.
-        """
-        if not kernels.loaded() and INTERPRETED_S * self.effort < left_s < kernels.LOADING_S:
-            work = 0
+    def run(self, keys: Keys, work: float) -> tuple[Any, int]:
+        """What is sent, and how many deliveries could not be made."""
         found: tuple[Any, int] = kernels.load("matching", work).match(
             *self.arguments,
             self.came.copy(),
@@ -283,7 +273,7 @@ def _search(matching: Matching, tries: int, restarts: float, quick: bool, rng: n
         else:
             keys = _neighbour(matching, best[1], rng)
         with pace.measured("match", matching.effort):
-            sent, missing = matching.run(keys, work, pace.left_s)
+            sent, missing = matching.run(keys, work)
         if missing:
             return None
         if sent[-1].max(initial=0.0) <= matching.least_s * DONE:
