@@ -54,10 +54,11 @@ MIXED = 0.5
 """Where bandwidth makes up such a share, but not ``WIDE``, searches leave time for trees."""
 
 TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
-"""What the first trees take, seconds of CPU, and what more for each rank and link: they are not begun in less time."""
+"""What the first trees take at most, seconds of CPU, and what more for each rank and link."""
 
 TREES, ROOM = 0.2, 1.5
-"""What the first trees take may be such a part of the time limit, if so many times as much is to be left for them."""
+"""What the first trees take may be such a part of the time limit, if so many times as much is to be left for them; they
+are begun where what is left is so many times less."""
 
 NEAR = 1.005
 """A plan that takes at most so many times the lower bound is good enough."""
@@ -148,7 +149,7 @@ class _Shares:
     Attributes:
         limit_s: None if there is none.
         slow: those that are not quick here.
-        trees_s: what the first trees take.
+        trees_s: what the first trees take at most.
         of_trees: the part of what is left that trees may take; the rest is for a search after them.
         after_s: what a search leaves for trees after it.
     """
@@ -172,7 +173,7 @@ class _Shares:
 
     def least_s(self, name: str) -> float:
         """With less time left a candidate is not begun."""
-        return self.trees_s if name == "forest" else SLOW_S if name in self.slow else 0.0
+        return self.trees_s / ROOM if name == "forest" else SLOW_S if name in self.slow else 0.0
 
     def given_s(self, name: str, left_s: float, first: bool) -> float | None:
         """The time limit of a candidate, where so much is left; the first one has most of it in any case."""

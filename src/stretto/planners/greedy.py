@@ -221,9 +221,9 @@ class _Stages:
             self.add(in_product(topology, workload))
             if not self.late(ASK_ABOVE):
                 return True
-        elif not pace.late:
-            self.add(in_clusters(topology, workload, pace))
-        meets = self.hops_decide or self.late(CLUSTERS_ABOVE)
+        swapped = None if self.hops_decide or pace.late else in_clusters(topology, workload, pace)
+        self.add(swapped)
+        meets = self.hops_decide or swapped is None or self.late(CLUSTERS_ABOVE)
         if meets and self.far >= CROSS_WHERE and pace.allows(message=CROSSING * len(c.ranks)):
             self.add(in_crossings(topology, workload))
         if meets:
