@@ -17,11 +17,12 @@ from stretto.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.planners.forest import TRANSFERS
 from stretto.planners.forest_pack import pack
-from stretto.planners.forest_rates import spreading
+from stretto.planners.forest_rates import _even_out, spreading
 from stretto.planners.forest_relays import find_relays, through_relays
 from stretto.planners.forest_split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.verify import verify
 from stretto.workloads import wan_workload
 
@@ -175,3 +176,24 @@ def test_when_a_collective_begins_does_not_count_as_late():
     ]
     assert plans[0].transfer_count == plans[1].transfer_count
     assert simulate(plans[1]).completion_s == pytest.approx(1 + simulate(plans[0]).completion_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_links_may_be_a_million_times_wider_than_others(kind):
+    links = [(v, 6 + v // 3, 450.3e9, 1e-6) for v in range(6)]
+    links += [(b, a, w, s) for a, b, w, s in links]
+    links += [(0, 3, 0.33e6, 0.01), (3, 0, 0.37e6, 0.01), (1, 4, 0.41e6, 0.01), (4, 1, 0.23e6, 0.01)]
+    net = make_topology("far", [ACCELERATOR] * 6 + [SWITCH] * 2, links)
+    work = Workload((make_collective(kind, net, 6 * 10**6),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.01 * bounds(net, work)[0].seconds
+
+
+def test_what_passes_a_node_is_evened_out_on_ways_from_and_to_ranks():
+    # the first link into 1 comes from 2, and 2's from 1: taken back there, one too much would go round until both have none
+    links = [(2, 1), (1, 2), (0, 1), (2, 3), (1, 3), (3, 2)]
+    net = make_topology("round", [ACCELERATOR, SWITCH, SWITCH, ACCELERATOR], [(a, b, 1e9, 0.0) for a, b in links])
+    capacity = np.array([7, 10, 10, 6, 6, 3])
+    _even_out(net, net.accelerators, capacity)
+    assert capacity.tolist() == [7, 10, 9, 6, 6, 3]

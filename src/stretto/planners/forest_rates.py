@@ -18,6 +18,7 @@ from .. import kernels
 from ..bounds import bottleneck, tree_rates
 from ..bounds.exact import Arcs, near_first
 from ..collective import make_collective
+from ..errors import Unsupported
 from ..topology import Topology
 
 Int64 = NDArray[np.int64]
@@ -26,8 +27,9 @@ Float64 = NDArray[np.float64]
 LARGEST_MEASURE = 1 << 14
 """Parts of a unit in which numbers are still counted exactly."""
 
-PARTS = 1 << 16
-"""Parts of the widest link otherwise."""
+PARTS, NARROWEST, MOST_PARTS = 1 << 16, 1 << 12, 1 << 46
+"""Parts of the widest link otherwise; more, up to so many, where the narrowest of those that carry anything had fewer
+than ``NARROWEST``."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +93,17 @@ def counted(topology: Topology, ranks: NDArray[np.int32], part: Float64, root: F
         )
         if _exist(topology, ranks, found):
             return found
-    capacity = np.floor(part / unit * PARTS + 1e-6).astype(np.int64)
+    parts = max(PARTS, min(int(NARROWEST * unit / topology.bandwidth[part > 0].min()), MOST_PARTS))
+    capacity = np.floor(part / unit * parts + 1e-6).astype(np.int64)
     _even_out(topology, ranks, capacity)
-    loss = 1 / PARTS
-    while True:
-        amounts = np.floor(root / unit * PARTS * (1 - loss)).astype(np.int64)
-        found = Counted(capacity, _by_rank(ranks, amounts), unit / PARTS)
+    loss = 1 / parts
+    while loss < 1:
+        amounts = np.floor(root / unit * parts * (1 - loss)).astype(np.int64)
+        found = Counted(capacity, _by_rank(ranks, amounts), unit / parts)
         if _exist(topology, ranks, found):
             return found
         loss *= 2
+    raise Unsupported(f"forest finds no whole numbers of trees on {topology.name}")
 
 
 def _by_rank(ranks: NDArray[np.int32], amounts: Int64) -> dict[int, int]:
@@ -107,19 +111,44 @@ def _by_rank(ranks: NDArray[np.int32], amounts: Int64) -> dict[int, int]:
 
 
 def _even_out(topology: Topology, ranks: NDArray[np.int32], capacity: Int64) -> None:
-    """Lower capacities, in place, until every node that is no rank gets as much as it sends."""
-    passes = np.setdiff1d(np.arange(topology.node_count), ranks)
-    changed = True
-    while changed:
-        changed = False
-        for w in passes.tolist():
-            into, out = np.flatnonzero(topology.dst == w), np.flatnonzero(topology.src == w)
-            surplus = int(capacity[into].sum() - capacity[out].sum())
-            changed |= surplus != 0
-            for link in into if surplus > 0 else out:
-                less = min(abs(surplus), int(capacity[link]))
-                capacity[link] -= less
-                surplus -= less if surplus > 0 else -less
+    """Lower capacities, in place, until every node that is no rank gets as much as it sends.
+
+    What a node gets too much is taken back on the way from a rank or from a node that sends too much; then what is
+    sent too much, on the way to a rank.
+    """
+    surplus = np.zeros(topology.node_count, dtype=np.int64)
+    np.add.at(surplus, topology.dst, capacity)
+    np.subtract.at(surplus, topology.src, capacity)
+    surplus[ranks] = 0
+    ends = np.zeros(topology.node_count, dtype=np.bool_)
+    ends[ranks] = True
+    for sign, into, out in ((1, topology.src, topology.dst), (-1, topology.dst, topology.src)):
+        for w in np.flatnonzero(sign * surplus > 0).tolist():
+            while surplus[w]:
+                way = _way_back(into, out, capacity, w, ends | (sign * surplus < 0))
+                end = int(into[way[-1]])
+                most = min(sign * int(surplus[w]), int(capacity[way].min()))
+                less = most if ends[end] else min(most, -sign * int(surplus[end]))
+                capacity[way] -= less
+                surplus[w] -= sign * less
+                surplus[end] += 0 if ends[end] else sign * less
+
+
+def _way_back(
+    into: NDArray[np.int32], out: NDArray[np.int32], capacity: Int64, node: int, ends: NDArray[np.bool_]
+) -> list[int]:
+    """The links of a shortest way with some capacity, from the last to the first, to a node by one of the ends."""
+    ways: dict[int, list[int]] = {node: []}
+    queue = [node]
+    for v in queue:
+        for link in np.flatnonzero((out == v) & (capacity > 0)).tolist():
+            u = int(into[link])
+            if u not in ways:
+                ways[u] = [*ways[v], link]
+                queue.append(u)
+                if ends[u]:
+                    return ways[u]
+    raise AssertionError("what comes in came from somewhere")
 
 
 def _exist(topology: Topology, ranks: NDArray[np.int32], trees: Counted) -> bool:
