@@ -52,7 +52,7 @@ def test_without_a_limit_all_is_allowed(now):
 
 
 def test_a_slow_candidate_is_not_begun_in_little_time():
-    net = load_topology("mesh:5x4")
+    net = load_topology("mesh:6x6")
     work = Workload((make_collective("allreduce", net, shard_bytes=1000),))
     tried = {t["planner"]: t.get("refused") for t in run_planner("auto", net, work, time_limit_s=0.0).meta["tried"]}
     assert tried["greedy"] is None
