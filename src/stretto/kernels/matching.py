@@ -334,12 +334,12 @@ def at_once(
         tick: moments less than this part of the shortest transfer apart are the same.
         enough: times the least that counts as such.
     Returns:
-        int64[5, transfers]: chunk, source, receiver, link and parent, and
+        int32[5, transfers]: chunk, source, receiver, link and parent, and
         float64[3, transfers]: start, seconds and arrival, in the order of starts; none if it ends later.
     """
     nodes, links, chunks = len(out_offsets) - 1, len(src), len(chunk_bytes)
     size, per_byte = chunk_bytes.astype(np.float64), 1.0 / bandwidth
-    none = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
+    none = np.empty((5, 0), dtype=np.int32), np.empty((3, 0))
     speeds = np.sort(per_byte)
     for k in range(1, links):
         if speeds[k] >= slower * speeds[k - 1]:
@@ -362,7 +362,7 @@ def at_once(
         return none
     order = np.argsort(start, kind="mergesort")
     rank = np.empty(count, dtype=np.int64)
-    what, when = np.empty((5, count), dtype=np.int64), np.empty((3, count))
+    what, when = np.empty((5, count), dtype=np.int32), np.empty((3, count))
     for i in range(count):
         k = order[i]
         rank[k] = i
