@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,14 @@ def test_a_plan_is_the_same_whenever_it_starts(planner, spec, kind, start_s):
     for name in ("chunk", "src"):
         assert np.array_equal(getattr(first, name), getattr(later, name))
     assert simulate(later).completion_s == pytest.approx(start_s + simulate(first).completion_s, rel=1e-12)
+
+
+def test_bytes_that_are_sent_long_before_they_arrive_do_not_overlap():
+    near = load_topology("dgx2:1")
+    net = replace(near, latency_s=near.latency_s * 1000)
+    plan = run_planner("greedy", net, Workload((make_collective("broadcast", net, 6, chunks=5),)))
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
 
 
 @pytest.mark.parametrize(("planner", "kind"), [("greedy", "allreduce"), ("forest", "allreduce"), ("paths", "alltoall")])
