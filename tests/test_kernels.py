@@ -44,3 +44,14 @@ def test_either_speed_can_be_forced(fresh, monkeypatch):
     monkeypatch.setenv("STRETTO_KERNELS", "fast")
     with pytest.raises(InputError, match="neither python nor compiled"):
         kernels.load("paths", 1)
+
+
+def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkeypatch):
+    stamps = []
+    for size in (1, 2):
+        monkeypatch.setattr(kernels, "_INNER", {})
+        monkeypatch.setattr(kernels, "_stamps", lambda name, size=size: [(name, 0.0, size)])
+        module = kernels._inner("translations")
+        stamps.append(module.match._cache._cache_file._source_stamp)
+        assert module.noise.py_func.__module__.endswith("compiled_shared")
+    assert stamps[0] != stamps[1]

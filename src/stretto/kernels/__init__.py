@@ -28,6 +28,8 @@ COMPILE_MORE_FROM = 5_000
 """The same where it has, and others have been loaded in this process: it takes some hundredths of a second."""
 
 _COMPILED: dict[str, ModuleType] = {}
+_INNER: dict[str, ModuleType] = {}
+"""By name, the compiled modules as they are called from outside and as they call each other."""
 
 
 def load(name: str, work: float) -> Any:
@@ -59,9 +61,21 @@ def _is_cached(name: str) -> bool:
 
 
 def _compiled(name: str) -> ModuleType:
-    """A second copy of the module with every function of its own replaced by its compiled form, announced."""
+    """What others call of a kernel module, compiled, announced."""
+    inner = _inner(name)
+    face = ModuleType(inner.__name__)
+    for key, value in vars(inner).items():
+        if getattr(getattr(value, "py_func", None), "__module__", None) == inner.__name__:
+            setattr(face, key, _announced(value, name))
+    return face
+
+
+def _inner(name: str) -> ModuleType:
+    """A second copy of the module with every function replaced by its compiled form, those of other kernels, too."""
     import numba
 
+    if name in _INNER:
+        return _INNER[name]
     path = Path(__file__).with_name(f"{name}.py")
     full_name = f"{__name__}.compiled_{name}"
     spec = importlib.util.spec_from_file_location(full_name, path)
@@ -69,13 +83,33 @@ def _compiled(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
     spec.loader.exec_module(module)
-    face = ModuleType(full_name)
-    for key, value in list(vars(module).items()):
-        if isinstance(value, FunctionType) and value.__module__ == full_name:
-            compiled = numba.njit(cache=True, nogil=True)(value)
-            setattr(module, key, compiled)  # for those of the module that call it
-            setattr(face, key, _announced(compiled, name))
-    return face
+    functions = {key: value for key, value in vars(module).items() if isinstance(value, FunctionType)}
+    used = {value.__module__.rpartition(".")[2] for value in functions.values() if value.__module__ != full_name}
+    stamps = tuple(stamp for other in sorted(used) for stamp in _stamps(other))
+    for key, value in functions.items():
+        if value.__module__ != full_name:
+            setattr(module, key, getattr(_inner(value.__module__.rpartition(".")[2]), key))
+            continue
+        compiled = numba.njit(cache=True, nogil=True)(value)
+        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if stamps and file is not None:
+            # Numba sees changes of a function's own file, but not of those that it calls
+            file._source_stamp = file._source_stamp, stamps
+        setattr(module, key, compiled)
+    _INNER[name] = module
+    return module
+
+
+def _stamps(name: str) -> list[tuple[str, float, int]]:
+    """When a kernel's file was last changed, and its size; and so of those that it imports."""
+    file = Path(__file__).with_name(f"{name}.py").stat()
+    module = importlib.import_module(f".{name}", __name__)
+    others = {
+        value.__module__.rpartition(".")[2]
+        for value in vars(module).values()
+        if isinstance(value, FunctionType) and value.__module__ != module.__name__
+    }
+    return [(name, file.st_mtime, file.st_size), *(stamp for other in sorted(others) for stamp in _stamps(other))]
 
 
 def _announced(compiled: Any, name: str) -> Any:
