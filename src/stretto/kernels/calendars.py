@@ -11,6 +11,13 @@ EPS = 1e-12
 SLACK = 1 + EPS
 
 
+def seconds_on(size, per_byte, whole):
+    """Time that ``size`` bytes occupy a link (in slots, rounded up, if ``whole``)."""
+    if whole:
+        return np.ceil(size * per_byte - 1e-9)
+    return size * per_byte
+
+
 def gap(t, d, link, head, tail, seg_start, seg_end, seg_next):
     """The first time from ``t`` at which the link's calendar has ``d`` seconds free."""
     i = tail[link]

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from .onward import ready_at
 from .shared import free_from
 
 ROUTER = 1
@@ -76,17 +77,6 @@ def _resolve_duplicates(offsets, chunks, useful, wait, cost):
         assigned += 1
         time[pair_of[chosen]] += cost[pair_of[chosen]]
     return kept, turn
-
-
-def _sendable_at(key, u, d, begun, came, kind, out_pipe, out_start, out_seconds, latency):
-    """When u can send what ``came[key]`` brought: a router as bytes come, an accelerator afterwards."""
-    p = came[key]
-    if p == HELD:
-        return begun
-    first = out_start[p] + latency[out_pipe[p]]
-    if kind[u] == ROUTER:
-        return max(first, first + out_seconds[p] - d)
-    return first + out_seconds[p]
 
 
 def _subchunk(
@@ -317,9 +307,7 @@ def synthesize(
                 continue
             b, u, v = queue_chunk[entry], pipe_src[pipe], pipe_dst[pipe]
             d = chunk_bytes[b] * per_byte[pipe]
-            ready = _sendable_at(
-                b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
-            )
+            ready = ready_at(b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency)
             start = max(t, until, ready)
             queue_chunk[entry] = -1
             backlog[pipe] -= d

@@ -13,17 +13,10 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from .calendars import INF, SLACK, gap, grown, pipe_start, reserve, shared_start, slots_early
+from .calendars import INF, SLACK, gap, grown, pipe_start, reserve, seconds_on, shared_start, slots_early
 
 SWITCH = 2
 ROUTER = 1
-
-
-def _seconds(size, per_byte, whole):
-    """Time that ``size`` bytes occupy a link (in slots, rounded up, if ``whole``)."""
-    if whole:
-        return np.ceil(size * per_byte - 1e-9)
-    return size * per_byte
 
 
 def _key(cost, arrived, kept_until, nearness, price, start, d, arrival):
@@ -168,7 +161,7 @@ def grow_trees(
                 begin, length = cand_path[cand], cand_length[cand]
                 d, price = 0.0, 0.0
                 for i in range(begin, begin + length):
-                    d = max(d, _seconds(size, per_byte[path[i]], whole))
+                    d = max(d, seconds_on(size, per_byte[path[i]], whole))
                     price = max(price, thrift[path[i]])
                 ready = last_byte[u]
                 if kind[u] == ROUTER:
@@ -251,7 +244,7 @@ def grow_trees(
                         continue
                     if done[w]:
                         continue
-                    d = _seconds(size, per_byte[link], whole)
+                    d = seconds_on(size, per_byte[link], whole)
                     ready = last_byte[u]
                     if kind[u] == ROUTER:
                         ready = max(first_byte[u], last_byte[u] - d)
@@ -275,7 +268,7 @@ def grow_trees(
                 for e in range(out_offsets[u], out_offsets[u + 1]):
                     link = out_links[e]
                     if kind[link_dst[link]] == SWITCH:
-                        d = _seconds(size, per_byte[link], whole)
+                        d = seconds_on(size, per_byte[link], whole)
                         soonest = min(soonest, latency[link] + d + thrift[link] * d)
                 latest = 0.0
                 for v in range(nodes):
@@ -319,7 +312,7 @@ def grow_trees(
                             price = max(price, thrift[path[i]])
                             offset.append(late)
                             late += latency[path[i]]
-                            d = max(d, _seconds(size, per_byte[path[i]], whole))
+                            d = max(d, seconds_on(size, per_byte[path[i]], whole))
                         ready = last_byte[u]
                         if kind[u] == ROUTER:
                             ready = max(first_byte[u], last_byte[u] - d)
@@ -400,7 +393,7 @@ def grow_trees(
                 out_hop_pass[hops_out], out_hop[hops_out] = pass_kept[p], link
                 hops_out += 1
                 start = pass_start[p] + offset[i]
-                least = _seconds(smallest, per_byte[link], whole) * (1 - 1e-9)
+                least = seconds_on(smallest, per_byte[link], whole) * (1 - 1e-9)
                 segments = reserve(
                     start - slots_early(i - hit_path[h], whole), start + pass_seconds[p], link, least,
                     head, tail, seg_start, seg_end, seg_next, segments,
