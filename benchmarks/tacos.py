@@ -13,7 +13,8 @@ CPU seconds of TACOS are those of `solve`, in a process that has a topology (wit
 collective (with who holds and who wants what), and repeats it: it sets up its links and matches, and gives one time, no
 schedule. "Matching" is the same of ours, repeated likewise on a topology and a workload with the same: from there to
 all transfers with their times. "All" is from the request, a collective's name, to the finished plan with its checks.
-Both processes are warm, and the least of as many runs counts: calls of less than a millisecond take longer where
+Both processes are warm (ours keeps, with a topology, whether it looks the same from all nodes and is
+connected), and the least of as many runs counts: calls of less than a millisecond take longer where
 others use the machine, too.
 
 TACOS takes no seed: the best of its times counts. Its times on heterogeneous networks cannot be checked (when a

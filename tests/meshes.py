@@ -12,7 +12,7 @@ from stretto.plan import Plan
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Mesh, join, listen
-from stretto.runtime.run import Trace
+from stretto.runtime.trace import Trace
 
 SECRET = b"a secret"
 

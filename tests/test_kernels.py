@@ -14,6 +14,7 @@ from stretto.errors import InputError
 def fresh(monkeypatch, tmp_path):
     """As in a new process on a new machine."""
     monkeypatch.setattr(kernels, "_COMPILED", {})
+    monkeypatch.setattr(kernels, "_INNER", {})
     monkeypatch.delenv("STRETTO_KERNELS", raising=False)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     return tmp_path
@@ -53,8 +54,20 @@ def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, mon
     path = np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32), np.array([1, 0]), np.ones(2)
     far = kernels.load("paths", 10_000_000).all_pairs(*path)
     assert "compiling kernel paths" in capfd.readouterr().err
-    kernels._COMPILED.clear()  # as in the next process
+    for made in (kernels._COMPILED, kernels._INNER):  # as in the next process
+        made.clear()
     kernel = kernels.load("paths", 100_000)
     assert kernel.all_pairs(*path).tolist() == far.tolist()
     assert kernel.to_goals(*path, np.array([0, 1]), np.array([1])).tolist() == [[1.0, 0.0]]
     assert not capfd.readouterr().err
+
+
+def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkeypatch):
+    stamps = []
+    for size in (1, 2):
+        monkeypatch.setattr(kernels, "_INNER", {})
+        monkeypatch.setattr(kernels, "_stamps", lambda name, size=size: [(name, 0.0, size)])
+        module = kernels._inner("translations")
+        stamps.append(module.match._cache._cache_file._source_stamp)
+        assert module.noise.py_func.__module__.endswith("compiled_shared")
+    assert stamps[0] != stamps[1]

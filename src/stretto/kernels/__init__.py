@@ -42,6 +42,8 @@ class _Speeds(NamedTuple):
 
 
 _COMPILED: dict[str, _Speeds] = {}
+_INNER: dict[str, ModuleType] = {}
+"""By name, the compiled modules as they are called from outside and as they call each other."""
 
 
 def load(name: str, work: float) -> Any:
@@ -79,9 +81,23 @@ def _keeps(name: str, place: Path, changed_ns: int) -> bool:
 
 
 def _compiled(name: str) -> _Speeds:
-    """A second copy of the module with every function of its own replaced by its compiled form, announced."""
+    """What others call of a kernel module, compiled, announced."""
+    inner = _inner(name)
+    found = _Speeds(ModuleType(inner.__name__), ModuleType(inner.__name__))
+    for key, value in vars(inner).items():
+        if getattr(getattr(value, "py_func", None), "__module__", None) == inner.__name__:
+            announced = _announced(value, name)
+            setattr(found.all, key, announced)
+            setattr(found.ready, key, _if_ready(value, announced, name))
+    return found
+
+
+def _inner(name: str) -> ModuleType:
+    """A second copy of the module with every function replaced by its compiled form, those of other kernels, too."""
     import numba
 
+    if name in _INNER:
+        return _INNER[name]
     path = Path(__file__).with_name(f"{name}.py")
     full_name = f"{__name__}.compiled_{name}"
     spec = importlib.util.spec_from_file_location(full_name, path)
@@ -89,15 +105,21 @@ def _compiled(name: str) -> _Speeds:
     module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
     spec.loader.exec_module(module)
-    found = _Speeds(ModuleType(full_name), ModuleType(full_name))
-    for key, value in list(vars(module).items()):
-        if isinstance(value, FunctionType) and value.__module__ == full_name:
-            compiled = numba.njit(cache=True, nogil=True)(value)
-            setattr(module, key, compiled)  # for those of the module that call it
-            announced = _announced(compiled, name)
-            setattr(found.all, key, announced)
-            setattr(found.ready, key, _if_ready(compiled, announced, name))
-    return found
+    functions = {key: value for key, value in vars(module).items() if isinstance(value, FunctionType)}
+    used = {value.__module__.rpartition(".")[2] for value in functions.values() if value.__module__ != full_name}
+    stamps = tuple(stamp for other in sorted(used) for stamp in _stamps(other))
+    for key, value in functions.items():
+        if value.__module__ != full_name:
+            setattr(module, key, getattr(_inner(value.__module__.rpartition(".")[2]), key))
+            continue
+        compiled = numba.njit(cache=True, nogil=True)(value)
+        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if stamps and file is not None:
+            # Numba sees changes of a function's own file, but not of those that it calls
+            file._source_stamp = file._source_stamp, stamps
+        setattr(module, key, compiled)
+    _INNER[name] = module
+    return module
 
 
 def _if_ready(compiled: Any, announced: Any, name: str) -> Any:
@@ -115,6 +137,18 @@ def _if_ready(compiled: Any, announced: Any, name: str) -> Any:
         return found
 
     return call
+
+
+def _stamps(name: str) -> list[tuple[str, float, int]]:
+    """When a kernel's file was last changed, and its size; and so of those that it imports."""
+    file = Path(__file__).with_name(f"{name}.py").stat()
+    module = importlib.import_module(f".{name}", __name__)
+    others = {
+        value.__module__.rpartition(".")[2]
+        for value in vars(module).values()
+        if isinstance(value, FunctionType) and value.__module__ != module.__name__
+    }
+    return [(name, file.st_mtime, file.st_size), *(stamp for other in sorted(others) for stamp in _stamps(other))]
 
 
 def _announced(compiled: Any, name: str) -> Any:

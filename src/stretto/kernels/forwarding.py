@@ -8,138 +8,32 @@ neighbour; a slow link leaves a chunk to a faster neighbour that will have it in
 what Subchunk Scheduling (section 4.3) is for, and else takes the chunk with the fewest copies.
 
 A *pipe* is a link, or several through nodes that only pass bytes on. What a node knows of a chunk
-is one number, see the constants.
+is one number, see the constants of :mod:`.onward`.
 """
 
 from heapq import heappop, heappush
 
 import numpy as np
 
-ROUTER = 1
-SLACK = 1 + 1e-12
-# in ``came``: a transfer's number, or
-LACKS_WANTED, LACKS, QUEUED_WANTED, QUEUED, HELD = -1, -2, -3, -4, -9
+from .onward import (
+    HELD,
+    LACKS,
+    LACKS_WANTED,
+    QUEUED,
+    QUEUED_WANTED,
+    ROUTER,
+    SLACK,
+    expect,
+    find_way,
+    otherwise_at,
+    ready_at,
+)
+from .shared import free_from
+
 # of how many pipes ahead a token's way counts as load
 MOST_EXPECTED = 8
 # events: a chunk is at its receiver, a pipe is free, a pipe may try again, a chunk is there at first
 ARRIVED, FREE, RETRY, BEGUN = 0, 1, 2, 3
-
-
-def _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at):
-    """When all links of the pipe are free in their turn."""
-    until = 0.0
-    for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
-        until = max(until, free_at[hop_links[i]] - hop_late[i])
-    return until
-
-
-def _ready_at(key, u, d, begun, came, kind, out_pipe, out_start, out_seconds, latency):
-    """When u can send what ``came[key]`` brought: a router as bytes come, an accelerator afterwards."""
-    p = came[key]
-    if p == HELD:
-        return begun
-    first = out_start[p] + latency[out_pipe[p]]
-    if kind[u] == ROUTER:
-        return max(first, first + out_seconds[p] - d)
-    return first + out_seconds[p]
-
-
-def _expect(b, v, at, size, nodes, pipe_dst, per_byte, latency, slow, out_offsets, out_pipes, region, hoped, front):
-    """A chunk will be at v: note when the rest of the region could have it from there, by fast pipes."""
-    hoped[b * nodes + v] = at
-    front.clear()
-    front.append(v)
-    while len(front) > 0:
-        u = front.pop()
-        for e in range(out_offsets[u], out_offsets[u + 1]):
-            pipe = out_pipes[e]
-            w = pipe_dst[pipe]
-            if slow[pipe] or region[w] != region[v]:
-                continue
-            then = hoped[b * nodes + u] + size * per_byte[pipe] + latency[pipe]
-            if then < hoped[b * nodes + w]:
-                hoped[b * nodes + w] = then
-                front.append(w)
-
-
-def _otherwise_at(
-    pipe, b, size, t, begun, nodes, pipe_src, pipe_dst, per_byte, latency, in_offsets, in_pipes,
-    hop_offsets, hop_links, hop_late, free_at, came, kind, out_pipe, out_start, out_seconds, hoped,
-):  # fmt: skip
-    """When another neighbour that has the chunk, is getting it or may hope to, could have brought it here."""
-    v = pipe_dst[pipe]
-    best = np.inf
-    for e in range(in_offsets[v], in_offsets[v + 1]):
-        other = in_pipes[e]
-        s = pipe_src[other]
-        key = b * nodes + s
-        if other == pipe:
-            continue
-        d = size * per_byte[other]
-        if came[key] >= 0 or came[key] == HELD:
-            at = _ready_at(key, s, d, begun, came, kind, out_pipe, out_start, out_seconds, latency)
-        elif len(hoped) > 0 and hoped[key] < np.inf:
-            at = hoped[key]
-        else:
-            continue
-        at = max(max(t, at), _blocked_until(other, hop_offsets, hop_links, hop_late, free_at))
-        best = min(best, at + d + latency[other])
-    return best
-
-
-def _find_way(
-    u, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency, out_offsets, out_pipes,
-    hop_offsets, hop_links, hop_late, free_at, backlog, distance, came, kind, region,
-    aside, planned, mark, label, via, touched, front, way,
-):  # fmt: skip
-    """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest at its goal.
-
-    Only the first is taken; what follows is expected, and weighed again at the next node. Every step
-    leads nearer to the goal; with ``aside``, those inside u's region only not farther than u is: so
-    accelerators with routers of their own share what is to leave. A pipe takes the chunk
-    once it is free and has sent what is queued for it; a neighbour that has the chunk, gets it or
-    (where ``planned`` has ``mark``) will get it for another goal costs nothing.
-    """
-    for v in touched:
-        label[v] = np.inf
-    touched.clear()
-    front.clear()
-    way.clear()
-    label[u] = t
-    touched.append(u)
-    heappush(front, (t + distance[goal, u], u))
-    while len(front) > 0:
-        key, v = heappop(front)
-        if key > label[v] + distance[goal, v]:
-            continue
-        if distance[goal, v] == 0.0:
-            while v != u:
-                way.append(via[v])
-                v = pipe_src[via[v]]
-            way.reverse()
-            return
-        for e in range(out_offsets[v], out_offsets[v + 1]):
-            pipe = out_pipes[e]
-            w = pipe_dst[pipe]
-            state = came[b * nodes + w]
-            lacks = state == LACKS or state == LACKS_WANTED
-            if not distance[goal, w] < distance[goal, v] and not (
-                aside and w != u and region[v] == region[u] and region[w] == region[u]
-                and distance[goal, w] <= distance[goal, u] * SLACK
-            ):  # fmt: skip
-                continue
-            then = label[v]
-            if lacks and planned[pipe] != mark:
-                free = _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at)
-                d = size * per_byte[pipe]
-                # what is queued begins now at the earliest
-                then = max(then, max(t, free) + weigh_queue * backlog[pipe]) + latency[pipe]
-                # a router sends on as bytes come
-                then += 0.0 if kind[w] == ROUTER else d
-            if then < label[w]:
-                label[w], via[w] = then, pipe
-                touched.append(w)
-                heappush(front, (then + distance[goal, w], w))
 
 
 def _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow):
@@ -243,7 +137,7 @@ def forward(
             v = hold_nodes[i]
             copies[b, region[v]] += 1
             if len(hoped) > 0 and whole_region[b]:
-                _expect(
+                expect(
                     b, v, chunk_start[b], chunk_bytes[b], nodes, pipe_dst, per_byte, latency, slow,
                     out_offsets, out_pipes, region, hoped, front,
                 )  # fmt: skip
@@ -302,7 +196,7 @@ def forward(
                         for h in range(MOST_EXPECTED):
                             if token_way[other, h] >= 0:
                                 planned[token_way[other, h]] = decisions
-                    _find_way(
+                    find_way(
                         at_node, b, goal, size, t, weigh_queue, nodes, pipe_src, pipe_dst, per_byte, latency,
                         out_offsets, out_pipes, hop_offsets, hop_links, hop_late, free_at, backlog,
                         distance, came, kind, region,
@@ -337,7 +231,7 @@ def forward(
                         queue_tail[pipe] = entry
                         _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow)
                     elif state == HELD or (
-                        state >= 0 and _ready_at(
+                        state >= 0 and ready_at(
                             b * nodes + v, v, np.inf, chunk_start[b], came, kind,
                             out_pipe, out_start, out_seconds, latency,
                         ) <= t * SLACK
@@ -351,7 +245,7 @@ def forward(
         for turn in range(fast_count + len(woken_slow)):
             pipe = woken_fast[turn] if turn < fast_count else pipe_at_turn[heappop(woken_slow)]
             u, v = pipe_src[pipe], pipe_dst[pipe]
-            until = _blocked_until(pipe, hop_offsets, hop_links, hop_late, free_at)
+            until = free_from(pipe, hop_offsets, hop_links, hop_late, free_at)
             if until > t * SLACK:
                 if hop_offsets[pipe + 1] - hop_offsets[pipe] > 1 and retry_at[pipe] != until:
                     retry_at[pipe] = until
@@ -364,7 +258,7 @@ def forward(
                 b = queue_chunk[queue_head[pipe]]
                 d = chunk_bytes[b] * per_byte[pipe]
                 if came[b * nodes + v] == QUEUED or came[b * nodes + v] == QUEUED_WANTED:
-                    ready = _ready_at(
+                    ready = ready_at(
                         b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
                     )
                     if ready > t * SLACK:
@@ -394,7 +288,7 @@ def forward(
                     looked += 1
                     size = chunk_bytes[b]
                     d = size * per_byte[pipe]
-                    ready = _ready_at(
+                    ready = ready_at(
                         b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
                     )
                     if ready > t * SLACK:
@@ -408,7 +302,7 @@ def forward(
                     if len(hoped) > 0 and t < hoped[b * nodes + v] <= soon and not forced:
                         continue
                     if copies[b, region[v]] > 0:
-                        otherwise = _otherwise_at(
+                        otherwise = otherwise_at(
                             pipe, b, size, t, chunk_start[b], nodes, pipe_src, pipe_dst, per_byte, latency,
                             in_offsets, in_pipes, hop_offsets, hop_links, hop_late, free_at,
                             came, kind, out_pipe, out_start, out_seconds, hoped,
@@ -429,7 +323,7 @@ def forward(
             b = chosen
             d = chunk_bytes[b] * per_byte[pipe]
             key = b * nodes + v
-            start = max(t, until, _ready_at(
+            start = max(t, until, ready_at(
                 b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
             ))  # fmt: skip
             if count == len(out_pipe):
@@ -446,7 +340,7 @@ def forward(
             if region[v] >= 0:
                 copies[b, region[v]] += 1
                 if len(hoped) > 0 and whole_region[b] and last < hoped[key]:
-                    _expect(
+                    expect(
                         b, v, last, chunk_bytes[b], nodes, pipe_dst, per_byte, latency, slow,
                         out_offsets, out_pipes, region, hoped, front,
                     )  # fmt: skip

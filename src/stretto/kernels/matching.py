@@ -9,25 +9,11 @@ same node: what only one neighbour has must come from it, what several have may 
 
 import numpy as np
 
+from .shared import free_from, noise
+
 SLACK = 1 + 1e-12
 LACKS, UNWANTED, HELD = -1, -5, -9
 ASLEEP = np.inf
-
-
-def _noise(a, b):
-    """A number from 0 to 1 that looks random, the same for the same two integers."""
-    x = (a * 2654435761 + b * 40503 + 12345) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 73244475) & 0xFFFFFFFF
-    x = ((x ^ (x >> 13)) * 73244475) & 0xFFFFFFFF
-    return (x ^ (x >> 16)) / 4294967296.0
-
-
-def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
-    """When all links of a pipe are free, each in its turn."""
-    t = 0.0
-    for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
-        t = max(t, free_at[hop_links[i]] - hop_late[i])
-    return t
 
 
 def match(
@@ -142,7 +128,7 @@ def match(
         c = window[some]
         first = came[u * chunks + c]
         ready = out_last[first] if first >= 0 else chunk_start[c]
-        start = max(ready, hold[p], _free_from(p, hop_offsets, hop_links, hop_late, free_at))
+        start = max(ready, hold[p], free_from(p, hop_offsets, hop_links, hop_late, free_at))
         arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
         now = np.floor(arrival / tick + 0.5)
         if now > due[p]:
@@ -159,7 +145,7 @@ def match(
             value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c]
             if value >= best:
                 continue
-            value += spread * _noise(salt[c], p)
+            value += spread * noise(salt[c], p)
             for k in range(level[p]):
                 if copies[cluster[k, v], c] > 0:
                     value += known
@@ -189,7 +175,7 @@ def match(
         count[v] += 1
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             free_at[hop_links[i]] = start + hop_late[i] + seconds
-        begin = _free_from(p, hop_offsets, hop_links, hop_late, free_at)
+        begin = free_from(p, hop_offsets, hop_links, hop_late, free_at)
         worth[p] = -np.inf
         due[p] = max(now, np.floor((begin + latency[p] + least * per_byte[p]) / tick + 0.5))
         _sink(queue, size, due, worth, turn)
@@ -334,12 +320,12 @@ def at_once(
         tick: moments less than this part of the shortest transfer apart are the same.
         enough: times the least that counts as such.
     Returns:
-        int64[5, transfers]: chunk, source, receiver, link and parent, and
+        int32[5, transfers]: chunk, source, receiver, link and parent, and
         float64[3, transfers]: start, seconds and arrival, in the order of starts; none if it ends later.
     """
     nodes, links, chunks = len(out_offsets) - 1, len(src), len(chunk_bytes)
     size, per_byte = chunk_bytes.astype(np.float64), 1.0 / bandwidth
-    none = np.empty((5, 0), dtype=np.int64), np.empty((3, 0))
+    none = np.empty((5, 0), dtype=np.int32), np.empty((3, 0))
     speeds = np.sort(per_byte)
     for k in range(1, links):
         if speeds[k] >= slower * speeds[k - 1]:
@@ -349,7 +335,7 @@ def at_once(
     least = chunk_start.min() + least_finish(in_offsets, in_links, latency, took, lacks)
     turn = np.empty(links)
     for p in range(links):
-        turn[p] = _noise(seed, p)
+        turn[p] = noise(seed, p)
     hops, salt, level = np.arange(links + 1), np.zeros(chunks, dtype=np.int64), np.zeros(links, dtype=np.int64)
     (pipe, chunk, parent, start, last), missing = match(
         src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], np.zeros(links), latency, per_byte,
@@ -362,7 +348,7 @@ def at_once(
         return none
     order = np.argsort(start, kind="mergesort")
     rank = np.empty(count, dtype=np.int64)
-    what, when = np.empty((5, count), dtype=np.int64), np.empty((3, count))
+    what, when = np.empty((5, count), dtype=np.int32), np.empty((3, count))
     for i in range(count):
         k = order[i]
         rank[k] = i

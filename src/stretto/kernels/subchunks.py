@@ -8,6 +8,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from .onward import ready_at
+from .shared import free_from
+
 ROUTER = 1
 SLACK = 1 + 1e-12
 LACKS_WANTED, LACKS, HELD = -1, -2, -9
@@ -76,25 +79,6 @@ def _resolve_duplicates(offsets, chunks, useful, wait, cost):
     return kept, turn
 
 
-def _free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
-    """When all links of the pipe are free in their turn."""
-    until = 0.0
-    for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
-        until = max(until, free_at[hop_links[i]] - hop_late[i])
-    return until
-
-
-def _sendable_at(key, u, d, begun, came, kind, out_pipe, out_start, out_seconds, latency):
-    """When u can send what ``came[key]`` brought: a router as bytes come, an accelerator afterwards."""
-    p = came[key]
-    if p == HELD:
-        return begun
-    first = out_start[p] + latency[out_pipe[p]]
-    if kind[u] == ROUTER:
-        return max(first, first + out_seconds[p] - d)
-    return first + out_seconds[p]
-
-
 def _subchunk(
     pipe, t, nodes, pipe_of, pipe_src, pipe_dst, per_byte, in_offsets, in_pipes, out_offsets, out_pipes,
     hop_offsets, hop_links, hop_late, free_at, kind, region, chunk_bytes, came,
@@ -141,7 +125,7 @@ def _subchunk(
         other = pair_pipe[p]
         if other == pipe:
             own = p
-        wait[p] = max(0.0, _free_from(other, hop_offsets, hop_links, hop_late, free_at) - t)
+        wait[p] = max(0.0, free_from(other, hop_offsets, hop_links, hop_late, free_at) - t)
         cost[p] = chunk_bytes[0] * per_byte[other]
         for i in range(offsets[p], offsets[p + 1]):
             chunks[i] = queue_chunk[entries[i]]
@@ -268,7 +252,7 @@ def synthesize(
                     targets.append(pipe)
                 elif site[v] < 0 or not at_routers[b, site[v]]:
                     # open: f(link, buffer, progress) in seconds
-                    wait = max(0.0, _free_from(pipe, hop_offsets, hop_links, hop_late, free_at) - t)
+                    wait = max(0.0, free_from(pipe, hop_offsets, hop_links, hop_late, free_at) - t)
                     occupied = 0.0
                     for g in range(out_offsets[v], out_offsets[v + 1]):
                         if kind[pipe_dst[out_pipes[g]]] == ROUTER:
@@ -309,7 +293,7 @@ def synthesize(
                 queue_head[pipe] = queue_next[queue_head[pipe]]
             if queue_head[pipe] < 0:
                 continue
-            until = _free_from(pipe, hop_offsets, hop_links, hop_late, free_at)
+            until = free_from(pipe, hop_offsets, hop_links, hop_late, free_at)
             if until > t * SLACK:
                 if hop_offsets[pipe + 1] - hop_offsets[pipe] > 1:
                     heappush(heap, (until, AGAIN, -1))
@@ -323,9 +307,7 @@ def synthesize(
                 continue
             b, u, v = queue_chunk[entry], pipe_src[pipe], pipe_dst[pipe]
             d = chunk_bytes[b] * per_byte[pipe]
-            ready = _sendable_at(
-                b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency
-            )
+            ready = ready_at(b * nodes + u, u, d, chunk_start[b], came, kind, out_pipe, out_start, out_seconds, latency)
             start = max(t, until, ready)
             queue_chunk[entry] = -1
             backlog[pipe] -= d

@@ -9,16 +9,10 @@ displaced. So matching costs one n-th for n nodes, and many more orders can be t
 
 import numpy as np
 
+from .shared import noise
+
 SLACK = 1 + 1e-12
 LACKS, HELD = -1, -9
-
-
-def _noise(a, b):
-    """A number from 0 to 1 that looks random, the same for the same two integers."""
-    x = (a * 2654435761 + b * 40503 + 12345) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 73244475) & 0xFFFFFFFF
-    x = ((x ^ (x >> 13)) * 73244475) & 0xFFFFFFFF
-    return (x ^ (x >> 16)) / 4294967296.0
 
 
 def _moved(v, stride, side):
@@ -166,9 +160,9 @@ def match(
                 near[ways[p] * parts + j] += 1
         filled[:], cursor[:], due[:], free[:] = 0, 0, 0.0, begun
         for p in range(count):
-            turn[p] = _noise(seed + k, p + 1)
+            turn[p] = noise(seed + k, p + 1)
         # in some tries not what arrives first goes first, and what may come other ways, too, is no less rare
-        ahead = 1.0 if k % 4 < 2 else _noise(seed + k, 0) * 2.0 - 0.5
+        ahead = 1.0 if k % 4 < 2 else noise(seed + k, 0) * 2.0 - 0.5
         counts = scarce if k % 2 == 0 else 0.0
         done, size, end = 0, parts, 0.0
         while done < total:
@@ -205,7 +199,7 @@ def match(
                 if came[h] >= 0 and times[1, came[h]] > start * SLACK:
                     break
                 x = onward[p, h // parts] * parts + h % parts
-                rare = copies[h % parts] + counts * near[x] + _noise(seed + k, x)
+                rare = copies[h % parts] + counts * near[x] + noise(seed + k, x)
                 if rare < value:
                     value, chosen = rare, h
             j = chosen % parts

@@ -13,137 +13,10 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-INF = np.inf
-EPS = 1e-12
-SLACK = 1 + EPS
+from .calendars import INF, SLACK, gap, grown, pipe_start, reserve, seconds_on, shared_start, slots_early
+
 SWITCH = 2
 ROUTER = 1
-
-
-def _seconds(size, per_byte, whole):
-    """Time that ``size`` bytes occupy a link (in slots, rounded up, if ``whole``)."""
-    if whole:
-        return np.ceil(size * per_byte - 1e-9)
-    return size * per_byte
-
-
-def _gap(t, d, link, head, tail, seg_start, seg_end, seg_next):
-    """The first time from ``t`` at which the link's calendar has ``d`` seconds free."""
-    i = tail[link]
-    if i < 0 or t >= seg_end[i]:
-        return t
-    if t >= seg_start[i]:
-        return seg_end[i]
-    i = head[link]
-    while i >= 0:
-        if t + d <= seg_start[i] * SLACK:
-            return t
-        if t < seg_end[i]:
-            t = seg_end[i]
-        i = seg_next[i]
-    return t
-
-
-def _reserve(start, end, link, least, head, tail, seg_start, seg_end, seg_next, count):
-    """Enter ``[start, end)`` in the calendar, merging over gaps below ``least``; the new count."""
-    last = tail[link]
-    if last >= 0 and start >= seg_start[last]:
-        if start - seg_end[last] < least:
-            seg_end[last] = max(seg_end[last], end)
-            return count
-        seg_start[count], seg_end[count], seg_next[count] = start, end, -1
-        seg_next[last] = count
-        tail[link] = count
-        return count + 1
-    before = -1
-    i = head[link]
-    while i >= 0 and seg_start[i] <= start:
-        before = i
-        i = seg_next[i]
-    if before >= 0 and start - seg_end[before] < least:
-        seg_end[before] = max(seg_end[before], end)
-        if i >= 0 and seg_start[i] - seg_end[before] < least:
-            seg_end[before] = max(seg_end[before], seg_end[i])
-            seg_next[before] = seg_next[i]
-            if tail[link] == i:
-                tail[link] = before
-        return count
-    if i >= 0 and seg_start[i] - end < least:
-        seg_start[i] = start
-        return count
-    seg_start[count], seg_end[count], seg_next[count] = start, end, i
-    if before >= 0:
-        seg_next[before] = count
-    else:
-        head[link] = count
-    if i < 0:
-        tail[link] = count
-    return count + 1
-
-
-def _own_gap(t, d, link, own_head, own_next, own_start, own_end):
-    """The first time from ``t`` clear of what this chunk's own tree has taken of the link so far."""
-    i = own_head[link]
-    while i >= 0:
-        if t < own_end[i] and t + d > own_start[i] * SLACK:
-            t = own_end[i]
-            i = own_head[link]
-        else:
-            i = own_next[i]
-    return t
-
-
-def _early(hops, whole):
-    """How many slots before its turn a pipe may come to its link number ``hops``.
-
-    Latencies are rounded up to slots, but bytes come when they come.
-    """
-    return float(hops) if whole else 0.0
-
-
-def _pipe_start(
-    t, d, whole, path, offset, first, length,
-    head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
-):  # fmt: skip
-    """The first time from ``t`` at which every link of the pipe is free for ``d``, in its turn."""
-    moved = True
-    while moved:
-        moved = False
-        for i in range(first, first + length):
-            link = path[i]
-            early = _early(i - first, whole)
-            late = offset[i] - early
-            s = _gap(t + late, d + early, link, head, tail, seg_start, seg_end, seg_next)
-            s = _own_gap(s, d + early, link, own_head, own_next, own_start, own_end)
-            if s - (t + late) > EPS * abs(s):
-                t = s - late
-                moved = True
-    return t
-
-
-def _shared_start(
-    ready, d, whole, u, path, offset, first, length,
-    link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
-    head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
-):  # fmt: skip
-    """``(start, pass)`` of a pass of u under way that this path can branch off from, or (INF, -1)."""
-    p = link_pass[path[first]]
-    if p < 0 or pass_src[p] != u or pass_start[p] < ready or pass_seconds[p] < d:
-        return INF, -1
-    k = 1
-    while k < length and link_pass[path[first + k]] == p:
-        k += 1
-    if k >= length or not replicates[link_src[path[first + k]]]:
-        return INF, -1
-    for i in range(first + k, first + length):
-        link = path[i]
-        early = _early(i - first, whole)
-        at = pass_start[p] + offset[i] - early
-        s = _gap(at, pass_seconds[p] + early, link, head, tail, seg_start, seg_end, seg_next)
-        s = _own_gap(s, pass_seconds[p] + early, link, own_head, own_next, own_start, own_end)
-        if s - at > EPS * abs(s):
-            return INF, -1
-    return pass_start[p], p
 
 
 def _key(cost, arrived, kept_until, nearness, price, start, d, arrival):
@@ -153,15 +26,6 @@ def _key(cost, arrived, kept_until, nearness, price, start, d, arrival):
     """
     free = nearness * (min(start, kept_until) - arrived) if start > arrived else 0.0
     return cost + arrival - arrived - free + price * d
-
-
-def _grown(array, needed):
-    """``array`` with room for ``needed`` entries."""
-    if needed <= len(array):
-        return array
-    larger = np.empty(max(needed, 2 * len(array)), dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 def grow_trees(
@@ -297,19 +161,19 @@ def grow_trees(
                 begin, length = cand_path[cand], cand_length[cand]
                 d, price = 0.0, 0.0
                 for i in range(begin, begin + length):
-                    d = max(d, _seconds(size, per_byte[path[i]], whole))
+                    d = max(d, seconds_on(size, per_byte[path[i]], whole))
                     price = max(price, thrift[path[i]])
                 ready = last_byte[u]
                 if kind[u] == ROUTER:
                     ready = max(first_byte[u], last_byte[u] - d)
                 start, joined = INF, -1
                 if length > 1:
-                    start, joined = _shared_start(
+                    start, joined = shared_start(
                         ready, d, whole, u, path, offset, begin, length,
                         link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
                         head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                     )  # fmt: skip
-                fresh = _pipe_start(
+                fresh = pipe_start(
                     ready, d, whole, path, offset, begin, length,
                     head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                 )  # fmt: skip
@@ -333,7 +197,7 @@ def grow_trees(
                     if link_pass[link] != joined:
                         link_pass[link] = joined
                         own_link.append(link)
-                        own_start.append(start + offset[i] - _early(i - begin, whole))
+                        own_start.append(start + offset[i] - slots_early(i - begin, whole))
                         own_end.append(start + offset[i] + d)
                         own_next.append(own_head[link])
                         own_head[link] = len(own_link) - 1
@@ -380,11 +244,11 @@ def grow_trees(
                         continue
                     if done[w]:
                         continue
-                    d = _seconds(size, per_byte[link], whole)
+                    d = seconds_on(size, per_byte[link], whole)
                     ready = last_byte[u]
                     if kind[u] == ROUTER:
                         ready = max(first_byte[u], last_byte[u] - d)
-                    start = _gap(ready, d, link, head, tail, seg_start, seg_end, seg_next)
+                    start = gap(ready, d, link, head, tail, seg_start, seg_end, seg_next)
                     arrival = start + latency[link] + d
                     now = _key(cost[u], last_byte[u], kept_until[u], nearness, thrift[link], start, d, arrival)
                     if now < best[w]:
@@ -404,7 +268,7 @@ def grow_trees(
                 for e in range(out_offsets[u], out_offsets[u + 1]):
                     link = out_links[e]
                     if kind[link_dst[link]] == SWITCH:
-                        d = _seconds(size, per_byte[link], whole)
+                        d = seconds_on(size, per_byte[link], whole)
                         soonest = min(soonest, latency[link] + d + thrift[link] * d)
                 latest = 0.0
                 for v in range(nodes):
@@ -448,16 +312,16 @@ def grow_trees(
                             price = max(price, thrift[path[i]])
                             offset.append(late)
                             late += latency[path[i]]
-                            d = max(d, _seconds(size, per_byte[path[i]], whole))
+                            d = max(d, seconds_on(size, per_byte[path[i]], whole))
                         ready = last_byte[u]
                         if kind[u] == ROUTER:
                             ready = max(first_byte[u], last_byte[u] - d)
-                        start = _pipe_start(
+                        start = pipe_start(
                             ready, d, whole, path, offset, begin, length,
                             head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
                         )  # fmt: skip
                         if length > 1:
-                            shared, joined = _shared_start(
+                            shared, joined = shared_start(
                                 ready, d, whole, u, path, offset, begin, length,
                                 link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
                                 head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
@@ -497,18 +361,18 @@ def grow_trees(
         pass_kept[:passes] = -1
         for i in range(len(own_link)):
             link_pass[own_link[i]] = -1
-        seg_start = _grown(seg_start, segments + len(own_link))
-        seg_end = _grown(seg_end, segments + len(own_link))
-        seg_next = _grown(seg_next, segments + len(own_link))
-        out_chunk = _grown(out_chunk, passes_out + hits)
-        out_src = _grown(out_src, passes_out + hits)
-        out_parent = _grown(out_parent, passes_out + hits)
-        out_start = _grown(out_start, passes_out + hits)
-        out_seconds = _grown(out_seconds, passes_out + hits)
-        out_hit_pass = _grown(out_hit_pass, hits_out + hits)
-        out_hit = _grown(out_hit, hits_out + hits)
-        out_hop_pass = _grown(out_hop_pass, hops_out + len(own_link))
-        out_hop = _grown(out_hop, hops_out + len(own_link))
+        seg_start = grown(seg_start, segments + len(own_link))
+        seg_end = grown(seg_end, segments + len(own_link))
+        seg_next = grown(seg_next, segments + len(own_link))
+        out_chunk = grown(out_chunk, passes_out + hits)
+        out_src = grown(out_src, passes_out + hits)
+        out_parent = grown(out_parent, passes_out + hits)
+        out_start = grown(out_start, passes_out + hits)
+        out_seconds = grown(out_seconds, passes_out + hits)
+        out_hit_pass = grown(out_hit_pass, hits_out + hits)
+        out_hit = grown(out_hit, hits_out + hits)
+        out_hop_pass = grown(out_hop_pass, hops_out + len(own_link))
+        out_hop = grown(out_hop, hops_out + len(own_link))
         for h in range(hits):
             if not useful[hit_node[h]]:
                 continue
@@ -529,9 +393,9 @@ def grow_trees(
                 out_hop_pass[hops_out], out_hop[hops_out] = pass_kept[p], link
                 hops_out += 1
                 start = pass_start[p] + offset[i]
-                least = _seconds(smallest, per_byte[link], whole) * (1 - 1e-9)
-                segments = _reserve(
-                    start - _early(i - hit_path[h], whole), start + pass_seconds[p], link, least,
+                least = seconds_on(smallest, per_byte[link], whole) * (1 - 1e-9)
+                segments = reserve(
+                    start - slots_early(i - hit_path[h], whole), start + pass_seconds[p], link, least,
                     head, tail, seg_start, seg_end, seg_next, segments,
                 )  # fmt: skip
 

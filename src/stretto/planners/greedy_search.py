@@ -35,6 +35,9 @@ SPREADS = (1.0, 0.0, 3.0, 5.0)
 RESTARTS = 0.4
 """The part of the tries that start anew."""
 
+STRAIGHT = 4
+"""How many matchings over links alone are tried in one call each."""
+
 LATE = 8
 """Among solutions that end together, the one whose arrivals to this power sum to less is nearer to a better one."""
 
@@ -100,20 +103,22 @@ class Search:
         return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.pace)
 
     def _straight(self, topology: Topology, workload: Workload) -> Transfers | None:
-        """One matching over links alone, if it ends as early as any could; only tried before several others."""
+        """One of a few matchings over links alone, if it ends as early as any could; only tried before many others."""
+        if len(topology.accelerators) < topology.node_count:
+            return None
         one_try = effort(topology, workload)
-        if len(topology.accelerators) < topology.node_count or 2 * one_try > self.work:
-            return None
-        what, when = kernels.load("matching", one_try).at_once(
-            topology.src, topology.dst, topology.latency_s, topology.bandwidth,
-            *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
-            workload.chunk_bytes, workload.chunk_start_s,
-            self.seed & 0x7FFFFFFF, SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
-        )  # fmt: skip
-        if not what.shape[1]:
-            return None
-        chunk, src, dst, link, parent = what
-        return Transfers(chunk, src, dst, Ragged.single(link), parent, *when)
+        kernel = kernels.load("matching", one_try)
+        for number in range(min(STRAIGHT, int(self.work // (2 * one_try)))):
+            what, when = kernel.at_once(
+                topology.src, topology.dst, topology.latency_s, topology.bandwidth,
+                *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
+                workload.chunk_bytes, workload.chunk_start_s,
+                (self.seed + number) & 0x7FFFFFFF, SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
+            )  # fmt: skip
+            if what.shape[1]:
+                chunk, src, dst, link, parent = what
+                return Transfers(chunk, src, dst, Ragged.single(link), parent, *when)
+        return None
 
     def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
         """The matching problem, and what its best solution sends, None if it has none."""

@@ -250,7 +250,7 @@ def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan
         start_s=sent.start_s,
         finish_s=sent.start_s + sent.seconds,
     )
-    turned = any(op == REDUCE for _, _, op in phases)
+    turned = any(op == REDUCE for _, _, op in phases) and plan.transfer_count > 0
     return settled(plan, sent.start_s, sent.seconds) if turned else plan
 
 

@@ -141,7 +141,7 @@ class Exact:
         self.holder = workload.chunk_holders.values.astype(np.int64)
         model = self.model = Model()
         slots = horizon + 1
-        affordable(self.chunks * (links + nodes) * slots, grid.seconds)
+        affordable(self.chunks * (links + nodes) * slots, grid.seconds, integer=True)
         t = np.arange(slots)
         # x[c, link, t], where the chunk is there by the horizon and has been released
         sendable = t[None, None] + grid.whole[None, :, None] <= horizon

@@ -66,12 +66,13 @@ def ends(start: Float64, seconds: Float64) -> Float64:
 
 
 def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
-    """A plan with these times, which are right but for rounding; transfers have one receiver each.
+    """A plan of some transfers with these times, which are right but for rounding; each has one receiver.
 
     What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come. Of all
     transfers only the first can need that: later moments are so large themselves that what is rounded is small.
     """
-    end_s = float((start + seconds).max(initial=0.0))
+    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    end_s = float((start + seconds + lag).max())
     rows = np.flatnonzero(start < EARLY * end_s)
     if len(rows):
         start = start.copy()

@@ -203,7 +203,7 @@ class CopyModel:
             last = np.where(into_switch, self.horizon - delay, self.horizon - 1 + from_switch)
             last = np.broadcast_to(last, first.shape)
         count = np.where(self.state.held[:, net.dst], 0, np.maximum(0, last - first + 1))
-        affordable(int(count.sum()), self.epochs.seconds)
+        affordable(int(count.sum()), self.epochs.seconds, integer=True)
         chunk, link = np.nonzero(count)
         counts = count[chunk, link]
         self.base = np.full(count.shape, -1, dtype=np.int64)

@@ -12,7 +12,8 @@ from ..errors import PeerFailed
 from ..lower import Program
 from .buffers import Array, Buffers
 from .mesh import Mesh
-from .run import Run, Trace
+from .run import Run
+from .trace import Trace
 
 
 def execute(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import NoReturn, Protocol
 
+from ..lower import Program
 from ..topology import printable
+from .buffers import Buffers
 from .landing import Landing
-from .mesh import Connection
+from .mesh import Connection, Mesh
+from .trace import Trace
 from .wire import HEADER, Frame, Kind, Malformed, decode
-
-if TYPE_CHECKING:
-    from .run import Run
 
 READ_AT_ONCE = 16
 """Frames that are read from one connection before others have their turn."""
@@ -19,6 +20,28 @@ PARKED_BYTES = 1 << 16
 """A transfer that comes before its turn to be added is left with the kernel, if it is not smaller than this ..."""
 PATIENCE_S = 0.005
 """... until it is its turn, or nothing else has happened for so long."""
+
+
+class Host(Protocol):
+    """What the receiving side needs of the run that it is part of, see :class:`.run.Run`."""
+
+    mesh: Mesh
+    program: Program
+    buffers: Buffers
+    number: int
+    start: float
+    pace: float | None
+    delays: Mapping[int, float]
+    peers: dict[int, Connection]
+    signals: set[tuple[int, int]]
+    trace: Trace
+
+    def pending(self) -> bool: ...
+    def later(self, at: float, row: int, what: Callable[[int], None]) -> None: ...
+    def happened(self, row: int, place: int) -> None: ...
+    def watch(self, c: Connection) -> None: ...
+    def closed(self, c: Connection, why: str) -> None: ...
+    def fail(self, peer: int, reason: str, row: int | None = None) -> NoReturn: ...
 
 
 class Incoming:
@@ -32,7 +55,7 @@ class Incoming:
             target's size.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Host) -> None:
         self.run, self.mesh, self.program, self.buffers = run, run.mesh, run.program, run.buffers
         self.missing = set(run.program.receives)
         self.landings: dict[int, Landing] = {}

@@ -17,7 +17,7 @@ from ..plan import Plan
 from . import content
 from .execute import execute
 from .mesh import Address, dial, join, listen
-from .run import Trace
+from .trace import Trace
 
 MOST_PROCESSES = 256
 START_S = 0.05

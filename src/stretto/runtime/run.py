@@ -12,7 +12,6 @@ import heapq
 import selectors
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -23,24 +22,8 @@ from .buffers import Buffers, as_bytes
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
 from .pacing import Outgoing, Queue, paces
+from .trace import Trace
 from .wire import Kind, encode
-
-
-@dataclass
-class Trace:
-    """When rows were under way at this node, seconds from the start of the run.
-
-    Attributes:
-        sent_s, gone_s: when the first and the last byte were given to the network.
-        coming_s, arrived_s: when the first byte came, and when the row had arrived.
-        by_kernel: whether the kernel paced connections.
-    """
-
-    sent_s: dict[int, float] = field(default_factory=dict)
-    gone_s: dict[int, float] = field(default_factory=dict)
-    coming_s: dict[int, float] = field(default_factory=dict)
-    arrived_s: dict[int, float] = field(default_factory=dict)
-    by_kernel: bool = False
 
 
 class Run:

@@ -26,19 +26,20 @@ Progress = Callable[[float, float | None], None]
 SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
 INFINITY = float("inf")
 
-MOST_COLUMNS = 5_000_000
-"""A program in steps of time of more is not built: it takes some gigabytes, and no solver ends."""
+MOST_COLUMNS, MOST_INTEGERS = 5_000_000, 1_000_000
+"""A program in steps of time that has more is not built: it takes some gigabytes, and no solver ends."""
 
 
-def affordable(columns: int, step_s: float) -> None:
-    """Refuse to build a program in steps of time that has too many columns; before its arrays are made.
+def affordable(columns: int, step_s: float, integer: bool = False) -> None:
+    """Refuse a program in steps of time that has too many columns, before its arrays are made.
 
     Raises:
         Infeasible: with the reason.
     """
-    if columns > MOST_COLUMNS:
+    most = MOST_INTEGERS if integer else MOST_COLUMNS
+    if columns > most:
         raise Infeasible(
-            f"in steps of {step_s:.3g} s the program has {columns:.3g} unknowns, more than {MOST_COLUMNS:,}; "
+            f"in steps of {step_s:.3g} s the program has {columns:.3g} unknowns, more than {most:,}; "
             "take larger chunks, or a planner without steps"
         )
 

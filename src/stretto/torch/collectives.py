@@ -15,7 +15,7 @@ from torch import Tensor
 from ..library import Library
 from ..lower import Program
 from ..runtime.execute import execute
-from ..runtime.run import Trace
+from ..runtime.trace import Trace
 from .links import Links
 from .tensors import OPS, array_of, divide, reducer
 
