@@ -39,14 +39,13 @@ def main() -> None:
 def proved(net: Topology, c: Collective, bound: float, parts: int) -> float | None:
     """What prices prove, rechecked; None if nothing."""
     if c.kind == "allreduce":
-        covers = covers_bound(net, c)
+        covers = covers_bound(net, c, bound)
         if covers is None:
             return None
-        sides = [
-            (p.at_s.tolist(), dict(zip(p.link.tolist(), p.price.tolist(), strict=True)), list(p.ranks))
-            for p in (covers.early, covers.late)
-        ]
-        seconds, again = covers.seconds, check_covers(net, c, (set(covers.first), set(covers.last)), *sides)
+        seconds, again = (
+            covers.seconds,
+            check_covers(net, c, (set(covers.first), set(covers.last)), *covers.certificate),
+        )
     else:
         found = expanded_bound(net, c, bound, parts)
         if found is None:

@@ -239,11 +239,14 @@ def _far(topology: Topology, among: set[int] | None = None) -> dict[int, dict[in
     """Least seconds from each node to those that it reaches, through some nodes or all."""
     far = {v: {v: 0.0} for v in range(topology.node_count)}
     links = [own for own in _links(topology) if among is None or {own[0], own[1]} <= among]
-    for _ in far:
+    nearer = True
+    while nearer:
+        nearer = False
         for a, b, latency in links:
             for known in far.values():
-                if a in known:
-                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+                if a in known and known[a] + latency < known.get(b, inf):
+                    known[b] = known[a] + latency
+                    nearer = True
     return far
 
 

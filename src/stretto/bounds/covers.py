@@ -33,14 +33,16 @@ from ..collective import Collective
 from ..solvers import INFINITY, Model, solve
 from ..topology import SWITCH, Topology
 from .latency import distances
-from .parts import partitions
+from .parts import SEARCHED_UP_TO, partitions
 from .reach import least
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-MOST_ENDS = 12
+Written = tuple[list[float], dict[int, list[int]], list[int]]
+
+MOST_ENDS = 8
 """How many ranks are to be covered at most on each side: those that are farthest from the links."""
 
 MOST_LEVELS = 12
@@ -99,11 +101,26 @@ class Covers:
     early: Prices
     late: Prices
 
+    @property
+    def certificate(self) -> tuple[Written, Written]:
+        """The moments, the prices of each link and the ranks to be covered, early and late, as plain numbers."""
+        early, late = (
+            (p.at_s.tolist(), dict(zip(p.link.tolist(), p.price.tolist(), strict=True)), list(p.ranks))
+            for p in (self.early, self.late)
+        )
+        return early, late
 
-def covers_bound(topology: Topology, collective: Collective) -> Covers | None:
-    """The best bound of this kind between two sites or servers; None where it says nothing."""
+
+def covers_bound(topology: Topology, collective: Collective, from_s: float = 0.0) -> Covers | None:
+    """The best bound of this kind between two sites or servers.
+
+    Args:
+        from_s: seconds, another bound: what cannot be better is not looked for.
+    Returns:
+        None where it says nothing, is no better, or there are too many ranks.
+    """
     c = collective
-    if c.kind != "allreduce" or topology.planes:
+    if c.kind != "allreduce" or topology.planes or len(c.ranks) > SEARCHED_UP_TO:
         return None
     near = distances(topology, 0.0)
     back = partitions(replace(topology, src=topology.dst, dst=topology.src), c.ranks)
@@ -117,13 +134,14 @@ def covers_bound(topology: Topology, collective: Collective) -> Covers | None:
         far = [-float(near[np.ix_(c.ranks[left[a][c.ranks]], c.ranks[entered[b][c.ranks]])].mean()) for a, b in pairs]
         for k in np.argsort(far, kind="stable")[:MOST_PAIRS].tolist():
             a, b = pairs[k]
-            found = _between(topology, c, ~left[a], entered[b], near)
-            if found is not None and (best is None or found.seconds > best.seconds):
-                best = found
+            found = _between(topology, c, ~left[a], entered[b], near, from_s)
+            if found is not None:
+                best, from_s = found, found.seconds
     return best
 
 
-def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: Float64) -> Covers | None:
+def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: Float64, from_s: float) -> Covers | None:
+    """The best bound that is better than another one."""
     into_first = np.flatnonzero(~first[topology.src] & first[topology.dst])
     into_last = np.flatnonzero(~last[topology.src] & last[topology.dst])
     width = topology.bandwidth[into_last]
@@ -135,13 +153,17 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
     way = _among(topology, last)[np.ix_(topology.dst[into_last], receivers)]
     reach = (topology.latency_s[into_last][:, None] + way)[:, None, :]
     serve, served = _farthest(reach, receivers)
-    late = _priced(serve, width, c.size_bytes / float(width.sum()))
-    if late is None:
-        return None
-    late_s, late_price, serves = late
     delay_s = least_delay(topology, into_first, into_last, near)
     # when some link can carry all, or all links can
     whole_s = come.max(axis=2).min(axis=1)
+    once_s = c.size_bytes / float(width.sum())
+    # as if nothing were paid until all can be carried, nor after all must be served
+    if c.start_s + whole_s.max() + delay_s + once_s + serve.min(axis=1).max() <= from_s:
+        return None
+    late = _priced(serve, width, once_s)
+    if late is None:
+        return None
+    late_s, late_price, serves = late
     best: Covers | None = None
     for until_s in np.unique([whole_s.min(), whole_s.max()]):
         early = _priced(np.minimum(come, until_s), topology.bandwidth[into_first], 0.0)
@@ -156,7 +178,8 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
         more = np.diff(late_price, axis=1, prepend=0)
         at = np.broadcast_to(early_s[-1] + delay_s + late_s, more.shape)
         seconds = c.start_s + least(at.ravel(), (width[:, None] * more).ravel(), needed)
-        if best is None or seconds > best.seconds:
+        if seconds > from_s:
+            from_s = seconds
             best = Covers(
                 seconds,
                 tuple(np.flatnonzero(first).tolist()),
