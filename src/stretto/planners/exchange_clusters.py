@@ -40,6 +40,9 @@ MOST_CLUSTERS = 4
 MOST_TRANSFERS = 48_000
 """The buffer is cut as finely as that allows."""
 
+GRAIN = 0.002
+"""Parts take about such a share of the whole time at least, on links alone, on all their way."""
+
 TIGHT = 0.6
 """Trees that may be deeper than need be by less than such a share of the longest way inside are grown in time."""
 
@@ -62,9 +65,14 @@ def in_clusters(topology: Topology, workload: Workload) -> Plan | None:
     if not who:
         return None
     messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
-    parts = min(MOST_TRANSFERS // messages, int(c.size_bytes))
-    if parts < len(who):
+    most = min(MOST_TRANSFERS // messages, int(c.size_bytes))
+    if most < len(who):
         return None
+    told = turns(who, part_sizes(c.size_bytes, len(who), 1))
+    # how long a byte is on links on its way, if each stores it
+    way_s = max(k.per_byte for k in who) + 2 * max(_farthest_s(inside, own) for own in clusters)
+    enough = int(c.size_bytes * way_s / (GRAIN * (told[-1].by_s + told[-1].left_s)))
+    parts = max(min(most, enough), len(who))
     told = turns(who, part_sizes(c.size_bytes, parts, len(who)))
     finer, part = cut_at(c, np.cumsum([turn.size for turn in told]))
     made = _made(inside, who, told)
@@ -175,6 +183,16 @@ class Inside:
                     for link in self.hops[p]:
                         load_s[link] += size * self.per_byte[p]
         return found
+
+
+def _farthest_s(inside: Inside, ranks: NDArray[np.int32]) -> float:
+    """Seconds a byte over all links between the ranks of a cluster that are farthest apart."""
+    network = inside.network
+    cost = np.full(len(network.src), np.inf)
+    fast = np.array([p for leads in inside.out.values() for p, _ in leads])
+    cost[fast] = network.per_byte[fast]
+    ways = Ways.of(network, inside.hops, ranks, cost, np.arange(len(cost)))
+    return float(ways.far[np.ix_(ranks, ranks)].max())
 
 
 def _counterparts(inside: Inside, clusters: list[NDArray[np.int32]]) -> list[Counterparts]:
