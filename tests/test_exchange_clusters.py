@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -109,3 +110,17 @@ def test_two_chassis_of_unlike_dies_end_within_a_fifth_of_the_bound():
     assert plan is not None
     # `stretto bound` says 17.91 us
     assert completion(plan) < 1.2 * 17.91e-6
+
+
+def test_servers_are_told_by_their_sites_where_speeds_do_not_tell_them():
+    # a fifth of all links is slower, some inside a chassis than those between
+    net, rng = load_topology("amd:2"), np.random.default_rng(3)
+    slow = np.where(rng.random(net.link_count) < 0.2, rng.uniform(0.4, 1.0, net.link_count), 1.0)
+    net = replace(net, bandwidth=net.bandwidth * slow)
+    plan = in_clusters(net, allreduce(net, 64_000))
+    assert plan is not None
+    assert verify(plan).finding is None
+    site = np.unique(np.array(net.sites), return_inverse=True)[1]
+    across = site[plan.src] != site[plan.dst.values]
+    # each part crosses once each way
+    assert np.bincount(plan.chunk[across]).max() == 2

@@ -83,14 +83,29 @@ def in_clusters(topology: Topology, workload: Workload) -> Plan | None:
 
 
 def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDArray[np.int32]]]:
-    """The fast pipes and the ranks of each of the largest clusters; none if they are too many, or not as large."""
+    """The fast pipes and the ranks of each of the largest clusters, or the pipes inside sites and their ranks.
+
+    None if there are too many of both kinds, or they are not equally large.
+    """
     network = build_network(topology, float(c.size_bytes), True, 0.0)
     levels = clusters_of(network, topology.node_count, topology.bandwidth)
-    label = levels.of[max(len(levels.of) - 2, 0)][c.ranks]
-    clusters = [c.ranks[label == own] for own in dict.fromkeys(label.tolist())]
-    each = len(clusters[0])
-    alike = 1 < len(clusters) <= MOST_CLUSTERS and {len(own) for own in clusters} == {each} and each > 1
-    return Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters if alike else []
+    clusters = _equal(c.ranks, levels.of[max(len(levels.of) - 2, 0)])
+    if clusters:
+        return Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters
+    site = np.unique(np.array(topology.sites), return_inverse=True)[1].reshape(-1)
+    across = site[network.src] != site[network.dst]
+    joins = np.zeros(topology.link_count, dtype=np.bool_)
+    joins[network.hops.take(np.flatnonzero(across)).values] = True
+    shares = np.logical_or.reduceat(joins[network.hops.values], network.hops.offsets[:-1])
+    return Inside.of(network, c.ranks, ~across & ~shares), _equal(c.ranks, site)
+
+
+def _equal(ranks: NDArray[np.int32], label: Int64) -> list[NDArray[np.int32]]:
+    """The ranks of each label of nodes, where these are few, equally many and more than one; else none."""
+    own = label[ranks]
+    clusters = [ranks[own == some] for some in dict.fromkeys(own.tolist())]
+    alike = 1 < len(clusters) <= MOST_CLUSTERS and len({len(some) for some in clusters}) == 1
+    return clusters if alike and len(clusters[0]) > 1 else []
 
 
 @dataclass(frozen=True)
