@@ -26,7 +26,7 @@ from .exchange import planned
 from .exchange_trees import Exchange, Ways, composed
 from .exchange_turns import Counterparts, Turn, part_sizes, turns
 from .lowering import cut_at
-from .mtegcca import grow_each
+from .mtegcca import Chunks, grow_implicitly
 from .scale_network import Network, build_network
 
 Float64 = NDArray[np.float64]
@@ -268,18 +268,14 @@ def _grown(
     net = replace(topology, src=src[links], dst=dst[links], bandwidth=width, latency_s=late_s)
     left = np.array([told[k].at_s if backward else told[k].left_s for k in urgent])
     ranks = np.array(list(inside.out), dtype=np.int32)
-    (passes, _, hits, hops), _ = grow_each(
-        net,
+    chunks = Chunks(
         np.array([told[k].size for k in urgent]),
         left.max() - left,
         Ragged.of([np.array(who[told[k].who].hubs, dtype=np.int32) for k in urgent]),
         Ragged.of([ranks] * len(urgent)),
-        np.arange(len(urgent)),
-        None,
-        0.0,
-        THRIFT,
-        float(len(urgent)) * len(links) * len(ranks),
     )
+    work = float(len(urgent)) * len(links) * len(ranks)
+    (passes, _, hits, hops), _ = grow_implicitly(net, chunks, np.arange(len(urgent)), None, 0.0, THRIFT, work)
     chunk, pipe, node = passes[0], np.empty(len(passes[0]), np.int64), np.empty(len(passes[0]), np.int64)
     pipe[hops[0]], node[hits[0]] = pipes[hops[1]], hits[1]
     trees: list[Tree] = [[] for _ in urgent]
