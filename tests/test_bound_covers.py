@@ -10,6 +10,7 @@ import pytest
 
 from stretto.bounds import Covers, bounds, check_covers, covers_bound
 from stretto.bounds.covers import FINEST, _Covering
+from stretto.cli.bounding import certificates
 from stretto.collective import Collective, Workload, make_collective
 from stretto.errors import Unsupported
 from stretto.planners import run_planner
@@ -110,3 +111,11 @@ def test_nothing_is_said_of_one_server_or_of_copies():
     for spec, kind in (("dgx1", "allreduce"), ("amd:2", "allgather")):
         net = load_topology(spec)
         assert covers_bound(net, make_collective(kind, net, shard_bytes=1_000)) is None
+
+
+def test_the_command_says_what_prices_prove_beyond_the_bound(chassis):
+    net, c, found = chassis
+    said = certificates(net, c, bounds(net, Workload((c,)))[0].seconds)["crossings"]
+    assert said["checked"]
+    assert said["seconds"] == pytest.approx(found.seconds)
+    assert "crossings" not in certificates(net, c, found.seconds)
