@@ -7,7 +7,8 @@ what enters early is not yet a sum of all (:mod:`stretto.bounds.reach`). A cut a
 all but one its egress. A *flow*: what is not copied uses up bandwidth on all its way (:mod:`stretto.bounds.lengths`).
 *Parts*: each byte of an AllReduce must be received 2 (k - 1) times by the k parts of a network
 (:mod:`stretto.bounds.parts`), over links none of which can serve that all the time (:mod:`stretto.bounds.windows`).
-On request, for seconds of CPU, *prices* of links at each time (:mod:`stretto.bounds.expanded`).
+On request, for seconds of CPU, *prices* of links at each time (:mod:`stretto.bounds.expanded`), and of an AllReduce's
+crossings from one server to another (:mod:`stretto.bounds.covers`).
 
 All bounds hold with multicast inside switches, all but those of an AllReduce also with sums there, and, unless
 ``chunk_bytes`` is given, however finely the data is cut. The cuts tried are the bottleneck of each collective, found
@@ -22,8 +23,9 @@ from functools import lru_cache
 
 from ..collective import Workload
 from ..topology import Topology
-from .check import check_cut, check_expanded, check_lengths, check_parts, check_reach, check_windows
+from .check import check_covers, check_cut, check_expanded, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
+from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import MOST_KEPT, Bottleneck, bottleneck
 from .expanded import Expanded, expanded_bound
@@ -37,10 +39,10 @@ from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
 
 __all__ = [
-    "Bottleneck", "Bound", "ConcurrentFlow", "Expanded", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "Windows",
-    "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_cut", "check_expanded",
-    "check_lengths", "check_parts", "check_reach", "check_windows", "concurrent_flow", "distances", "expanded_bound",
-    "reach_bound", "tree_rates", "windows",
+    "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Expanded", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade",
+    "Windows", "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut",
+    "check_expanded", "check_lengths", "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound",
+    "distances", "expanded_bound", "reach_bound", "tree_rates", "windows",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ A cut needs no search to be believed: add up what must enter it and what can. Ne
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -177,18 +178,75 @@ def check_windows(
     return collective.start_s + _halved(hinges, 2 * (len(parts) - 1) * collective.size_bytes)
 
 
+def check_covers(
+    topology: Topology,
+    collective: Collective,
+    sides: tuple[set[int], set[int]],
+    early: tuple[list[float], dict[int, list[int]], list[int]],
+    late: tuple[list[float], dict[int, list[int]], list[int]],
+) -> float:
+    """Seconds in which links have room for the cheapest crossings that carry, or serve, all that each byte must.
+
+    Args:
+        sides: S1 and S2.
+        early, late: the moments, the prices of each link, the ranks to be covered.
+    """
+    first, last = sides
+    (early_s, early_price, holders), (late_s, late_price, receivers) = early, late
+    assert last <= first and not first & set(holders) and set(receivers) <= last, "what is to be covered is elsewhere"
+    assert set(holders) | set(receivers) <= set(collective.ranks.tolist()), "no rank"
+    links, far = _links(topology), _far(topology)
+    before, after = _far(topology, set(far) - first), _far(topology, last)
+    senders = [v for v in far if topology.kind[v] != SWITCH]
+    sets: tuple[dict[int, int], dict[int, int]] = {}, {}
+    enters: tuple[list[int], list[int]] = [], []
+    spent, hinges = 0.0, []
+    for e, ((a, b, latency), bandwidth) in enumerate(zip(links, topology.bandwidth.tolist(), strict=True)):
+        if a not in first and b in first:
+            enters[0].append(e)
+            by = [a] if topology.kind[a] != SWITCH else senders
+            for j, (begin, end) in enumerate(pairwise(early_s)):
+                spent += bandwidth * early_price[e][j] * (end - begin)
+                for s in by:
+                    held = [before[u].get(s, inf) + before[s].get(a, inf) < end - 1e-13 for u in holders]
+                    bits = sum(1 << k for k, there in enumerate(held) if there)
+                    sets[0][bits] = min(sets[0].get(bits, early_price[e][j]), early_price[e][j])
+        if a not in last and b in last:
+            enters[1].append(e)
+            for j, (begin, end) in enumerate(zip(late_s, [*late_s[1:], inf], strict=True)):
+                hinges.append((begin, bandwidth * (late_price[e][j] - (late_price[e][j - 1] if j else 0))))
+                bits = sum(1 << k for k, v in enumerate(receivers) if latency + after[b].get(v, inf) < end - 1e-13)
+                sets[1][bits] = min(sets[1].get(bits, late_price[e][j]), late_price[e][j])
+    costs = [inf, inf]
+    for side, elements in enumerate((holders, receivers)):
+        cheapest = {0: 0}
+        for bits, price in sets[side].items():
+            for state, paid in list(cheapest.items()):
+                cheapest[state | bits] = min(cheapest.get(state | bits, paid + price), paid + price)
+        costs[side] = cheapest.get((1 << len(elements)) - 1, inf)
+    begin = early_s[-1] + min(
+        0.0 if e == f else links[e][2] + far[links[e][1]].get(links[f][0], inf) for e in enters[0] for f in enters[1]
+    )
+    needed = collective.size_bytes * min(costs) - spent
+    return collective.start_s + _halved([(begin + at, rate) for at, rate in hinges if rate], max(needed, 0.0))
+
+
 def _links(topology: Topology) -> list[tuple[int, int, float]]:
     return list(zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True))
 
 
-def _far(topology: Topology) -> dict[int, dict[int, float]]:
-    """Least seconds from each node to those that it reaches."""
+def _far(topology: Topology, among: set[int] | None = None) -> dict[int, dict[int, float]]:
+    """Least seconds from each node to those that it reaches, through some nodes or all."""
     far = {v: {v: 0.0} for v in range(topology.node_count)}
-    for _ in far:
-        for a, b, latency in _links(topology):
+    links = [own for own in _links(topology) if among is None or {own[0], own[1]} <= among]
+    nearer = True
+    while nearer:
+        nearer = False
+        for a, b, latency in links:
             for known in far.values():
-                if a in known:
-                    known[b] = min(known.get(b, known[a] + latency), known[a] + latency)
+                if a in known and known[a] + latency < known.get(b, inf):
+                    known[b] = known[a] + latency
+                    nearer = True
     return far
 
 

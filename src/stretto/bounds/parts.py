@@ -93,11 +93,16 @@ def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bo
     best = best_parts(topology, collective)
     if best is None:
         return None
-    partitions = [best.inside]
+    found = [best.inside]
     if len(collective.ranks) <= SEARCHED_UP_TO:
-        search = _Search(topology, collective.ranks)
-        partitions += [search.narrowed(label) for label in _groups(topology, collective.ranks)]
-    return max((_in_words(topology, collective, inside, near) for inside in partitions), key=lambda b: b.seconds)
+        found += partitions(topology, collective.ranks)
+    return max((_in_words(topology, collective, inside, near) for inside in found), key=lambda b: b.seconds)
+
+
+def partitions(topology: Topology, ranks: NDArray[np.int32]) -> list[Bool]:
+    """bool[parts, nodes]: sites, servers, what fast links join, each with the switches that narrow what enters it."""
+    search = _Search(topology, ranks)
+    return [search.narrowed(label) for label in _groups(topology, ranks)]
 
 
 def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64) -> Bound:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..topology import Topology
 
 
-def certificates(net: Topology, collective: Collective) -> dict[str, Any]:
-    """What bandwidth alone allows one collective, exactly, and how to allow more."""
+def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[str, Any]:
+    """What bandwidth alone allows one collective, exactly, what prices prove beyond a bound, and how to allow more."""
     import numpy as np
 
     from ..bounds import (
@@ -32,9 +32,11 @@ def certificates(net: Topology, collective: Collective) -> dict[str, Any]:
         best_parts,
         best_upgrade,
         bottleneck,
+        check_covers,
         check_cut,
         check_lengths,
         check_parts,
+        covers_bound,
         tree_rates,
     )
 
@@ -74,6 +76,15 @@ def certificates(net: Topology, collective: Collective) -> dict[str, Any]:
     if collective.kind == "allreduce":
         rates = tree_rates(net, collective.ranks)
         data["trees"] = {"seconds": collective.size_bytes / rates.rate, "rate": rates.rate}
+    covers = covers_bound(net, collective, bound_s)
+    if covers is not None:
+        again = check_covers(net, collective, (set(covers.first), set(covers.last)), *covers.certificate)
+        data["crossings"] = {
+            "seconds": covers.seconds,
+            "first": [net.names[v] for v in covers.first],
+            "last": [net.names[v] for v in covers.last],
+            "checked": abs(again - covers.seconds) <= 1e-9 * covers.seconds,
+        }
     upgrade = best_upgrade(net, collective)
     if upgrade is not None:
         data["upgrade"] = {"link": net.link_name(upgrade.link), "gain": upgrade.gain, "seconds": float(upgrade.after_s)}
@@ -116,7 +127,7 @@ def bound(
         "bound_s": found[0].seconds,
         "algorithm_bandwidth_bound": total / found[0].seconds if found[0].seconds else None,
         "bounds": rows,
-        "certificates": [certificates(request.topology, c) for c in request.workload.collectives],
+        "certificates": [certificates(request.topology, c, found[0].seconds) for c in request.workload.collectives],
     }
     if plot is not None:
         from ..report.drawing import write_svg

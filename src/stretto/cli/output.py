@@ -185,6 +185,11 @@ def show_bounds(data: dict[str, Any]) -> None:
                 )
         if "trees" in facts:
             lines.append(("best by trees", f"{format_time(facts['trees']['seconds'])} (not a bound)"))
+        if "crossings" in facts:
+            checked = "checked" if facts["crossings"]["checked"] else "NOT CONFIRMED"
+            lines.append(
+                ("prices of crossings", f"{format_time(facts['crossings']['seconds'])} ({checked}), a better bound")
+            )
         if "upgrade" in facts:
             up = facts["upgrade"]
             words = f"{up['link']}: twice its bandwidth (both ways) allows {up['gain']:.3g} times the throughput"

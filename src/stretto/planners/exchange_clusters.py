@@ -26,7 +26,7 @@ from .exchange import planned
 from .exchange_trees import Exchange, Ways, composed
 from .exchange_turns import Counterparts, Turn, part_sizes, turns
 from .lowering import cut_at
-from .mtegcca import grow_each
+from .mtegcca import Chunks, grow_implicitly
 from .pace import Pace
 from .scale_network import Network, build_network
 
@@ -43,6 +43,9 @@ MOST_TRANSFERS = 48_000
 
 WHOLE = 3
 """A transfer takes so many times as long where every part has trees of its own."""
+
+GRAIN = 0.002
+"""Parts take about such a share of the whole time at least, on links alone, on all their way."""
 
 TIGHT = 0.6
 """Trees that may be deeper than need be by less than such a share of the longest way inside are grown in time."""
@@ -69,10 +72,14 @@ def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None
         return None
     messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
     pace = pace or Pace()
-    most = int(min(MOST_TRANSFERS, pace.room("message") / WHOLE))
-    parts = min(most // messages, int(c.size_bytes))
-    if parts < len(who):
+    most = min(int(min(MOST_TRANSFERS, pace.room("message") / WHOLE)) // messages, int(c.size_bytes))
+    if most < len(who):
         return None
+    told = turns(who, part_sizes(c.size_bytes, len(who), 1))
+    # how long a byte is on links on its way, if each stores it
+    way_s = max(k.per_byte for k in who) + 2 * max(_farthest_s(inside, own) for own in clusters)
+    enough = int(c.size_bytes * way_s / (GRAIN * (told[-1].by_s + told[-1].left_s)))
+    parts = max(min(most, enough), len(who))
     told = turns(who, part_sizes(c.size_bytes, parts, len(who)))
     finer, part = cut_at(c, np.cumsum([turn.size for turn in told]))
     made = _made(inside, who, told)
@@ -83,14 +90,29 @@ def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None
 
 
 def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDArray[np.int32]]]:
-    """The fast pipes and the ranks of each of the largest clusters; none if they are too many, or not as large."""
+    """The fast pipes and the ranks of each of the largest clusters, or the pipes inside sites and their ranks.
+
+    None if there are too many of both kinds, or they are not equally large.
+    """
     network = build_network(topology, float(c.size_bytes), True, 0.0)
     levels = clusters_of(network, topology.node_count, topology.bandwidth)
-    label = levels.of[max(len(levels.of) - 2, 0)][c.ranks]
-    clusters = [c.ranks[label == own] for own in dict.fromkeys(label.tolist())]
-    each = len(clusters[0])
-    alike = 1 < len(clusters) <= MOST_CLUSTERS and {len(own) for own in clusters} == {each} and each > 1
-    return Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters if alike else []
+    clusters = _equal(c.ranks, levels.of[max(len(levels.of) - 2, 0)])
+    if clusters:
+        return Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters
+    site = np.unique(np.array(topology.sites), return_inverse=True)[1].reshape(-1)
+    across = site[network.src] != site[network.dst]
+    joins = np.zeros(topology.link_count, dtype=np.bool_)
+    joins[network.hops.take(np.flatnonzero(across)).values] = True
+    shares = np.logical_or.reduceat(joins[network.hops.values], network.hops.offsets[:-1])
+    return Inside.of(network, c.ranks, ~across & ~shares), _equal(c.ranks, site)
+
+
+def _equal(ranks: NDArray[np.int32], label: Int64) -> list[NDArray[np.int32]]:
+    """The ranks of each label of nodes, where these are few, equally many and more than one; else none."""
+    own = label[ranks]
+    clusters = [ranks[own == some] for some in dict.fromkeys(own.tolist())]
+    alike = 1 < len(clusters) <= MOST_CLUSTERS and len({len(some) for some in clusters}) == 1
+    return clusters if alike and len(clusters[0]) > 1 else []
 
 
 @dataclass(frozen=True)
@@ -185,6 +207,16 @@ class Inside:
         return found
 
 
+def _farthest_s(inside: Inside, ranks: NDArray[np.int32]) -> float:
+    """Seconds a byte over all links between the ranks of a cluster that are farthest apart."""
+    network = inside.network
+    cost = np.full(len(network.src), np.inf)
+    fast = np.array([p for leads in inside.out.values() for p, _ in leads])
+    cost[fast] = network.per_byte[fast]
+    ways = Ways.of(network, inside.hops, ranks, cost, np.arange(len(cost)))
+    return float(ways.far[np.ix_(ranks, ranks)].max())
+
+
 def _counterparts(inside: Inside, clusters: list[NDArray[np.int32]]) -> list[Counterparts]:
     """The first ranks of all clusters, the second ones, ...; none if some are not joined."""
     found = []
@@ -243,18 +275,14 @@ def _grown(
     net = replace(topology, src=src[links], dst=dst[links], bandwidth=width, latency_s=late_s)
     left = np.array([told[k].at_s if backward else told[k].left_s for k in urgent])
     ranks = np.array(list(inside.out), dtype=np.int32)
-    (passes, _, hits, hops), _ = grow_each(
-        net,
+    chunks = Chunks(
         np.array([told[k].size for k in urgent]),
         left.max() - left,
         Ragged.of([np.array(who[told[k].who].hubs, dtype=np.int32) for k in urgent]),
         Ragged.of([ranks] * len(urgent)),
-        np.arange(len(urgent)),
-        None,
-        0.0,
-        THRIFT,
-        float(len(urgent)) * len(links) * len(ranks),
     )
+    work = float(len(urgent)) * len(links) * len(ranks)
+    (passes, _, hits, hops), _ = grow_implicitly(net, chunks, np.arange(len(urgent)), None, 0.0, THRIFT, work)
     chunk, pipe, node = passes[0], np.empty(len(passes[0]), np.int64), np.empty(len(passes[0]), np.int64)
     pipe[hops[0]], node[hits[0]] = pipes[hops[1]], hits[1]
     trees: list[Tree] = [[] for _ in urgent]

@@ -20,7 +20,8 @@ from .scale_network import Network
 Int64 = NDArray[np.int64]
 
 COARSE = 2
-"""Times as large as the others are the parts that hold the half of all bytes that crosses in between."""
+"""So many times as large as the others are the parts that hold the half of all bytes that crosses in between. What is
+carried then ends when the others do: other sizes leave gaps on the links that are too short for anything."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,11 @@ class Turn:
 
 
 def part_sizes(total: int, parts: int, each: int) -> list[int]:
-    """Bytes of about so many parts, fine at both ends: a multiple of ``each`` of them there, where there are enough."""
-    ends = parts * COARSE // (2 * COARSE + 2)
+    """Bytes of at most about so many parts, those of each end a multiple of ``each``, where there are enough."""
+    ends = max(parts * COARSE // (2 * COARSE + 2), 1)
     ends = ends // each * each or ends
-    weight = np.ones(parts)
-    weight[ends : parts - ends] = 2 * ends / max(parts - 2 * ends, 1)
-    last = (np.cumsum(weight) / weight.sum() * total).round().astype(np.int64)
+    weight = np.repeat([1, COARSE, 1], [ends, 2 * ends // COARSE, ends])
+    last = np.cumsum(weight) * total // weight.sum()
     return [size for size in np.diff(last, prepend=0).tolist() if size]
 
 

@@ -12,6 +12,7 @@ explicitly for small cases, to look at and to compare.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import monotonic as clock
 from typing import Any
 
@@ -181,9 +182,25 @@ def slot_seconds(topology: Topology, workload: Workload) -> float:
 Grown = tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Chunks:
+    """What trees are grown for where there is no collective: what a workload says of its chunks.
+
+    Attributes:
+        chunk_bytes: int64[chunks].
+        chunk_start_s: float64[chunks], before which none leaves its holders.
+        chunk_holders, chunk_wanted: the nodes that hold and want each.
+    """
+
+    chunk_bytes: NDArray[np.int64]
+    chunk_start_s: NDArray[np.float64]
+    chunk_holders: Ragged
+    chunk_wanted: Ragged
+
+
 def grow_implicitly(
     topology: Topology,
-    workload: Workload,
+    workload: Workload | Chunks,
     tasks: NDArray[np.int64],
     slot: float | None,
     nearness: float,
@@ -199,34 +216,18 @@ def grow_implicitly(
     Returns:
         What the kernel does, in seconds, and the finish.
     """
-    each = workload.chunk_bytes, workload.chunk_start_s, workload.chunk_holders, workload.chunk_wanted
-    return grow_each(topology, *each, tasks, slot, nearness, thrift, work)
-
-
-def grow_each(
-    topology: Topology,
-    chunk_bytes: NDArray[np.int64],
-    start_s: NDArray[np.float64],
-    holders: Ragged,
-    wanted: Ragged,
-    tasks: NDArray[np.int64],
-    slot: float | None,
-    nearness: float,
-    thrift: float | NDArray[np.float64],
-    work: float = 0.0,
-) -> tuple[Grown, float]:
-    """The same for chunks that are told one by one: their sizes, when they may start, who holds and who wants them."""
     kernel = kernels.load("trees", work or float(len(tasks)) * topology.link_count)
     out_offsets, out_links = topology.out_links
     unit = slot or 1.0
     latency = topology.latency_s / unit
-    start = start_s / unit
+    start = workload.chunk_start_s / unit
     if slot is not None:
         latency, start = np.ceil(latency - 1e-9), np.ceil(start - 1e-9)
+    holders, wanted = workload.chunk_holders, workload.chunk_wanted
     passes, times, hits, hops, unreached, finish = kernel.grow_trees(
         out_offsets, out_links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
         1.0 / (topology.bandwidth * unit), latency, topology.forwarding, topology.replicates,
-        tasks, chunk_bytes.astype(np.float64), start,
+        tasks, workload.chunk_bytes.astype(np.float64), start,
         holders.offsets, holders.values.astype(np.int64), wanted.offsets, wanted.values.astype(np.int64),
         slot is not None, nearness, np.broadcast_to(thrift, topology.link_count).astype(np.float64),
     )  # fmt: skip

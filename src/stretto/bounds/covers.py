@@ -1,0 +1,322 @@
+"""What crosses early is not yet a sum of all, what crosses late serves few: prices that each byte's crossings pay.
+
+In an AllReduce let U be some ranks outside a set S1 of nodes, and V some inside S2, a part of S1. For each byte every v
+of V gets what every u of U contributes by a chain of transfers. It enters S1 first over a link e1, and S2 last over a
+link e2: the same, or no sooner than a least delay after it began at e1. At time t a link into S1 can so carry the
+contributions of those who are no farther, outside S1, from where it begins (through a switch, which does not sum: of
+those whom one node has sent a sum there), and what begins at t at a link into S2 serves those who can be reached from
+there inside before the end T. Take a moment s: what enters S1 before s is early, what enters S2 later than s and the
+delay is late. Either early crossings together carry all of U, or there is a u whom no early first crossing carries:
+then its chain to each v crosses late, so that late crossings together serve all of V.
+
+Now give links into S1 prices by the time since the start, up to s, and links into S2 prices by the time left. If the
+cheapest early crossings that carry all of U, and the cheapest late ones that serve all of V, cost C at least, each byte
+pays C at least, and so
+
+    bytes x C <= sum over links of bandwidth x price, over time
+
+for whoever ends at T: a lower bound on T. A byte does not cross in fractions, so what carries all of U is a covering
+problem in whole numbers, which :mod:`stretto.bounds.reach` relaxes: where no rank is near to all others, but two
+together are, what crosses by then does so twice. Prices are found by a linear program, its rows by the cheapest covers
+at the prices so far. It takes tenths of a second: ``bounds`` does not ask for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..collective import Collective
+from ..solvers import INFINITY, Model, solve
+from ..topology import SWITCH, Topology
+from .latency import distances
+from .parts import SEARCHED_UP_TO, partitions
+from .reach import least
+
+Bool = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+Written = tuple[list[float], dict[int, list[int]], list[int]]
+
+MOST_ENDS = 8
+"""How many ranks are to be covered at most on each side: those that are farthest from the links."""
+
+MOST_LEVELS = 12
+"""How many moments prices change at most; crossings between them count as if they came as late as the next one."""
+
+MOST_PAIRS = 2
+"""How many pairs of servers or sites are tried, for each way to tell these."""
+
+ROUNDS = 60
+"""How often cheaper covers are looked for."""
+
+TINY = 1e-6
+"""By what share covers may be cheaper, and what a set costs at least while they are looked for."""
+
+SAME_S = 1e-13
+"""Moments less than this apart are the same."""
+
+FINEST = 1 << 20
+"""The price of what covers all by itself, in whole numbers."""
+
+
+DEAR = FINEST << 10
+"""What covers nothing costs so much."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of links.
+
+    Attributes:
+        link: int64[links].
+        at_s: float64[levels], seconds from the start, or before the end, from which on each level's prices hold.
+        price: int64[links, levels].
+        ranks: which are to be covered.
+    """
+
+    link: Int64
+    at_s: Float64
+    price: Int64
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Covers:
+    """A bound by prices.
+
+    Attributes:
+        first, last: the nodes of S1 and of S2.
+        early: what links into S1 cost before the last of its moments.
+        late: what links into S2 cost.
+    """
+
+    seconds: float
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    early: Prices
+    late: Prices
+
+    @property
+    def certificate(self) -> tuple[Written, Written]:
+        """The moments, the prices of each link and the ranks to be covered, early and late, as plain numbers."""
+        early, late = (
+            (p.at_s.tolist(), dict(zip(p.link.tolist(), p.price.tolist(), strict=True)), list(p.ranks))
+            for p in (self.early, self.late)
+        )
+        return early, late
+
+
+def covers_bound(topology: Topology, collective: Collective, from_s: float = 0.0) -> Covers | None:
+    """The best bound of this kind between two sites or servers.
+
+    Args:
+        from_s: seconds, another bound: what cannot be better is not looked for.
+    Returns:
+        None where it says nothing, is no better, or there are too many ranks.
+    """
+    c = collective
+    if c.kind != "allreduce" or topology.planes or len(c.ranks) > SEARCHED_UP_TO:
+        return None
+    near = distances(topology, 0.0)
+    back = partitions(replace(topology, src=topology.dst, dst=topology.src), c.ranks)
+    best: Covers | None = None
+    for left, entered in zip(back, partitions(topology, c.ranks), strict=True):
+        if len(left) != len(entered) or len(left) == len(c.ranks):
+            continue
+        pairs = list(permutations(range(len(left)), 2))
+        pairs = [(a, b) for a, b in pairs if not (left[a] & entered[b]).any()]
+        # of many pairs those that are farthest apart
+        far = [-float(near[np.ix_(c.ranks[left[a][c.ranks]], c.ranks[entered[b][c.ranks]])].mean()) for a, b in pairs]
+        for k in np.argsort(far, kind="stable")[:MOST_PAIRS].tolist():
+            a, b = pairs[k]
+            found = _between(topology, c, ~left[a], entered[b], near, from_s)
+            if found is not None:
+                best, from_s = found, found.seconds
+    return best
+
+
+def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: Float64, from_s: float) -> Covers | None:
+    """The best bound that is better than another one."""
+    into_first = np.flatnonzero(~first[topology.src] & first[topology.dst])
+    into_last = np.flatnonzero(~last[topology.src] & last[topology.dst])
+    width = topology.bandwidth[into_last]
+    if not len(into_first) or not len(into_last):
+        return None
+    # nothing has been inside S1 before it enters first, nor leaves S2 after it has entered last
+    senders, receivers = c.ranks[~first[c.ranks]], c.ranks[last[c.ranks]]
+    come, holders = _farthest(_carried(topology, into_first, senders, _among(topology, ~first)), senders)
+    way = _among(topology, last)[np.ix_(topology.dst[into_last], receivers)]
+    reach = (topology.latency_s[into_last][:, None] + way)[:, None, :]
+    serve, served = _farthest(reach, receivers)
+    delay_s = least_delay(topology, into_first, into_last, near)
+    # when some link can carry all, or all links can
+    whole_s = come.max(axis=2).min(axis=1)
+    once_s = c.size_bytes / float(width.sum())
+    # as if nothing were paid until all can be carried, nor after all must be served
+    if c.start_s + whole_s.max() + delay_s + once_s + serve.min(axis=1).max() <= from_s:
+        return None
+    late = _priced(serve, width, once_s)
+    if late is None:
+        return None
+    late_s, late_price, serves = late
+    best: Covers | None = None
+    for until_s in np.unique([whole_s.min(), whole_s.max()]):
+        early = _priced(np.minimum(come, until_s), topology.bandwidth[into_first], 0.0)
+        if early is None:
+            continue
+        early_s, early_price, carries = early
+        paid = float(topology.bandwidth[into_first] @ early_price[:, :-1] @ np.diff(early_s))
+        needed = float(c.size_bytes) * min(carries, serves) - paid
+        if needed <= 0:
+            continue
+        # from the last of the early moments on, links into S2 pay
+        more = np.diff(late_price, axis=1, prepend=0)
+        at = np.broadcast_to(early_s[-1] + delay_s + late_s, more.shape)
+        seconds = c.start_s + least(at.ravel(), (width[:, None] * more).ravel(), needed)
+        if seconds > from_s:
+            from_s = seconds
+            best = Covers(
+                seconds,
+                tuple(np.flatnonzero(first).tolist()),
+                tuple(np.flatnonzero(last).tolist()),
+                Prices(into_first, early_s, early_price, tuple(holders.tolist())),
+                Prices(into_last, late_s, late_price, tuple(served.tolist())),
+            )
+    return best
+
+
+def _among(topology: Topology, nodes: Bool) -> Float64:
+    """float64[nodes, nodes], least seconds from node to node over links that join some nodes."""
+    kept = nodes[topology.src] & nodes[topology.dst]
+    links = {name: getattr(topology, name)[kept] for name in ("src", "dst", "bandwidth", "latency_s")}
+    return distances(replace(topology, **links), 0.0)
+
+
+def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: Float64) -> float:
+    """Seconds from when anything begins to enter S1 until it can begin to enter S2, at the least."""
+    if np.isin(into_first, into_last).any():
+        return 0.0
+    between = near[np.ix_(topology.dst[into_first], topology.src[into_last])]
+    return float((topology.latency_s[into_first][:, None] + between).min())
+
+
+def _carried(topology: Topology, links: Int64, ranks: NDArray[np.int32], near: Float64) -> Float64:
+    """float64[links, senders, ranks], when each link can carry each rank's contribution, in what a node has sent."""
+    at = topology.src[links]
+    senders = np.flatnonzero(topology.kind != SWITCH)
+    alone = near[np.ix_(senders, at)].T
+    # what stores can send a sum of all that came to it
+    sent = np.where((topology.kind[at] == SWITCH)[:, None], alone, np.where(senders == at[:, None], 0.0, np.inf))
+    found: Float64 = sent[:, :, None] + near[np.ix_(ranks, senders)].T[None]
+    return found
+
+
+def _farthest(times: Float64, ranks: NDArray[np.int32]) -> tuple[Float64, NDArray[np.int32]]:
+    """What concerns the ranks that all links together take longest for."""
+    order = np.argsort(-times.min(axis=1).mean(axis=0), kind="stable")[:MOST_ENDS]
+    return times[:, :, order], ranks[order]
+
+
+def _priced(times: Float64, width: Float64, last_s: float) -> tuple[Float64, Int64, int] | None:
+    """The prices that cost least for all links over time, and what the cheapest cover costs at these.
+
+    Args:
+        times: float64[links, senders, ranks], from when on a link covers a rank.
+        width: float64[links], bytes/s.
+        last_s: for how long the last of all prices holds; 0 if it is not paid, nor covers anything.
+    Returns:
+        The moments, int64[links, moments], and the cost; None if nothing is ever covered by one.
+    """
+    at_s = np.unique(np.round(times[np.isfinite(times)] / SAME_S)) * SAME_S
+    if len(at_s) < 2 or not np.isfinite(times.min(axis=1)).all():
+        return None
+    if len(at_s) > MOST_LEVELS:
+        at_s = np.unique(np.quantile(at_s, np.linspace(0.0, 1.0, MOST_LEVELS), method="nearest"))
+    # what a link covers until the next moment
+    within = times[..., None] < np.append(at_s[1:] - SAME_S, np.inf)
+    levels = len(at_s) if last_s > 0 else len(at_s) - 1
+    bits = (within.transpose(0, 3, 1, 2) @ (1 << np.arange(times.shape[2])))[:, :levels]
+    # links that cover alike have one price
+    kinds, kind = np.unique(np.sort(bits, axis=2).reshape(len(bits), -1), axis=0, return_inverse=True)
+    kind = kind.reshape(-1)
+    sets = kinds.reshape(len(kinds), levels, -1)
+    seconds = np.append(np.diff(at_s), last_s)[:levels]
+    weight = np.bincount(kind, width)[:, None] * seconds
+    problem = _Covering.of(sets, times.shape[2])
+    price = problem.prices(weight / weight.max())
+    whole = np.minimum.accumulate(np.ceil(price * FINEST)[:, ::-1], axis=1)[:, ::-1].astype(np.int64)
+    found = np.zeros((len(bits), len(at_s)), dtype=np.int64)
+    found[:, :levels] = whole[kind]
+    return at_s, found, int(min(problem.cheapest(whole.ravel().astype(np.float64))[0][-1], DEAR))
+
+
+@dataclass(frozen=True)
+class _Covering:
+    """Sets of few elements, as bits, each of which has a price in common with others.
+
+    Attributes:
+        sets, owner: int64[sets], and the number of each one's price.
+        shape: of the prices.
+        full: all elements.
+    """
+
+    sets: Int64
+    owner: Int64
+    shape: tuple[int, int]
+    full: int
+
+    @classmethod
+    def of(cls, sets: Int64, elements: int) -> _Covering:
+        owner = np.repeat(np.arange(sets.shape[0] * sets.shape[1]), sets.shape[2])
+        each = np.unique(np.stack((sets.ravel(), owner)), axis=1)
+        each = each[:, each[0] > 0]
+        return cls(each[0], each[1], sets.shape[:2], (1 << elements) - 1)
+
+    def cheapest(self, price: Float64) -> tuple[Float64, Int64]:
+        """float64, int64[elements, as bits]: what the cheapest sets cost that cover these, and the first of them."""
+        cost = price[self.owner]
+        least, by = np.zeros(self.full + 1), np.full(self.full + 1, -1)
+        having = [np.flatnonzero(self.sets >> k & 1) for k in range(self.full.bit_length())]
+        for state in range(1, self.full + 1):
+            some = having[(state & -state).bit_length() - 1]
+            paid = cost[some] + least[state & ~self.sets[some]]
+            k = int(np.argmin(paid)) if len(paid) else -1
+            least[state], by[state] = (paid[k], some[k]) if k >= 0 else (np.inf, -1)
+        return least, by
+
+    def prices(self, weight: Float64) -> Float64:
+        """The prices of the least total weight at which no cover costs less than 1, or nearly."""
+        covers: list[Int64] = []
+        price = np.zeros(weight.size)
+        for _ in range(ROUNDS):
+            # of equally cheap covers those of the fewest sets
+            least, by = self.cheapest(price + TINY)
+            paid = price[self.owner] + least[self.full & ~self.sets]
+            order = np.lexsort((paid, self.owner))
+            firsts = order[np.flatnonzero(np.diff(self.owner[order], prepend=-1))]
+            fresh = [self._cover(int(k), by) for k in firsts[paid[firsts] < 1.0 - TINY]]
+            if not fresh:
+                break
+            covers += fresh
+            model = Model()
+            columns = model.columns(weight.size, 0.0, 1.0, weight.ravel())
+            row = np.repeat(np.arange(len(covers)), [len(own) for own in covers])
+            model.rows(len(covers), 1.0, INFINITY, (row, columns[np.concatenate(covers)], 1.0))
+            found = solve(model)
+            assert found.x is not None, "prices of 1 are enough"
+            price = np.clip(found.x, 0.0, 1.0)
+        return price.reshape(self.shape)
+
+    def _cover(self, first: int, by: Int64) -> Int64:
+        """The prices of the cheapest cover of which one set is given."""
+        chosen, left = [int(self.owner[first])], self.full & ~int(self.sets[first])
+        while left:
+            k = int(by[left])
+            chosen.append(int(self.owner[k]))
+            left &= ~int(self.sets[k])
+        return np.array(chosen, dtype=np.int64)

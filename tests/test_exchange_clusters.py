@@ -1,0 +1,126 @@
+"""Exchanges of alike clusters: in which order parts of the buffer cross, and what comes of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from stretto.collective import Workload, make_collective
+from stretto.planners.dispatch import completion
+from stretto.planners.exchange_clusters import _counterparts, alike_clusters, in_clusters
+from stretto.planners.exchange_turns import COARSE, part_sizes, turns
+from stretto.planners.lowering import cut_at
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.verify import verify
+
+
+def allreduce(net: Topology, shard_bytes: int, **more) -> Workload:
+    return Workload((make_collective("allreduce", net, shard_bytes=shard_bytes, **more),))
+
+
+def told(net: Topology, shard_bytes: int, parts: int):
+    c = allreduce(net, shard_bytes).collectives[0]
+    who = _counterparts(*alike_clusters(net, c))
+    return who, turns(who, part_sizes(c.size_bytes, parts, len(who)))
+
+
+def hung(seed: int) -> Topology:
+    """Two or three clusters of alike trees with chords, whose ranks are joined by a switch, or each to its like."""
+    rng = random.Random(seed)
+    each, count = rng.randint(4, 7), rng.randint(2, 3)
+    pairs = {(rng.randrange(v), v) for v in range(1, each)} | {
+        (v, v + 2) for v in range(each - 2) if rng.random() < 0.5
+    }
+    links = {}
+    for k in range(count):
+        for v, w in pairs:
+            late = rng.choice((0.5e-6, 1e-6))
+            links |= {(each * k + a, each * k + b): (50e9, late) for a, b in ((v, w), (w, v))}
+    ranks, kinds = each * count, [ACCELERATOR] * each * count
+    if rng.random() < 0.5:
+        kinds.append(SWITCH)
+        links |= {(a, b): (5e9, 2e-6) for v in range(ranks) for a, b in ((v, ranks), (ranks, v))}
+    else:
+        links |= {(v, w): (5e9, 2e-6) for v in range(ranks) for w in range(v % each, ranks, each) if v != w}
+    return make_topology("hung", kinds, [(a, b, *link) for (a, b), link in links.items()])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("shard_bytes", [40, 50_000])
+def test_plans_are_right_whatever_the_clusters_look_like(seed, shard_bytes):
+    net = hung(seed)
+    plan = in_clusters(net, allreduce(net, shard_bytes, chunks=3))
+    assert plan is not None
+    assert verify(plan).finding is None
+    assert simulate(plan).completion_s == pytest.approx(completion(plan))
+
+
+def test_turns_leave_time_before_and_after_and_no_link_to_two_at_once():
+    who, found = told(load_topology("amd:2"), 64_000, 96)
+    ends = {round((turn.by_s + turn.left_s) * 1e12) for turn in found}
+    assert len(ends) == 1
+    busy: dict[int, list[tuple[float, float]]] = {}
+    for turn in found:
+        c = who[turn.who]
+        assert turn.at_s >= c.gather_s * (1 - 1e-9) and turn.left_s >= c.spread_s * (1 - 1e-9)
+        for link, per_byte in c.busy.items():
+            # both halves are told from their own end; they meet where links are as busy in both
+            busy.setdefault(link, []).append((turn.at_s, turn.at_s + turn.size * per_byte))
+    for spans in busy.values():
+        spans.sort()
+        assert all(b[0] >= a[1] - 1e-13 for a, b in pairwise(spans))
+
+
+def test_what_is_soonest_summed_crosses_first_and_what_is_soonest_spread_last():
+    who, found = told(load_topology("amd:2"), 64_000, 96)
+    least = min(c.gather_s for c in who)
+    assert who[found[0].who].gather_s == least
+    assert who[found[-1].who].spread_s == least
+    # a die that is farther from the rest than the other one on its switch never sums
+    far = max(c.gather_s for c in who)
+    assert all(who[turn.who].gather_s < far for turn in found)
+
+
+def test_parts_are_finer_at_both_ends():
+    sizes = part_sizes(1_000_000, 96, 8)
+    assert sum(sizes) == 1_000_000
+    assert sizes[48] == pytest.approx(COARSE * sizes[0], rel=0.01)
+    assert sum(sizes[:24]) < 250_000 < sum(sizes[:36])
+    assert sum(part_sizes(5, 96, 8)) == 5 and 0 not in part_sizes(5, 96, 8)
+
+
+def test_chunks_are_cut_at_their_own_ends_too():
+    c = make_collective("allreduce", load_topology("ring:4"), 100, chunks=3)
+    cut, part = cut_at(c, np.array([10, 50, 100]))
+    assert cut.chunk_bytes.sum() == 100
+    assert np.bincount(part, cut.chunk_bytes).tolist() == [10, 40, 50]
+    assert set(np.cumsum(c.chunk_bytes)) <= set(np.cumsum(cut.chunk_bytes))
+    assert (cut.chunk_offset == np.cumsum(cut.chunk_bytes) - cut.chunk_bytes).all()
+
+
+def test_two_chassis_of_unlike_dies_end_within_a_fifth_of_the_bound():
+    net = load_topology("amd:2")
+    plan = in_clusters(net, allreduce(net, 64_000))
+    assert plan is not None
+    # `stretto bound` says 17.91 us
+    assert completion(plan) < 1.2 * 17.91e-6
+
+
+def test_servers_are_told_by_their_sites_where_speeds_do_not_tell_them():
+    # a fifth of all links is slower, some inside a chassis than those between
+    net, rng = load_topology("amd:2"), np.random.default_rng(3)
+    slow = np.where(rng.random(net.link_count) < 0.2, rng.uniform(0.4, 1.0, net.link_count), 1.0)
+    net = replace(net, bandwidth=net.bandwidth * slow)
+    plan = in_clusters(net, allreduce(net, 64_000))
+    assert plan is not None
+    assert verify(plan).finding is None
+    site = np.unique(np.array(net.sites), return_inverse=True)[1]
+    across = site[plan.src] != site[plan.dst.values]
+    # each part crosses once each way
+    assert np.bincount(plan.chunk[across]).max() == 2
