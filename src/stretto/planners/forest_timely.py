@@ -18,8 +18,9 @@ from .forest_priced import priced_trees
 from .forest_shares import Uses, timely_counts
 from .forest_trees import Forest, Routed, Segment
 
-NEARNESS = ((0.3, 1.0, 3.0), (1.0, 3.0, 10.0))
-"""What the mean length of a link costs, relative to the cheapest one, in the trees of each choice."""
+NEARNESS = (0.3, 1.0, 3.0, 10.0)
+"""What the mean length of a link costs, relative to the cheapest one. Trees of the first are left out of one choice,
+those of the last out of the other."""
 
 
 def timely_forests(topology: Topology, c: Collective, known: list[Forest], part: float, most: int) -> list[Forest]:
@@ -29,19 +30,21 @@ def timely_forests(topology: Topology, c: Collective, known: list[Forest], part:
         part: bytes that travel at a time.
         most: how many trees there may be.
     """
-    old = [(root, s) for forest in known for root, some in forest.segments.items() for s in some]
-    made = {
-        nearness: priced_trees(topology, c, known[0], part, most, nearness) or []
-        for nearness in dict.fromkeys(n for choice in NEARNESS for n in choice)
-    }
+    trees = [(root, s) for forest in known for root, some in forest.segments.items() for s in some]
+    kept_short = [0.0] * len(trees)
+    for nearness in NEARNESS:
+        trees += priced_trees(topology, c, known[0], part, most, nearness) or []
+        kept_short += [nearness] * (len(trees) - len(kept_short))
     ways = _Ways(topology.latency_s.tolist(), topology.bandwidth.tolist(), part, {})
+    rows = [(k, *use) for k, (root, segment) in enumerate(trees) for use in _uses(ways, root, segment)]
+    tree, link, opens, closes = (np.array(column) for column in zip(*rows, strict=True))
     found = []
-    for choice in NEARNESS:
-        trees = old + [tree for nearness in choice for tree in made[nearness]]
-        rows = [(k, *use) for k, (root, segment) in enumerate(trees) for use in _uses(ways, root, segment)]
-        tree, link, opens, closes = (np.array(column) for column in zip(*rows, strict=True))
-        counts = timely_counts(Uses(tree, link, opens, closes), c.size_bytes / topology.bandwidth)
-        found.append(gathered(trees, counts))
+    for left_out in (max(NEARNESS), min(NEARNESS)):
+        which = np.flatnonzero(np.array(kept_short) != left_out)
+        used = np.isin(tree, which)
+        uses = Uses(np.searchsorted(which, tree[used]), link[used], opens[used], closes[used])
+        counts = timely_counts(uses, c.size_bytes / topology.bandwidth)
+        found.append(gathered([trees[k] for k in which], counts))
     return found
 
 
