@@ -105,25 +105,29 @@ def forest(
     until_s = clock() + limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
-    kinds = [_forests(topology, c, trees) for c in workload.collectives]
+    known = [
+        [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+        for c in workload.collectives
+    ]
+    timely = [_timely(topology, c, some, trees) for c, some in zip(workload.collectives, known, strict=True)]
+    kinds = [some + more for some, more in zip(known, timely, strict=True)]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
-    return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
+    shallow = bool(parts) or any(timely)
+    return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, shallow, choices[0]).best(choices)
 
 
-def _forests(topology: Topology, c: Collective, trees: int) -> list[Forest]:
-    """Forests to choose from.
+def _timely(topology: Topology, c: Collective, known: list[Forest], trees: int) -> list[Forest]:
+    """Other forests of an AllReduce, with shares by latency, where that counts beside bandwidth.
 
-    Of an AllReduce, also ones with shares by latency, where it counts beside bandwidth, or where there are accelerators
-    that are no ranks: these trees may add and fork there.
+    Also where there are accelerators that are no ranks: these trees may add and fork there.
     """
-    found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
-    if c.kind != "allreduce" or any(s.twin >= 0 for f in found for some in f.segments.values() for s in some):
-        return found
+    if c.kind != "allreduce" or any(s.twin >= 0 for f in known for some in f.segments.values() for s in some):
+        return []
     part, most = _part(c), trees * len(c.ranks)
     far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
-    if far <= LONG * busiest_s(topology, found[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
-        return found
-    return [*found, *timely_forests(topology, c, found, part, most)]
+    if far <= LONG * busiest_s(topology, known[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
+        return []
+    return timely_forests(topology, c, known, part, most)
 
 
 def _part(c: Collective) -> float:
@@ -140,6 +144,7 @@ class _Cutter:
         trees: how many there may be, for each rank.
         until_s: of this thread's CPU time, when to be content,
         least_s: but a fine plan may always take so long.
+        shallow: whether there are shallow trees among the choices, or none are wanted.
         first: the trees by whose edges transfers are counted.
         apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
     """
@@ -150,6 +155,7 @@ class _Cutter:
     trees: int
     until_s: float
     least_s: float
+    shallow: bool
     first: _Rows
     apart: bool | None = None
     content: float = DISPATCHED
@@ -167,7 +173,7 @@ class _Cutter:
                     break
                 now, counts = affordable, []
             several = [self.cut(some, now) for some in choices]
-            if not plans and not self.parts and min(map(_late, several)) > DEEP:
+            if not plans and not self.shallow and min(map(_late, several)) > DEEP:
                 shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
                 if shallow is not None:
                     choices = [choices[int(np.argmin([_took_s(p) for p in several]))], shallow]
