@@ -160,8 +160,9 @@ def _is_large(workload: Workload) -> bool:
 
 
 def _is_served(topology: Topology, workload: Workload) -> bool:
-    """Whether there are accelerators beside the ranks that could add for them, which only trees make use of."""
-    return all(c.kind == "allreduce" and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
+    """Whether there are accelerators beside the ranks that could add and fork for them, which only trees make use of."""
+    kinds = registered()["forest"].collectives if "forest" in registered() else ()
+    return all(c.kind in kinds and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
 
 
 def _bandwidth(found: tuple[Bound, ...]) -> float:

@@ -117,22 +117,24 @@ def forest(
 
 
 def _timely(topology: Topology, c: Collective, known: list[Forest], trees: int) -> list[Forest]:
-    """Other forests of an AllReduce, with shares by latency, where that counts beside bandwidth.
-
-    Also where there are accelerators that are no ranks: these trees may add and fork there.
+    """Other forests with shares by latency, of an AllReduce where that counts beside bandwidth, of others where
+    accelerators that are no ranks may fork, too; of an AllReduce where these may add and fork in any case.
     """
-    if c.kind != "allreduce" or any(s.twin >= 0 for f in known for some in f.segments.values() for s in some):
+    if any(s.twin >= 0 for f in known for some in f.segments.values() for s in some):
         return []
-    part, most = _part(c), trees * len(c.ranks)
+    part = _part(c)
     far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
-    if far <= LONG * busiest_s(topology, known[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
-        return []
-    return timely_forests(topology, c, known, part, most)
+    slow = far > LONG * busiest_s(topology, known[0]) / float(sum(known[0].share.values())) * c.size_bytes
+    served = bool(find_relays(topology, c.ranks).any())
+    if c.kind == "allreduce" and (slow or served):
+        return timely_forests(topology, c, known, part, trees * len(c.ranks))
+    return timely_forests(topology, c, known, part, trees) if slow and served else []
 
 
 def _part(c: Collective) -> float:
-    """Bytes of a part of an AllReduce that is cut as finely as may be."""
-    return max(2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], float(SMALLEST_BYTES))
+    """Bytes of a part of what is cut as finely as may be."""
+    edges = (len(c.ranks) - 1) * (2 if c.kind == "allreduce" else 1)
+    return max(edges * c.size_bytes / TRANSFERS[-1], float(SMALLEST_BYTES))
 
 
 @dataclass
