@@ -160,7 +160,7 @@ def _is_large(workload: Workload) -> bool:
 
 
 def _is_served(topology: Topology, workload: Workload) -> bool:
-    """Whether there are accelerators beside the ranks that could add and fork for them, which only trees make use of."""
+    """Whether there are accelerators beside the ranks that could add and fork for them; only trees make use of that."""
     kinds = registered()["forest"].collectives if "forest" in registered() else ()
     return all(c.kind in kinds and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
 

@@ -65,6 +65,9 @@ HOPED = 2.0
 LOST = 1.3
 """Trees of which a plan is so many times later than that of others with as many transfers are not looked at further."""
 
+LEFT = 0.6
+"""The part of a time limit that must be left for trees with shares by latency to be looked for."""
+
 DEEP = 0.5
 """Trees are looked for that are shallower where a plan of some thousand transfers ends so much later than it has to."""
 
@@ -109,7 +112,10 @@ def forest(
         [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
         for c in workload.collectives
     ]
-    timely = [_timely(topology, c, some, trees) for c, some in zip(workload.collectives, known, strict=True)]
+    early = clock() < until_s - LEFT * limit_s or time_limit_s is None
+    timely = [
+        _timely(topology, c, some, trees) if early else [] for c, some in zip(workload.collectives, known, strict=True)
+    ]
     kinds = [some + more for some, more in zip(known, timely, strict=True)]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
     shallow = bool(parts) or any(timely)
@@ -117,18 +123,18 @@ def forest(
 
 
 def _timely(topology: Topology, c: Collective, known: list[Forest], trees: int) -> list[Forest]:
-    """Other forests with shares by latency, of an AllReduce where that counts beside bandwidth, of others where
-    accelerators that are no ranks may fork, too; of an AllReduce where these may add and fork in any case.
+    """Other forests with shares by latency, where that counts beside bandwidth, or, of an AllReduce, where there are
+    accelerators that are no ranks, but could add and fork.
     """
     if any(s.twin >= 0 for f in known for some in f.segments.values() for s in some):
         return []
     part = _part(c)
     far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
     slow = far > LONG * busiest_s(topology, known[0]) / float(sum(known[0].share.values())) * c.size_bytes
-    served = bool(find_relays(topology, c.ranks).any())
-    if c.kind == "allreduce" and (slow or served):
-        return timely_forests(topology, c, known, part, trees * len(c.ranks))
-    return timely_forests(topology, c, known, part, trees) if slow and served else []
+    summed = c.kind == "allreduce"
+    if not slow and not (summed and find_relays(topology, c.ranks).any()):
+        return []
+    return timely_forests(topology, c, known, part, trees * len(c.ranks) if summed else trees)
 
 
 def _part(c: Collective) -> float:

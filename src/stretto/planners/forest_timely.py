@@ -27,8 +27,12 @@ NEARNESS = (0.3, 1.0, 3.0, 10.0)
 those of the last out of the other."""
 
 
+USES = 50_000
+"""How many uses of links by trees there may be in all, about."""
+
+
 def timely_forests(topology: Topology, c: Collective, known: list[Forest], part: float, most: int) -> list[Forest]:
-    """Forests to choose from, with some of the known trees among theirs.
+    """Forests to choose from, with some of the known trees among theirs; none where that were too much work.
 
     Args:
         part: bytes that travel at a time.
@@ -37,8 +41,12 @@ def timely_forests(topology: Topology, c: Collective, known: list[Forest], part:
     summed, share = c.kind == "allreduce", known[0].share
     trees = [(root, s) for forest in known for root, some in forest.segments.items() for s in some]
     kept_short = [0.0] * len(trees)
+    uses_each = sum(len(_links(s)) for _, s in trees) / len(trees)
+    affordable = int((USES / uses_each - len(trees)) / len(NEARNESS))
+    if affordable < (1 if summed else len(known[0].segments)):
+        return []
+    many = min(most if summed else most * len(known[0].segments), affordable)
     for nearness in NEARNESS:
-        many = most if summed else most * len(known[0].segments)
         trees += priced_trees(topology, c, known[0], part, many, nearness) or []
         kept_short += [nearness] * (len(trees) - len(kept_short))
     ways = _Ways(topology.latency_s.tolist(), topology.bandwidth.tolist(), part, {})
@@ -58,6 +66,12 @@ def timely_forests(topology: Topology, c: Collective, known: list[Forest], part:
             counts = _largest(timely_counts(uses, seconds, roots, amounts / amounts.sum()), roots, most)
         found.append(gathered([trees[k] for k in which], counts, None if summed else share))
     return found
+
+
+def _links(segment: Segment) -> list[int]:
+    """All links that its trees use, one as often as it is used."""
+    trees = [tree for tree in (segment.up, segment.down) if tree is not None]
+    return [link for tree in trees for way in tree.links.values() for link in way]
 
 
 def _largest(counts: list[int], group: Int64, most: int) -> list[int]:
