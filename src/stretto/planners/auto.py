@@ -86,7 +86,8 @@ def auto(
     bandwidth = _bandwidth(found)
     wide = not topology.planes and bandwidth >= WIDE
     names = _candidates(topology, wide)
-    if _is_served(topology, workload):
+    served = _is_served(topology, workload)
+    if served:
         names.sort(key=lambda name: name not in QUICK and name != "forest")
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
     best: tuple[float, str, Plan] | None = None
@@ -109,7 +110,7 @@ def auto(
             if time_limit_s is not None:
                 least = FIRST if best is None else 0.0
                 left_s = max(SEARCH * time_limit_s - (clock() - began_s), least * time_limit_s)
-                if name == "forest" and wide and bandwidth < CLOSE:
+                if name == "forest" and bandwidth < CLOSE and (wide or served):
                     left_s *= SPLIT
             plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left_s)
         except (Unsupported, InputError) as refusal:

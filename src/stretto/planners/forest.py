@@ -62,6 +62,9 @@ FINE = 0.5
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
 
+HASTE = 0.1
+"""Only the best trees are looked at further once looking at all has taken so much of what a time limit leaves."""
+
 LOST = 1.3
 """Trees of which a plan is so many times later than that of others with as many transfers are not looked at further."""
 
@@ -180,6 +183,7 @@ class _Cutter:
                 if affordable < FINER * last:
                     break
                 now, counts = affordable, []
+            began_s = clock()
             several = [self.cut(some, now) for some in choices]
             if not plans and not self.shallow and min(map(_late, several)) > DEEP:
                 shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
@@ -195,6 +199,8 @@ class _Cutter:
             if late <= NEAR - 1 or (finer and _took_s(plans[-2]) <= NEAR * _took_s(best)):
                 break
             choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * late]
+            if clock() - began_s > HASTE * max(self.until_s - clock(), 0.0):
+                choices = [kept]
             # what is the better way for some thousands of transfers is so for many
             if len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]:
                 choices, self.apart, self.content = [kept], _may_be_apart(best), 1 + late
