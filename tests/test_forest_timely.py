@@ -22,6 +22,7 @@ from stretto.planners.forest_timely import timely_forests
 from stretto.planners.forest_trees import forests_of
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model, solve
+from stretto.topologies import load_topology
 from stretto.topology import ACCELERATOR, Topology, make_topology
 from stretto.verify import verify
 
@@ -153,3 +154,17 @@ def test_latency_chooses_shallow_trees():
     assert verify(plan).ok
     # 3 hops in and out from the middle at least
     assert simulate(plan).completion_s <= 1.3 * bounds(net, Workload((c,)))[0].seconds
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
+def test_small_copies_and_sums_among_some_are_near_the_bound(kind):
+    # trees that only fill links take 1.2 times the bound and more
+    net, ranks = load_topology("mesh:3x3"), [0, 2, 4, 6, 8]
+    c = make_collective(kind, net, shard_bytes=64_000, ranks=ranks)
+    known = forests_of(net, c, 150_000)
+    for forest in timely_forests(net, c, known, 1000.0, 16):
+        assert forest.share == known[0].share
+        assert all(sum(s.share for s in some) == 1 and len(some) <= 16 for some in forest.segments.values())
+    plan = run_planner("forest", net, Workload((c,)))
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.1 * bounds(net, Workload((c,)))[0].seconds

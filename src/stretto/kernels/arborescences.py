@@ -16,8 +16,8 @@ NEVER = 1e12
 """Where there is no way between two nodes it costs so many times as much as the cheapest link."""
 
 
-def priced(src, dst, seconds, near, inner, nodes, wanted, trees, far, steep):
-    """In-trees and out-trees of some roots in turn: of all, or, where not all nodes are ranks, of the cheapest.
+def priced(src, dst, seconds, near, inner, nodes, wanted, roots, both, far, steep):
+    """Out-trees of some roots, or in-trees and out-trees.
 
     A link costs the seconds for which a tree keeps it busy, over the fourth power of 1 + ``steep`` times the seconds by
     which it is less busy than the busiest so far. (Python and compiled code round an exponential otherwise.)
@@ -28,29 +28,31 @@ def priced(src, dst, seconds, near, inner, nodes, wanted, trees, far, steep):
         near: float64[links], how long each is, as what that costs relative to the cheapest link.
         inner, nodes: int64[...], nodes that pass on, and those that trees are made of.
         wanted: how many of these, the first ones, are ranks, which every tree reaches.
-        trees: how many.
+        roots: int64[trees], as places among the nodes; -1 for one of the cheapest, which take turns.
+        both: whether there is an in-tree of each root, too.
         far: float64[nodes, nodes], how far they are from each other, likewise.
     Returns:
-        int64[trees, 2, nodes], for copies and for sums the place of each node's parent, -1 at the root, -2 where the
-        tree does not lead; and as lists of links, in the order in which bytes take them, the ways between the two:
+        int64[trees, 1 or 2, nodes], for copies and for sums the place of each node's parent, -1 at the root, -2 where
+        the tree does not lead; and as lists of links, in the order in which bytes take them, the ways between the two:
         offsets, links.
     """
-    n = len(nodes)
+    n, trees, kinds = len(nodes), len(roots), 2 if both else 1
     busy = np.zeros(len(src))
-    cost, parent = np.empty((n, n)), np.empty((trees, 2, n), dtype=np.int64)
-    ways = np.empty((2, max(src.max(), dst.max()) + 1, max(src.max(), dst.max()) + 1))
+    cost, parent = np.empty((n, n)), np.empty((trees, kinds, n), dtype=np.int64)
+    ways = np.empty((kinds, max(src.max(), dst.max()) + 1, max(src.max(), dst.max()) + 1))
     first = np.empty(ways.shape, dtype=np.int64)
-    offsets = np.zeros(trees * 2 * n + 1, dtype=np.int64)
-    links = np.empty(trees * 2 * n * (len(inner) + 1), dtype=np.int64)
+    offsets = np.zeros(trees * kinds * n + 1, dtype=np.int64)
+    links = np.empty(trees * kinds * n * (len(inner) + 1), dtype=np.int64)
     turns = np.arange(n)
     place, count = 0, 0
     for k in range(trees):
-        for way in range(2):
+        if roots[k] < 0 and k % ROUND == 0:
+            for way in range(kinds):
+                least = _prices(src, dst, seconds, near, busy, steep, way, inner, ways[way], first[way])
+            turns = _cheapest_roots(ways, nodes, wanted, least, far, cost)
+        root = roots[k] if roots[k] >= 0 else turns[k % len(turns)]
+        for way in range(kinds):
             least = _prices(src, dst, seconds, near, busy, steep, way, inner, ways[way], first[way])
-            if way == 0 and wanted < n and k % ROUND == 0:
-                _prices(src, dst, seconds, near, busy, steep, 1, inner, ways[1], first[1])
-                turns = _cheapest_roots(ways, nodes, wanted, least, far, cost)
-            root = turns[k % len(turns)]
             _between(ways[way], nodes, least, far, root, cost)
             if wanted < n:
                 _steiner(cost, root, wanted, parent[k, way])
@@ -90,11 +92,11 @@ def _between(ways, nodes, least, far, root, cost):
 
 
 def _cheapest_roots(ways, nodes, wanted, least, far, cost):
-    """The places from where a pair of trees costs least, the cheapest first."""
+    """The places from where trees cost least, the cheapest first."""
     n = len(nodes)
     total, within = np.zeros(n), np.empty(n, dtype=np.bool_)
     for root in range(n):
-        for way in range(2):
+        for way in range(len(ways)):
             _between(ways[way], nodes, least, far, root, cost)
             total[root] += _grown(cost, root, wanted, within)
     order = np.argsort(total, kind="mergesort")

@@ -105,8 +105,9 @@ def auto(
     bandwidth = _bandwidth(found)
     wide = not topology.planes and bandwidth >= WIDE
     names = _candidates(topology, wide)
-    shares = _Shares.of(topology, workload, bandwidth if not topology.planes else 0.0, bound, time_limit_s)
-    if _is_served(topology, workload):
+    served = _is_served(topology, workload)
+    shares = _Shares.of(topology, workload, bandwidth if not topology.planes else 0.0, bound, served, time_limit_s)
+    if served:
         names.sort(key=lambda name: name not in QUICK and name != "forest")
     enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
     best: tuple[float, str, Plan] | None = None
@@ -162,11 +163,16 @@ class _Shares:
 
     @classmethod
     def of(
-        cls, topology: Topology, workload: Workload, bandwidth: float, bound: float, limit_s: float | None
+        cls, topology: Topology, workload: Workload, bandwidth: float, bound: float, served: bool, limit_s: float | None
     ) -> _Shares:
-        """For a request of which bandwidth makes up such a share of the bound, seconds."""
+        """For a request of which bandwidth makes up such a share of the bound, seconds.
+
+        Args:
+            served: whether trees come first, for accelerators that are no ranks.
+        """
         trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
-        split = WIDE <= bandwidth < CLOSE and _in_phases_s(topology, workload) <= IN_PHASES * bound
+        close = bandwidth < CLOSE and (served or bandwidth >= WIDE)
+        split = close and (served or _in_phases_s(topology, workload) <= IN_PHASES * bound)
         mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
         slow = frozenset(name for name, most in QUICK.items() if len(topology.accelerators) > most)
         return cls(limit_s, slow, trees_s, SPLIT if split else 1.0, ROOM * trees_s if mixed else 0.0)
@@ -230,8 +236,9 @@ def _is_large(workload: Workload) -> bool:
 
 
 def _is_served(topology: Topology, workload: Workload) -> bool:
-    """Whether there are accelerators beside the ranks that could add for them, which only trees make use of."""
-    return all(c.kind == "allreduce" and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
+    """Whether there are accelerators beside the ranks that could add and fork for them; only trees make use of that."""
+    kinds = registered()["forest"].collectives if "forest" in registered() else ()
+    return all(c.kind in kinds and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
 
 
 def _bandwidth(found: tuple[Bound, ...]) -> float:

@@ -68,6 +68,9 @@ FINE = 0.35
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""
 
+HASTE = 0.1
+"""Only the best trees are looked at further once looking at all has taken so much of what a time limit leaves."""
+
 LOST = 1.3
 """Trees of which a plan is so many times later than that of others with as many transfers are not looked at further."""
 
@@ -111,32 +114,38 @@ def forest(
     until_s, halfway_s = clock() + limit_s, clock() + limit_s / 2
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
-    kinds = [_forests(topology, c, trees, halfway_s) for c in workload.collectives]
+    known = [
+        [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
+        for c in workload.collectives
+    ]
+    timely = [_timely(topology, c, some, trees, halfway_s) for c, some in zip(workload.collectives, known, strict=True)]
+    kinds = [some + more for some, more in zip(known, timely, strict=True)]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
-    return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, choices[0]).best(choices)
+    shallow = bool(parts) or any(timely)
+    return _Cutter(topology, workload, parts, trees, until_s, FINE * limit_s, shallow, choices[0]).best(choices)
 
 
-def _forests(topology: Topology, c: Collective, trees: int, until_s: float) -> list[Forest]:
-    """Forests to choose from.
-
-    Of an AllReduce, also ones with shares by latency, where it counts beside bandwidth, or where there are accelerators
-    that are no ranks: these trees may add and fork there. They are not made if that would last longer.
+def _timely(topology: Topology, c: Collective, known: list[Forest], trees: int, until_s: float) -> list[Forest]:
+    """Other forests with shares by latency, where that counts beside bandwidth, or, of an AllReduce, where there are
+    accelerators that are no ranks, but could add and fork. They are not made if that would last longer.
     """
-    found = [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
-    if c.kind != "allreduce" or any(s.twin >= 0 for f in found for some in f.segments.values() for s in some):
-        return found
-    part, most = _part(c), trees * len(c.ranks)
+    if any(s.twin >= 0 for f in known for some in f.segments.values() for s in some):
+        return []
+    part = _part(c)
     far = distances(topology, part)[np.ix_(c.ranks, c.ranks)].max()
-    if far <= LONG * busiest_s(topology, found[0]) * c.size_bytes and not find_relays(topology, c.ranks).any():
-        return found
-    if clock() + TIMELY_S * topology.node_count * min(most, MANY) > until_s:
-        return found
-    return [*found, *timely_forests(topology, c, found, part, most)]
+    slow = far > LONG * busiest_s(topology, known[0]) / float(sum(known[0].share.values())) * c.size_bytes
+    summed = c.kind == "allreduce"
+    if not slow and not (summed and find_relays(topology, c.ranks).any()):
+        return []
+    if clock() + TIMELY_S * topology.node_count * min(trees * len(c.ranks), MANY) > until_s:
+        return []
+    return timely_forests(topology, c, known, part, trees * len(c.ranks) if summed else trees)
 
 
 def _part(c: Collective) -> float:
-    """Bytes of a part of an AllReduce that is cut as finely as may be."""
-    return max(2 * (len(c.ranks) - 1) * c.size_bytes / TRANSFERS[-1], float(SMALLEST_BYTES))
+    """Bytes of a part of what is cut as finely as may be."""
+    edges = (len(c.ranks) - 1) * (2 if c.kind == "allreduce" else 1)
+    return max(edges * c.size_bytes / TRANSFERS[-1], float(SMALLEST_BYTES))
 
 
 @dataclass
@@ -148,6 +157,7 @@ class _Cutter:
         trees: how many there may be, for each rank.
         until_s: of this thread's CPU time, when to be content,
         least_s: but the first fine plan may always take so long.
+        shallow: whether there are shallow trees among the choices, or none are wanted.
         first: the trees by whose edges transfers are counted.
         apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
         transfer_s: what a transfer of a fine plan takes, as far as is known.
@@ -159,6 +169,7 @@ class _Cutter:
     trees: int
     until_s: float
     least_s: float
+    shallow: bool
     first: _Rows
     apart: bool | None = None
     content: float = DISPATCHED
@@ -177,8 +188,9 @@ class _Cutter:
                 if affordable < FINER * last:
                     break
                 now, counts = affordable, []
+            began_s = clock()
             several = [self.cut(some, now) for some in choices]
-            if not plans and not self.parts and min(map(_late, several)) > DEEP:
+            if not plans and not self.shallow and min(map(_late, several)) > DEEP:
                 shallow = _shallow(self.topology, self.workload, self.first.forests, self.trees)
                 if shallow is not None:
                     choices = [choices[int(np.argmin([_took_s(p) for p in several]))], shallow]
@@ -192,6 +204,8 @@ class _Cutter:
             if late <= NEAR - 1 or (finer and _took_s(plans[-2]) <= NEAR * _took_s(best)):
                 break
             choices = [some for some, plan in zip(choices, several, strict=True) if _late(plan) <= LOST * late]
+            if clock() - began_s > HASTE * max(self.until_s - clock(), 0.0):
+                choices = [kept]
             # what is the better way for some thousands of transfers is so for many
             if len(plans) > 1 or 2 * best.transfer_count >= TRANSFERS[1]:
                 choices, self.apart, self.content = [kept], _may_be_apart(best), 1 + late

@@ -54,7 +54,11 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float,
 def priced_trees(
     topology: Topology, c: Collective, known: Forest, part: float, most: int, nearness: float
 ) -> list[tuple[int, Segment]] | None:
-    """Trees with their roots; None where there are none, or too much work would be to be done."""
+    """Trees with their roots; None where there are none, or too much work would be to be done.
+
+    Of an AllReduce pairs, of roots that are cheapest in turn if these need not be ranks, else of all; of other
+    collectives as many of each root that the known forest has.
+    """
     relays = np.flatnonzero(find_relays(topology, c.ranks))
     nodes, count = np.concatenate((c.ranks, relays)).astype(np.int64), min(TREES, most)
     inner = np.setdiff1d(np.flatnonzero(topology.transit), nodes)
@@ -70,31 +74,48 @@ def priced_trees(
     if not np.isfinite(far[: len(c.ranks), : len(c.ranks)]).all():
         return None
     length = net.latency_s + part / net.bandwidth
+    both, place = c.kind == "allreduce", {v: k for k, v in enumerate(nodes.tolist())}
+    roots = np.array([place[v] for v in (c.ranks.tolist() if both else known.segments)], dtype=np.int64)
+    # in the direction of sums that are not copied, an out-tree is an in-tree
+    src, dst, far = (net.dst, net.src, far.T) if c.reduces and not both else (net.src, net.dst, far)
+    whole_s = busiest_s(topology, known) / float(sum(known.share.values()))
     parents, offsets, links = kernels.load("arborescences", steps).priced(
-        net.src.astype(np.int64), net.dst.astype(np.int64), 1 / (net.bandwidth * busiest_s(topology, known)),
-        nearness / length.mean() * length, inner, nodes, len(c.ranks), count,
+        src.astype(np.int64), dst.astype(np.int64), 1 / (net.bandwidth * whole_s),
+        nearness / length.mean() * length, inner, nodes, len(c.ranks),
+        np.full(count, -1) if both and len(relays) else roots[np.arange(count) % len(roots)], both,
         nearness / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
     )  # fmt: skip
-    return list(_pairs(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist()))
+    made = _routed(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist())
+    share = Fraction(1, count)
+    if both:
+        return [(root, Segment(share, up, down)) for root, (down, up) in made]
+    if c.reduces:
+        return [(root, Segment(share, _reversed(tree), None)) for root, (tree,) in made]
+    return [(root, Segment(share, None, tree)) for root, (tree,) in made]
 
 
-def _pairs(
+def _reversed(tree: Routed) -> Routed:
+    """With the ways toward the root."""
+    return Routed(tree.parent, {v: way[::-1] for v, way in tree.links.items()})
+
+
+def _routed(
     nodes: list[int], parents: list[list[list[int]]], offsets: list[int], links: list[int]
-) -> Iterator[tuple[int, Segment]]:
-    """What the kernel made, each with its root."""
+) -> Iterator[tuple[int, list[Routed]]]:
+    """What the kernel made: each root with its out-tree, and with its in-tree, if it has one."""
     row = 0
-    for both in parents:
+    for trees in parents:
         routed = []
-        for tree in both:
+        for tree in trees:
             ways = [tuple(links[a:b]) for a, b in pairwise(offsets[row : row + len(nodes) + 1])]
             row += len(nodes)
             below = [j for j, i in enumerate(tree) if i >= 0]
             routed.append(Routed({nodes[j]: nodes[tree[j]] for j in below}, {nodes[j]: ways[j] for j in below}))
-        yield nodes[both[0].index(-1)], Segment(Fraction(1, len(parents)), routed[1], routed[0])
+        yield nodes[trees[0].index(-1)], routed
 
 
 def busiest_s(topology: Topology, forest: Forest) -> float:
-    """How long the busiest link carries a byte of the whole, seconds."""
+    """How long the busiest link carries a byte of the whole, seconds, or of a share of one."""
     load = np.zeros(topology.link_count)
     for root, some in forest.segments.items():
         for segment in some:

@@ -63,11 +63,13 @@ class Uses:
         return replace(self, opens_s=opens, closes_s=closes)
 
 
-def timely_counts(uses: Uses, seconds: Float64) -> list[int]:
+def timely_counts(uses: Uses, seconds: Float64, root: Int64 | None = None, share: Float64 | None = None) -> list[int]:
     """How much each tree should carry, in parts of about ``PARTS``.
 
     Args:
-        seconds: float64[links], for which each would carry the whole buffer.
+        seconds: float64[links], for which each would carry the whole.
+        root: int64[trees], the place of each tree's root in ``share``,
+        share: float64[roots], of the whole, that the trees of each root carry; None if any root may have any share.
     """
     from ..solvers import INFINITY, Model
     from ..solvers.highs import Growing
@@ -78,9 +80,10 @@ def timely_counts(uses: Uses, seconds: Float64) -> list[int]:
     through = np.zeros(int(uses.tree.max()) + 1)
     np.maximum.at(through, uses.tree, uses.opens_s + uses.closes_s)
     model = Model()
-    share = model.columns(len(through), 0.0, INFINITY, DEPTH * through / unit)
+    carries = model.columns(len(through), 0.0, INFINITY, DEPTH * through / unit)
     (end,) = model.columns(1, 0.0, INFINITY, 1.0)
-    model.rows(1, 1.0, 1.0, (0, share, 1.0))
+    whole = np.ones(1) if share is None else share
+    model.rows(len(whole), whole, whole, (0 if root is None else root, carries, 1.0))
     program = Growing(model)
     fresh = [(some, float(uses.opens_s[some].min()), float(uses.closes_s[some].min())) for some in groups]
     while fresh:
@@ -88,12 +91,12 @@ def timely_counts(uses: Uses, seconds: Float64) -> list[int]:
         for some, after, before in fresh:
             inside = some[(uses.opens_s[some] >= after) & (uses.closes_s[some] >= before)]
             load = -seconds[uses.link[inside]] / unit
-            rows.rows(1, (after + before) / unit, INFINITY, (0, end, 1.0), (0, share[uses.tree[inside]], load))
+            rows.rows(1, (after + before) / unit, INFINITY, (0, end, 1.0), (0, carries[uses.tree[inside]], load))
         program.add(rows)
         found = np.maximum(program.solve(), 0.0)
-        carried = found[share[uses.tree]] * seconds[uses.link]
+        carried = found[carries[uses.tree]] * seconds[uses.link]
         fresh = list(_broken(uses, groups, carried, float(found[end]) * unit * (1 + BROKEN)))
-    counts: list[int] = np.floor(found[share] / found[share].sum() * PARTS + 1e-6).astype(np.int64).tolist()
+    counts: list[int] = np.floor(found[carries] / found[carries].sum() * PARTS + 1e-6).astype(np.int64).tolist()
     return counts
 
 

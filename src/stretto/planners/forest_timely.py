@@ -1,7 +1,8 @@
-"""Trees for an AllReduce where latency counts beside bandwidth: shallow and deep ones, with shares by their windows.
+"""Trees where latency counts beside bandwidth: shallow and deep ones, with shares by their windows.
 
 Trees of least price are made several times, kept short more and more (:mod:`.forest_priced`), and of all of them
-together those are taken that end soonest when links far from the middle carry less (:mod:`.forest_shares`).
+together those are taken that end soonest when links far from the middle, or from the root, carry less
+(:mod:`.forest_shares`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..collective import Collective
 from ..topology import Topology
@@ -18,31 +20,68 @@ from .forest_priced import priced_trees
 from .forest_shares import Uses, timely_counts
 from .forest_trees import Forest, Routed, Segment
 
-NEARNESS = ((0.3, 1.0, 3.0), (1.0, 3.0, 10.0))
-"""What the mean length of a link costs, relative to the cheapest one, in the trees of each choice."""
+Int64 = NDArray[np.int64]
+
+NEARNESS = (0.3, 1.0, 3.0, 10.0)
+"""What the mean length of a link costs, relative to the cheapest one. Trees of the first are left out of one choice,
+those of the last out of the other."""
+
+
+USES = 50_000
+"""How many uses of links by trees there may be in all, about."""
 
 
 def timely_forests(topology: Topology, c: Collective, known: list[Forest], part: float, most: int) -> list[Forest]:
-    """Forests to choose from, with some of the known trees among theirs; each tree has a share of the buffer.
+    """Forests to choose from, with some of the known trees among theirs; none where that were too much work.
 
     Args:
         part: bytes that travel at a time.
-        most: how many trees there may be.
+        most: how many trees there may be: of an AllReduce in all, of others of each root.
     """
-    old = [(root, s) for forest in known for root, some in forest.segments.items() for s in some]
-    made = {
-        nearness: priced_trees(topology, c, known[0], part, most, nearness) or []
-        for nearness in dict.fromkeys(n for choice in NEARNESS for n in choice)
-    }
+    summed, share = c.kind == "allreduce", known[0].share
+    trees = [(root, s) for forest in known for root, some in forest.segments.items() for s in some]
+    kept_short = [0.0] * len(trees)
+    uses_each = sum(len(_links(s)) for _, s in trees) / len(trees)
+    affordable = int((USES / uses_each - len(trees)) / len(NEARNESS))
+    if affordable < (1 if summed else len(known[0].segments)):
+        return []
+    many = min(most if summed else most * len(known[0].segments), affordable)
+    for nearness in NEARNESS:
+        trees += priced_trees(topology, c, known[0], part, many, nearness) or []
+        kept_short += [nearness] * (len(trees) - len(kept_short))
     ways = _Ways(topology.latency_s.tolist(), topology.bandwidth.tolist(), part, {})
+    rows = [(k, *use) for k, (_, segment) in enumerate(trees) for use in _uses(ways, segment)]
+    tree, link, opens, closes = (np.array(column) for column in zip(*rows, strict=True))
+    of = np.array([root for root, _ in trees])
+    amounts = np.array([float(share.get(root, 0)) for root in np.unique(of).tolist()])
     found = []
-    for choice in NEARNESS:
-        trees = old + [tree for nearness in choice for tree in made[nearness]]
-        rows = [(k, *use) for k, (root, segment) in enumerate(trees) for use in _uses(ways, root, segment)]
-        tree, link, opens, closes = (np.array(column) for column in zip(*rows, strict=True))
-        counts = timely_counts(Uses(tree, link, opens, closes), c.size_bytes / topology.bandwidth)
-        found.append(gathered(trees, counts))
+    for left_out in (max(NEARNESS), min(NEARNESS)):
+        which = np.flatnonzero(np.array(kept_short) != left_out)
+        used = np.isin(tree, which)
+        uses = Uses(np.searchsorted(which, tree[used]), link[used], opens[used], closes[used])
+        seconds, roots = c.size_bytes / topology.bandwidth, np.unique(of, return_inverse=True)[1][which]
+        if summed:
+            counts = _largest(timely_counts(uses, seconds), np.zeros(len(which), dtype=np.int64), most)
+        else:
+            counts = _largest(timely_counts(uses, seconds, roots, amounts / amounts.sum()), roots, most)
+        found.append(gathered([trees[k] for k in which], counts, None if summed else share))
     return found
+
+
+def _links(segment: Segment) -> list[int]:
+    """All links that its trees use, one as often as it is used."""
+    trees = [tree for tree in (segment.up, segment.down) if tree is not None]
+    return [link for tree in trees for way in tree.links.values() for link in way]
+
+
+def _largest(counts: list[int], group: Int64, most: int) -> list[int]:
+    """Counts, but of each group only so many, the largest."""
+    kept, left = [0] * len(counts), dict.fromkeys(group.tolist(), most)
+    for k in sorted(range(len(counts)), key=lambda k: -counts[k]):
+        if counts[k] and left[int(group[k])]:
+            kept[k] = counts[k]
+            left[int(group[k])] -= 1
+    return kept
 
 
 @dataclass(frozen=True)
@@ -61,12 +100,13 @@ class _Ways:
         return self.known[way]
 
 
-def _uses(ways: _Ways, root: int, segment: Segment) -> Iterator[tuple[int, float, float]]:
-    """Each link that a tree's parts go over, and its window: after the start, and before the end."""
-    assert segment.up is not None and segment.down is not None, "of an AllReduce"
-    up, down = (_Heights.of(ways, root, tree) for tree in (segment.up, segment.down))
+def _uses(ways: _Ways, segment: Segment) -> Iterator[tuple[int, float, float]]:
+    """Each link that a segment's parts go over, and its window: after the start, and before the end."""
+    up, down = (None if tree is None else _Heights.of(ways, tree) for tree in (segment.up, segment.down))
     for tree, mine, other in ((segment.up, up, down), (segment.down, down, up)):
-        above = {root: other.below[root]}
+        if tree is None or mine is None:
+            continue
+        above = {mine.root: 0.0 if other is None else other.below[mine.root]}
         for v in mine.order:
             parent = tree.parent[v]
             behind, left = 0.0, mine.seconds[v]
@@ -82,15 +122,17 @@ def _uses(ways: _Ways, root: int, segment: Segment) -> Iterator[tuple[int, float
 class _Heights:
     """A tree's nodes but the root, parents first; how far each is from its parent, and from the farthest below it."""
 
+    root: int
     order: list[int]
     seconds: dict[int, float]
     below: dict[int, float]
 
     @classmethod
-    def of(cls, ways: _Ways, root: int, tree: Routed) -> _Heights:
+    def of(cls, ways: _Ways, tree: Routed) -> _Heights:
         children: dict[int, list[int]] = {}
         for v, parent in tree.parent.items():
             children.setdefault(parent, []).append(v)
+        (root,) = children.keys() - tree.parent.keys()
         order = [root]
         for v in order:
             order += children.get(v, ())
@@ -98,4 +140,4 @@ class _Heights:
         below = dict.fromkeys(order, 0.0)
         for v in order[:0:-1]:
             below[tree.parent[v]] = max(below[tree.parent[v]], below[v] + seconds[v])
-        return cls(order[1:], seconds, below)
+        return cls(root, order[1:], seconds, below)
