@@ -41,7 +41,7 @@ MOST_CLUSTERS = 4
 MOST_TRANSFERS = 48_000
 """The buffer is cut as finely as that allows."""
 
-WHOLE = 3
+WHOLE = 2
 """A transfer takes so many times as long where every part has trees of its own."""
 
 GRAIN = 0.002

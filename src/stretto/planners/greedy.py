@@ -74,7 +74,7 @@ HOPEFUL = 1.1
 HOPELESS = 1.4
 """Where some link would be busy for so many times the bound an exchange is not looked at further."""
 
-LITTLE_USE, OTHER_TREES = 4.0, 3.0
+LITTLE_USE, OTHER_TREES = 4.0, 1.6
 """So many times what matching takes for each delivery is left for it where the last step gained little and copies may
 yet overlap sums, and where it is asked for other trees outward than inward."""
 
