@@ -23,7 +23,7 @@ from stretto.planners.forest_trees import forests_of
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model, solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, Topology, make_topology
+from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.verify import verify
 
 
@@ -168,3 +168,30 @@ def test_small_copies_and_sums_among_some_are_near_the_bound(kind):
     plan = run_planner("forest", net, Workload((c,)))
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 1.1 * bounds(net, Workload((c,)))[0].seconds
+
+
+def joined(accelerators: int, switches: int, pairs: list[tuple[int, int, float]], latency_s: float) -> Topology:
+    links = [(x, y, width, latency_s) for a, b, width in pairs for x, y in ((a, b), (b, a))]
+    return make_topology("joined", [ACCELERATOR] * accelerators + [SWITCH] * switches, links)
+
+
+@pytest.mark.parametrize("speed", ["python", "compiled"])
+@pytest.mark.parametrize("width", [1e8, 1e10, 1e12])
+def test_a_narrow_link_is_a_way_whatever_the_widest_is(width, speed, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", speed)
+    wide = [(3, 0), (3, 1), (4, 1), (6, 3)]
+    net = joined(7, 0, [*((a, b, 1e5 * width) for a, b in wide), (2, 0, 1e5), (5, 4, 1e5)], 1e-6)
+    work = Workload((make_collective("allgather", net, 6 * 10**6, ranks=[2, 5]),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.01 * bounds(net, work)[0].seconds
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "allgather", "allreduce"])
+@pytest.mark.parametrize(("ratio", "latency_s"), [(1.0, 0.0), (1e12, 1e-6), (1e9, 0.0)])
+@pytest.mark.filterwarnings("error")
+def test_links_may_have_no_latency_or_be_of_any_widths(kind, ratio, latency_s):
+    net = joined(3, 2, [(v, 3 + k, w) for v in range(3) for k, w in enumerate((25e3, 25e3 * ratio))], latency_s)
+    work = Workload((make_collective(kind, net, 192),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok

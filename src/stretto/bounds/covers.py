@@ -18,7 +18,7 @@ pays C at least, and so
 for whoever ends at T: a lower bound on T. A byte does not cross in fractions, so what carries all of U is a covering
 problem in whole numbers, which :mod:`stretto.bounds.reach` relaxes: where no rank is near to all others, but two
 together are, what crosses by then does so twice. Prices are found by a linear program, its rows by the cheapest covers
-at the prices so far. It takes tenths of a second: ``bounds`` does not ask for it.
+at the prices so far. It takes tenths of a second, or seconds among many ranks: ``bounds`` does not ask for it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ MOST_LEVELS = 12
 
 MOST_PAIRS = 2
 """How many pairs of servers or sites are tried, for each way to tell these."""
+
+MOST_TIMES = 20_000_000
+"""How many times there may be at which links can carry what ranks contribute."""
 
 ROUNDS = 60
 """How often cheaper covers are looked for."""
@@ -147,6 +150,8 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
     width = topology.bandwidth[into_last]
     if not len(into_first) or not len(into_last):
         return None
+    if len(into_first) * topology.node_count * len(c.ranks) > MOST_TIMES:
+        return None
     # nothing has been inside S1 before it enters first, nor leaves S2 after it has entered last
     senders, receivers = c.ranks[~first[c.ranks]], c.ranks[last[c.ranks]]
     come, holders = _farthest(_carried(topology, into_first, senders, _among(topology, ~first)), senders)
@@ -208,11 +213,13 @@ def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: F
 def _carried(topology: Topology, links: Int64, ranks: NDArray[np.int32], near: Float64) -> Float64:
     """float64[links, senders, ranks], when each link can carry each rank's contribution, in what a node has sent."""
     at = topology.src[links]
+    stored = topology.kind[at] != SWITCH
     senders = np.flatnonzero(topology.kind != SWITCH)
-    alone = near[np.ix_(senders, at)].T
+    found = np.full((len(links), 1 if stored.all() else len(senders), len(ranks)), np.inf)
     # what stores can send a sum of all that came to it
-    sent = np.where((topology.kind[at] == SWITCH)[:, None], alone, np.where(senders == at[:, None], 0.0, np.inf))
-    found: Float64 = sent[:, :, None] + near[np.ix_(ranks, senders)].T[None]
+    found[stored, 0] = near[np.ix_(ranks, at[stored])].T
+    if not stored.all():
+        found[~stored] = near[np.ix_(senders, at[~stored])].T[:, :, None] + near[np.ix_(ranks, senders)].T
     return found
 
 

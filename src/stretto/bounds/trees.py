@@ -107,7 +107,9 @@ class _Program:
         mean: Float64 | None = None
         while any(fresh):
             self._require(fresh)
-            last = np.maximum(self.program.solve(), 0.0)
+            solution = self.program.solve()
+            assert solution is not None, "nothing at all is a solution"
+            last = np.maximum(solution, 0.0)
             mean = last if mean is None else NEWEST * last + (1 - NEWEST) * mean
             fresh = self._broken(mean)
             if not any(fresh):

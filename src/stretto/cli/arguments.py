@@ -76,7 +76,9 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Equal seeds, equal plan
 LimitOption = Annotated[
     float | None,
     typer.Option(
-        "--time-limit", help="Seconds that planning may take; of CPU time for auto, greedy and forest.", min=0.0
+        "--time-limit",
+        help="Seconds that planning may take; for auto, greedy and forest of CPU, not counting the loading of code.",
+        min=0.0,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")]

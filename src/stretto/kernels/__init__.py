@@ -14,10 +14,10 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from time import thread_time as clock
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from ..clock import clock, loading
 from ..errors import InputError
 
 COMPILE_FROM = 60_000
@@ -57,7 +57,8 @@ def load(name: str, work: float) -> Any:
     if mode == "python" or (mode == "auto" and not _pays(name, work)):
         return importlib.import_module(f".{name}", __name__)
     if name not in _COMPILED:
-        _COMPILED[name] = _compiled(name)
+        with loading():
+            _COMPILED[name] = _compiled(name)
     return _COMPILED[name].all if mode == "compiled" or work >= COMPILE_COLD_FROM else _COMPILED[name].ready
 
 
@@ -154,12 +155,17 @@ def _stamps(name: str) -> list[tuple[str, float, int]]:
 def _announced(compiled: Any, name: str) -> Any:
     """``compiled``, telling on stderr when its first call on this machine compiles it."""
 
+    import numba
+
     told = False
 
     def call(*arguments: Any) -> Any:
         nonlocal told
-        if not told and not compiled.signatures and not _cache_is_warm(compiled):
-            print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+        if not told and not compiled.signatures:
+            with loading():
+                if not _cache_is_warm(compiled):
+                    print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+                compiled.compile(tuple(map(numba.typeof, arguments)))
         told = True
         return compiled(*arguments)
 

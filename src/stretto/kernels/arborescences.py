@@ -12,9 +12,6 @@ ROUND, FIRST, DEAR = 16, 8, 1.5
 """After so many trees all roots are compared again, and so many of the cheapest take turns, if they cost at most so
 many times as much as the cheapest."""
 
-NEVER = 1e12
-"""Where there is no way between two nodes it costs so many times as much as the cheapest link."""
-
 
 def priced(src, dst, seconds, near, inner, nodes, wanted, roots, both, far, steep):
     """Out-trees of some roots, or in-trees and out-trees.
@@ -85,10 +82,17 @@ def _prices(src, dst, seconds, near, busy, steep, way, inner, ways, first):
 
 
 def _between(ways, nodes, least, far, root, cost):
-    """What it costs to hang one node on another, in a tree of this root."""
-    for i in range(len(nodes)):
-        for j in range(len(nodes)):
-            cost[i, j] = min(ways[nodes[i], nodes[j]], least * NEVER) + least * far[root, i]
+    """What it costs to hang one node on another, in a tree of this root: more than any tree where there is no way."""
+    n, dearest = len(nodes), 0.0
+    for i in range(n):
+        for j in range(n):
+            cost[i, j] = ways[nodes[i], nodes[j]] + least * far[root, i]
+            if cost[i, j] < np.inf:
+                dearest = max(dearest, cost[i, j])
+    for i in range(n):
+        for j in range(n):
+            if cost[i, j] == np.inf:
+                cost[i, j] = (n + 1) * dearest
 
 
 def _cheapest_roots(ways, nodes, wanted, least, far, cost):

@@ -3,7 +3,8 @@
 Which are tried depends on the collective, the topology and the sizes, not on the clock, so equal requests give equal
 plans; and none further once a plan is within ``NEAR`` of the lower bound. A time limit, where one is given, keeps
 further candidates from being started, and those that heed it from searching on: a slow machine may then miss the best
-of them, and the answer says so. It is of CPU time, so that a busy machine gives the plans of a quiet one.
+of them, and the answer says so. It is of CPU time, without the loading of
+code, so that a busy machine gives the plans of a quiet one, and a new process those of an old one.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ nothing is searched beside paths."""
 CLOSE, SPLIT = 0.98, 0.5
 """Where bandwidth makes up less than the first of these, a search may still find better than the trees, which are then
 cut in this part of the time, and what is left is for the search."""
+
+SERVED = 0.7
+"""And in this part where accelerators that are no ranks may add and fork, which only trees make use of."""
 
 IN_PHASES = 1.2
 """A search sums before it copies, at first. Where the links of some node would be busy so many times as long as the
@@ -171,11 +175,11 @@ class _Shares:
             served: whether trees come first, for accelerators that are no ranks.
         """
         trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
-        close = bandwidth < CLOSE and (served or bandwidth >= WIDE)
-        split = close and (served or _in_phases_s(topology, workload) <= IN_PHASES * bound)
+        split = WIDE <= bandwidth < CLOSE and _in_phases_s(topology, workload) <= IN_PHASES * bound
+        of_trees = SERVED if served and bandwidth < CLOSE else SPLIT if split else 1.0
         mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
         slow = frozenset(name for name, most in QUICK.items() if len(topology.accelerators) > most)
-        return cls(limit_s, slow, trees_s, SPLIT if split else 1.0, ROOM * trees_s if mixed else 0.0)
+        return cls(limit_s, slow, trees_s, of_trees, ROOM * trees_s if mixed else 0.0)
 
     def least_s(self, name: str) -> float:
         """With less time left a candidate is not begun."""

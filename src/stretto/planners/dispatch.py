@@ -10,13 +10,13 @@ in the order of the starts that this gave; and so on while it ends sooner.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from time import thread_time as clock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
+from ..clock import clock
 from ..collective import Ragged
 from ..plan import COPY, REDUCE, Plan
 from .lowering import grouped

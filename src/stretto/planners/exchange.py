@@ -165,11 +165,6 @@ class _Attempt:
     def _network(self) -> Network:
         return build_network(self.topology, float(self.workload.collectives[0].size_bytes) / MANY, True, 0.0)
 
-    @cached_property
-    def _hops(self) -> list[list[int]]:
-        hops = self._network.hops
-        return [links.tolist() for links in np.split(hops.values, hops.offsets[1:-1])]
-
     def network(self, size: float) -> Network:
         """The pipes, with the costs of so many bytes."""
         network = self._network
@@ -192,7 +187,7 @@ class _Attempt:
         if shape.steep and busy_s.max() > 0:
             busy_s = STEEP * busy_s * (busy_s / busy_s.max()) ** 4
         cost = network.latency_s if even else network.cost_s + busy_s
-        return Ways.of(network, self._hops, self.ranks, cost, rank)
+        return Ways.of(network, self.ranks, cost, rank)
 
     @cached_property
     def _latency(self) -> tuple[list[int], list[float], Float64]:

@@ -138,7 +138,7 @@ class Inside:
     def of(cls, network: Network, ranks: NDArray[np.int32], fast: NDArray[np.bool_]) -> Inside:
         hops = [links.tolist() for links in np.split(network.hops.values, network.hops.offsets[1:-1])]
         cost = np.where(fast, network.latency_s, np.inf)
-        ways = Ways.of(network, hops, ranks, cost, np.arange(len(cost)))
+        ways = Ways.of(network, ranks, cost, np.arange(len(cost)))
         out: dict[int, list[tuple[int, int]]] = {}
         into: dict[int, list[tuple[int, int]]] = {}
         for p in ways.usable[fast[ways.usable]].tolist():
@@ -213,7 +213,7 @@ def _farthest_s(inside: Inside, ranks: NDArray[np.int32]) -> float:
     cost = np.full(len(network.src), np.inf)
     fast = np.array([p for leads in inside.out.values() for p, _ in leads])
     cost[fast] = network.per_byte[fast]
-    ways = Ways.of(network, inside.hops, ranks, cost, np.arange(len(cost)))
+    ways = Ways.of(network, ranks, cost, np.arange(len(cost)))
     return float(ways.far[np.ix_(ranks, ranks)].max())
 
 

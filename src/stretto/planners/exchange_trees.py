@@ -89,20 +89,18 @@ class Ways:
 
     Attributes:
         network: the pipes of the topology.
-        hops: the links of each.
         usable: int64[k], those that join ranks, the ones to be taken first where several are as short before.
         cost: float64[pipes], seconds.
         far: float64[nodes, nodes], the length of the shortest way.
     """
 
     network: Network
-    hops: list[list[int]]
     usable: Int64
     cost: Float64
     far: Float64
 
     @classmethod
-    def of(cls, network: Network, hops: list[list[int]], ranks: NDArray[np.int32], cost: Float64, order: Int64) -> Ways:
+    def of(cls, network: Network, ranks: NDArray[np.int32], cost: Float64, order: Int64) -> Ways:
         """All that joins ``ranks``, in the order of ``order`` (int64[pipes])."""
         nodes = len(network.out[0]) - 1
         inside = np.zeros(nodes, dtype=np.bool_)
@@ -112,7 +110,7 @@ class Ways:
         offsets = np.searchsorted(network.src[by_source], np.arange(nodes + 1)).astype(np.int64)
         kernel = kernels.load("paths", 20.0 * nodes * len(usable))
         far = kernel.all_pairs(offsets, by_source.astype(np.int32), network.dst, cost)
-        return cls(network, hops, usable[np.argsort(order[usable], kind="stable")], cost, far)
+        return cls(network, usable[np.argsort(order[usable], kind="stable")], cost, far)
 
     def out(self, nodes: set[int]) -> dict[int, list[int]]:
         """The pipes from each to others of some nodes, in order."""

@@ -49,7 +49,7 @@ class Counterparts:
     ) -> Counterparts | None:
         """None if some are not joined."""
         nodes = np.array(hubs, dtype=np.int32)
-        ways = Ways.of(network, hops, nodes, network.cost_s, np.arange(len(network.src)))
+        ways = Ways.of(network, nodes, network.cost_s, np.arange(len(network.src)))
         if not np.isfinite(ways.far[np.ix_(nodes, nodes)]).all():
             return None
         pipes = [p for p in ways.usable.tolist() if network.src[p] in hubs and network.dst[p] in hubs]

@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from time import thread_time as clock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import distances
+from ..clock import clock
 from ..collective import Collective, Ragged, Workload, split_chunks
 from ..errors import InputError
 from ..plan import COPY, REDUCE, Plan
@@ -59,8 +59,11 @@ limit leaves for that."""
 ROUNDS = 2
 """As many rounds of justification coarse plans have on average, and ways to share links."""
 
-TIMELY_S, MANY = 8e-5, 128
-"""What one of so many trees with shares by latency takes, seconds of CPU for each node, with all that is tried."""
+TIMELY = 0.75
+"""In this part of a time limit trees with shares by latency must be found, or they are not looked for."""
+
+TIMELY_S, MANY = 4e-5, 128
+"""What one of so many takes, seconds of CPU for each node, with all that is tried; of an AllReduce twice as much."""
 
 FINE = 0.35
 """The part of a time limit that the first fine plan may take, even if loading code has left less."""
@@ -111,14 +114,14 @@ def forest(
 ) -> Plan:
     """Trees packed to fill every link of the bottleneck, their chunks pipelined."""
     limit_s = math.inf if time_limit_s is None else time_limit_s
-    until_s, halfway_s = clock() + limit_s, clock() + limit_s / 2
+    until_s, found_s = clock() + limit_s, clock() + TIMELY * limit_s
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"--option trees={trees}")
     known = [
         [limited(topology, some, trees, len(c.ranks)) for some in forests_of(topology, c, TRANSFERS[-1])]
         for c in workload.collectives
     ]
-    timely = [_timely(topology, c, some, trees, halfway_s) for c, some in zip(workload.collectives, known, strict=True)]
+    timely = [_timely(topology, c, some, trees, found_s) for c, some in zip(workload.collectives, known, strict=True)]
     kinds = [some + more for some, more in zip(known, timely, strict=True)]
     choices = [_Rows.of(topology, [some[min(k, len(some) - 1)] for some in kinds]) for k in range(max(map(len, kinds)))]
     shallow = bool(parts) or any(timely)
@@ -137,9 +140,10 @@ def _timely(topology: Topology, c: Collective, known: list[Forest], trees: int, 
     summed = c.kind == "allreduce"
     if not slow and not (summed and find_relays(topology, c.ranks).any()):
         return []
-    if clock() + TIMELY_S * topology.node_count * min(trees * len(c.ranks), MANY) > until_s:
+    many = trees * (len(c.ranks) if summed else len(known[0].segments))
+    if clock() + (1 + summed) * TIMELY_S * topology.node_count * min(many, MANY) > until_s:
         return []
-    return timely_forests(topology, c, known, part, trees * len(c.ranks) if summed else trees)
+    return timely_forests(topology, c, known, part, many if summed else trees)
 
 
 def _part(c: Collective) -> float:

@@ -87,7 +87,7 @@ def counted(topology: Topology, ranks: NDArray[np.int32], part: Float64, root: F
     exact = measure <= LARGEST_MEASURE and max(abs(float(f) - v) for f, v in zip(near, scaled, strict=True)) < 1e-7
     if exact:
         numbers = np.array([int(f * measure) for f in near], dtype=np.int64)
-        common = int(np.gcd.reduce(numbers))
+        common = max(int(np.gcd.reduce(numbers)), 1)
         found = Counted(
             numbers[: len(part)] // common, _by_rank(ranks, numbers[len(part) :] // common), unit * common / measure
         )

@@ -58,13 +58,17 @@ class Uses:
 
     def rounded(self) -> Uses:
         """With windows that are hardly apart made one."""
-        grain = GRAIN * float(self.opens_s.max())
+        grain = GRAIN * float(max(self.opens_s.max(), self.closes_s.max()))
+        if not grain:
+            return self
         opens, closes = (np.round(at / grain) * grain for at in (self.opens_s, self.closes_s))
         return replace(self, opens_s=opens, closes_s=closes)
 
 
-def timely_counts(uses: Uses, seconds: Float64, root: Int64 | None = None, share: Float64 | None = None) -> list[int]:
-    """How much each tree should carry, in parts of about ``PARTS``.
+def timely_counts(
+    uses: Uses, seconds: Float64, root: Int64 | None = None, share: Float64 | None = None
+) -> list[int] | None:
+    """How much each tree should carry, in parts of about ``PARTS``; None where numbers are too far apart to tell.
 
     Args:
         seconds: float64[links], for which each would carry the whole.
@@ -74,11 +78,15 @@ def timely_counts(uses: Uses, seconds: Float64, root: Int64 | None = None, share
     from ..solvers import INFINITY, Model
     from ..solvers.highs import Growing
 
-    uses, unit = uses.rounded(), float(seconds.min())
+    uses = uses.rounded()
     order = np.argsort(uses.link, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(uses.link[order])) + 1)
     through = np.zeros(int(uses.tree.max()) + 1)
     np.maximum.at(through, uses.tree, uses.opens_s + uses.closes_s)
+    alone = np.zeros(len(through))
+    np.maximum.at(alone, uses.tree, seconds[uses.link])
+    # about what comes out
+    unit = float((through + alone).min())
     model = Model()
     carries = model.columns(len(through), 0.0, INFINITY, DEPTH * through / unit)
     (end,) = model.columns(1, 0.0, INFINITY, 1.0)
@@ -93,7 +101,10 @@ def timely_counts(uses: Uses, seconds: Float64, root: Int64 | None = None, share
             load = -seconds[uses.link[inside]] / unit
             rows.rows(1, (after + before) / unit, INFINITY, (0, end, 1.0), (0, carries[uses.tree[inside]], load))
         program.add(rows)
-        found = np.maximum(program.solve(), 0.0)
+        solution = program.solve()
+        if solution is None:
+            return None
+        found = np.maximum(solution, 0.0)
         carried = found[carries[uses.tree]] * seconds[uses.link]
         fresh = list(_broken(uses, groups, carried, float(found[end]) * unit * (1 + BROKEN)))
     counts: list[int] = np.floor(found[carries] / found[carries].sum() * PARTS + 1e-6).astype(np.int64).tolist()
@@ -126,6 +137,8 @@ def balanced(edges: Edges, trees: list[Meeting], length: Float64, size: int) -> 
     tree, edge, way = np.nonzero(~np.isnan(opens))
     uses = Uses(tree, 2 * edge + way, opens[tree, edge, way], closes[tree, edge, way])
     counts = timely_counts(uses, np.repeat(size / edges.bandwidth, 2))
+    if counts is None:
+        return [t for t in trees if t.share]
     return [replace(t, share=Fraction(n, sum(counts))) for t, n in zip(trees, counts, strict=True) if n]
 
 

@@ -60,11 +60,10 @@ def timely_forests(topology: Topology, c: Collective, known: list[Forest], part:
         used = np.isin(tree, which)
         uses = Uses(np.searchsorted(which, tree[used]), link[used], opens[used], closes[used])
         seconds, roots = c.size_bytes / topology.bandwidth, np.unique(of, return_inverse=True)[1][which]
-        if summed:
-            counts = _largest(timely_counts(uses, seconds), np.zeros(len(which), dtype=np.int64), most)
-        else:
-            counts = _largest(timely_counts(uses, seconds, roots, amounts / amounts.sum()), roots, most)
-        found.append(gathered([trees[k] for k in which], counts, None if summed else share))
+        counts = timely_counts(uses, seconds, *(() if summed else (roots, amounts / amounts.sum())))
+        if counts is not None:
+            counts = _largest(counts, np.zeros_like(roots) if summed else roots, most)
+            found.append(gathered([trees[k] for k in which], counts, None if summed else share))
     return found
 
 

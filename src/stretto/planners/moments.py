@@ -29,8 +29,9 @@ SHORT = 1e-10
 EARLY = 1e-4
 """Before this part of all the time a rounding may be larger than the verifier's part of a moment."""
 
-ROUNDED = 1e-11
-"""What overlaps by less than this part of all the time was not meant to."""
+ROUNDED = 1e-13
+"""What overlaps by less than this part of all the time was not meant to. Transfers are put off by so much at most, and
+after the first of them the verifier does not mind that."""
 
 
 def from_zero(workload: Workload) -> Workload:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import thread_time as clock
+
+from ..clock import clock
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import loading
 from ..errors import Infeasible, InputError
 
 Float64 = NDArray[np.float64]
@@ -202,13 +203,14 @@ def solve(
     wall, cpu = time.perf_counter(), time.process_time()
     built = model.built()
     limits = Limits(time_limit_s, gap, first, seed, threads, effort, prove)
-    if solver == "highs":
-        from .highs import run
-    elif solver == "cp-sat":
-        from .cpsat import run
-    elif solver == "cbc":
-        from .cbc import run
-    else:
-        from .gurobi import run
+    with loading():
+        if solver == "highs":
+            from .highs import run
+        elif solver == "cp-sat":
+            from .cpsat import run
+        elif solver == "cbc":
+            from .cbc import run
+        else:
+            from .gurobi import run
     found = run(built, limits, start, progress)
     return replace(found, seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)

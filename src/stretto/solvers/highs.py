@@ -71,19 +71,20 @@ class Growing:
         self._highs = highspy.Highs()
         options = {"output_flag": False, "threads": 1, "parallel": "off", "presolve": "off"}
         _load(self._highs, _program(model.built()), options)
+        self._whole = True
 
     def add(self, rows: Model) -> None:
         """Append the rows of a model of the same columns."""
         b = rows.built()
         starts, index = b.starts[:-1].astype(np.int32), b.index.astype(np.int32)
-        self._highs.addRows(len(starts), b.row_lower, b.row_upper, len(index), starts, index, b.value)
+        status = self._highs.addRows(len(starts), b.row_lower, b.row_upper, len(index), starts, index, b.value)
+        self._whole &= status != highspy.HighsStatus.kError
 
-    def solve(self) -> Float64:
-        """float64[columns], a best solution; there must be one."""
+    def solve(self) -> Float64 | None:
+        """float64[columns], a best solution; None where HiGHS finds none, or took not all rows."""
         self._highs.run()
-        status = self._highs.getModelStatus()
-        assert status == highspy.HighsModelStatus.kOptimal, self._highs.modelStatusToString(status)
-        return np.array(self._highs.getSolution().col_value)
+        optimal = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        return np.array(self._highs.getSolution().col_value) if optimal and self._whole else None
 
 
 def _program(model: Built) -> highspy.HighsLp:
