@@ -3,8 +3,8 @@
 Which are tried depends on the collective, the topology and the sizes, not on the clock, so equal requests give equal
 plans; and none further once a plan is within ``NEAR`` of the lower bound. A time limit, where one is given, keeps
 further candidates from being started, and those that heed it from searching on: a slow machine may then miss the best
-of them, and the answer says so. It is of CPU time, without the loading of
-code, so that a busy machine gives the plans of a quiet one, and a new process those of an old one.
+of them, and the answer says so. It is of CPU time, without the loading of code, so that a busy machine gives the plans
+of a quiet one, and a new process those of an old one.
 """
 
 from __future__ import annotations

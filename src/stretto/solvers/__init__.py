@@ -27,7 +27,7 @@ Progress = Callable[[float, float | None], None]
 SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
 INFINITY = float("inf")
 
-MOST_COLUMNS, MOST_INTEGERS = 5_000_000, 1_000_000
+MOST_COLUMNS, MOST_INTEGERS = 5_000_000, 2_000_000
 """A program in steps of time that has more is not built: it takes some gigabytes, and no solver ends."""
 
 
