@@ -60,7 +60,7 @@ MIXED = 0.5
 TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
 """What the first trees take at most, seconds of CPU, and what more for each rank and link."""
 
-TREES, ROOM = 0.2, 1.1
+TREES, ROOM = 0.2, 1.3
 """What the first trees take may be such a part of the time limit, if so many times as much is to be left for them; they
 are begun where what is left is so many times less."""
 

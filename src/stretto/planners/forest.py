@@ -62,8 +62,8 @@ ROUNDS = 2
 TIMELY = 0.75
 """In this part of a time limit trees with shares by latency must be found, or they are not looked for."""
 
-TIMELY_S, MANY = 4e-5, 128
-"""What one of so many takes, seconds of CPU for each node, with all that is tried; of an AllReduce twice as much."""
+TIMELY_S, MANY = 8e-5, 128
+"""What one of so many takes, seconds of CPU for each node, with all that is tried."""
 
 FINE = 0.35
 """The part of a time limit that the first fine plan may take, even if loading code has left less."""
@@ -141,7 +141,7 @@ def _timely(topology: Topology, c: Collective, known: list[Forest], trees: int, 
     if not slow and not (summed and find_relays(topology, c.ranks).any()):
         return []
     many = trees * (len(c.ranks) if summed else len(known[0].segments))
-    if clock() + (1 + summed) * TIMELY_S * topology.node_count * min(many, MANY) > until_s:
+    if clock() + TIMELY_S * topology.node_count * min(many, MANY) > until_s:
         return []
     return timely_forests(topology, c, known, part, many if summed else trees)
 
