@@ -47,7 +47,7 @@ CLOSE, SPLIT = 0.98, 0.5
 """Where bandwidth makes up less than the first of these, a search may still find better than the trees, which are then
 cut in this part of the time, and what is left is for the search."""
 
-SERVED = 0.7
+SERVED = 0.75
 """And in this part where accelerators that are no ranks may add and fork, which only trees make use of."""
 
 IN_PHASES = 1.2
