@@ -97,7 +97,8 @@ def test_parts_are_finer_at_both_ends():
 
 def test_chunks_are_cut_at_their_own_ends_too():
     c = make_collective("allreduce", load_topology("ring:4"), 100, chunks=3)
-    cut, part = cut_at(c, np.array([10, 50, 100]))
+    finer, part = cut_at(Workload((c,)), np.array([10, 50, 100]))
+    (cut,) = finer.collectives
     assert cut.chunk_bytes.sum() == 100
     assert np.bincount(part, cut.chunk_bytes).tolist() == [10, 40, 50]
     assert set(np.cumsum(c.chunk_bytes)) <= set(np.cumsum(cut.chunk_bytes))

@@ -376,36 +376,3 @@ def cut(collective: Collective, chunks: int) -> Collective:
     offsets = np.cumsum(sizes, axis=1) - sizes
     piece = np.repeat(np.arange(len(sizes), dtype=np.int32), chunks)
     return replace(collective, chunk_piece=piece, chunk_offset=offsets.ravel(), chunk_bytes=sizes.ravel())
-
-
-def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload, Int64]:
-    """Cut some chunks at further places.
-
-    Args:
-        chunk, at: int64[cuts], a chunk of the workload and a place inside it, bytes from its beginning;
-            a place may be named several times.
-    Returns:
-        The workload with the finer chunks, and int64[chunks + 1], the first new chunk of each old one.
-    """
-    count = workload.chunk_count
-    owner, begin = np.concatenate((np.arange(count), chunk)), np.concatenate((np.zeros(count, dtype=np.int64), at))
-    order = np.lexsort((begin, owner))
-    owner, begin = owner[order], begin[order]
-    new = np.concatenate(([True], (np.diff(owner) != 0) | (np.diff(begin) != 0)))
-    owner, begin = owner[new], begin[new]
-    last = np.concatenate((owner[1:] != owner[:-1], [True]))
-    end = np.where(last, workload.chunk_bytes[owner], np.concatenate((begin[1:], [0])))
-    first = np.searchsorted(owner, np.arange(count + 1))
-    parts = []
-    for c, low, high in zip(workload.collectives, workload.chunk_base[:-1], workload.chunk_base[1:], strict=True):
-        rows = slice(first[low], first[high])
-        old = owner[rows] - low
-        parts.append(
-            replace(
-                c,
-                chunk_piece=c.chunk_piece[old],
-                chunk_offset=c.chunk_offset[old] + begin[rows],
-                chunk_bytes=end[rows] - begin[rows],
-            )
-        )
-    return Workload(tuple(parts)), first.astype(np.int64)

@@ -78,7 +78,7 @@ SEARCH = 0.9
 """The part of a time limit that candidates may take; the rest is for what they gave to be compared."""
 
 FIRST = 0.7
-"""The part of it that the first candidate may take in any case, even if loading code has left less."""
+"""The part of it that the first candidate may take in any case, even if the bound has left less."""
 
 LIMIT_S = 1.0
 """The time limit of people who give none."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..collective import ALLTOALLV, Collective, Int64, Ragged, Workload, split_chunks
+from ..collective import ALLTOALLV, Collective, Int64, Ragged, Workload
 from ..demand import demand_of
 from ..optics.matchings import Slot, decompositions, shifts
 from ..optics.slots import Part, Planes, direct_bound, placed
@@ -21,6 +21,7 @@ from ..plan import Plan, Turns, make_plan
 from ..topology import Topology
 from . import Option, Progress, register
 from .circuits import refusal, to_nodes, to_ports
+from .lowering import split_chunks
 
 
 @register(

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms import completed
-from ..collective import Int64, Ragged, Workload, split_chunks
+from ..collective import Int64, Ragged, Workload
 from ..errors import Unsupported
 from ..optics.model import FREE, Float64, Instance
 from ..plan import Plan, Turns, make_plan
 from ..topology import Plane, Topology
+from .lowering import split_chunks
 
 
 def refusal(topology: Topology, workload: Workload) -> str | None:

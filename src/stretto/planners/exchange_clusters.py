@@ -81,11 +81,11 @@ def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None
     enough = int(c.size_bytes * way_s / (GRAIN * (told[-1].by_s + told[-1].left_s)))
     parts = max(min(most, enough), len(who))
     told = turns(who, part_sizes(c.size_bytes, parts, len(who)))
-    finer, part = cut_at(c, np.cumsum([turn.size for turn in told]))
+    finer, part = cut_at(workload, np.cumsum([turn.size for turn in told]))
     made = _made(inside, who, told)
     if not made:
         return None
-    plan = planned(topology, Workload((finer,)), inside.network, [made[k] for k in part.tolist()])
+    plan = planned(topology, finer, inside.network, [made[k] for k in part.tolist()])
     return dispatched_by(plan, np.array([turn.by_s for turn in told])[part], told[-1].by_s + told[-1].left_s)
 
 

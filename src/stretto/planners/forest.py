@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..bounds import distances
 from ..clock import clock
-from ..collective import Collective, Ragged, Workload, split_chunks
+from ..collective import Collective, Ragged, Workload
 from ..errors import InputError
 from ..plan import COPY, REDUCE, Plan
 from ..topology import Topology
@@ -31,7 +31,7 @@ from .forest_priced import busiest_s, priced_forest
 from .forest_relays import find_relays
 from .forest_timely import timely_forests
 from .forest_trees import LONG, Forest, Routed, Segment, forests_of
-from .lowering import Trees, lower
+from .lowering import Trees, lower, split_chunks
 
 Int64 = NDArray[np.int64]
 
@@ -66,7 +66,7 @@ TIMELY_S, MANY = 8e-5, 128
 """What one of so many takes, seconds of CPU for each node, with all that is tried."""
 
 FINE = 0.35
-"""The part of a time limit that the first fine plan may take, even if loading code has left less."""
+"""The part of a time limit that the first fine plan may take, even if finding trees has left less."""
 
 HOPED = 2.0
 """How many times less late than in proportion to their parts finer plans may be hoped to be."""

@@ -54,7 +54,7 @@ def priced_forest(topology: Topology, c: Collective, known: Forest, part: float,
 def priced_trees(
     topology: Topology, c: Collective, known: Forest, part: float, most: int, nearness: float
 ) -> list[tuple[int, Segment]] | None:
-    """Trees with their roots; None where there are none, or too much work would be to be done.
+    """Trees with their roots; None where there are none, or finding them were too much work.
 
     Of an AllReduce pairs, of roots that are cheapest in turn if these need not be ranks, else of all; of other
     collectives as many of each root that the known forest has.

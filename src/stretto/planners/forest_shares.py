@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from .forest_meeting import Edges, Meeting
 
-Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
@@ -32,7 +31,7 @@ DEPTH = 1.0
 """How many times the time through trees counts: links also wait for each other."""
 
 GRAIN = 1e-6
-"""Of the latest opening: openings that are less apart are one."""
+"""Of the latest opening or closing: those that are less apart are one."""
 
 BROKEN = 1e-3
 """A row is broken where it asks for an end that is so much later, as a share."""

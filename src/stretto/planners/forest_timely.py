@@ -26,7 +26,6 @@ NEARNESS = (0.3, 1.0, 3.0, 10.0)
 """What the mean length of a link costs, relative to the cheapest one. Trees of the first are left out of one choice,
 those of the last out of the other."""
 
-
 USES = 50_000
 """How many uses of links by trees there may be in all, about."""
 

@@ -1,4 +1,4 @@
-"""Lower trees to transfers: sums up a tree, copies down it.
+"""Cut chunks, and lower trees to transfers: sums up a tree, copies down it.
 
 Planners whose chunks each follow one tree (rings, double binary trees, shortest paths) say which
 tree, and this makes the plan: a chunk that is summed goes up from its holders to the root, and
@@ -66,25 +66,52 @@ def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
     return divided, part
 
 
-def cut_at(collective: Collective, ends: Int64) -> tuple[Collective, Int64]:
+def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload, Int64]:
+    """Cut some chunks at further places.
+
+    Args:
+        chunk, at: int64[cuts], a chunk of the workload and a place inside it, bytes from its beginning;
+            a place may be named several times.
+    Returns:
+        The workload with the finer chunks, and int64[chunks + 1], the first new chunk of each old one.
+    """
+    count = workload.chunk_count
+    owner, begin = np.concatenate((np.arange(count), chunk)), np.concatenate((np.zeros(count, dtype=np.int64), at))
+    order = np.lexsort((begin, owner))
+    owner, begin = owner[order], begin[order]
+    new = np.concatenate(([True], (np.diff(owner) != 0) | (np.diff(begin) != 0)))
+    owner, begin = owner[new], begin[new]
+    last = np.concatenate((owner[1:] != owner[:-1], [True]))
+    end = np.where(last, workload.chunk_bytes[owner], np.concatenate((begin[1:], [0])))
+    first = np.searchsorted(owner, np.arange(count + 1))
+    parts = []
+    for c, low, high in zip(workload.collectives, workload.chunk_base[:-1], workload.chunk_base[1:], strict=True):
+        rows = slice(first[low], first[high])
+        old = owner[rows] - low
+        parts.append(
+            replace(
+                c,
+                chunk_piece=c.chunk_piece[old],
+                chunk_offset=c.chunk_offset[old] + begin[rows],
+                chunk_bytes=end[rows] - begin[rows],
+            )
+        )
+    return Workload(tuple(parts)), first.astype(np.int64)
+
+
+def cut_at(workload: Workload, ends: Int64) -> tuple[Workload, Int64]:
     """Cut chunks also where their bytes, one chunk after another, reach given numbers.
 
     Args:
         ends: int64[parts], growing; the last is the number of all bytes.
     Returns:
-        The collective, and for each of its chunks in which part it is.
+        The workload, and for each of its chunks in which part it is.
     """
-    last = np.cumsum(collective.chunk_bytes)
-    cuts = np.union1d(last, ends)
-    begins = np.concatenate(([0], cuts[:-1]))
-    old = np.searchsorted(last, begins, side="right")
-    cut = replace(
-        collective,
-        chunk_piece=collective.chunk_piece[old],
-        chunk_offset=collective.chunk_offset[old] + begins - (last - collective.chunk_bytes)[old],
-        chunk_bytes=cuts - begins,
-    )
-    return cut, np.searchsorted(ends, begins, side="right")
+    last, each = np.cumsum(workload.chunk_bytes), workload.chunk_bytes
+    chunk = np.searchsorted(last, ends[:-1], side="right")
+    finer, _ = split_chunks(workload, chunk, ends[:-1] - (last - each)[chunk])
+    begins = np.cumsum(finer.chunk_bytes) - finer.chunk_bytes
+    return finer, np.searchsorted(ends, begins, side="right")
 
 
 def lower(

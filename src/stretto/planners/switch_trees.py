@@ -17,10 +17,11 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Ragged, Workload, split_chunks
+from ..collective import Ragged, Workload
 from ..plan import Plan, make_plan
 from ..topology import Topology
 from . import Progress, register
+from .lowering import split_chunks
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
