@@ -181,17 +181,19 @@ def test_a_narrow_link_is_a_way_whatever_the_widest_is(width, speed, monkeypatch
     monkeypatch.setenv("STRETTO_KERNELS", speed)
     wide = [(3, 0), (3, 1), (4, 1), (6, 3)]
     net = joined(7, 0, [*((a, b, 1e5 * width) for a, b in wide), (2, 0, 1e5), (5, 4, 1e5)], 1e-6)
-    work = Workload((make_collective("allgather", net, 6 * 10**6, ranks=[2, 5]),))
+    work = Workload((make_collective("allgather", net, 60 * 1024, ranks=[2, 5]),))
     plan = run_planner("forest", net, work)
     assert verify(plan).ok
-    assert simulate(plan).completion_s <= 1.01 * bounds(net, work)[0].seconds
+    # parts of 1 KB in a row over two narrow links
+    assert simulate(plan).completion_s <= 1.05 * bounds(net, work)[0].seconds
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "reduce", "allgather", "allreduce"])
-@pytest.mark.parametrize(("ratio", "latency_s"), [(1.0, 0.0), (1e12, 1e-6), (1e9, 0.0)])
+@pytest.mark.parametrize(("ranks", "ratio", "latency_s"), [(2, 1.0, 0.0), (3, 1e12, 1e-6), (3, 1e9, 0.0)])
 @pytest.mark.filterwarnings("error")
-def test_links_may_have_no_latency_or_be_of_any_widths(kind, ratio, latency_s):
-    net = joined(3, 2, [(v, 3 + k, w) for v in range(3) for k, w in enumerate((25e3, 25e3 * ratio))], latency_s)
+def test_links_may_have_no_latency_or_be_of_any_widths(kind, ranks, ratio, latency_s):
+    pairs = [(v, ranks + k, w) for v in range(ranks) for k, w in enumerate((25e3, 25e3 * ratio))]
+    net = joined(ranks, 2, pairs, latency_s)
     work = Workload((make_collective(kind, net, 192),))
     plan = run_planner("forest", net, work)
     assert verify(plan).ok

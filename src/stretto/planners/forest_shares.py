@@ -58,8 +58,6 @@ class Uses:
     def rounded(self) -> Uses:
         """With windows that are hardly apart made one."""
         grain = GRAIN * float(max(self.opens_s.max(), self.closes_s.max()))
-        if not grain:
-            return self
         opens, closes = (np.round(at / grain) * grain for at in (self.opens_s, self.closes_s))
         return replace(self, opens_s=opens, closes_s=closes)
 
