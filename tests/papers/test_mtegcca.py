@@ -12,7 +12,7 @@ from stretto.bounds import bounds
 from stretto.collective import Workload, make_collective
 from stretto.errors import Infeasible, InputError, Unsupported
 from stretto.planners import mteg, mtegcca, run_planner
-from stretto.planners.mtegcca import slot_seconds, task_order
+from stretto.planners.multicast import slot_seconds, task_order
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topology import Topology, make_topology

@@ -26,7 +26,7 @@ from .exchange import planned
 from .exchange_trees import Exchange, Ways, composed
 from .exchange_turns import Counterparts, Turn, part_sizes, turns
 from .lowering import cut_at
-from .mtegcca import Chunks, grow_implicitly
+from .multicast import Chunks, grow_implicitly
 from .pace import Pace
 from .scale_network import Network, build_network
 

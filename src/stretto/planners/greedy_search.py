@@ -21,7 +21,7 @@ from ..collective import Ragged, Workload
 from ..topology import ACCELERATOR, ROUTER, SWITCH, Topology
 from .clusters import SLOWER, Clusters, clusters_of
 from .inversion import Transfers
-from .mtegcca import grow_implicitly, task_order, tree_steps
+from .multicast import grow_implicitly, task_order, tree_steps
 from .pace import Pace
 from .scale_network import Network, build_network
 from .translated import translated
