@@ -16,11 +16,11 @@ from pathlib import Path
 os.environ["STRETTO_KERNELS"] = "compiled"
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
+from stretto.model.units import format_size
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.units import format_size
 from stretto.verify import verify
 
 NETWORKS = (

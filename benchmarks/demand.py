@@ -3,7 +3,7 @@
     python benchmarks/demand.py
     python benchmarks/demand.py --links     # on networks of links instead: paths beside greedy and shortest paths
 
-Demands are those of experts, one a rank (``stretto.workloads.expert_demand``, 8192 tokens a rank), and even ones.
+Demands are those of experts, one a rank (``stretto.model.workloads.expert_demand``, 8192 tokens a rank), and even ones.
 800 Gbps a node, 20 us a circuit, 200 us a turn, planes free at first. Every time is of a verified plan by the
 simulator; planning is CPU seconds in this process, warm. Prints a table and writes benchmarks/out/demand.json.
 """
@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from stretto.bounds import bounds
-from stretto.collective import Workload
-from stretto.demand import alltoallv
-from stretto.errors import Unsupported
+from stretto.model.collective import Workload
+from stretto.model.demand import alltoallv
+from stretto.model.errors import Unsupported
+from stretto.model.workloads import expert_demand
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
-from stretto.workloads import expert_demand
 
 TOKENS = 8192
 CASES = [("8,2", 1), ("16,4", 1), ("16,4", 8), ("64,8", 1), ("64,8", 8), ("256,8", 8)]

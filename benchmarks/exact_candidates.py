@@ -16,14 +16,14 @@ from dataclasses import replace
 from grid import KINDS
 from heldout import random_graph
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible, Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Infeasible, Unsupported
+from stretto.model.topology import Topology
+from stretto.model.units import parse_size
 from stretto.planners import run_planner
 from stretto.planners.auto import NEAR
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
-from stretto.units import parse_size
 
 TOPOLOGIES = (
     *("dgx1", "ndv2:2", "amd:1", "ring:8", "torus:4x4", "sites:3,4"),

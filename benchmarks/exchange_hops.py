@@ -12,12 +12,12 @@ import argparse
 import time
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.planners.exchange import exchanged
-from stretto.planners.exchange_exact import in_fewest_hops
+from stretto.model.collective import Workload, make_collective
+from stretto.model.units import parse_size
+from stretto.planners.greedy.exchange.exact import in_fewest_hops
+from stretto.planners.greedy.exchange.hubs import exchanged
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.units import parse_size
 from stretto.verify import verify
 
 TOPOLOGIES = ("ring:4", "ring:5", "ring:6", "ring:7", "ring:8", "mesh:2x3", "dgx1")

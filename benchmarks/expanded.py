@@ -14,12 +14,12 @@ import argparse
 import time
 
 from stretto.bounds import bounds, check_covers, check_expanded, covers_bound, expanded_bound
-from stretto.collective import Collective, Workload, make_collective
+from stretto.model.collective import Collective, Workload, make_collective
+from stretto.model.topology import Topology
+from stretto.model.units import parse_size
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
-from stretto.units import parse_size
 
 
 def main() -> None:

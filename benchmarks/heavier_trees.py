@@ -13,14 +13,14 @@ import math
 
 from grid import TOPOLOGIES
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.planners.crossed import crossed
-from stretto.planners.dispatch import completion
-from stretto.planners.greedy import MOST_WORK
-from stretto.planners.greedy_search import Search, effort
-from stretto.planners.lowering import divide
+from stretto.model.collective import Workload, make_collective
+from stretto.model.units import parse_size
+from stretto.planners.greedy.crossed import crossed
+from stretto.planners.greedy.planner import MOST_WORK
+from stretto.planners.greedy.search import Search, effort
+from stretto.schedule.dispatch import completion
+from stretto.schedule.trees import divide
 from stretto.topologies import load_topology
-from stretto.units import parse_size
 
 HEAVIER = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3)
 MOST_RANKS = 32

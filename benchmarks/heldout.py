@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from grid import KINDS, measured, shown, summarise
 from heldout_networks import KINDS as NETWORKS
 from heldout_networks import some_ranks
+from stretto.model.topology import Topology
 from stretto.topologies import load_topology
-from stretto.topology import Topology
 
 WORST = 25
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.collective import make_collective
-from stretto.reach import find_unreachable
+from stretto.model.collective import make_collective
+from stretto.model.reach import find_unreachable
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.topologies import load_topology, zoo
-from stretto.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 
 FAMILIES = (
     "mesh:5x7", "mesh:3x11", "mesh:3x3x3", "torus:3x5", "torus:4x6", "torus:3x3x3", "ring:5", "ring:13", "line:6",

@@ -26,9 +26,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from msccl_executor import check
-from stretto.collective import Workload, make_collective
-from stretto.errors import StrettoError, Unsupported
 from stretto.formats import exporters
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import StrettoError, Unsupported
 from stretto.planners import Entry, registered, run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -20,14 +20,14 @@ import numpy as np
 
 from heldout_networks import KINDS as FAMILIES
 from heldout_networks import some_ranks
-from stretto.collective import ALLTOALLV, Collective, Workload, make_collective
-from stretto.demand import alltoallv
-from stretto.errors import StrettoError
-from stretto.plan import Plan
+from stretto.model.collective import ALLTOALLV, Collective, Workload, make_collective
+from stretto.model.demand import alltoallv
+from stretto.model.errors import StrettoError
+from stretto.model.plan import Plan
+from stretto.model.topology import Topology
 from stretto.planners import Entry, registered, run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
 from stretto.verify import verify
 
 SPECS = (

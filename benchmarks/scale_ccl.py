@@ -22,11 +22,11 @@ from pathlib import Path
 os.environ["STRETTO_KERNELS"] = "compiled"
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.choose.replan import replan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.telemetry import Telemetry
 from stretto.planners import run_planner
-from stretto.replan import replan
 from stretto.simulate import simulate
-from stretto.telemetry import Telemetry
 from stretto.topologies import load_topology
 from stretto.verify import verify
 

@@ -22,8 +22,8 @@ from pathlib import Path
 os.environ["STRETTO_KERNELS"] = "compiled"
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import StrettoError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import StrettoError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

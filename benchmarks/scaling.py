@@ -21,7 +21,7 @@ from pathlib import Path
 os.environ["STRETTO_KERNELS"] = "compiled"
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

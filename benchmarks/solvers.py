@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Infeasible
 from stretto.planners import run_planner
-from stretto.planners.teccl_model import CopyModel, distances, epoch_seconds, in_epochs, initial
+from stretto.planners.teccl.model import CopyModel, distances, epoch_seconds, in_epochs, initial
 from stretto.solvers import solve
 from stretto.topologies import load_topology
 

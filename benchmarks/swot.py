@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stretto.optics.bound import lower_bound
-from stretto.optics.fast import fast
-from stretto.optics.model import Instance, completion, make_instance
-from stretto.optics.optimal import optimal, proved
+from stretto.planners.optical.bound import lower_bound
+from stretto.planners.optical.fast import fast
+from stretto.planners.optical.model import Instance, completion, make_instance
+from stretto.planners.optical.optimal import optimal, proved
 from stretto.studies.swot import instance_for
 from stretto.topologies import load_topology
 

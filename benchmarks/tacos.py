@@ -40,12 +40,12 @@ os.environ["STRETTO_KERNELS"] = "compiled"
 import numpy as np
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import Topology
 from stretto.planners import run_planner
-from stretto.planners.greedy_search import Search
+from stretto.planners.greedy.search import Search
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
 from stretto.verify import verify
 
 GIB, SHARD = 2.0**30, 1 << 20

@@ -13,10 +13,10 @@ import math
 
 import numpy as np
 
-from stretto.collective import make_collective
-from stretto.planners.forest_budget import limited
-from stretto.planners.forest_trees import Forest, forests_of
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.model.collective import make_collective
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.planners.forest.budget import limited
+from stretto.planners.forest.trees import Forest, forests_of
 
 
 def main() -> None:

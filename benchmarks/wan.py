@@ -18,12 +18,12 @@ os.environ["STRETTO_KERNELS"] = "compiled"
 
 import numpy as np
 
+from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.studies import Table, find_study, run_study
 from stretto.studies.wan import FULL_SEARCH_S, FULL_TECCL_S
 from stretto.topologies import load_topology
-from stretto.workloads import wan_workload
 
 LONG_S = (FULL_SEARCH_S, FULL_TECCL_S)
 SEEDS = range(5)

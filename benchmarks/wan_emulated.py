@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from stretto.emulator import WIDEST, Emulated, Scaling, emulate, refusal
-from stretto.plan import Plan
+from stretto.model.plan import Plan
+from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.studies.wan import SCHEMES
 from stretto.topologies import load_topology
-from stretto.workloads import wan_workload
 
 SEVEN = SCHEMES[:7]
 COLLECTIVES = 4

@@ -18,13 +18,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import SWITCH, Topology
+from stretto.model.units import parse_size
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import SWITCH, Topology
-from stretto.units import parse_size
 from stretto.verify import verify
 
 TOPOLOGIES = (

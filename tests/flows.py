@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stretto.collective import Collective, Ragged, Workload, make_collective
-from stretto.plan import Plan, make_plan
+from stretto.model.collective import Collective, Ragged, Workload, make_collective
+from stretto.model.plan import Plan, make_plan
+from stretto.model.timeline import Timeline
+from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.simulate import Changes, simulate
-from stretto.timeline import Timeline
-from stretto.topology import ACCELERATOR, Topology, make_topology
 
 
 def lines(*bandwidths: float) -> Topology:

@@ -19,10 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from networks import ring
-from stretto.collective import Workload, make_collective
-from stretto.errors import StrettoError
 from stretto.formats import Size, exporters, importers
 from stretto.formats.native import read_plan, write_plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import StrettoError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from stretto.errors import PeerFailed
 from stretto.lower import Program, lower, node_name
-from stretto.plan import Plan
+from stretto.model.errors import PeerFailed
+from stretto.model.plan import Plan
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Mesh, join, listen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from stretto.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 
 
 def ring(n: int, bandwidth: float = 1e9, latency_s: float = 1e-6) -> Topology:

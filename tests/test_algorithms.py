@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.algorithms import ALGORITHMS, completed, demands, lower
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
-from stretto.plan import COPY
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.plan import COPY
 from stretto.planners import run_planner
+from stretto.schedule.algorithms import ALGORITHMS, completed, demands, lower
 from stretto.topologies import load_topology
 from stretto.verify import verify
 

@@ -1,4 +1,4 @@
-"""Imports go downward only (docs: design): each layer knows those before it."""
+"""Imports go downward only (docs: design): each part knows those below it, and no planner another planner's room."""
 
 from __future__ import annotations
 
@@ -12,111 +12,108 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "stretto"
 
 KNOWS = {
-    "errors": set(),
-    "units": {"errors"},
-    "topology": {"errors"},
-    "collective": {"errors", "topology"},
-    "reach": {"collective", "topology"},
-    "demand": {"errors", "topology", "collective"},
-    "plan": {"errors", "topology", "collective"},
-    "two_trees": set(),
-    "algorithms": {"collective", "plan", "two_trees"},
-    "grid_steps": {"algorithms"},
-    "timeline": {"plan", "collective"},
-    "clock": set(),
-    "kernels": {"errors", "clock"},
-    "verify_planes": {"units", "plan"},
-    "verify_promises": {"collective"},
-    "verify": {"errors", "units", "topology", "collective", "plan", "kernels", "verify_planes", "verify_promises"},
-    "simulate_planes": {"collective", "plan"},
-    "simulate": {"errors", "topology", "collective", "plan", "timeline", "kernels", "simulate_planes"},
-    "solvers": {"errors", "clock"},
-    "workloads": {"errors", "topology", "collective"},
-    "bounds": {"errors", "units", "topology", "collective", "kernels", "solvers"},
-    "topologies": {"errors", "units", "topology"},
-    "optics": {"solvers"},
-    "telemetry": {"errors", "topology"},
-    "lower": {"collective", "plan", "simulate", "simulate_planes"},
-    "runtime": {"errors", "topology", "plan", "lower"},
-    "planners": {
-        *(
-            "clock",
-            "errors",
-            "units",
-            "topology",
-            "collective",
-            "reach",
-            "demand",
-            "plan",
-            "algorithms",
-            "two_trees",
-            "grid_steps",
-        ),
-        *("simulate", "bounds", "kernels", "solvers", "optics"),
-    },
-    "emulator": {"errors", "topology", "collective", "plan", "runtime", "simulate"},
-    "tuning": {"errors", "topology", "collective", "plan", "simulate", "verify", "planners", "topologies"},
-    "library": {
-        *("errors", "topology", "collective", "plan", "simulate", "lower", "planners", "topologies", "tuning"),
-    },
-    "torch": {"errors", "topology", "collective", "library", "lower", "topologies", "runtime"},
-    "formats": {"errors", "units", "topology", "collective", "plan", "timeline", "topologies", "telemetry"},
-    "replan": {"errors", "topology", "collective", "reach", "plan", "simulate", "planners", "telemetry"},
-    "studies": {
-        "errors",
-        "units",
-        "topology",
-        "collective",
-        "plan",
-        "bounds",
-        "simulate",
-        "verify",
-        "topologies",
-        "algorithms",
-        "optics",
-        "planners",
-        "formats",
-        "workloads",
-    },
-    "report": {"errors", "units", "topology", "collective", "plan", "timeline", "bounds", "formats"},
+    "model": set(),
+    "kernels": {"model"},
+    "verify": {"model", "kernels"},
+    "simulate": {"model", "kernels"},
+    "topologies": {"model"},
+    "solvers": {"model", "kernels"},
+    "bounds": {"model", "kernels", "solvers"},
+    "schedule": {"model", "kernels"},
+    "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule"},
+    "choose": {"model", "simulate", "verify", "lower", "topologies", "planners"},
+    "lower": {"model", "simulate"},
+    "runtime": {"model", "lower"},
+    "torch": {"model", "choose", "lower", "topologies", "runtime"},
+    "emulator": {"model", "runtime", "simulate"},
+    "formats": {"model", "topologies"},
+    "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats"},
+    "report": {"model", "bounds", "formats"},
 }
+"""What each part may import besides itself; the command line and the face of the package may import all."""
+
+KERNEL_IMPORTS = {"__future__", "heapq", "math", "typing", "numpy"}
+"""What a module of kernels may import besides other kernels: they are compiled whole."""
 
 
-def imported(file: Path) -> set[str]:
-    """The parts of stretto that a file imports."""
-    package = ("stretto", *file.relative_to(SOURCE).parent.parts)
+def module_of(file: Path) -> tuple[str, ...]:
+    """The dotted path of a file below stretto, as a tuple: ("planners", "forest", "planner")."""
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+MODULES = {module_of(file): file for file in sorted(SOURCE.rglob("*.py"))}
+
+
+def imports_of(file: Path) -> set[tuple[str, ...]]:
+    """The modules below stretto that a file imports; names that are no modules count as the module that has them."""
+    package = file.relative_to(SOURCE).parent.parts
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom):
             if node.level:
                 base = package[: len(package) - node.level + 1]
-                names = [node.module] if node.module else [alias.name for alias in node.names]
-                paths = [(*base, *name.split(".")) for name in names]
+            elif (node.module or "").split(".")[0] == "stretto":
+                base = ()
             else:
-                paths = [tuple((node.module or "").split("."))]
-            found |= {path[1] for path in paths if path[0] == "stretto" and len(path) > 1}
+                continue
+            module = (node.module or "").split(".") if node.module else []
+            path = (*base, *(module if node.level else module[1:]))
+            for alias in node.names:
+                found.add((*path, alias.name) if (*path, alias.name) in MODULES else path)
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("stretto.")}
+            found |= {tuple(a.name.split(".")[1:]) for a in node.names if a.name.startswith("stretto.")}
     return found
+
+
+def is_kernel(module: tuple[str, ...]) -> bool:
+    """Whether a module holds nothing but kernels."""
+    loader = module in (("kernels",), ("kernels", "clock"))
+    return module[-1].startswith("kernel_") or (module[0] == "kernels" and not loader)
 
 
 @pytest.mark.parametrize("part", KNOWS)
 def test_a_part_knows_only_what_is_below_it(part):
-    place = SOURCE / part
-    files = [SOURCE / f"{part}.py"] if not place.is_dir() else sorted(place.rglob("*.py"))
-    for file in files:
-        assert imported(file) - {part} <= KNOWS[part], file.name
+    for module, file in MODULES.items():
+        if module and module[0] == part:
+            assert {path[0] for path in imports_of(file) if path} - {part} <= KNOWS[part], file
 
 
 def test_every_part_has_its_place_in_the_order():
-    parts = {p.stem for p in SOURCE.iterdir() if (p.suffix == ".py" or (p / "__init__.py").exists())}
-    assert parts - {"__init__", "cli"} == set(KNOWS)
+    assert {module[0] for module in MODULES if module} - {"cli"} == set(KNOWS)
 
 
-def test_the_simulator_and_the_verifier_share_no_kernel():
-    assert '"engine"' in (SOURCE / "simulate.py").read_text()
-    assert '"engine"' not in (SOURCE / "verify.py").read_text()
-    assert '"referee"' not in (SOURCE / "simulate.py").read_text()
+def test_no_planner_imports_another_planners_room():
+    for module, file in MODULES.items():
+        if module[:1] == ("planners",) and len(module) > 1:
+            rooms = {path[1] for path in imports_of(file) if path[:1] == ("planners",) and len(path) > 1}
+            assert rooms <= {module[1]}, file
+
+
+def test_the_verifier_and_the_simulator_share_only_the_nouns_and_the_loader_of_kernels():
+    for module, file in MODULES.items():
+        if module[:1] in (("verify",), ("simulate",)):
+            others = {path for path in imports_of(file) if path[:1] not in (module[:1], ("model",))}
+            assert others <= {("kernels",)}, file
+
+
+@pytest.mark.parametrize("module", [".".join(m) for m in MODULES if m and is_kernel(m)])
+def test_a_kernel_imports_nothing_but_kernels(module):
+    file = MODULES[tuple(module.split("."))]
+    assert all(is_kernel(path) for path in imports_of(file))
+    tree = ast.parse(file.read_text())
+    outside = {n.module.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level}
+    outside |= {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    assert outside <= KERNEL_IMPORTS
+
+
+@pytest.mark.parametrize("module", [".".join(m) for m in MODULES if m and m[-1].startswith("kernel_")])
+def test_a_kernel_outside_the_shared_ones_serves_one_room(module):
+    kernel = tuple(module.split("."))
+    users = {m for m, file in MODULES.items() if kernel in imports_of(file)}
+    rooms = {m[:-1] if len(m) > 1 and MODULES[m].name != "__init__.py" else m for m in users}
+    outside = {room[:2] if room[0] == "planners" else room[:1] for room in rooms} - {kernel[:1]}
+    assert len(outside) <= 1, rooms
 
 
 def test_help_imports_nothing_that_is_slow():

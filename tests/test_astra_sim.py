@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from stretto.collective import Workload, make_collective
 from stretto.formats import Size, exporters, importers
 from stretto.formats.protobuf import block, number, sized
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

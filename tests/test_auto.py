@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from stretto.bounds import bounds
 from stretto.cli import app
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.demand import alltoallv, demand_of
-from stretto.errors import InputError, Unsupported
 from stretto.formats.demand import read_demand
 from stretto.formats.native import read_plan, write_plan
-from stretto.optics.matchings import decompositions, least, spent
-from stretto.optics.slots import Planes, direct_bound
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.demand import alltoallv, demand_of
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.workloads import expert_demand
 from stretto.planners import run_planner
+from stretto.planners.optical.matchings import decompositions, least, spent
+from stretto.planners.optical.slots import Planes, direct_bound
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
-from stretto.workloads import expert_demand
 
 NETWORKS = [
     "optical:6,3",

@@ -11,12 +11,12 @@ import pytest
 from stretto.bounds import Covers, bounds, check_covers, covers_bound
 from stretto.bounds.covers import FINEST, _Covering
 from stretto.cli.bounding import certificates
-from stretto.collective import Collective, Workload, make_collective
-from stretto.errors import Unsupported
+from stretto.model.collective import Collective, Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
 
 def recheck(net: Topology, c: Collective, found: Covers) -> float:

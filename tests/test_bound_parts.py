@@ -14,11 +14,11 @@ from networks import random_network
 from stretto.bounds import best_parts, bottleneck, bounds, check_parts, check_windows, distances, tree_rates, windows
 from stretto.bounds.parts import parts_bound
 from stretto.bounds.reach import least
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 
 
 def allreduce(net: Topology, size: int = 10**9):

@@ -27,17 +27,17 @@ from stretto.bounds import (
     expanded_bound,
     reach_bound,
     tree_rates,
-)  # fmt: skip
+)
 from stretto.bounds.candidates import candidate_cuts
 from stretto.bounds.latency import distances
 from stretto.bounds.symmetry import symmetries
-from stretto.collective import KINDS, Ragged, Workload, make_collective
-from stretto.errors import Unsupported
+from stretto.model.collective import KINDS, Ragged, Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.solvers.highs import Growing
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
 TABLE = json.loads((Path(__file__).parent / "data" / "topologies" / "allgather_bounds.json").read_text())
 SPECS = {

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from stretto.bounds.latency import distances
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, Unsupported
-from stretto.grid_steps import on_grid
-from stretto.plan import Plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
-from stretto.planners.by_dimension import grid_of
+from stretto.planners.optical.by_dimension import grid_of
+from stretto.schedule.grid_steps import on_grid
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

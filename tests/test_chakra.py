@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, StrettoError
 from stretto.formats import Size, exporters, importers
 from stretto.formats.protobuf import block, fields, messages, number, packed, sized
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, StrettoError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

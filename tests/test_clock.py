@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import thread_time
 
-from stretto.clock import clock, loading
+from stretto.kernels.clock import clock, loading
 
 
 def busy(seconds: float) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from networks import ring
-from stretto.collective import KINDS, Workload, make_collective
-from stretto.errors import InputError
-from stretto.reach import find_unreachable
-from stretto.topology import make_topology
+from stretto.model.collective import KINDS, Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.reach import find_unreachable
+from stretto.model.topology import make_topology
 
 
 def pieces(kind: str, size: int = 12) -> list[tuple[int, list[int], list[int]]]:

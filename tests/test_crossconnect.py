@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
 from stretto.formats import exporters
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

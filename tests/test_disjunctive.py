@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.solvers.disjunctive import Jobs, cp_sat, milp
 from stretto.topologies import load_topology
 from stretto.verify import verify
-from stretto.workloads import wan_workload
 
 
 def random_jobs(seed: int, n: int = 5) -> Jobs:

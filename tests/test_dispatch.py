@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto import kernels
-from stretto.collective import Ragged
-from stretto.planners.dispatch import _distinct
+from stretto.model.collective import Ragged
+from stretto.schedule import kernel_dispatch
+from stretto.schedule.dispatch import _distinct
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -21,7 +21,7 @@ def test_transfers_of_one_link_each_are_served_as_if_they_had_routes(seed):
     followers = Ragged.of([[k for k in range(n) if after[k] == d] for d in range(n)])
     waiting = followers.offsets, followers.values.astype(np.int64), np.array([int(d >= 0) for d in after])
     rank = rng.permutation(n)
-    kernel = kernels.load("dispatch", 0)
+    kernel = kernel_dispatch
     routes = np.arange(n + 1), link, np.zeros(n)
     expected = kernel.schedule(rank, seconds, lag, asked, *routes, *waiting, links)
     assert kernel.serve(rank, seconds, lag, asked, link, *waiting, links).tolist() == expected.tolist()
@@ -34,7 +34,7 @@ def test_routes_are_told_apart_by_all_their_links_however_many():
 
 
 def test_stretches_of_a_busy_link_that_touch_are_one_and_what_fits_between_is_found():
-    kernel, rng = kernels.load("dispatch", 0), np.random.default_rng(0)
+    kernel, rng = kernel_dispatch, np.random.default_rng(0)
     first, after = np.full(1, -1), np.full(60, -1)
     begin, end = np.zeros(60), np.zeros(60)
     busy = np.zeros(400, dtype=bool)

@@ -18,15 +18,15 @@ from typer.testing import CliRunner
 from networks import ring
 from stretto import emulator
 from stretto.cli import app
-from stretto.collective import Ragged, Workload, make_collective
 from stretto.emulator.shaping import has_htb, reserved, shapes
-from stretto.errors import Unsupported
-from stretto.plan import Plan, make_plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.plan import Plan, make_plan
+from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.planners import run_planner
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, ROUTER, make_topology
 
 
 def test_optical_planes_or_a_machine_without_namespaces_are_refused():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from networks import ring
-from stretto.collective import Workload, make_collective
 from stretto.emulator.scaling import MOST_S, STRETCHED_S, TRANSFER_BYTES, Scaling, fitting, scaled
-from stretto.errors import InputError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

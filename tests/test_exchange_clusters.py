@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.planners.dispatch import completion
-from stretto.planners.exchange_clusters import _counterparts, alike_clusters, in_clusters
-from stretto.planners.exchange_turns import COARSE, part_sizes, turns
-from stretto.planners.lowering import cut_at
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.planners.greedy.exchange.clusters import _counterparts, alike_clusters, in_clusters
+from stretto.planners.greedy.exchange.turns import COARSE, part_sizes, turns
+from stretto.schedule.dispatch import completion
+from stretto.schedule.trees import cut_at
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.verify import verify
 
 

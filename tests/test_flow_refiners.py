@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows import chains, lines
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
 from stretto.formats.native import read_plan, write_plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.workloads import wan_workload
 from stretto.planners import find, registered, run_planner
-from stretto.planners.flows import flows_of
-from stretto.planners.wan_bound import MOST_SETS, flow_bound, lags
-from stretto.planners.wan_fluid import Fluid
-from stretto.planners.wan_proof import Windows, least_last, least_mean
-from stretto.planners.wan_search import Judge
+from stretto.planners.wan.bound import MOST_SETS, flow_bound, lags
+from stretto.planners.wan.flows import flows_of
+from stretto.planners.wan.fluid import Fluid
+from stretto.planners.wan.proof import Windows, least_last, least_mean
+from stretto.planners.wan.search import Judge
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
-from stretto.workloads import wan_workload
 
 REFINERS = [e.name for e in registered().values() if e.alone == ("ring",)]
 NETWORKS = ["zoo:Abilene", "zoo:Cesnet", "zoo:Gblnet", "zoo:Napnet", "ring:6"]
@@ -221,7 +221,7 @@ def test_the_bound_for_many_collectives_is_no_higher_than_over_all_sets(seed):
     wan, work = request(seed)
     plan = run_planner("ring", wan, work)
     every = bound_of(plan)
-    from stretto.planners import wan_bound
+    from stretto.planners.wan import bound as wan_bound
 
     try:
         wan_bound.MOST_SETS = 0
@@ -308,8 +308,8 @@ def test_where_a_run_takes_long_one_order_and_fair_sharing_are_all_that_is_tried
     wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=1)
     runs, shared = [], Judge.shared
     monkeypatch.setattr(Judge, "shared", lambda *a: runs.append(1) or shared(*a))
-    monkeypatch.setattr(sys.modules["stretto.planners.wan"], "WORK", 1.0)
-    monkeypatch.setattr(sys.modules["stretto.planners.wan"], "EXACT_UP_TO", 0)
+    monkeypatch.setattr(sys.modules["stretto.planners.wan.planner"], "WORK", 1.0)
+    monkeypatch.setattr(sys.modules["stretto.planners.wan.planner"], "EXACT_UP_TO", 0)
     plan = run_planner("wan", wan, work, options={"proof": 0})
     assert len(runs) == 2 and verify(plan).ok
     assert plan.meta["objective_s"] <= simulate(run_planner("tcp-fair", wan, work)).mean_completion_s * (1 + 1e-9)
@@ -373,7 +373,7 @@ def test_collectives_that_start_later_are_not_run_before():
 
 
 def test_removing_transit_from_a_leafy_network_leaves_no_ring():
-    from stretto.errors import Unsupported
+    from stretto.model.errors import Unsupported
 
     net = load_topology("zoo:Napnet")
     work = Workload((make_collective("allreduce", net, 6000),))

@@ -8,10 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from stretto.errors import InputError
+from stretto.model.errors import InputError
+from stretto.model.topology import KINDS
 from stretto.topologies import load_topology
 from stretto.topologies.files import WRITERS
-from stretto.topology import KINDS
 
 SMI = """\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m
 GPU0\t X \tNV1\tNV2\tSYS\tPIX\t0-19\t0

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import bottleneck, bounds, tree_rates
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
-from stretto.planners.forest import TRANSFERS
-from stretto.planners.forest_pack import pack
-from stretto.planners.forest_rates import _even_out, spreading
-from stretto.planners.forest_relays import find_relays, through_relays
-from stretto.planners.forest_split import without_switches
+from stretto.planners.forest.pack import pack
+from stretto.planners.forest.planner import TRANSFERS
+from stretto.planners.forest.rates import _even_out, spreading
+from stretto.planners.forest.relays import find_relays, through_relays
+from stretto.planners.forest.split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.verify import verify
-from stretto.workloads import wan_workload
 
 
 @pytest.mark.parametrize("spec", ["dgx1", "dgx2:2", "ndv2:4", "amd:1", "sites:2,8", "zoo:Abilene"])

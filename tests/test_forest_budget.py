@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from networks import random_network
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.topology import Topology
 from stretto.planners import run_planner
-from stretto.planners.forest_budget import limited
-from stretto.planners.forest_trees import Forest, forests_of
+from stretto.planners.forest.budget import limited
+from stretto.planners.forest.trees import Forest, forests_of
 from stretto.simulate import simulate
-from stretto.topology import Topology
 from stretto.verify import verify
 
 

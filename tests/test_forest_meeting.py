@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto import kernels
 from stretto.bounds import best_parts, bounds, distances
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.forest_meeting import Edges, meeting_trees, more_trees
-from stretto.planners.forest_priced import priced_forest
-from stretto.planners.forest_shares import balanced
-from stretto.planners.forest_trees import Forest, forests_of
+from stretto.planners.forest import kernel_branchings
+from stretto.planners.forest.meeting import Edges, meeting_trees, more_trees
+from stretto.planners.forest.priced import priced_forest
+from stretto.planners.forest.shares import balanced
+from stretto.planners.forest.trees import Forest, forests_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, Topology, make_topology
 from stretto.verify import verify
 
 
@@ -137,7 +137,7 @@ def test_out_trees_become_shallower_within_what_edges_can_carry():
     offsets = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=n))))
     via = np.array([[-1, 0, 1, 2, 3, 4]])
     spare = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1])
-    kernels.load("branchings", 0.0).shorten(via, np.array([1]), tail, np.ones(len(tail)), spare, offsets, into, 1000)
+    kernel_branchings.shorten(via, np.array([1]), tail, np.ones(len(tail)), spare, offsets, into, 1000)
     # node 4 has no room from 0 and stays below 3, which is next to the root now
     assert via.tolist() == [[-1, 0, 5, 6, 3, 8]]
     assert spare.tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.kernels import arborescences
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
-from stretto.planners.forest import _may_be_apart, _planned, _Rows
-from stretto.planners.forest_priced import busiest_s, priced_forest
-from stretto.planners.forest_trees import forests_of
+from stretto.planners.forest import kernel_arborescences as arborescences
+from stretto.planners.forest.planner import _may_be_apart, _planned, _Rows
+from stretto.planners.forest.priced import busiest_s, priced_forest
+from stretto.planners.forest.trees import forests_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

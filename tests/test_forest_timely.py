@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring, star
 from stretto.bounds import bottleneck, bounds, tree_rates
-from stretto.collective import Workload, make_collective
-from stretto.kernels import arborescences
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.forest_budget import divided
-from stretto.planners.forest_priced import busiest_s, priced_trees
-from stretto.planners.forest_shares import Uses, timely_counts
-from stretto.planners.forest_timely import timely_forests
-from stretto.planners.forest_trees import forests_of
+from stretto.planners.forest import kernel_arborescences as arborescences
+from stretto.planners.forest.budget import divided
+from stretto.planners.forest.priced import busiest_s, priced_trees
+from stretto.planners.forest.shares import Uses, timely_counts
+from stretto.planners.forest.timely import timely_forests
+from stretto.planners.forest.trees import forests_of
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model, solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.verify import verify
 
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network, ring
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, StrettoError
 from stretto.formats import exporters, written_whole
 from stretto.formats.native import read_plan, write_plan
-from stretto.plan import Plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, StrettoError
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -10,25 +10,25 @@ import pytest
 
 from networks import random_network
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
-from stretto.plan import COPY, REDUCE
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.plan import COPY, REDUCE
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.clusters import clusters_of
-from stretto.planners.crossed import crossed
-from stretto.planners.dispatch import completion
-from stretto.planners.exchange import exchanged
-from stretto.planners.exchange_clusters import in_clusters
-from stretto.planners.exchange_crossings import in_crossings
-from stretto.planners.exchange_exact import Question, in_fewest_hops
-from stretto.planners.exchange_products import in_product
-from stretto.planners.greedy_search import Search
-from stretto.planners.lowering import divide
-from stretto.planners.scale_network import build_network
+from stretto.planners.greedy.crossed import crossed
+from stretto.planners.greedy.exchange.clusters import in_clusters
+from stretto.planners.greedy.exchange.crossings import in_crossings
+from stretto.planners.greedy.exchange.exact import Question, in_fewest_hops
+from stretto.planners.greedy.exchange.hubs import exchanged
+from stretto.planners.greedy.exchange.products import in_product
+from stretto.planners.greedy.search import Search
+from stretto.schedule.clusters import clusters_of
+from stretto.schedule.dispatch import completion
+from stretto.schedule.pipes import build_network
+from stretto.schedule.trees import divide
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.verify import verify
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, StrettoError, Unsupported
 from stretto.formats import Size, exporters, importers
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, StrettoError, Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from stretto import kernels
-from stretto.errors import InputError
+from stretto.kernels import at_speed, paths
+from stretto.model.errors import InputError
+from stretto.planners.greedy import kernel_translations
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def fresh(monkeypatch, tmp_path):
 
 
 def compiled(work: float) -> bool:
-    return "compiled" in kernels.load("paths", work).__name__
+    return at_speed(paths.all_pairs, work) is not paths.all_pairs
 
 
 def test_small_work_is_interpreted(fresh):
@@ -46,19 +48,19 @@ def test_either_speed_can_be_forced(fresh, monkeypatch):
     assert not compiled(1e9)
     monkeypatch.setenv("STRETTO_KERNELS", "fast")
     with pytest.raises(InputError, match="neither python nor compiled"):
-        kernels.load("paths", 1)
+        at_speed(paths.all_pairs, 1)
 
 
 def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, monkeypatch, capfd):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(fresh))
     path = np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32), np.array([1, 0]), np.ones(2)
-    far = kernels.load("paths", 10_000_000).all_pairs(*path)
+    far = at_speed(paths.all_pairs, 10_000_000)(*path)
     assert "compiling kernel paths" in capfd.readouterr().err
     for made in (kernels._COMPILED, kernels._INNER):  # as in the next process
         made.clear()
-    kernel = kernels.load("paths", 100_000)
-    assert kernel.all_pairs(*path).tolist() == far.tolist()
-    assert kernel.to_goals(*path, np.array([0, 1]), np.array([1])).tolist() == [[1.0, 0.0]]
+    assert at_speed(paths.all_pairs, 100_000)(*path).tolist() == far.tolist()
+    to_goals = at_speed(paths.to_goals, 100_000)
+    assert to_goals(*path, np.array([0, 1]), np.array([1])).tolist() == [[1.0, 0.0]]
     assert not capfd.readouterr().err
 
 
@@ -67,7 +69,7 @@ def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkey
     for size in (1, 2):
         monkeypatch.setattr(kernels, "_INNER", {})
         monkeypatch.setattr(kernels, "_stamps", lambda name, size=size: [(name, 0.0, size)])
-        module = kernels._inner("translations")
+        module = kernels._inner(kernel_translations.__name__)
         stamps.append(module.match._cache._cache_file._source_stamp)
-        assert module.noise.py_func.__module__.endswith("compiled_shared")
+        assert module.noise.py_func.__module__.endswith("compiled_draws")
     assert stamps[0] != stamps[1]

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stretto.library import Library, joined_by_one_switch, joined_by_sites, sites_of
+from stretto.choose.library import Library, joined_by_one_switch, joined_by_sites, sites_of
+from stretto.model.topology import SWITCH
 from stretto.planners import run_planner
 from stretto.runtime.probe import probe, rounds
 from stretto.topologies import load_topology
-from stretto.topology import SWITCH
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 8])
@@ -78,7 +78,7 @@ def test_a_planner_that_needs_routers_is_asked_once(monkeypatch):
         asked.append(spec)
         return run_planner(spec, *arguments, **more)
 
-    monkeypatch.setattr("stretto.library.run_planner", noted)
+    monkeypatch.setattr("stretto.choose.library.run_planner", noted)
     net = load_topology("sites:2,2")
     Library(net, range(4), 0).recipe("allreduce", 1 << 22)
     assert asked.count("scale-ccl") == 1 and asked.count("ring") == 2

@@ -11,13 +11,13 @@ from scipy.sparse.csgraph import connected_components
 
 from networks import star
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
 from stretto.kernels import matching
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import Topology
 from stretto.planners import run_planner
-from stretto.planners.greedy_search import Search
+from stretto.planners.greedy.search import Search
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
 from stretto.verify import verify
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from odd_requests import drawn, wrong
-from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible, Unsupported
-from stretto.plan import Plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Infeasible, Unsupported
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
-from stretto.planners.moments import ends, settled
+from stretto.schedule.moments import ends, settled
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from msccl_executor import Stuck, check, execute
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import InputError, Unsupported
 from stretto.formats import exporters
-from stretto.plan import make_plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.plan import make_plan
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import find, registered, run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.verify import verify
 
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")

@@ -9,9 +9,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
 from stretto.formats import exporters
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -9,15 +9,15 @@ import pytest
 
 from networks import random_network, ring, star
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
 from stretto.planners import run_planner
-from stretto.planners.nccl_tuning import Cluster, expected_s
-from stretto.planners.rings import find_rings, servers_of
+from stretto.planners.nccl.rings import find_rings, servers_of
+from stretto.planners.nccl.tuning import Cluster, expected_s
+from stretto.schedule.two_trees import parents as parents_of
+from stretto.schedule.two_trees import slice_count
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.two_trees import parents as parents_of
-from stretto.two_trees import slice_count
 from stretto.verify import verify
 
 KB, MB, GB = 10**3, 10**6, 10**9

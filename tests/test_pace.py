@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.planners import pace as module
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.planners.auto import NO_TIME
-from stretto.planners.pace import Pace
+from stretto.schedule import budget as module
+from stretto.schedule.budget import Pace
 from stretto.topologies import load_topology
 
 

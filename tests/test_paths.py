@@ -10,9 +10,9 @@ import pytest
 from networks import random_network
 from stretto.bounds import best_lengths, bounds, check_lengths, concurrent_flow
 from stretto.bounds.lengths import SOLVED_UP_TO
-from stretto.collective import Workload, make_collective
-from stretto.demand import alltoallv
-from stretto.errors import Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.demand import alltoallv
+from stretto.model.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto.cli import app
-from stretto.errors import InputError
+from stretto.model.errors import InputError
 from stretto.report.picture import round_step
 
 ROOT = Path(__file__).parent.parent

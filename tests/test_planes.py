@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import InputError
-from stretto.plan import Plan, Turns, make_plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.plan import Plan, Turns, make_plan
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -8,8 +8,8 @@ import pytest
 
 from networks import ring
 from stretto import planners
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
 from stretto.planners import Option, refiner, run_planner
 
 NET = ring(3)

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring
 from stretto.bounds import bounds
-from stretto.collective import REMAINDER, Workload, make_collective
-from stretto.errors import InputError, Unsupported
+from stretto.choose.replan import replan
 from stretto.formats.native import read_plan, write_plan
 from stretto.formats.telemetry import parse_telemetry
-from stretto.plan import Plan
+from stretto.model.collective import REMAINDER, Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.plan import Plan
+from stretto.model.telemetry import Telemetry, updated
+from stretto.model.topology import ACCELERATOR, Topology
 from stretto.planners import run_planner
-from stretto.replan import replan
 from stretto.simulate import simulate
-from stretto.telemetry import Telemetry, updated
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, Topology
 from stretto.verify import verify
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from networks import random_network
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
-from stretto.plan import Plan, Ragged, make_plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.plan import Plan, Ragged, make_plan
+from stretto.model.timeline import Timeline
+from stretto.model.topology import Topology, make_topology
 from stretto.planners import run_planner
 from stretto.report import write_page
 from stretto.report.critical import critical_path
@@ -21,9 +23,7 @@ from stretto.report.data import BINS, page_data
 from stretto.report.drawing import write_svg
 from stretto.report.layout import positions
 from stretto.simulate import simulate
-from stretto.timeline import Timeline
 from stretto.topologies import load_topology
-from stretto.topology import Topology, make_topology
 
 
 def run(net: Topology, shard: int = 100_000, chunks: int = 1) -> Timeline:

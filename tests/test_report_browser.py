@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.report import write_page
 from stretto.simulate import simulate

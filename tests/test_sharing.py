@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import chains, lines, run
-from stretto.errors import InputError, Unsupported
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.simulate import Changes, simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
-from stretto.workloads import wan_workload
 
 
 def approx(*values: float):
@@ -103,7 +103,7 @@ def test_a_plan_that_fixes_its_times_needs_constant_bandwidths():
 
 @pytest.mark.parametrize(("sharing", "column"), [("rates", "rate"), ("weights", "weight"), ("fair", "weight")])
 def test_a_share_must_be_above_zero(sharing, column):
-    from stretto.plan import make_plan
+    from stretto.model.plan import make_plan
 
     p = chains(lines(10), [[(10, [0])]])
     with pytest.raises(InputError, match=f"{column!r}, transfer 0: 0.0 is not above 0"):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from networks import random_network, ring, star
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
 from stretto.planners import run_planner
-from stretto.planners.lowering import divide
-from stretto.planners.ways import shortest_trees
+from stretto.schedule.shortest_trees import shortest_trees
+from stretto.schedule.trees import divide
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
 from stretto.verify import verify
 
 US = 1e-6

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from networks import ring
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.plan import COPY, REDUCE, make_plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.plan import COPY, REDUCE, make_plan
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology, storing
 from stretto.simulate import simulate
-from stretto.topology import ACCELERATOR, ROUTER, SWITCH, make_topology, storing
 from stretto.verify import verify
 from test_verify import plan_of, timed, two_chunks, work_of
 

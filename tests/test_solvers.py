@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.errors import InputError
+from stretto.model.errors import InputError
 from stretto.solvers import Model, solve
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.planners import run_planner
-from stretto.planners.circuits import instance_of
+from stretto.planners.optical.circuits import instance_of
 from stretto.studies import Cell, find_study, run_cell, run_study, write_study
 from stretto.studies.page import summary_rows
 from stretto.studies.swot import break_even, instance_for, planned, scheduled

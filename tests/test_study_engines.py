@@ -20,7 +20,7 @@ import pytest
 
 import study_cells
 from stretto.cli.studying import progress_bar
-from stretto.errors import InputError
+from stretto.model.errors import InputError
 from stretto.studies import Cell, Store, Study, run_study
 from stretto.studies.engines import Processes
 from stretto.studies.grid import read_grid

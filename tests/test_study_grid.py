@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto import cli
-from stretto.errors import InputError
+from stretto.model.errors import InputError
 from stretto.studies import find_study, run_study, write_study
 from stretto.studies.engines import here
 from stretto.studies.grid import read_grid

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.verify import verify
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from networks import random_network
 from stretto.bounds import bounds
 from stretto.bounds.symmetry import automorphisms, symmetries
-from stretto.collective import Workload, make_collective
-from stretto.planners.exchange import exchanged
-from stretto.planners.scale_network import build_network
-from stretto.planners.symmetries import Renaming
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import Topology
+from stretto.planners.greedy.exchange.hubs import exchanged
+from stretto.planners.greedy.exchange.images import Renaming
+from stretto.schedule.pipes import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
 from stretto.verify import verify
 
 

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible, InputError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Infeasible, InputError
 from stretto.planners import run_planner
-from stretto.planners.taccl_sketch import find_sketch, included, parse_sketch
+from stretto.planners.taccl.sketch import find_sketch, included, parse_sketch
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.collective import make_collective
-from stretto.errors import InputError, StrettoError
-from stretto.reach import find_unreachable
+from stretto.model.collective import make_collective
+from stretto.model.errors import InputError, StrettoError
+from stretto.model.reach import find_unreachable
+from stretto.model.topology import ACCELERATOR, Topology
 from stretto.topologies import catalogue, load_topology
 from stretto.topologies.zoo import SIX
-from stretto.topology import ACCELERATOR, Topology
 
 ZOO = Path(__file__).parents[2] / "shared" / "topologies" / "zoo"
 DATA = Path(__file__).parent / "data" / "topologies"

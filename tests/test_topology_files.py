@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network
-from stretto.errors import InputError, StrettoError
+from stretto.model.errors import InputError, StrettoError
+from stretto.model.topology import ACCELERATOR, Plane, Topology, make_topology
 from stretto.topologies import load_topology
 from stretto.topologies.files import topology_from_json
-from stretto.topology import ACCELERATOR, Plane, Topology, make_topology
 
 ZOO = Path(__file__).parents[2] / "shared" / "topologies" / "zoo"
 

@@ -9,13 +9,13 @@ import pytest
 
 from networks import ring
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.kernels import translations
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import Topology
 from stretto.planners import run_planner
-from stretto.planners.translated import translated
+from stretto.planners.greedy import kernel_translations as translations
+from stretto.planners.greedy.translated import translated
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology
 from stretto.verify import verify
 
 

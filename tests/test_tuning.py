@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from stretto.choose.library import from_environment
+from stretto.choose.tuning import CROSSING, NEARLY, read_tuning, tune
 from stretto.cli import app
-from stretto.collective import Workload, make_collective
-from stretto.errors import InputError, StrettoError
-from stretto.library import from_environment
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, StrettoError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.tuning import CROSSING, NEARLY, read_tuning, tune
 
 NET = "star:8"
 SIZES = (1000, 100_000, 10_000_000)
@@ -97,7 +97,7 @@ def test_pytorchs_backend_asks_the_planner_of_the_table(file, monkeypatch):
         asked.append(name)
         return run_planner(name, *rest, **more)
 
-    monkeypatch.setattr("stretto.library.run_planner", spy)
+    monkeypatch.setattr("stretto.choose.library.run_planner", spy)
     monkeypatch.setenv("STRETTO_TOPOLOGY", NET)
     monkeypatch.setenv("STRETTO_TUNING", file)
     library = from_environment(range(8), 0, 8)

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stretto.errors import InputError
-from stretto.units import (
-    format_bandwidth,
-    format_size,
-    format_time,
-    parse_bandwidth,
-    parse_size,
-    parse_time,
-)
+from stretto.model.errors import InputError
+from stretto.model.units import format_bandwidth, format_size, format_time, parse_bandwidth, parse_size, parse_time
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from networks import ring, star
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import InputError
-from stretto.plan import COPY, REDUCE, Plan, make_plan
-from stretto.topology import ACCELERATOR, ROUTER, Topology, make_topology
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.plan import COPY, REDUCE, Plan, make_plan
+from stretto.model.topology import ACCELERATOR, ROUTER, Topology, make_topology
 from stretto.verify import verify
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import stretto.torch  # noqa: F401
-from stretto.errors import Unsupported
+from stretto.model.errors import Unsupported
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

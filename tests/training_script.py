@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import stretto.torch  # noqa: F401
-from stretto.errors import PeerFailed
+from stretto.model.errors import PeerFailed
 
 WIDTH, STEPS = 16, 4
 

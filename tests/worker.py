@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 
-from stretto.errors import PeerFailed
 from stretto.lower import lower
-from stretto.plan import Plan
+from stretto.model.errors import PeerFailed
+from stretto.model.plan import Plan
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import join, listen

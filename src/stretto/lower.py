@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .collective import Ragged
-from .plan import COPY, Float64, Plan
+from .model.collective import Ragged
+from .model.plan import COPY, Float64, Plan
 from .simulate import simulate
-from .simulate_planes import events
+from .simulate.planes import events
 
 NOTHING = -1
 """The base of a version that begins with an arrival."""

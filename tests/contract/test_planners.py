@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring, star
 from stretto.bounds import bounds
-from stretto.collective import ALLTOALLV, Workload, make_collective
-from stretto.demand import alltoallv
-from stretto.errors import Unsupported
 from stretto.formats.native import read_plan, write_plan
-from stretto.plan import Plan
+from stretto.model.collective import ALLTOALLV, Workload, make_collective
+from stretto.model.demand import alltoallv
+from stretto.model.errors import Unsupported
+from stretto.model.plan import Plan
+from stretto.model.topology import Topology, make_topology
 from stretto.planners import find, registered
 from stretto.planners import run_planner as run_any_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology, make_topology
 from stretto.verify import verify
 
 PLANNERS = [e for e in registered().values() if not e.refines]

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretto.algorithms import ALGORITHMS
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
 from stretto.formats.native import read_plan, write_plan
-from stretto.plan import Plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.plan import Plan
 from stretto.planners import registered, run_planner
+from stretto.schedule.algorithms import ALGORITHMS
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

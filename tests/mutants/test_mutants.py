@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import InputError
-from stretto.plan import REDUCE, Plan, make_plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.errors import InputError
+from stretto.model.plan import REDUCE, Plan, make_plan
 from stretto.planners import run_planner
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network
-from stretto.collective import Workload, make_collective
-from stretto.plan import COPY, Plan
+from stretto.model.collective import Workload, make_collective
+from stretto.model.plan import COPY, Plan
 from stretto.planners import run_planner
 
 

@@ -10,8 +10,8 @@ from fractions import Fraction
 import pytest
 
 from stretto.bounds import best_lengths, bottleneck, check_cut, check_lengths, tree_rates
-from stretto.collective import make_collective
-from stretto.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.model.collective import make_collective
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
 GB = 10**9
 

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring
 from stretto.bounds import bounds
-from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible, InputError, Unsupported
-from stretto.planners import mteg, mtegcca, run_planner
-from stretto.planners.multicast import slot_seconds, task_order
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Infeasible, InputError, Unsupported
+from stretto.model.topology import Topology, make_topology
+from stretto.planners import run_planner
+from stretto.planners.mtegcca import expanded as mteg
+from stretto.planners.mtegcca import planner as mtegcca
+from stretto.schedule.multicast import slot_seconds, task_order
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import Topology, make_topology
 from stretto.verify import verify
 
 GB = 10**9

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import bounds
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.errors import Unsupported
-from stretto.kernels.subchunks import _resolve_duplicates
-from stretto.plan import Plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.plan import Plan
+from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.planners import run_planner
+from stretto.planners.scale_ccl.kernel_subchunks import _resolve_duplicates
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.verify import verify
 
 UNIT = 10**9 // 4  # the paper's "256 MB": 20 ms on a WAN link

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from stretto.collective import Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

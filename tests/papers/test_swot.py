@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import Unsupported
-from stretto.optics import counts
-from stretto.optics.bound import lower_bound
-from stretto.optics.counts import countable, counted
-from stretto.optics.exact import exact
-from stretto.optics.fast import fast, mirrored_half
-from stretto.optics.milp import named_planes
-from stretto.optics.model import FREE, Instance, completion, course, ideal, make_instance, one_shot, strawman
-from stretto.optics.optimal import optimal, proved
-from stretto.optics.polish import polished
-from stretto.optics.repeats import by_repeating
-from stretto.optics.search import beam
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
 from stretto.planners import run_planner
+from stretto.planners.optical import counts
+from stretto.planners.optical.bound import lower_bound
+from stretto.planners.optical.counts import countable, counted
+from stretto.planners.optical.exact import exact
+from stretto.planners.optical.fast import fast, mirrored_half
+from stretto.planners.optical.milp import named_planes
+from stretto.planners.optical.model import FREE, Instance, completion, course, ideal, make_instance, one_shot, strawman
+from stretto.planners.optical.optimal import optimal, proved
+from stretto.planners.optical.polish import polished
+from stretto.planners.optical.repeats import by_repeating
+from stretto.planners.optical.search import beam
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -11,18 +11,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretto.collective import Workload, make_collective
-from stretto.errors import Infeasible, InputError
-from stretto.plan import REDUCE
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Infeasible, InputError
+from stretto.model.plan import REDUCE
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
-from stretto.planners.milp_allgather import Slots
-from stretto.planners.teccl_model import CopyModel, distances, epoch_seconds, in_epochs, initial
+from stretto.planners.mtegcca.exact import Slots
+from stretto.planners.teccl.model import CopyModel, distances, epoch_seconds, in_epochs, initial
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
-from stretto.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.verify import verify
-from stretto.workloads import wan_workload
 
 CASES = [
     # spec, shard bytes, chunks, mode, fewest epochs, epoch, alpha counted

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import chains, lines
-from stretto.collective import Ragged, Workload, make_collective
-from stretto.plan import Plan, make_plan
+from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.plan import Plan, make_plan
+from stretto.model.topology import make_topology
+from stretto.model.workloads import wan_workload
 from stretto.planners import find, run_planner
-from stretto.planners.flows import flows_of
+from stretto.planners.wan.flows import flows_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from stretto.topology import make_topology
 from stretto.verify import verify
-from stretto.workloads import wan_workload
 
 MB = 10**6
 
@@ -174,7 +174,7 @@ def test_equation_10_on_conic_arrays_agrees_with_the_readable_model(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_equation_12_on_conic_arrays_agrees_with_the_readable_model(seed):
     cp = pytest.importorskip("cvxpy")
-    from stretto.planners.multiring import budgets
+    from stretto.planners.wan.multiring import budgets
 
     wan, work = wan_workload(load_topology("zoo:Abilene"), 4, 4, seed=seed)
     flows = flows_of(run_planner("ring", wan, work))
@@ -192,7 +192,7 @@ def test_equation_12_on_conic_arrays_agrees_with_the_readable_model(seed):
 
 def test_algorithm_1_line_5_agrees_with_the_readable_model():
     cp = pytest.importorskip("cvxpy")
-    from stretto.planners.weight_alloc import subproblem
+    from stretto.planners.wan.weight_alloc import subproblem
 
     wan, work = wan_workload(load_topology("zoo:Abilene"), 3, 4, seed=3)
     flows = flows_of(run_planner("ring", wan, work))

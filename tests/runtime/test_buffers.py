@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from networks import ring
-from stretto.collective import Workload, make_collective
 from stretto.lower import Program, Version
+from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.runtime.buffers import Slot
 from stretto.runtime.landing import PIECE_BYTES, Landing

@@ -14,11 +14,11 @@ import pytest
 
 from meshes import Threads, wrong
 from networks import random_network, ring
-from stretto.collective import ALLTOALLV, Ragged, Workload, make_collective
-from stretto.demand import alltoallv
-from stretto.errors import PeerFailed, Unsupported
 from stretto.lower import lower
-from stretto.plan import COPY, REDUCE, Plan, make_plan
+from stretto.model.collective import ALLTOALLV, Ragged, Workload, make_collective
+from stretto.model.demand import alltoallv
+from stretto.model.errors import PeerFailed, Unsupported
+from stretto.model.plan import COPY, REDUCE, Plan, make_plan
 from stretto.planners import registered, run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute

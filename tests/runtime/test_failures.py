@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from meshes import SECRET, meshes
 from networks import ring
-from stretto.collective import KINDS, Workload, make_collective
-from stretto.errors import PeerFailed
 from stretto.lower import lower
-from stretto.plan import Plan
+from stretto.model.collective import KINDS, Workload, make_collective
+from stretto.model.errors import PeerFailed
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stretto import emulator
-from stretto.library import Library
+from stretto.choose.library import Library
+from stretto.model.topology import SWITCH
 from stretto.topologies import load_topology
-from stretto.topology import SWITCH
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 

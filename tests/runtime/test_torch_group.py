@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from stretto.errors import InputError, PeerFailed, Unsupported
+from stretto.model.errors import InputError, PeerFailed, Unsupported
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..collective import Workload
-from ..topology import Topology
+from ..model.collective import Workload
+from ..model.topology import Topology
 from .check import check_covers, check_cut, check_expanded, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
 from .covers import Covers, covers_bound

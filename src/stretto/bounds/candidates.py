@@ -8,8 +8,8 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Workload
-from ..topology import ACCELERATOR, Topology
+from ..model.collective import Workload
+from ..model.topology import ACCELERATOR, Topology
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]

@@ -11,8 +11,8 @@ from math import inf
 
 import numpy as np
 
-from ..collective import Collective
-from ..topology import SWITCH, Topology
+from ..model.collective import Collective
+from ..model.topology import SWITCH, Topology
 
 
 def check_cut(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:

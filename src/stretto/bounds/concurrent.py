@@ -1,6 +1,6 @@
 """Paths for what is not copied, such that all links are about as busy, and the lengths that prove how well.
 
-The maximum concurrent flow by selfish rerouting (:mod:`stretto.kernels.concurrent`): units of data that each take one
+The maximum concurrent flow by selfish rerouting (:mod:`.kernel_concurrent`): units of data that each take one
 path. The paths are a plan's, the prices of links the lengths of a bound (:mod:`.lengths`).
 """
 
@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
-from ..topology import ACCELERATOR, Topology
+from ..kernels import at_speed
+from ..model.topology import ACCELERATOR, Topology
+from . import kernel_concurrent
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -57,7 +58,7 @@ def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float6
     path = np.full((len(source), topology.node_count), -1, dtype=np.int32)
     offsets, links = topology.out_links
     tie = HOP / topology.node_count + wait * topology.latency_s / _least(topology, source, goal, size)
-    length = kernels.load("concurrent", 30.0 * rounds * (len(source) + len(sources) * topology.link_count)).spread(
+    length = at_speed(kernel_concurrent.spread, 30.0 * rounds * (len(source) + len(sources) * topology.link_count))(
         offsets.astype(np.int64), links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
         topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),
         np.append(first, len(source)), sources, goal, size, np.geomspace(*POWERS, rounds), path,

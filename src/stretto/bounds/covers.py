@@ -29,9 +29,9 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Collective
+from ..model.collective import Collective
+from ..model.topology import SWITCH, Topology
 from ..solvers import INFINITY, Model, solve
-from ..topology import SWITCH, Topology
 from .latency import distances
 from .parts import SEARCHED_UP_TO, partitions
 from .reach import least

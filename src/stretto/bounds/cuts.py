@@ -9,9 +9,9 @@ from heapq import heapify, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Collective, Ragged, Workload
-from ..topology import ACCELERATOR, Topology
-from ..units import format_bandwidth, format_size
+from ..model.collective import Collective, Ragged, Workload
+from ..model.topology import ACCELERATOR, Topology
+from ..model.units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into
 from .exact import bottleneck
 from .latency import distances

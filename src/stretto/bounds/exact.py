@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
-from ..collective import ALLTOALLV, Collective
-from ..topology import Topology
+from ..kernels import at_speed
+from ..kernels import maxflow as maxflow_kernel
+from ..model.collective import ALLTOALLV, Collective
+from ..model.topology import Topology
 
 Bool = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
@@ -163,7 +164,7 @@ class _Search:
         tails = np.concatenate((self.dst, origins))
         heads = np.concatenate((self.src, np.full(len(origins), self.nodes)))
         arcs = Arcs.of(tails, heads, self.nodes + 1)
-        kernel = kernels.load("maxflow", 20.0 * self.questions * len(self.sinks) * len(tails))
+        kernel_steps = 20.0 * self.questions * len(self.sinks) * len(tails)
         begin = 0
         passed = np.zeros(len(origins), dtype=np.bool_)
         while True:
@@ -173,7 +174,7 @@ class _Search:
             assert need < 1 << 61 and int(self.width.sum()) * width_per < 1 << 61, "24 bits a number keep this small"
             held = np.where(passed, unlimited, self.weight[origins] * bytes_per)
             capacity = arcs.capacities(np.concatenate((self.width * width_per, held)))
-            at, side, _ = kernel.first_violated(
+            at, side, _ = at_speed(maxflow_kernel.first_violated, kernel_steps)(
                 arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, begin, self.nodes, need, unlimited
             )
             if at == len(self.sinks):

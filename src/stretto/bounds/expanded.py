@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Collective
+from ..model.collective import Collective
+from ..model.topology import Topology
 from ..solvers import INFINITY, Model, solve
-from ..topology import Topology
 from .symmetry import symmetries
 
 Int64 = NDArray[np.int64]

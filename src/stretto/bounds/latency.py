@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
-from ..collective import Collective, Workload
-from ..topology import ACCELERATOR, Topology
+from ..kernels import at_speed
+from ..kernels import paths as paths_kernel
+from ..model.collective import Collective, Workload
+from ..model.topology import ACCELERATOR, Topology
 from .model import Bound
 
 Float64 = NDArray[np.float64]
@@ -31,8 +32,8 @@ def distances(topology: Topology, chunk_bytes: float) -> Float64:
             weight = np.concatenate((weight, np.full(len(ends[0]), plane.latency_s)))
     order = np.argsort(src, kind="stable")
     offsets = np.searchsorted(src[order], np.arange(topology.node_count + 1)).astype(np.int64)
-    kernel = kernels.load("paths", float(topology.node_count) * len(src))
-    distance: Float64 = kernel.all_pairs(offsets, order.astype(np.int32), dst, weight)
+    kernel_steps = float(topology.node_count) * len(src)
+    distance: Float64 = at_speed(paths_kernel.all_pairs, kernel_steps)(offsets, order.astype(np.int32), dst, weight)
     if whole:
         distance = np.minimum(distance, min(plane.latency_s for plane in whole))
     np.fill_diagonal(distance, 0.0)

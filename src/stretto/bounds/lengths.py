@@ -17,9 +17,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
-from ..collective import Collective
-from ..topology import Topology
+from ..kernels import at_speed
+from ..kernels import paths as paths_kernel
+from ..model.collective import Collective
+from ..model.topology import Topology
 from .concurrent import concurrent_flow
 from .model import Bound
 
@@ -85,9 +86,11 @@ def length_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 def _measured(topology: Topology, collective: Collective, length: Int64) -> Lengths:
     offsets, links = topology.out_links
-    kernel = kernels.load("paths", float(topology.node_count) * topology.link_count)
+    kernel_steps = float(topology.node_count) * topology.link_count
     # sums of whole numbers below 2^53, so exact
-    distance = kernel.all_pairs(offsets, links, topology.dst.astype(np.int64), length.astype(np.float64))
+    distance = at_speed(paths_kernel.all_pairs, kernel_steps)(
+        offsets, links, topology.dst.astype(np.int64), length.astype(np.float64)
+    )
     sender, receiver = collective.ranks[collective.holders.values], collective.ranks[collective.wanted.values]
     far = distance[sender, receiver].astype(np.int64)
     total = sum(a * b for a, b in zip(far.tolist(), collective.piece_bytes.tolist(), strict=True))

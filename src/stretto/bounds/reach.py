@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Collective
-from ..topology import ACCELERATOR, SWITCH, Topology
+from ..model.collective import Collective
+from ..model.topology import ACCELERATOR, SWITCH, Topology
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]

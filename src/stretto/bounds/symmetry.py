@@ -15,7 +15,7 @@ from itertools import count, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ..topology import Topology
+from ..model.topology import Topology
 from .latency import distances
 
 Bool = NDArray[np.bool_]

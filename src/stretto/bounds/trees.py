@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernels
-from ..topology import Topology
+from ..kernels import at_speed
+from ..kernels import maxflow as maxflow_kernel
+from ..model.topology import Topology
 from .exact import Arcs, near_first
 
 Bool = NDArray[np.bool_]
@@ -155,11 +156,11 @@ class _Separator:
         need = int(amounts.sum())
         slack = int(TOLERANCE * FINEST)
         capacity = self.arcs.capacities(np.concatenate((np.ceil(part * FINEST).astype(np.int64), amounts)))
-        kernel = kernels.load("maxflow", 20.0 * len(self.sinks) * len(self.arcs.forward))
+        kernel_steps = 20.0 * len(self.sinks) * len(self.arcs.forward)
         found: list[Bool] = []
         begin = 0
         while begin < len(self.sinks):
-            at, side, _ = kernel.first_violated(
+            at, side, _ = at_speed(maxflow_kernel.first_violated, kernel_steps)(
                 self.arcs.offsets, self.arcs.to, self.arcs.pair, capacity, self.sinks, begin, self.nodes,
                 need - slack, np.int64(need),
             )  # fmt: skip

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..collective import Collective
-from ..topology import Topology
+from ..model.collective import Collective
+from ..model.topology import Topology
 from .exact import bottleneck
 from .lengths import best_lengths
 

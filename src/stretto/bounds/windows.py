@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..topology import SWITCH, Topology
+from ..model.topology import SWITCH, Topology
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]

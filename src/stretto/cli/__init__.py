@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..errors import StrettoError
+from ..model.errors import StrettoError
 from .bounding import bound
 from .exchange import export, import_, report
 from .judging import show, simulate, verify

@@ -20,7 +20,7 @@ def complete_planner(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_collective(incomplete: str) -> list[str]:
-    from ..collective import ALLTOALLV, KINDS
+    from ..model.collective import ALLTOALLV, KINDS
 
     return [kind for kind in (*KINDS, ALLTOALLV) if kind.startswith(incomplete)]
 

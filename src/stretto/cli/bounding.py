@@ -6,21 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import (
-    CollectiveArgument,
-    DemandOption,
-    JsonOption,
-    RootOption,
-    ShardOption,
-    SizeOption,
-    TopologyOption,
-)
+from .arguments import CollectiveArgument, DemandOption, JsonOption, RootOption, ShardOption, SizeOption, TopologyOption
 from .output import answer, show_bounds
 from .work import Request
 
 if TYPE_CHECKING:
-    from ..collective import Collective
-    from ..topology import Topology
+    from ..model.collective import Collective
+    from ..model.topology import Topology
 
 
 def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[str, Any]:

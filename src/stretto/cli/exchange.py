@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InputError
+from ..model.errors import InputError
 from .arguments import (
     FileArgument,
     JsonOption,
@@ -42,9 +42,9 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
+    from ..choose.tuning import is_tuning
     from ..formats import exporters
     from ..simulate import simulate as run
-    from ..tuning import is_tuning
     from .tuning import export_table, show_exported
 
     known = exporters()

@@ -39,7 +39,7 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Say how long a plan takes, and which links are busiest."""
-    from ..units import format_size
+    from ..model.units import format_size
 
     timeline, limits = judged(read_verified(file, as_json), barriers)
     net = timeline.plan.topology
@@ -73,7 +73,7 @@ def show(
 ) -> None:
     """Show what is in a plan file."""
     from ..formats.native import read_plan
-    from ..units import format_size, format_time
+    from ..model.units import format_size, format_time
 
     timeline, limits = judged(read_plan(file))
     subject = timeline.plan

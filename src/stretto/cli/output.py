@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..model.plan import Plan
     from ..verify import Verdict
 
 
@@ -36,7 +36,7 @@ def print_line(text: str) -> None:
 
 
 def _size(size_bytes: float) -> str:
-    from ..units import format_size
+    from ..model.units import format_size
 
     return format_size(size_bytes)
 
@@ -64,7 +64,7 @@ def _many(word: str, count: int) -> str:
 
 
 def show_topology(data: dict[str, Any], plot: str | None) -> None:
-    from ..units import format_bandwidth, format_time
+    from ..model.units import format_bandwidth, format_time
 
     rows = [("nodes", ", ".join(f"{n} {_many(kind, n)}" for kind, n in data["nodes"].items()))]
     if data["links"] or not data["plane_kinds"]:
@@ -92,7 +92,7 @@ def show_times(data: dict[str, Any]) -> None:
 
 
 def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
-    from ..units import format_bandwidth, format_time
+    from ..model.units import format_bandwidth, format_time
 
     rows = [("completion", format_time(data["completion_s"]))]
     if "mean_completion_s" in data:
@@ -106,8 +106,8 @@ def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_summary(data: dict[str, Any]) -> None:
+    from ..model.units import format_time
     from ..planners.auto import NO_TIME
-    from ..units import format_time
 
     chunks = data["chunks"]
     rows = [
@@ -146,7 +146,7 @@ def show_summary(data: dict[str, Any]) -> None:
 
 
 def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
-    from ..units import format_bandwidth, format_time
+    from ..model.units import format_bandwidth, format_time
 
     table = []
     for r in rows:
@@ -167,7 +167,7 @@ def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
 
 
 def show_bounds(data: dict[str, Any]) -> None:
-    from ..units import format_time
+    from ..model.units import format_time
 
     rows = [(format_time(r["bound_s"]), r["kind"], r["witness"]) for r in data["bounds"]]
     print_table("lower bounds, the best first", ("bound", "kind", "because of"), rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, StrettoError
+from ..model.errors import InputError, StrettoError
 from .arguments import (
     ChunksOption,
     CollectiveArgument,
@@ -26,7 +26,7 @@ from .work import Request, chunk_count, draw, judged, show_progress, summary, ve
 
 if TYPE_CHECKING:
     from ..bounds import Bound
-    from ..timeline import Timeline
+    from ..model.timeline import Timeline
 
 
 def plan(

@@ -13,8 +13,8 @@ from .output import answer, print_line, refuse, show_summary
 from .work import given_options, judged, read_verified, summary, verified
 
 if TYPE_CHECKING:
-    from ..plan import Plan
-    from ..replan import Replanned
+    from ..choose.replan import Replanned
+    from ..model.plan import Plan
 
 MOST_NAMED = 100
 
@@ -24,9 +24,9 @@ def plan_again(
     time_limit_s: float | None,
 ) -> Replanned:  # fmt: skip
     """Read the telemetry and plan what is left."""
+    from ..choose.replan import replan
     from ..formats.telemetry import read_telemetry
-    from ..replan import replan
-    from ..units import parse_time
+    from ..model.units import parse_time
 
     news = read_telemetry(file, old.topology, old.workload.chunk_count)
     if at is not None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..model.errors import InputError
 from .arguments import FileArgument, JsonOption
 from .output import answer, print_line, print_table
 from .work import read_verified
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..model.plan import Plan
     from ..runtime.local import Outcome
 
 MOST_LISTED = 100
@@ -98,7 +98,7 @@ def plan_node(plan: Plan, node: int) -> str:
 
 
 def show_run(data: dict[str, Any]) -> None:
-    from ..units import format_size, format_time
+    from ..model.units import format_size, format_time
 
     rows = [
         ("processes", str(data["processes"])),

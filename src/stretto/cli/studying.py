@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..model.errors import InputError
 from .arguments import JsonOption, SeedOption
 from .output import answer, print_line, print_table
 

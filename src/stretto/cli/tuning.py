@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported
 from .arguments import JsonOption, RootOption, SeedOption, complete_collective, complete_topology
 from .output import answer, print_line, print_table
 from .work import chunk_count, show_progress
 
 if TYPE_CHECKING:
+    from ..choose.tuning import Tuning
     from ..formats import Exporter
-    from ..tuning import Tuning
 
 MOST_BYTES = 2**40
 """The greatest size that a file of the last range says."""
@@ -46,11 +46,11 @@ def tune(
     """Find the best planner for each range of sizes: a table for PyTorch's backend, plan and export."""
     import json
 
-    from ..collective import KINDS
+    from ..choose.tuning import PLANNERS, to_json
+    from ..choose.tuning import tune as find_best
     from ..formats import written_whole
-    from ..tuning import PLANNERS, to_json
-    from ..tuning import tune as find_best
-    from ..units import parse_size
+    from ..model.collective import KINDS
+    from ..model.units import parse_size
 
     kinds = collectives.split(",")
     for kind in kinds:
@@ -77,7 +77,7 @@ def tune(
 
 
 def _show(table: Tuning, output: str | None) -> None:
-    from ..units import format_size, format_time
+    from ..model.units import format_size, format_time
 
     rows = []
     for r in table.ranges:
@@ -95,10 +95,10 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
     """Write a table's plans into a folder, one a range, and ``index.json``, which says which is for which sizes."""
     import json
 
+    from ..choose.tuning import read_tuning
     from ..formats import written_whole
     from ..simulate import simulate
     from ..topologies import load_topology
-    from ..tuning import read_tuning
 
     table = read_tuning(file)
     net = load_topology(table.spec)
@@ -137,8 +137,8 @@ def show_exported(made: dict[str, Any]) -> None:
 
 def planned_by_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:
     """The planner and the chunks that a table asks for."""
+    from ..choose.tuning import read_tuning
     from ..topologies import load_topology
-    from ..tuning import read_tuning
 
     table = read_tuning(file)
     table.check(load_topology(topology), file)

@@ -7,15 +7,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..model.errors import InputError
 from .output import refuse
 
 if TYPE_CHECKING:
     from ..bounds import Bound
-    from ..collective import Workload
-    from ..plan import Plan
-    from ..timeline import Timeline
-    from ..topology import Topology
+    from ..model.collective import Workload
+    from ..model.plan import Plan
+    from ..model.timeline import Timeline
+    from ..model.topology import Topology
     from ..verify import Verdict
 
 
@@ -41,9 +41,9 @@ class Request:
         root: int,
         demand: str | None = None,
     ) -> None:
-        from ..collective import Workload, make_collective
+        from ..model.collective import Workload, make_collective
+        from ..model.units import parse_size
         from ..topologies import load_topology
-        from ..units import parse_size
 
         self.topology: Topology = load_topology(topology)
         if demand is not None:
@@ -87,9 +87,9 @@ class Request:
 
 def _uneven(collective: str, topology: Topology, path: str, chunks: int, size: str | None) -> Workload:
     """The AllToAll of a matrix in a file."""
-    from ..collective import ALLTOALLV, Workload
-    from ..demand import alltoallv
     from ..formats.demand import read_demand
+    from ..model.collective import ALLTOALLV, Workload
+    from ..model.demand import alltoallv
 
     if collective != ALLTOALLV:
         raise InputError(f"{collective} has no matrix; {ALLTOALLV} has one", "--demand")
@@ -101,8 +101,8 @@ def _uneven(collective: str, topology: Topology, path: str, chunks: int, size: s
 def read_foreign(file: str, source: str, topology: str, size: str | None, shard: str | None) -> Plan:
     """The plan of another tool's schedule."""
     from ..formats import Size, importers
+    from ..model.units import parse_size
     from ..topologies import load_topology
-    from ..units import parse_size
 
     known = importers()
     if source not in known:
@@ -233,7 +233,7 @@ def _schedule(facts: Any) -> dict[str, Any]:
 def describe(net: Topology) -> dict[str, Any]:
     from collections import Counter
 
-    from ..topology import KINDS
+    from ..model.topology import KINDS
 
     links = Counter(zip(net.bandwidth.tolist(), net.latency_s.tolist(), strict=True))
     planes = Counter((len(p.nodes), p.bandwidth, p.latency_s, p.reconfiguration_s) for p in net.planes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..plan import Plan
+from ..model.plan import Plan
 from ..runtime.local import Outcome, run_local
 from ..simulate import simulate
 from .namespaces import PREFIX, built, clean, enter, network, refusal

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from ..errors import Unsupported
-from ..plan import Plan
+from ..model.errors import Unsupported
+from ..model.plan import Plan
+from ..model.topology import Topology
 from ..runtime.local import Place
-from ..topology import Topology
 from .shaping import Shares, cables, has_netem, reserved, shapes
 
 PREFIX = "stretto-"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..collective import Collective, Workload
-from ..errors import InputError
-from ..plan import Plan
+from ..model.collective import Collective, Workload
+from ..model.errors import InputError
+from ..model.plan import Plan
+from ..model.topology import Topology
 from ..simulate import simulate
-from ..topology import Topology
 
 WIDEST, TOTAL = 20e6, 60e6
 """Bytes/s of the widest link, and of all links together for each core, that this machine is trusted to fill."""

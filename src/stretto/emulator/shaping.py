@@ -14,8 +14,8 @@ from functools import cache
 
 import numpy as np
 
-from ..plan import Plan
-from ..topology import Topology
+from ..model.plan import Plan
+from ..model.topology import Topology
 
 HEADERS = 1514 / 1448
 """Bytes on the wire for each byte of payload in a full segment: links shape the first, plans count the second."""

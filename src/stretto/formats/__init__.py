@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from ..errors import InputError
-from ..plan import Plan
-from ..topology import Topology
+from ..model.errors import InputError
+from ..model.plan import Plan
+from ..model.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import Unsupported
-from ..plan import Plan
-from ..timeline import Timeline
+from ..model.errors import Unsupported
+from ..model.plan import Plan
+from ..model.timeline import Timeline
 from . import written_whole
 from .protobuf import block, number, sized, varint
 from .steps import only_collective

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..collective import REMAINDER, Collective, Ragged, Workload, make_collective
-from ..errors import InputError
-from ..plan import COPY, Plan, make_plan
+from ..model.collective import REMAINDER, Collective, Ragged, Workload, make_collective
+from ..model.errors import InputError
+from ..model.plan import COPY, Plan, make_plan
+from ..model.topology import Topology
 from ..topologies.values import count, parse_json, shown
-from ..topology import Topology
 from . import Size
 from .chakra import ATTR, COMPUTE, CONTROL_DEPS, DATA_DEPS, ID, INT32, INT64, RECEIVE, SEND, STRING, TYPE
 from .protobuf import fields, messages, packed

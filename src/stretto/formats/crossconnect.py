@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from ..timeline import Timeline
+from ..model.errors import InputError
+from ..model.timeline import Timeline
 from . import written_whole
 
 FORMAT, VERSION = "stretto-cross-connects", 1

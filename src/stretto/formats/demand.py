@@ -7,10 +7,10 @@ import io
 
 import numpy as np
 
-from ..collective import Int64
-from ..errors import InputError
+from ..model.collective import Int64
+from ..model.errors import InputError
+from ..model.units import parse_size
 from ..topologies.files import read_text
-from ..units import parse_size
 
 
 def read_demand(path: str) -> Int64:

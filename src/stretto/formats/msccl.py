@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from ..errors import Unsupported
-from ..timeline import Timeline
+from ..model.errors import Unsupported
+from ..model.timeline import Timeline
 from . import written_whole
 from .steps import Program, Step, program_of
 

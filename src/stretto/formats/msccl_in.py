@@ -11,12 +11,12 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from ..collective import Collective, Ragged, Workload, make_collective
-from ..errors import InputError
-from ..plan import COPY, REDUCE, Plan, make_plan
+from ..model.collective import Collective, Ragged, Workload, make_collective
+from ..model.errors import InputError
+from ..model.plan import COPY, REDUCE, Plan, make_plan
+from ..model.topology import Topology
 from ..topologies.files import read_text
 from ..topologies.values import count, named, parse_xml, shown, tag
-from ..topology import Topology
 from . import Size
 from .routes import Routes
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 from . import written_whole
 from .steps import Program, Slot, Step, program_of
 

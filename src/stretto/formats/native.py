@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Collective, Ragged, Workload, make_collective
-from ..errors import InputError, StrettoError
-from ..plan import TIMING_COLUMNS, Plan, Turns, make_plan
+from ..model.collective import Collective, Ragged, Workload, make_collective
+from ..model.errors import InputError, StrettoError
+from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
+from ..model.topology import Topology
 from ..topologies.files import topology_from_json
-from ..topology import Topology
 from . import written_whole
 
 VERSION = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import InputError
+from ..model.errors import InputError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 

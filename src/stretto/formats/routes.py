@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..errors import InputError
-from ..topology import ROUTER, BoolArray, Topology
+from ..model.errors import InputError
+from ..model.topology import ROUTER, BoolArray, Topology
 
 
 class Routes:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..collective import Collective
-from ..errors import Unsupported
-from ..plan import REDUCE, Plan
-from ..timeline import Timeline
+from ..model.collective import Collective
+from ..model.errors import Unsupported
+from ..model.plan import REDUCE, Plan
+from ..model.timeline import Timeline
 
 Slot = tuple[str, int]
 """A buffer, "i", "o" or "s", and the chunk in it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 from . import written_whole
 
 HEADER = ("transfer", "chunk", "op", "src", "dst", "size_bytes", "route", "depends", "start_s", "finish_s", "arrival_s")

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ..collective import Collective, Ragged, Workload, make_collective
-from ..errors import InputError
-from ..plan import Plan, make_plan
+from ..model.collective import Collective, Ragged, Workload, make_collective
+from ..model.errors import InputError
+from ..model.plan import Plan, make_plan
+from ..model.topology import ROUTER, SWITCH, Topology
 from ..topologies.files import read_text
 from ..topologies.values import parse_json, shown
-from ..topology import ROUTER, SWITCH, Topology
 from . import Size
 
 FLOW = re.compile(

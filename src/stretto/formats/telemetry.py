@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..errors import InputError
-from ..telemetry import Telemetry
-from ..topology import Topology
-from ..units import parse_bandwidth, parse_time
+from ..model.errors import InputError
+from ..model.telemetry import Telemetry
+from ..model.topology import Topology
+from ..model.units import parse_bandwidth, parse_time
 
 ENTRIES = ("at", "links", "down", "held")
 LINK_ENTRIES = ("src", "dst", "down", "bandwidth", "latency")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 from . import written_whole
 
 LINKS, RANKS, PLANES = 1, 2, 3

@@ -1,131 +1,147 @@
 """Hot loops over arrays: one Python source, two speeds.
 
-Every module of this package holds plain functions over NumPy arrays that Numba can compile.
-:func:`load` gives such a module as it is, for small work, or compiled (and cached on disk by
-Numba) for large. ``STRETTO_KERNELS=python`` or ``compiled`` forces one; the tests run both and
-compare.
+A kernel is a plain function over NumPy arrays, typed, that Numba can compile. It lives in a module that holds
+kernels alone: here where several parts of stretto use it, else beside the one part that does, in a file
+``kernel_*.py``. :func:`at_speed` gives the function as it is for small work, and compiled (Numba keeps the result on
+disk) for large work. ``STRETTO_KERNELS=python`` or ``compiled`` forces one speed; the tests run both and compare.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from ..clock import clock, loading
-from ..errors import InputError
+from ..model.errors import InputError
+from .clock import clock, loading
 
 COMPILE_FROM = 60_000
-"""Inner-loop steps from which compiled code pays for loading it (about a second)."""
+"""Steps of a kernel's inner loop from which loading compiled code (about a second) is quicker than interpreting."""
 
 COMPILE_COLD_FROM = 1_000_000
-"""The same where it has not been compiled on this machine yet (about ten seconds)."""
+"""The same for a kernel that was never compiled on this machine (compiling takes about ten seconds)."""
 
 COMPILE_MORE_FROM = 5_000
-"""The same where it has, and others have been loaded in this process: it takes some hundredths of a second."""
-
+"""The same once this process has loaded Numba for another kernel: loading one more takes hundredths of a second."""
 
 WORTH_S = 1.0
-"""A function that is interpreted for so many seconds of CPU, in small pieces of work, is compiled after all."""
+"""CPU seconds after which a function that many small calls interpret is compiled after all."""
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 class _Speeds(NamedTuple):
-    """A module whose functions are compiled: all of them, or those alone that need not be compiled now."""
+    """The compiled functions of a kernel module by name.
 
-    all: ModuleType
-    ready: ModuleType
+    Attributes:
+        all: every function; a call compiles it where that was never done.
+        ready: the same, but interpreted as long as compiling would have to come first.
+    """
+
+    all: dict[str, Callable[..., Any]]
+    ready: dict[str, Callable[..., Any]]
 
 
 _COMPILED: dict[str, _Speeds] = {}
+"""By full name of a kernel module: its functions as others call them."""
+
 _INNER: dict[str, ModuleType] = {}
-"""By name, the compiled modules as they are called from outside and as they call each other."""
+"""By full name of a kernel module: the copy in which compiled functions call each other."""
 
 
-def load(name: str, work: float) -> Any:
-    """The kernel module ``name``, compiled if ``work`` steps of its inner loop make that pay.
+def at_speed(kernel: Kernel, work: float) -> Kernel:
+    """The function ``kernel``, compiled if ``work`` steps of its inner loop make that pay.
 
-    What is compiled is used for any work, since it costs nothing more.
+    Once its module is compiled, the compiled function serves work of any size, since it costs nothing more.
+
+    Raises:
+        InputError: ``STRETTO_KERNELS`` is set to something else than auto, python or compiled.
     """
     mode = os.environ.get("STRETTO_KERNELS", "auto")
     if mode not in ("auto", "python", "compiled"):
         raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
-    if mode == "python" or (mode == "auto" and not _pays(name, work)):
-        return importlib.import_module(f".{name}", __name__)
-    if name not in _COMPILED:
+    module = kernel.__module__
+    if mode == "python" or (mode == "auto" and not _pays(module, work)):
+        return kernel
+    if module not in _COMPILED:
         with loading():
-            _COMPILED[name] = _compiled(name)
-    return _COMPILED[name].all if mode == "compiled" or work >= COMPILE_COLD_FROM else _COMPILED[name].ready
+            _COMPILED[module] = _compiled(module)
+    speeds = _COMPILED[module]
+    functions = speeds.all if mode == "compiled" or work >= COMPILE_COLD_FROM else speeds.ready
+    return functions[kernel.__name__]  # type: ignore[return-value]
 
 
-def _pays(name: str, work: float) -> bool:
-    """Whether compiled code, with what it takes to have it, is the faster way."""
+def _pays(module: str, work: float) -> bool:
+    """Whether compiled code, loading included, is the faster way."""
     least = COMPILE_MORE_FROM if _COMPILED else COMPILE_FROM
-    return name in _COMPILED or work >= COMPILE_COLD_FROM or (work >= least and _is_cached(name))
+    return module in _COMPILED or work >= COMPILE_COLD_FROM or (work >= least and _is_cached(module))
 
 
-def _is_cached(name: str) -> bool:
-    """Whether Numba has compiled some of this module before and kept it where it does by default."""
+def _is_cached(module: str) -> bool:
+    """Whether Numba has compiled some function of this module before and kept it where it does by default."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
-    place = Path(folder) if folder else Path(__file__).with_name("__pycache__")
-    return place.exists() and _keeps(name, place, place.stat().st_mtime_ns)
+    place = Path(folder) if folder else _file(module).with_name("__pycache__")
+    return place.exists() and _keeps(_file(module).stem, place, place.stat().st_mtime_ns)
 
 
 @cache
-def _keeps(name: str, place: Path, changed_ns: int) -> bool:
-    """Whether a folder that was changed then keeps compiled code of this module."""
-    return next(place.rglob(f"{name}.*.nbi"), None) is not None
+def _keeps(stem: str, place: Path, changed_ns: int) -> bool:
+    """Whether a folder, last changed at ``changed_ns``, keeps compiled code of the file ``stem``."""
+    return next(place.rglob(f"{stem}.*.nbi"), None) is not None
 
 
-def _compiled(name: str) -> _Speeds:
-    """What others call of a kernel module, compiled, announced."""
-    inner = _inner(name)
-    found = _Speeds(ModuleType(inner.__name__), ModuleType(inner.__name__))
-    for key, value in vars(inner).items():
+def _file(module: str) -> Path:
+    return Path(str(sys.modules[module].__file__))
+
+
+def _compiled(module: str) -> _Speeds:
+    """The compiled functions of a kernel module, each announcing its first compilation."""
+    inner, speeds = _inner(module), _Speeds({}, {})
+    for name, value in vars(inner).items():
         if getattr(getattr(value, "py_func", None), "__module__", None) == inner.__name__:
-            announced = _announced(value, name)
-            setattr(found.all, key, announced)
-            setattr(found.ready, key, _if_ready(value, announced, name))
-    return found
+            announced = _announced(value, module)
+            speeds.all[name] = announced
+            speeds.ready[name] = _if_ready(value, announced, getattr(sys.modules[module], name))
+    return speeds
 
 
-def _inner(name: str) -> ModuleType:
-    """A second copy of the module with every function replaced by its compiled form, those of other kernels, too."""
+def _inner(module: str) -> ModuleType:
+    """A second copy of the module in which every function is compiled, those that it imports from kernels too."""
     import numba
 
-    if name in _INNER:
-        return _INNER[name]
-    path = Path(__file__).with_name(f"{name}.py")
-    full_name = f"{__name__}.compiled_{name}"
-    spec = importlib.util.spec_from_file_location(full_name, path)
+    if module in _INNER:
+        return _INNER[module]
+    package, _, name = module.rpartition(".")
+    full_name = f"{package}.compiled_{name}"
+    spec = importlib.util.spec_from_file_location(full_name, _file(module))
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[full_name] = module
-    spec.loader.exec_module(module)
-    functions = {key: value for key, value in vars(module).items() if isinstance(value, FunctionType)}
-    used = {value.__module__.rpartition(".")[2] for value in functions.values() if value.__module__ != full_name}
-    stamps = tuple(stamp for other in sorted(used) for stamp in _stamps(other))
-    for key, value in functions.items():
+    copy = importlib.util.module_from_spec(spec)
+    sys.modules[full_name] = copy
+    spec.loader.exec_module(copy)
+    functions = {name: value for name, value in vars(copy).items() if isinstance(value, FunctionType)}
+    imported = sorted({value.__module__ for value in functions.values() if value.__module__ != full_name})
+    stamps = tuple(stamp for other in imported for stamp in _stamps(other))
+    for name, value in functions.items():
         if value.__module__ != full_name:
-            setattr(module, key, getattr(_inner(value.__module__.rpartition(".")[2]), key))
+            setattr(copy, name, getattr(_inner(value.__module__), name))
             continue
         compiled = numba.njit(cache=True, nogil=True)(value)
         file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if stamps and file is not None:
-            # Numba sees changes of a function's own file, but not of those that it calls
+            # Numba notices changes of a function's own file, but not of the files of functions that it calls
             file._source_stamp = file._source_stamp, stamps
-        setattr(module, key, compiled)
-    _INNER[name] = module
-    return module
+        setattr(copy, name, compiled)
+    _INNER[module] = copy
+    return copy
 
 
-def _if_ready(compiled: Any, announced: Any, name: str) -> Any:
-    """``compiled`` once that is compiled, or kept, or would have been worth it; the interpreted function until then."""
-    interpreted = getattr(importlib.import_module(f".{name}", __name__), compiled.__name__)
+def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callable[..., Any]) -> Callable[..., Any]:
+    """``compiled`` once it is compiled, or kept on disk, or worth it; the interpreted function until then."""
     kept, spent_s = _cache_is_warm(compiled), 0.0
 
     def call(*arguments: Any) -> Any:
@@ -133,28 +149,23 @@ def _if_ready(compiled: Any, announced: Any, name: str) -> Any:
         if kept or compiled.signatures or spent_s > WORTH_S:
             return announced(*arguments)
         began_s = clock()
-        found = interpreted(*arguments)
+        result = interpreted(*arguments)
         spent_s += clock() - began_s
-        return found
+        return result
 
     return call
 
 
-def _stamps(name: str) -> list[tuple[str, float, int]]:
-    """When a kernel's file was last changed, and its size; and so of those that it imports."""
-    file = Path(__file__).with_name(f"{name}.py").stat()
-    module = importlib.import_module(f".{name}", __name__)
-    others = {
-        value.__module__.rpartition(".")[2]
-        for value in vars(module).values()
-        if isinstance(value, FunctionType) and value.__module__ != module.__name__
-    }
-    return [(name, file.st_mtime, file.st_size), *(stamp for other in sorted(others) for stamp in _stamps(other))]
+def _stamps(module: str) -> list[tuple[str, float, int]]:
+    """When a kernel's file was last changed, and its size; and the same of the kernel files that it imports."""
+    file = _file(module).stat()
+    functions = [value for value in vars(sys.modules[module]).values() if isinstance(value, FunctionType)]
+    imported = sorted({value.__module__ for value in functions if value.__module__ != module})
+    return [(module, file.st_mtime, file.st_size), *(stamp for other in imported for stamp in _stamps(other))]
 
 
-def _announced(compiled: Any, name: str) -> Any:
-    """``compiled``, telling on stderr when its first call on this machine compiles it."""
-
+def _announced(compiled: Any, module: str) -> Callable[..., Any]:
+    """``compiled``, saying on stderr when its first call on this machine compiles it."""
     import numba
 
     told = False
@@ -164,6 +175,7 @@ def _announced(compiled: Any, name: str) -> Any:
         if not told and not compiled.signatures:
             with loading():
                 if not _cache_is_warm(compiled):
+                    name = module.rpartition(".")[2].removeprefix("kernel_")
                     print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
                 compiled.compile(tuple(map(numba.typeof, arguments)))
         told = True

@@ -9,7 +9,8 @@ same node: what only one neighbour has must come from it, what several have may 
 
 import numpy as np
 
-from .shared import free_from, noise
+from .draws import noise
+from .pipes import free_from
 
 SLACK = 1 + 1e-12
 LACKS, UNWANTED, HELD = -1, -5, -9
@@ -25,14 +26,14 @@ def match(
 
     Args:
         pipe_*, hop_*, latency, per_byte: the pipes and the links that each consists of, and how much later than the
-            pipe's beginning each carries the bytes, see :mod:`stretto.planners.scale_network`.
+            pipe's beginning each carries the bytes, see :mod:`stretto.schedule.pipes`.
         out_offsets, out_pipes: CSR, the pipes that leave each node.
         links: how many links there are.
         chunk_bytes, chunk_start: float64[chunks].
         hold_offsets, hold_nodes: CSR, who holds each chunk at first.
         came: int32[nodes * chunks], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
             not want it; in the end the transfer that brought it.
-        cluster, level: int64[levels, nodes] and int64[pipes], see :mod:`stretto.planners.clusters`. A chunk is rare
+        cluster, level: int64[levels, nodes] and int64[pipes], see :mod:`stretto.schedule.clusters`. A chunk is rare
             where few nodes of the smallest cluster have it that the pipe joins inside; what a smaller one at the
             pipe's end has is left for later.
         salt: int64[chunks], what the preferences of each chunk are drawn from.

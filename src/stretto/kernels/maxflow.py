@@ -107,7 +107,7 @@ def grow(
     one is taken that ends nearest to the root.
 
     Args:
-        capacity: of a network that leads back from every node to ``target``, see :mod:`stretto.planners.forest_pack`;
+        capacity: of a network that leads back from every node to ``target``, see :mod:`stretto.planners.forest.pack`;
             changed in place, as ``left`` is.
         homes: int64[nodes], the arc from each node to the target.
         arcs, left, tail, head, far: of each edge its arc, how many trees may still take it, its ends and its length.

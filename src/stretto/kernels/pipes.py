@@ -79,3 +79,11 @@ def find_pipes(out_offsets, out_links, link_src, link_dst, weight, passed):
             dst.append(w)
             offsets.append(len(hops))
     return np.array(src), np.array(dst), np.array(offsets), np.array(hops)
+
+
+def free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
+    """When all links of a pipe are free, each in its turn."""
+    t = 0.0
+    for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
+        t = max(t, free_at[hop_links[i]] - hop_late[i])
+    return t

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
+import pkgutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,43 +19,15 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from ..collective import ALLTOALLV, REMAINDER, Workload
-from ..errors import InputError, Unsupported
-from ..plan import Plan
-from ..reach import find_unreachable
-from ..topology import Topology
-from .moments import from_zero, moved
+from ..model.collective import ALLTOALLV, REMAINDER, Workload
+from ..model.errors import InputError, Unsupported
+from ..model.plan import Plan
+from ..model.reach import find_unreachable
+from ..model.topology import Topology
+from ..schedule.moments import from_zero, moved
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
-
-BUILT_IN = (
-    "auto",
-    "birkhoff",
-    "by_dimension",
-    "fixed",
-    "forest",
-    "greedy",
-    "milp_allgather",
-    "mtegcca",
-    "multiring",
-    "nccl",
-    "nccl_ring",
-    "nccl_tree",
-    "nonconcurrent",
-    "paths",
-    "rate_alloc",
-    "ring",
-    "scale_ccl",
-    "shortest_path",
-    "static",
-    "switch_trees",
-    "swot",
-    "taccl",
-    "teccl",
-    "wan",
-    "weight_alloc",
-)
 
 
 @dataclass(frozen=True)
@@ -169,8 +142,8 @@ def registered() -> dict[str, Entry]:
 @cache
 def _load_all() -> None:
     """Import every module that registers planners; once, since looking for entry points takes milliseconds."""
-    for module in BUILT_IN:
-        importlib.import_module(f".{module}", __name__)
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f".{module.name}", __name__)
     for point in entry_points(group="stretto.planners"):
         point.load()
 

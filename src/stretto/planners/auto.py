@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..bounds import Bound, bounds
-from ..collective import KINDS, Workload
-from ..errors import InputError, Unsupported
-from ..plan import Plan
+from ..model.collective import KINDS, Workload
+from ..model.errors import InputError, Unsupported
+from ..model.plan import Plan
+from ..model.topology import ROUTER, SWITCH, Topology
+from ..schedule.budget import Pace
+from ..schedule.dispatch import completion
 from ..simulate import simulate
-from ..topology import ROUTER, SWITCH, Topology
 from . import Progress, register, registered, run_planner
-from .dispatch import completion
-from .pace import Pace
 
 CANDIDATES = (
     *("switch-trees", "swot", "paths", "nccl-tree", "shortest-path", "greedy", "mtegcca", "scale-ccl", "ring"),

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import concurrent_flow
-from ..collective import ALLTOALLV, Ragged, Workload
-from ..errors import InputError
-from ..plan import Plan, make_plan
-from ..topology import ACCELERATOR, Topology
+from ..model.collective import ALLTOALLV, Ragged, Workload
+from ..model.errors import InputError
+from ..model.plan import Plan, make_plan
+from ..model.topology import ACCELERATOR, Topology
+from ..schedule.dispatch import busy, completion, dispatched
+from ..schedule.trees import grouped, split_chunks
 from . import Option, Progress, register
-from .dispatch import busy, completion, dispatched
-from .lowering import grouped, split_chunks
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..collective import KINDS, Ragged, Workload
-from ..errors import Unsupported
-from ..plan import Plan, make_plan
-from ..topology import Topology
+from ..model.collective import KINDS, Ragged, Workload
+from ..model.errors import Unsupported
+from ..model.plan import Plan, make_plan
+from ..model.topology import Topology
+from ..schedule.shortest_trees import shortest_trees
+from ..schedule.trees import Int64, Trees, divide, grouped, lower
 from . import Option, Progress, over_links, register
-from .lowering import Int64, Trees, divide, grouped, lower
-from .ways import shortest_trees
 
 OPTIONS = (
     Option("copy", bool, True, "one tree a chunk, whose shared ways carry it once; false: once for each receiver"),

@@ -17,11 +17,11 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ..collective import Ragged, Workload
-from ..plan import Plan, make_plan
-from ..topology import Topology
+from ..model.collective import Ragged, Workload
+from ..model.plan import Plan, make_plan
+from ..model.topology import Topology
+from ..schedule.trees import split_chunks
 from . import Progress, register
-from .lowering import split_chunks
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

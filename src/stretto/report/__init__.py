@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from ..bounds import Bound
 from ..formats import written_whole
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 from .data import page_data
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plan import Plan
-from ..timeline import Timeline
+from ..model.plan import Plan
+from ..model.timeline import Timeline
 
 MOST_STEPS = 5_000
 TOLERANCE = 1e-9

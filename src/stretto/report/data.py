@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import Bound
-from ..timeline import Timeline
-from ..topology import KINDS
+from ..model.timeline import Timeline
+from ..model.topology import KINDS
 from .critical import critical_path
 from .layout import positions
 from .planes import chain_over_planes, plane_rows

@@ -7,10 +7,10 @@ from html import escape
 
 import numpy as np
 
-from ..errors import InputError
 from ..formats import written_whole
-from ..topology import ROUTER, SWITCH, Topology
-from ..units import format_bandwidth
+from ..model.errors import InputError
+from ..model.topology import ROUTER, SWITCH, Topology
+from ..model.units import format_bandwidth
 from .layout import positions
 
 SIZE, MARGIN = 800, 60

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..topology import SWITCH, Topology
+from ..model.topology import SWITCH, Topology
 
 
 def positions(topology: Topology) -> NDArray[np.float64]:

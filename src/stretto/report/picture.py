@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import Bound
-from ..errors import InputError
 from ..formats import written_whole
-from ..timeline import Timeline
-from ..topology import ROUTER, SWITCH, Topology
-from ..units import format_bandwidth, format_size, format_time
+from ..model.errors import InputError
+from ..model.timeline import Timeline
+from ..model.topology import ROUTER, SWITCH, Topology
+from ..model.units import format_bandwidth, format_size, format_time
 from .data import use_by_bin
 from .layout import positions
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..timeline import Timeline
+from ..model.timeline import Timeline
 
 
 def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plan import Plan
+from ..model.plan import Plan
 
 Bytes = NDArray[np.uint8]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import PeerFailed
 from ..lower import Program
+from ..model.errors import PeerFailed
 from .buffers import Array, Buffers
 from .mesh import Mesh
 from .run import Run

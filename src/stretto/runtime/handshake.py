@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 
-from ..errors import PeerFailed
+from ..model.errors import PeerFailed
 
 _HELLO = struct.Struct("!8sI32s")
 _MAGIC = b"stretto1"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn, Protocol
 
 from ..lower import Program
-from ..topology import printable
+from ..model.topology import printable
 from .buffers import Buffers
 from .landing import Landing
 from .mesh import Connection, Mesh

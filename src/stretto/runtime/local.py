@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ..errors import InputError, PeerFailed, StrettoError
 from ..lower import Program, lower, node_name
-from ..plan import Plan
+from ..model.errors import InputError, PeerFailed, StrettoError
+from ..model.plan import Plan
 from . import content
 from .execute import execute
 from .mesh import Address, dial, join, listen

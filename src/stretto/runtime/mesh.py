@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from queue import Empty, Queue
 
-from ..errors import PeerFailed
+from ..model.errors import PeerFailed
 from .handshake import shake
 from .near import MARK, SEND_BYTES, dial_near
 from .pool import Pool

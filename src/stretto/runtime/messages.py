@@ -17,8 +17,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from ..errors import PeerFailed
-from ..topology import printable
+from ..model.errors import PeerFailed
+from ..model.topology import printable
 from .mesh import GRACE_S, LINGER_S, on_the_way
 from .wire import TEXT_BYTES
 

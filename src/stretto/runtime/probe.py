@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from ..errors import PeerFailed
+from ..model.errors import PeerFailed
 
 ECHOES, TRIALS = 5, 2
 SENT_BYTES = 1 << 18

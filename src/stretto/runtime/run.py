@@ -16,8 +16,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..errors import PeerFailed
 from ..lower import Program
+from ..model.errors import PeerFailed
 from .buffers import Buffers, as_bytes
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..clock import loading
-from ..errors import Infeasible, InputError
+from ..kernels.clock import loading
+from ..model.errors import Infeasible, InputError
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Infeasible
+from ..model.errors import Infeasible
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

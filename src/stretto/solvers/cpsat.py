@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..errors import InputError
+from ..model.errors import InputError
 from . import Built, Float64, Limits, Progress, Solution
 
 _WIDE = 1 << 40

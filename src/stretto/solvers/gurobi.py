@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import InputError
+from ..model.errors import InputError
 from . import Built, Float64, Limits, Progress, Solution
 
 

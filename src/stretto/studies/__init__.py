@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
 from ..formats import written_whole
+from ..model.errors import InputError
 from .cell import Outcome, run_cell
 from .comparison import compare_rows, trend_of
 from .engines import Engine, here

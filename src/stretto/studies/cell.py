@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..bounds import bounds
-from ..errors import StrettoError
-from ..plan import Plan
+from ..model.errors import StrettoError
+from ..model.plan import Plan
 from ..planners import run_planner
 from ..simulate import Changes, simulate
 from ..verify import verify

@@ -19,11 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..collective import KINDS
-from ..errors import InputError
+from ..model.collective import KINDS
+from ..model.errors import InputError
+from ..model.units import parse_size
 from ..planners import find
 from ..topologies import load_topology
-from ..units import parse_size
 from .model import Cell, Figure, Study
 
 GRID = {"title", "topologies", "collectives", "sizes", "chunks", "seeds", "time_limit", "planners"}

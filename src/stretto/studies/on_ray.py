@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported
 from .cell import Outcome, attempt, lost, reason
 from .engines import Task
 from .model import Cell

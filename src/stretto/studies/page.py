@@ -7,7 +7,7 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from ..units import format_time
+from ..model.units import format_time
 from . import Figure, Study
 
 STYLE = """

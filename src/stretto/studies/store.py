@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..errors import InputError
 from ..formats import written_whole
+from ..model.errors import InputError
 from .cell import Outcome
 from .identity import PACKAGES
 from .model import Row

@@ -17,13 +17,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ..algorithms import ALGORITHMS, demands
-from ..optics.bound import lower_bound
-from ..optics.fast import fast
-from ..optics.model import FREE, Instance, completion, ideal, make_instance, one_shot, strawman
-from ..planners.swot import ALONE
+from ..model.topology import Topology
+from ..planners.optical.bound import lower_bound
+from ..planners.optical.fast import fast
+from ..planners.optical.model import FREE, Instance, completion, ideal, make_instance, one_shot, strawman
+from ..planners.optical.swot import ALONE
+from ..schedule.algorithms import ALGORITHMS, demands
 from ..topologies import load_topology
-from ..topology import Topology
 from . import Cell, Figure, Row, Study, Table, published, run_cell
 from .swot_tables import tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..units import format_size, format_time
+from ..model.units import format_size, format_time
 from . import Row, Table
 
 BreakEven = Callable[[Row, float, float], float]

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InputError
-from ..topology import Topology, printable
-from ..units import parse_bandwidth, parse_time
+from ..model.errors import InputError
+from ..model.topology import Topology, printable
+from ..model.units import parse_bandwidth, parse_time
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000

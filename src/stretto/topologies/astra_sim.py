@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from .values import count, real, shown
 
 GIB = float(2**30)

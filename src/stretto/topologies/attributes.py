@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from ..errors import InputError
-from ..topology import KINDS, printable
-from ..units import parse_bandwidth, parse_time
+from ..model.errors import InputError
+from ..model.topology import KINDS, printable
+from ..model.units import parse_bandwidth, parse_time
 from .wan import Cable, Place
 
 UNKNOWN = ("", "None", "?", "null")

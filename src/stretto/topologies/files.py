@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, KINDS, Plane, Topology, make_topology, printable, storing
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, KINDS, Plane, Topology, make_topology, printable, storing
 from . import ENDINGS, SWITCHES
 from .astra_sim import parse_astra_sim, write_astra_sim
 from .gml import parse_gml

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import InputError
+from ..model.errors import InputError
 from .attributes import cable, one_line, place
 from .wan import Cable, Graph, Place
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..errors import InputError
-from ..topology import KINDS, Topology
+from ..model.errors import InputError
+from ..model.topology import KINDS, Topology
 from .attributes import cable, one_line, place
 from .values import named, tag
 from .wan import Cable, Graph, Place

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
-from ..units import format_bandwidth, format_time
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.units import format_bandwidth, format_time
 from .values import count, named, shown, tag
 
 NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}

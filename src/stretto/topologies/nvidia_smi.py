@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
-from ..units import format_bandwidth, format_time
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.units import format_bandwidth, format_time
 from . import check_size
 from .values import shown
 

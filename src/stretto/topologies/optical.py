@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, IntArray, Plane, Topology, make_topology
-from ..units import parse_time
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, IntArray, Plane, Topology, make_topology
+from ..model.units import parse_time
 from . import Family, Setting, bandwidth, numbers
 
 MOST_PORTS = 1_000_000

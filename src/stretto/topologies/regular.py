@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, SWITCH, Topology, make_topology, storing
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology, storing
 from . import SWITCHES, Family, Setting, bandwidth, check_size, numbers, seconds
 
 SETTINGS = (

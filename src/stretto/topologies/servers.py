@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from . import Family, check_size, whole
 
 GB = 1e9

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, ROUTER, Topology, make_topology
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, ROUTER, Topology, make_topology
 from . import Family, Setting, bandwidth, check_size, numbers, seconds, whole
 
 FIBRE_KM_PER_S = 200_000.0

@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any
 
-from ..errors import InputError
+from ..model.errors import InputError
 from .attributes import one_line
 from .values import named, real, shown, tag
 from .wan import Cable, Graph, Place

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, Topology, make_topology, printable
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, Topology, make_topology, printable
 from . import check_size
 from .servers import CUBE_MESH
 from .values import count, real

@@ -11,8 +11,8 @@ import csv
 import io
 import itertools
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, Topology, make_topology
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, Topology, make_topology
 from . import MOST_NODES
 from .values import count, real
 

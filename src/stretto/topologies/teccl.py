@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, Topology
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, Topology
 from . import load_topology
 from .values import count, real, shown
 

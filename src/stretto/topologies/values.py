@@ -7,8 +7,8 @@ import math
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from ..errors import InputError
-from ..topology import printable
+from ..model.errors import InputError
+from ..model.topology import printable
 
 
 def shown(value: object) -> str:

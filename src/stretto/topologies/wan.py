@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import ACCELERATOR, KINDS, Topology, make_topology
-from ..units import format_bandwidth, format_time
+from ..model.errors import InputError
+from ..model.topology import ACCELERATOR, KINDS, Topology, make_topology
+from ..model.units import format_bandwidth, format_time
 from . import Setting, bandwidth, seconds
 from .sites import FIBRE_KM_PER_S
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..topology import Topology
+from ..model.errors import InputError
+from ..model.topology import Topology
 from . import Family, Setting
 from .wan import SETTINGS, Cable, Graph, Place, to_topology
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import Unsupported
+from ..model.errors import Unsupported
 
 try:
     import torch.distributed as dist

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..library import Library
+from ..choose.library import Library
 from ..lower import Program
 from ..runtime.execute import execute
 from ..runtime.trace import Trace

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..collective import split_evenly
-from ..errors import PeerFailed, Unsupported
-from ..library import from_environment
+from ..choose.library import from_environment
+from ..model.collective import split_evenly
+from ..model.errors import PeerFailed, Unsupported
 from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
 from .links import Links, own_address

@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Any
 
-from ..errors import PeerFailed
-from ..library import Library
+from ..choose.library import Library
+from ..model.errors import PeerFailed
 from ..runtime.mesh import GRACE_S, Mesh, join, listen
 from ..runtime.messages import Messages
 from ..runtime.near import listen_near, machine

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice, permutations
 from typing import Any
 
-from ..library import joined_by_sites, sites_of
+from ..choose.library import joined_by_sites, sites_of
+from ..model.topology import Topology
 from ..runtime.probe import MOST_ROUNDS, SENT_BYTES, flow, probe
-from ..topology import Topology
 
 LONG_S = 0.2
 """How long the pairs of two sites send at least, by what they got one by one: long enough for TCP to speed up."""

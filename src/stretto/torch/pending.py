@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..errors import PeerFailed
+from ..model.errors import PeerFailed
 
 
 class Pending(dist._Work):  # type: ignore[misc]

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..errors import Unsupported
+from ..model.errors import Unsupported
 
 OPS = dist.ReduceOp.RedOpType
 REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {

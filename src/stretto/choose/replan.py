@@ -1,0 +1,192 @@
+"""Planning again for what is left, when the network is no longer what a plan was made for.
+
+What has been delivered stays delivered: it becomes what ranks hold at first, and only what they
+still lack is planned, on the network as it is now. SCALE-CCL (section 1) makes its schedules
+again "when significant WAN changes occur"; any planner that serves multicasts can do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.collective import REMAINDER, Collective, Ragged, Workload
+from ..model.errors import InputError, Unsupported
+from ..model.plan import Plan
+from ..model.reach import reachable_from
+from ..model.telemetry import Telemetry, updated
+from ..model.topology import Topology
+from ..planners import find, run_planner
+from ..simulate import simulate
+
+DEFAULT_PLANNER = "scale-ccl"
+
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Replanned:
+    """What is to be done now.
+
+    Attributes:
+        plan: from now (its time 0) on; None if nothing can or need be done. Where a collective was
+            under way its chunks are those still lacking; ``meta["chunks"]`` names them in the old
+            plan's numbers.
+        delivered: how many of the wanted (chunk, rank) pairs were there already.
+        lost: int64[pairs, 2], the wanted (chunk of the old plan, node) pairs that can no longer be served.
+    """
+
+    plan: Plan | None
+    delivered: int
+    lost: NDArray[np.int64]
+
+
+def replan(
+    plan: Plan,
+    news: Telemetry,
+    *,
+    planner: str | None = None,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Replanned:
+    """Plan what is left of a plan's workload on the network as it is now.
+
+    Args:
+        news: when, and what changed.
+        planner: who plans; as before where that planner can, else ``scale-ccl``.
+    Raises:
+        Unsupported: sums are under way (partial sums cannot be taken up), or a rank whose
+            contribution a sum needs cannot be reached.
+    """
+    topology = updated(plan.topology, news)
+    before = plan.workload
+    holds = _holdings(plan, news)
+    wants = np.zeros_like(holds)
+    wants[before.chunk_wanted.owners, before.chunk_wanted.values] = True
+    _refuse_sums(plan, news, topology)
+    holds[:, sorted(news.nodes_down)] = False
+    lacking = wants & ~holds
+    served = lacking & _within_reach(topology, holds) & ~before.chunk_reduces[:, None]
+    lost = lacking & ~served & ~before.chunk_reduces[:, None]
+    parts, chunks = [], []
+    for number, c in enumerate(before.collectives):
+        base = int(before.chunk_base[number])
+        rows = np.arange(base, base + c.chunk_count)
+        start_s = max(c.start_s - news.at_s, 0.0)
+        if c.reduces or _is_untouched(before, rows, holds, served):
+            parts.append(replace(c, start_s=start_s))
+            chunks.append(rows)
+        elif served[rows].any():
+            left = rows[served[rows].any(axis=1)]
+            parts.append(_remainder(topology, before, left, holds, served, start_s, news))
+            chunks.append(left)
+    delivered = int((wants & holds).sum())
+    if not parts:
+        return Replanned(None, delivered, np.argwhere(lost))
+    made = run_planner(
+        planner or _planner_of(plan), topology, Workload(tuple(parts)), seed=seed, time_limit_s=time_limit_s,
+        options=options,
+    )  # fmt: skip
+    meta = {**made.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}
+    return Replanned(replace(made, meta=meta), delivered, np.argwhere(lost))
+
+
+def _planner_of(plan: Plan) -> str:
+    """The planner that made the plan, if it can serve what is left of anything."""
+    name = str(plan.meta.get("planner", DEFAULT_PLANNER)).partition("+")[0]
+    try:
+        serves = find(name).collectives
+    except InputError:
+        return DEFAULT_PLANNER
+    needed = {"multicast", *(c.kind for c in plan.workload.collectives)}
+    return name if needed <= set(serves) else DEFAULT_PLANNER
+
+
+def _holdings(plan: Plan, news: Telemetry) -> Bool:
+    """bool[chunks, nodes]: who holds what; accelerators only, since routers keep nothing for long."""
+    workload, topology = plan.workload, plan.topology
+    holds = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
+    holds[workload.chunk_holders.owners, workload.chunk_holders.values] = True
+    if news.held is not None:
+        for node, chunks in news.held.items():
+            holds[list(chunks), node] = True
+    elif news.at_s > 0:
+        here = simulate(plan).arrival_s <= news.at_s * (1 + 1e-12)
+        holds[plan.chunk[plan.dst.owners[here]], plan.dst.values[here]] = True
+    holds[:, topology.kind != 0] = False
+    return holds
+
+
+def _refuse_sums(plan: Plan, news: Telemetry, topology: Topology) -> None:
+    for c in plan.workload.collectives:
+        if not c.reduces:
+            continue
+        if news.held is not None or news.at_s > c.start_s:
+            raise Unsupported(f"{c.kind} is under way and partial sums cannot be taken up; plan it from the start")
+        ranks = [int(v) for v in c.ranks]
+        # who is down first: without it the others cannot reach it either
+        for node in sorted(ranks, key=lambda v: v not in news.nodes_down):
+            if node in news.nodes_down or not reachable_from(topology, [node])[ranks].all():
+                raise Unsupported(f"{c.kind} needs {topology.names[node]}, which is cut off")
+
+
+def _within_reach(topology: Topology, holds: Bool) -> Bool:
+    """bool[chunks, nodes]: where each chunk can still come from some holder."""
+    reach = np.zeros_like(holds)
+    known: list[tuple[Bool, Bool]] = []  # nodes that reach each other, and what they all reach
+    for node in map(int, np.flatnonzero(holds.any(axis=0))):
+        forward = next((far for circle, far in known if circle[node]), None)
+        if forward is None:
+            forward = reachable_from(topology, [node])
+            known.append((forward & reachable_from(topology, [node], backward=True), forward))
+        reach |= holds[:, node][:, None] & forward[None, :]
+    return reach
+
+
+def _is_untouched(workload: Workload, rows: NDArray[np.int64], holds: Bool, served: Bool) -> bool:
+    """Whether a collective is as at first: nothing delivered, nothing lost."""
+    held, wanted = workload.chunk_holders.take(rows), workload.chunk_wanted.take(rows)
+    first = np.zeros((len(rows), holds.shape[1]), dtype=np.bool_)
+    first[held.owners, held.values] = True
+    asked = np.zeros_like(first)
+    asked[wanted.owners, wanted.values] = True
+    return np.array_equal(holds[rows], first) and np.array_equal(served[rows], asked & ~first)
+
+
+def _remainder(
+    topology: Topology,
+    workload: Workload,
+    chunks: NDArray[np.int64],
+    holds: Bool,
+    served: Bool,
+    start_s: float,
+    news: Telemetry,
+) -> Collective:
+    """What is left of a collective: each chunk a piece, from whoever holds it to all who lack it."""
+    ranks = np.array([v for v in map(int, topology.accelerators) if v not in news.nodes_down], dtype=np.int32)
+    size = workload.chunk_bytes[chunks]
+    return Collective(
+        kind=REMAINDER,
+        ranks=ranks,
+        size_bytes=int(size.sum()),
+        root=-1,
+        start_s=start_s,
+        piece_bytes=size,
+        holders=_lists(holds[np.ix_(chunks, ranks)]),
+        wanted=_lists(served[np.ix_(chunks, ranks)]),
+        reduces=False,
+        chunk_piece=np.arange(len(chunks), dtype=np.int32),
+        chunk_offset=np.zeros(len(chunks), dtype=np.int64),
+        chunk_bytes=size,
+    )
+
+
+def _lists(table: Bool) -> Ragged:
+    """For each row the columns that are set."""
+    offsets = np.concatenate(([0], np.cumsum(table.sum(axis=1)))).astype(np.int64)
+    return Ragged(offsets, np.nonzero(table)[1].astype(np.int32))

@@ -1,0 +1,104 @@
+"""Workloads as papers generate them: several Ring-AllReduces over one WAN of uneven links, and experts' AllToAll.
+
+Wang, Craps, Li, "Optimizing Wide-Area Collective Communication via Flow-Dependency-Aware Rate
+Allocation", section IV-B: flow sizes and capacities from normal distributions, truncated to
+stay positive; a WAN link is two directed links of equal capacity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .collective import Collective, Workload, make_collective
+from .errors import InputError
+from .topology import Topology
+
+MEAN_BYTES, SPREAD_BYTES = 5e6, 2.5e6
+MEAN_WIDTH, SPREAD_WIDTH = 22.5e6, 2.5e6
+
+
+def wan_workload(
+    topology: Topology,
+    collectives: int,
+    ranks: int | None = None,
+    *,
+    seed: int = 0,
+    scale: float = 1.0,
+    shuffled: bool = True,
+    gap_s: float = 0.0,
+) -> tuple[Topology, Workload]:
+    """Concurrent AllReduces over a WAN, each with as many chunks as ranks.
+
+    What the paper leaves open: who takes part (``ranks`` nodes drawn anew for each collective;
+    all of them by default), in which order around the ring (``shuffled``), and that a flow's
+    size is its chunk's (so the flows of a group are of one size).
+
+    Args:
+        topology: whose routes; bandwidths are drawn anew, latencies become 0 and routes may pass
+            through any node.
+        scale: of the sizes: 5 +- 2.5 MB times this.
+        shuffled: False leaves ranks in the order of nodes.
+        gap_s: collective k starts at k * gap_s.
+    Raises:
+        InputError: fewer than two ranks or more than there are nodes.
+    """
+    rng = np.random.default_rng(seed)
+    nodes = topology.accelerators
+    m = len(nodes) if ranks is None else ranks
+    if not 2 <= m <= len(nodes):
+        raise InputError(f"{m} ranks: {topology.name} has room for 2 to {len(nodes)}", "ranks")
+    a, b = np.minimum(topology.src, topology.dst), np.maximum(topology.src, topology.dst)
+    cables, cable = np.unique(a.astype(np.int64) * topology.node_count + b, return_inverse=True)
+    wan = replace(
+        topology,
+        bandwidth=_positive(rng, MEAN_WIDTH, SPREAD_WIDTH, len(cables))[cable],
+        latency_s=np.zeros(topology.link_count),
+        transit=np.ones(topology.node_count, dtype=np.bool_),
+    )
+    made = []
+    for k in range(collectives):
+        chosen = rng.permutation(nodes)[:m]
+        sizes = np.maximum(np.rint(_positive(rng, MEAN_BYTES, SPREAD_BYTES, m) * scale), 1).astype(np.int64)
+        made.append(uneven_allreduce(wan, chosen if shuffled else np.sort(chosen), sizes, k * gap_s))
+    return wan, Workload(tuple(made))
+
+
+def uneven_allreduce(
+    topology: Topology, ranks: NDArray[np.int32], sizes: NDArray[np.int64], start_s: float
+) -> Collective:
+    """An AllReduce whose buffer is cut into chunks of these sizes, bytes."""
+    whole = make_collective("allreduce", topology, int(sizes.sum()), ranks=[int(v) for v in ranks], start_s=start_s)
+    return replace(
+        whole,
+        chunk_piece=np.zeros(len(sizes), dtype=np.int32),
+        chunk_offset=(np.cumsum(sizes) - sizes).astype(np.int64),
+        chunk_bytes=sizes.astype(np.int64),
+    )
+
+
+def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.0, seed: int = 0) -> NDArray[np.int64]:
+    """What a layer of experts, one a rank, sends: a matrix for :func:`stretto.model.demand.alltoallv`.
+
+    Every rank routes its tokens to experts by popularities of its own, drawn (Dirichlet) around those that all
+    share, which fall with an expert's place to the power ``skew`` (Zipf).
+
+    Args:
+        tokens: of each rank.
+        token_bytes: of one token's activations.
+    """
+    rng = np.random.default_rng(seed)
+    popularity = rng.permutation(np.arange(1, ranks + 1) ** -float(skew))
+    shares = rng.dirichlet(ranks * popularity / popularity.sum(), ranks)
+    return np.array([rng.multinomial(tokens, share) for share in shares], dtype=np.int64) * token_bytes
+
+
+def _positive(rng: np.random.Generator, mean: float, spread: float, count: int) -> NDArray[np.float64]:
+    """Normal draws, those that are not positive drawn again."""
+    drawn = rng.normal(mean, spread, count)
+    while (drawn <= 0).any():
+        bad = drawn <= 0
+        drawn[bad] = rng.normal(mean, spread, int(bad.sum()))
+    return drawn

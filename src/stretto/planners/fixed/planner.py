@@ -1,0 +1,148 @@
+"""The fixed algorithms as planners: each step's pairs over shortest routes, or over planes.
+
+An algorithm does not look at the topology. Where two partners are joined neither by a link nor
+through switches and routers, it is refused: a relay would have to store what is only passing.
+On a network of optical planes the plan that comes out uses the first plane alone and turns it
+between steps, which is right but slow: it is meant for a refiner (``ring+swot``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...model.collective import Int32, Int64, Ragged, Workload
+from ...model.plan import Plan, Turns, make_plan
+from ...model.topology import Topology
+from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
+from .. import Progress, register
+
+
+def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> str | None:
+    """Why it cannot serve this, None if it can."""
+    for c in workload.collectives:
+        if c.kind not in algorithm.kinds:
+            continue
+        n = len(c.ranks)
+        reason = algorithm.serves(c.kind, n)
+        if reason is not None:
+            return reason
+        pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in algorithm.steps(c.kind, n)]), axis=0)
+        ends = c.ranks[pairs]
+        if topology.planes:
+            missing = np.setdiff1d(ends, topology.planes[0].nodes)
+            if len(missing):
+                return f"{topology.names[missing[0]]} has no port on the first plane"
+            continue
+        routes = _routes(topology, ends)
+        for (a, b), route in zip(ends, routes, strict=True):
+            if not route:
+                return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
+    return None
+
+
+def _routes(topology: Topology, pairs: Int32 | Int64) -> list[list[int]]:
+    """For each pair (src, dst) the links of its quickest route through switches and routers, [] if none."""
+    direct = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}
+    trees: dict[int, dict[int, list[int]]] = {}
+    routes = []
+    for a, b in pairs.tolist():
+        if (a, b) in direct:
+            routes.append([direct[a, b]])
+            continue
+        if a not in trees:
+            trees[a] = _reach(topology, a)
+        routes.append(trees[a].get(b, []))
+    return routes
+
+
+def _reach(topology: Topology, source: int) -> dict[int, list[int]]:
+    """Routes from a node to all that can be reached by passing only through transit nodes: least latency first,
+    then fewest links."""
+    offsets, links = topology.out_links
+    done: dict[int, list[int]] = {}
+    heap: list[tuple[float, int, int, list[int]]] = [(0.0, 0, source, [])]
+    while heap:
+        latency, hops, v, route = heappop(heap)
+        if v in done:
+            continue
+        done[v] = route
+        if v != source and not topology.transit[v]:
+            continue
+        for link in map(int, links[offsets[v] : offsets[v + 1]]):
+            w = int(topology.dst[link])
+            if w not in done:
+                heappush(heap, (latency + float(topology.latency_s[link]), hops + 1, w, [*route, link]))
+    return done
+
+
+def _plan(
+    algorithm: Algorithm,
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    made = lower(algorithm, workload)
+    rows = len(made.chunk)
+    more: dict[str, Any] = {}
+    if topology.planes:
+        route = Ragged(np.zeros(rows + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+        more = {"plane": np.zeros(rows, dtype=np.int32), "turns": _turns(topology, made.src, made.dst, made.group)}
+    else:
+        pairs, which = np.unique(np.stack((made.src, made.dst), axis=1), axis=0, return_inverse=True)
+        route = Ragged.of(_routes(topology, pairs)).take(which.ravel())
+    return make_plan(
+        topology, made.workload, "ready-order", chunk=made.chunk, src=made.src, op=made.op,
+        dst=Ragged.single(made.dst), route=route, depends=made.depends, group=made.group, **more,
+    )  # fmt: skip
+
+
+def _turns(topology: Topology, src: Int32, dst: Int32, group: Int32) -> Turns:
+    """A turn of the first plane before every step whose pairs it does not join."""
+    plane = topology.planes[0]
+    port = np.full(topology.node_count, -1, dtype=np.int32)
+    port[plane.nodes] = np.arange(len(plane.nodes))
+    now, turns = plane.matching, []
+    for first, end in _spans(group):
+        a, b = port[src[first:end]], port[dst[first:end]]
+        if (now[a] != b).any():
+            now = np.full(len(plane.nodes), -1, dtype=np.int32)
+            now[a] = b
+            turns.append((0, first, 0.0, now))
+    return Turns.of(turns)
+
+
+def _spans(group: Int32) -> list[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
+    return list(pairwise(edges)) if len(group) else []
+
+
+def _planner(algorithm: Algorithm) -> Callable[..., Plan]:
+    run = partial(_plan, algorithm)
+    run.__doc__ = algorithm.summary
+    return run
+
+
+def ring_on_planes(topology: Topology, workload: Workload) -> Plan:
+    """The ring on optical planes, for the planner :mod:`.ring`, which plans it over links."""
+    return _plan(ALGORITHMS["ring"], topology, workload)
+
+
+for _algorithm in ALGORITHMS.values():
+    if _algorithm.name == "ring":
+        continue  # over links the ring has a planner of its own
+    register(
+        _algorithm.name,
+        collectives=_algorithm.kinds,
+        topologies="where each pair of partners is joined, or planes",
+        paper=_algorithm.paper,
+        serves=partial(_refusal, _algorithm),
+    )(_planner(_algorithm))

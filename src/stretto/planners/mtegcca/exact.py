@@ -1,0 +1,253 @@
+"""The exact model of AllGather that MTEGCCA approximates: equations (1) to (14), for small cases.
+
+Liu, Wang, Ma, Li, Li, Journal on Communications 2026, section 1.2. Time is in slots of a chunk on
+the fastest link. Where the printed indexes disagree with the paper's own graph (figure 2, where a
+chunk sent in slot t over a link of L slots is there when slot t + L begins) the graph is followed:
+as printed, (5) and (6) charge one more slot a hop. (7) is read as it is meant, one chunk at a time
+on a link: a slow link is busy for the ``l`` slots of a chunk. (14) is read as a sum over t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.collective import Workload
+from ...model.errors import Infeasible, InputError
+from ...model.plan import Plan
+from ...model.topology import ACCELERATOR, Topology
+from ...schedule.asap import Send, plan_of_sends
+from ...solvers import Model, Solution, affordable, solve
+from .. import Option, Progress, register, run_planner
+
+Int64 = NDArray[np.int64]
+
+OPTIONS = (
+    Option("slots", int, 0, "the horizon H; 0 for what MTEGCCA needs"),
+    Option("solver", str, "cp-sat", "which solver", ("cp-sat", "highs", "gurobi")),
+)
+
+
+def _unserved(topology: Topology, workload: Workload) -> str | None:
+    if topology.planes or (topology.kind != ACCELERATOR).any():
+        return "the paper's model has accelerators only, no switches, routers or planes"
+    return None
+
+
+@register(
+    "milp-allgather",
+    collectives=("allgather", "broadcast"),
+    topologies="accelerators and links only",
+    paper="Liu et al., Journal on Communications 2026, equations (1) to (14)",
+    exact=True,
+    options=OPTIONS,
+    quick={},
+    serves=_unserved,
+)
+def milp_allgather(
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+    slots: int = 0,
+    solver: str = "cp-sat",
+) -> Plan:
+    """The fewest slots in which every rank has every chunk, proven.
+
+    Args:
+        time_limit_s: without it, 600 s.
+        slots: H, the horizon; with 0 MTEGCCA's plan in slots gives it, and the solver begins there.
+    Returns:
+        A timed plan, as early as the physics let its order. Its meta has ``slots``, ``slot_s``,
+        ``reported_s`` (slots x slot), ``proven`` and ``gap``.
+    Raises:
+        Infeasible: H is too small, or nothing was found in time.
+    """
+    if slots < 0:
+        raise InputError(f"{slots} slots: give the horizon, or 0", "--option slots")
+    grid = Slots.of(topology, workload)
+    known: list[Send] = []
+    if not slots:
+        known = grid.sends(run_planner("mtegcca", topology, workload, seed=seed, options={"time": "slots"}))
+        slots = max(int(s.there) for s in known)
+    exact = Exact(topology, workload, grid, slots)
+    found = solve(
+        exact.model, solver=solver, time_limit_s=600.0 if time_limit_s is None else time_limit_s, gap=0.0,
+        start=exact.point(known) if known else None, seed=seed,
+        progress=None if progress is None else lambda low, high: progress(0, 1, f"{low:g} to {high} slots"),
+    )  # fmt: skip
+    if found.x is None:
+        if found.status == "infeasible":
+            raise Infeasible(
+                f"{slots} slots of {grid.seconds:.3g} s are too few; raise --option slots, or leave it at 0"
+            )
+        if not known:
+            raise Infeasible("nothing was found in time; raise --time-limit, or take mtegcca")
+    # out of time MTEGCCA's plan, where the search began, is the answer
+    last = slots if found.x is None else round(float(found.x[exact.latest]))
+    sends = known if found.x is None else exact.sends(found.x)
+    meta = {
+        "slots": last, "slot_s": grid.seconds, "reported_s": last * grid.seconds, "gap": found.gap,
+        "proven": found.status == "optimal", "attempts": [exact.said(found)],
+    }  # fmt: skip
+    return plan_of_sends(topology, workload, sends, meta)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A topology in slots (section 1.2, definitions 1 to 3).
+
+    Attributes:
+        seconds: tau, the largest chunk on the fastest link.
+        busy: int64[links], l: slots that a chunk keeps the link busy.
+        whole: int64[links], L = delta + l: slots until it is there.
+        release: int64[chunks], the slot in which a chunk's collective starts.
+    """
+
+    seconds: float
+    busy: Int64
+    whole: Int64
+    release: Int64
+
+    @classmethod
+    def of(cls, topology: Topology, workload: Workload) -> Slots:
+        size = float(workload.chunk_bytes.max())
+        tau = size / float(topology.bandwidth.max())
+        busy = np.ceil(size / topology.bandwidth / tau - 1e-9).astype(np.int64)
+        delta = np.ceil(topology.latency_s / tau - 1e-9).astype(np.int64)
+        return cls(tau, busy, busy + delta, np.ceil(workload.chunk_start_s / tau - 1e-9).astype(np.int64))
+
+    def sends(self, plan: Plan) -> list[Send]:
+        """A plan whose transfers start at slots (MTEGCCA's, ``time=slots``) as sends."""
+        assert plan.start_s is not None
+        at = np.round(plan.start_s / self.seconds).astype(np.int64)
+        link = plan.route.values.astype(np.int64)  # no switches: a route is one link
+        return [
+            Send(int(t), int(t + self.whole[i]), int(q), int(i)) for t, q, i in zip(at, plan.chunk, link, strict=True)
+        ]
+
+
+class Exact:
+    """Equations (1) to (14) for a horizon of H slots; the number of the equation is at each block."""
+
+    def __init__(self, topology: Topology, workload: Workload, grid: Slots, horizon: int) -> None:
+        self.net, self.grid, self.horizon = topology, grid, horizon
+        self.chunks, nodes, links = workload.chunk_count, topology.node_count, topology.link_count
+        self.holder = workload.chunk_holders.values.astype(np.int64)
+        model = self.model = Model()
+        slots = horizon + 1
+        affordable(self.chunks * (links + nodes) * slots, grid.seconds, integer=True)
+        t = np.arange(slots)
+        # x[c, link, t], where the chunk is there by the horizon and has been released
+        sendable = t[None, None] + grid.whole[None, :, None] <= horizon
+        sendable = sendable & (t[None, None] >= grid.release[:, None, None])
+        sendable &= (topology.dst[None] != self.holder[:, None])[..., None]
+        self.x = np.full((self.chunks, links, slots), -1)
+        self.x[sendable] = model.columns(int(sendable.sum()), integer=True)
+        held = np.arange(nodes)[None] == self.holder[:, None]
+        # y[c, v, t]: the chunk is at v when slot t begins; (2) and (3) fix it at t = 0
+        first = np.zeros((self.chunks, nodes, slots))
+        first[held] = 1.0
+        ceiling = np.ones_like(first)
+        ceiling[:, :, 0] = held
+        self.y = model.columns(first.size, lower=first.ravel(), upper=ceiling.ravel(), integer=True)
+        self.y = self.y.reshape(first.shape)
+        self._moves(sendable)
+        self._capacity(sendable)
+        self._first_receipts(workload, held)
+
+    def _moves(self, sendable: NDArray[np.bool_]) -> None:
+        net, grid, model, horizon = self.net, self.grid, self.model, self.horizon
+        c, link, t = np.nonzero(sendable)
+        x = self.x[c, link, t]
+        # (4): each chunk leaves its source at least once
+        own = net.src[link] == self.holder[c]
+        model.rows(self.chunks, 1, np.inf, (c[own], x[own], 1.0))
+        # (5): what is sent is there: x[t] <= y[t]
+        each = np.arange(len(x))
+        model.rows(len(x), -np.inf, 0.0, (each, x, 1.0), (each, self.y[c, net.src[link], t], -1.0))
+        # (6): y[t] = y[t - 1] + what arrives when t begins
+        later = self.y[:, :, 1:]
+        number = np.arange(later.size).reshape(later.shape)
+        there = t + grid.whole[link]
+        others = (np.arange(net.node_count)[None] != self.holder[:, None])[..., None] & (np.arange(horizon) >= 0)
+        rows = number[others]
+        fresh = np.full(later.size, -1)
+        fresh[rows] = np.arange(len(rows))
+        model.rows(
+            len(rows), 0.0, 0.0,
+            (np.arange(len(rows)), later[others], 1.0), (np.arange(len(rows)), self.y[:, :, :-1][others], -1.0),
+            (fresh[number[c, net.dst[link], there - 1]], x, -1.0),
+        )  # fmt: skip
+
+    def _capacity(self, sendable: NDArray[np.bool_]) -> None:
+        """(7): at most one chunk is on a link in any slot."""
+        c, link, t = np.nonzero(sendable)
+        rows: list[Int64] = []
+        columns: list[Int64] = []
+        for shift in range(int(self.grid.busy.max())):
+            some = shift < self.grid.busy[link]
+            rows.append(link[some] * (self.horizon + 1) + t[some] + shift)
+            columns.append(self.x[c, link, t][some])
+        names, at = np.unique(np.concatenate(rows), return_inverse=True)
+        self.model.rows(len(names), -np.inf, 1.0, (at, np.concatenate(columns), 1.0))
+
+    def _first_receipts(self, workload: Workload, held: NDArray[np.bool_]) -> None:
+        model, horizon = self.model, self.horizon
+        lists = workload.chunk_wanted
+        wants = np.zeros_like(held)
+        wants[lists.owners, lists.values] = True
+        c, v = np.nonzero(wants & ~held)
+        n, slots = len(c), horizon + 1
+        y = self.y[c, v]
+        z = model.columns(n * slots, integer=True).reshape(n, slots)
+        pair, each = np.arange(n), np.arange(n * horizon).reshape(n, horizon)
+        per_slot = np.repeat(pair, slots)
+        model.rows(n, 1, np.inf, (per_slot, y.ravel(), 1.0))  # (8)
+        model.rows(n, 1, 1, (np.repeat(pair, horizon), z[:, 1:].ravel(), 1.0))  # (9)
+        model.rows(each.size, -np.inf, 0, (each, z[:, 1:], 1.0), (each, y[:, 1:], -1.0))  # (10)
+        model.rows(each.size, -np.inf, 1, (each, z[:, 1:], 1.0), (each, y[:, :-1], 1.0))  # (11)
+        model.rows(each.size, 0, np.inf, (each, z[:, 1:], 1.0), (each, y[:, 1:], -1.0), (each, y[:, :-1], 1.0))  # (12)
+        model.rows(n, 0, 0, (pair, z[:, 0], 1.0), (pair, y[:, 0], -1.0))  # (13)
+        delay = model.columns(n, upper=horizon, integer=True)
+        moments = np.tile(np.arange(slots, dtype=np.float64), n)
+        model.rows(n, 0, 0, (pair, delay, 1.0), (per_slot, z.ravel(), -moments))  # (14)
+        self.latest = model.columns(1, upper=horizon, cost=1.0, integer=True)[0]
+        model.rows(n, -np.inf, 0, (pair, delay, 1.0), (pair, self.latest, -1.0))  # (1)
+        self.z, self.delay, self.wanted = z, delay, (c, v)
+
+    def sends(self, x: NDArray[np.float64]) -> list[Send]:
+        """What a solution sends."""
+        c, link, t = np.nonzero(self.x >= 0)
+        on = x[self.x[c, link, t]] > 0.5
+        rows = zip(c[on].tolist(), link[on].tolist(), t[on].tolist(), strict=True)
+        return [Send(k, k + int(self.grid.whole[i]), q, i) for q, i, k in rows]
+
+    def point(self, sends: list[Send]) -> NDArray[np.float64]:
+        """The point of a known schedule, for the solver to begin with."""
+        x = np.zeros(self.model.column_count)
+        there: dict[tuple[int, int], int] = {}
+        for s in sends:
+            x[self.x[s.chunk, s.link, int(s.at)]] = 1.0
+            there[s.chunk, int(self.net.dst[s.link])] = int(s.there)
+        for q, v in enumerate(self.holder.tolist()):
+            x[self.y[q, v]] = 1.0
+        for (q, v), k in there.items():
+            x[self.y[q, v, k:]] = 1.0
+        for n, (q, v) in enumerate(zip(*(a.tolist() for a in self.wanted), strict=True)):
+            x[self.z[n, there[q, v]]] = 1.0
+            x[self.delay[n]] = there[q, v]
+        x[self.latest] = max(there.values())
+        return x
+
+    def said(self, found: Solution) -> dict[str, Any]:
+        """The solve, as plans note it."""
+        return {
+            "epochs": self.horizon, "status": found.status, "solver": found.solver, "columns": found.columns,
+            "rows": found.rows, "cpu_s": found.cpu_s, "gap": found.gap,
+        }  # fmt: skip

@@ -1,0 +1,331 @@
+"""Rings over a network as NCCL lays them: one a channel, each with bandwidth of its own.
+
+NCCL 2.20 (src/graph/search.cc, rings.cc) looks for as many rings as have a common bandwidth on
+every link that they use, so that channels x bandwidth is largest. A ring visits a server's ranks
+one after the other and then goes on to the next server. The search here is ours: depth first,
+with the next rank chosen by what its links have left, on a budget of steps.
+
+Where no ring of direct connections exists, neighbours are joined by shortest ways over other
+accelerators, which relay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.errors import InputError
+from ...model.topology import Topology
+from ...schedule.shortest_trees import shortest_trees
+from ...schedule.trees import Int64, Trees, depths
+
+MOST_CHANNELS = 32
+"""MAXCHANNELS of NCCL 2.20."""
+
+MOST_TRANSFERS = 200_000
+"""Slices are larger than NCCL's where there would be more transfers in a plan."""
+
+STEPS_A_RANK, MOST_STARTS, MOST_STEPS = 8, 16, 8192
+"""Steps of a search from one rank, for each that it must visit; from how many ranks; steps in all."""
+
+SHARES = (1, 2)
+"""A channel's bandwidth is that of some link, or a half of it."""
+
+Route = tuple[int, ...]
+Room = Callable[[float, int, int, bool], tuple[float, ...]]
+
+BY_RANK = (1, -1)
+"""Which rank to try next: the next one after, or before. All channels so pass a switch in one order, and no two ranks
+behind it send to the same."""
+
+BY_ROOM: tuple[Room, ...] = (
+    lambda left, onward, after, leaves: (leaves, -left, onward, after),
+    lambda left, onward, after, leaves: (leaves, onward, -left, after),
+)
+"""If that gives too few rings: by bandwidth left on the way, ways onward from it, how far after in rank, and whether
+its server can be left from there, too early."""
+
+PREFERENCES: tuple[int | Room, ...] = (*BY_RANK, *BY_ROOM)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One channel's ring.
+
+    Attributes:
+        order: the ranks' nodes in turn.
+        walk: the nodes that store along it, relays among them; it closes.
+        routes: for each node of the walk the links to the next.
+    """
+
+    order: tuple[int, ...]
+    walk: tuple[int, ...]
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True)
+class Rings:
+    """The rings of all channels.
+
+    Attributes:
+        bandwidth: bytes/s that each has on its links.
+        relayed: pairs of neighbours with an accelerator between them.
+    """
+
+    rings: tuple[Ring, ...]
+    bandwidth: float
+    relayed: tuple[tuple[int, int], ...]
+
+
+def channel_count(text: str) -> int:
+    """The number of channels that an option's ``auto`` (0) or digits stand for."""
+    count = 0 if text == "auto" else int(text) if text.isdecimal() else -1
+    if not 0 <= count <= MOST_CHANNELS or text == "0":
+        raise InputError(f"{text!r} is neither auto nor 1 to {MOST_CHANNELS} channels", "--option channels")
+    return count
+
+
+def slice_option(slices: int) -> int:
+    """The option's number of slices, 0 for NCCL's own."""
+    if slices < 0:
+        raise InputError(f"{slices} slices: at least one is needed, or 0 for as NCCL does", "--option slices")
+    return slices
+
+
+def servers_of(topology: Topology, ranks: Int64) -> dict[int, str]:
+    """The server of each rank's node: its site, or the node itself where it has none."""
+    return {v: topology.sites[v] or f"node {v}" for v in map(int, ranks)}
+
+
+def find_rings(topology: Topology, ranks: Int64) -> Rings:
+    """The rings whose number times bandwidth is largest, of those that are found."""
+    search = _Search(topology, ranks)
+    widths = sorted({float(b) / share for b in topology.bandwidth for share in SHARES})
+    best: list[Ring] = []
+    width = 0.0
+    if search.may_close(widths[0]) and search.all_rings(widths[0], 1):
+        for w in sorted(widths, key=lambda w: (-search.most_rings(w) * w, -w)):
+            if search.most_rings(w) * w <= len(best) * width:
+                break
+            found = search.all_rings(w, search.most_rings(w))
+            if len(found) * w > len(best) * width:
+                best, width = found, w
+    if best:
+        return Rings(tuple(best), width, ())
+    return _relayed(topology, ranks, search.server)
+
+
+class _Search:
+    """Depth-first search for rings over what earlier rings have left of the links."""
+
+    def __init__(self, topology: Topology, ranks: Int64) -> None:
+        self.topology = topology
+        self.ranks = sorted(map(int, ranks))
+        self.position = {v: i for i, v in enumerate(self.ranks)}
+        self.server = servers_of(topology, ranks)
+        self.size = {s: list(self.server.values()).count(s) for s in self.server.values()}
+        offsets, links = topology.out_links
+        self.out = [links[offsets[v] : offsets[v + 1]].tolist() for v in range(topology.node_count)]
+        self.end = topology.dst.tolist()
+        full = topology.bandwidth.tolist()
+        reach = {a: self._reach(a, 0.0, full) for a in self.ranks}
+        self.exits = {a for a in self.ranks if any(self.server[b] != self.server[a] for b in reach[a])}
+        self.entries = {b for a in self.ranks for b in reach[a] if self.server[b] != self.server[a]}
+
+    def _reach(self, a: int, width: float, left: list[float]) -> dict[int, Route]:
+        """The ranks that ``a`` has a route to without a relay, every link with ``width`` left."""
+        found: dict[int, Route] = {}
+        seen = {a}
+        edge: list[tuple[int, Route]] = [(a, ())]
+        while edge:
+            ahead: list[tuple[int, Route]] = []
+            for v, route in edge:
+                for link in sorted(self.out[v], key=lambda e: -left[e]):
+                    w = self.end[link]
+                    if w in seen or left[link] < width:
+                        continue
+                    seen.add(w)
+                    if w in self.server:
+                        found[w] = (*route, link)
+                    if self.topology.transit[w]:
+                        ahead.append((w, (*route, link)))
+            edge = ahead
+        return found
+
+    def may_close(self, width: float) -> bool:
+        """False where some rank is a dead end, so that no ring can exist."""
+        left = self.topology.bandwidth.tolist()
+        reach = {a: set(self._reach(a, width, left)) for a in self.ranks}
+        into: dict[int, set[int]] = {a: set() for a in self.ranks}
+        for a, others in reach.items():
+            for b in others:
+                into[b].add(a)
+        two = len(self.ranks) > 2
+        return all(reach[a] and into[a] and not (two and len(reach[a] | into[a]) < 2) for a in self.ranks)
+
+    def most_rings(self, width: float) -> int:
+        """No more rings of this bandwidth can pass all ranks and servers."""
+        topology = self.topology
+        room = np.floor(topology.bandwidth / width * (1 + 1e-9))
+        groups = [{v} for v in self.ranks]
+        if len(self.size) > 1:
+            nodes = range(topology.node_count)
+            groups += [{v for v in nodes if topology.sites[v] == s} for s in self.size if s in topology.sites]
+        most = MOST_CHANNELS
+        for group in groups:
+            inside = np.zeros(topology.node_count, dtype=np.bool_)
+            inside[list(group)] = True
+            for a, b in ((topology.src, topology.dst), (topology.dst, topology.src)):
+                most = min(most, int(room[inside[a] & ~inside[b]].sum()))
+        return most
+
+    def all_rings(self, width: float, most: int) -> list[Ring]:
+        """Rings of this bandwidth one after the other, by the preference that gives most."""
+        best: list[Ring] = []
+        for prefer in PREFERENCES:
+            left = self.topology.bandwidth * (1 + 1e-9)
+            rings: list[Ring] = []
+            while len(rings) < most:
+                ring = self._ring(width, left.tolist(), prefer, len(rings))
+                if ring is None:
+                    break
+                rings.append(ring)
+                np.subtract.at(left, [link for route in ring.routes for link in route], width)
+            best = max(best, rings, key=len)
+            if len(best) == most:
+                break
+        return best
+
+    def _ring(self, width: float, left: list[float], prefer: int | Room, number: int) -> Ring | None:
+        """One ring, None if there is none or the steps do not suffice.
+
+        Args:
+            left: float[links], bytes/s that earlier rings have left; changed as the search goes.
+            number: of rings before it; each begins at another rank where it can.
+        """
+        ways = _Onward(self, width, left, prefer)
+        full = left.copy()
+        starts = [a for a in self.ranks if a in self.entries] or self.ranks
+        first = number % len(starts)
+        steps_each = STEPS_A_RANK * len(self.ranks)
+        tried = max(1, min(MOST_STARTS, MOST_STEPS // steps_each))
+        for start in (starts[first:] + starts[:first])[:tried]:
+            steps = steps_each
+            left[:] = full
+            unvisited = dict(self.size)
+            ways.visited = 0
+            frames: list[tuple[int, Route, Iterator[tuple[int, Route]]]] = []
+            step: tuple[int, Route] | None = (start, ())
+            while step is not None or frames:
+                steps -= 1
+                if steps < 0:
+                    break
+                if step is None:
+                    v, route, _ = frames.pop()
+                    ways.visited ^= 1 << self.position[v]
+                    unvisited[self.server[v]] += 1
+                    for link in route:
+                        left[link] += width
+                else:
+                    v, route = step
+                    ways.visited ^= 1 << self.position[v]
+                    unvisited[self.server[v]] -= 1
+                    for link in route:
+                        left[link] -= width
+                    frames.append((v, route, ways.after(v, unvisited[self.server[v]])))
+                    closing = ways.reach[v].get(start, ()) if len(frames) == len(self.ranks) else ()
+                    if closing and ways.has(closing):
+                        order = tuple(f[0] for f in frames)
+                        return Ring(order, order, (*(f[1] for f in frames[1:]), closing))
+                options = frames[-1][2] if frames else iter(())
+                step = next((o for o in options if ways.has(o[1])), None)
+        return None
+
+
+class _Onward:
+    """The ranks that may come after another one on a ring, while one is searched for.
+
+    Attributes:
+        left: float[links], what the ring so far leaves; changes with it.
+        visited: the ranks on it, as bits by their position.
+        reach: for each rank those that it has a route to, in the order of ``prefer`` if that is by rank.
+    """
+
+    def __init__(self, search: _Search, width: float, left: list[float], prefer: int | Room) -> None:
+        self.search, self.width, self.left, self.prefer = search, width, left, prefer
+        self.visited = 0
+        position, n = search.position, len(search.ranks)
+        self.bit = {v: 1 << k for v, k in position.items()}
+        self.reach: dict[int, dict[int, Route]] = {}
+        for a in search.ranks:
+            found = search._reach(a, width, left)
+            if isinstance(prefer, int):
+                by_rank = sorted((prefer * ((position[b] - position[a]) % n), b) for b in found)
+                found = {b: found[b] for _, b in by_rank}
+            self.reach[a] = found
+        self.bits = {a: sum(self.bit[b] for b in found) for a, found in self.reach.items()}
+
+    def after(self, v: int, own: int) -> Iterator[tuple[int, Route]]:
+        """The ranks that may come after ``v``, the best first: of its server, of which so many are left, or of all."""
+        server, visited = self.search.server, self.visited
+        options = (
+            (b, route)
+            for b, route in self.reach[v].items()
+            if not self.bit[b] & visited and (own == 0 or server[b] == server[v])
+        )
+        if isinstance(self.prefer, int):
+            return options
+        prefer, position, exits, n = self.prefer, self.search.position, self.search.exits, len(self.search.ranks)
+
+        def key(option: tuple[int, Route]) -> tuple[float, ...]:
+            b, route = option
+            onward = (self.bits[b] & ~visited).bit_count()
+            left = min([self.left[link] for link in route])
+            return prefer(left, onward, (position[b] - position[v]) % n, own > 1 and b in exits)
+
+        return iter(sorted(options, key=key))
+
+    def has(self, route: Route) -> bool:
+        """Whether every link of a route has room for one more ring."""
+        return min([self.left[link] for link in route]) >= self.width
+
+
+def _relayed(topology: Topology, ranks: Int64, server: dict[int, str]) -> Rings:
+    """One ring whose neighbours are joined by shortest ways: always on to the nearest rank, servers whole."""
+    trees = shortest_trees(topology, ranks, np.zeros(len(ranks)))
+    row = {int(v): i for i, v in enumerate(ranks)}
+    far, depth = _lengths(trees, topology.latency_s), depths(trees)
+    order = [int(ranks[0])]
+    rest = set(map(int, ranks[1:]))
+    while rest:
+        v = order[-1]
+        here = [w for w in rest if server[w] == server[v]] or rest
+        order.append(min(here, key=lambda w: (far[row[v], w], depth[row[v], w], w)))
+        rest.discard(order[-1])
+    walk: list[int] = []
+    routes: list[Route] = []
+    relayed: list[tuple[int, int]] = []
+    for a, b in zip(order, order[1:] + order[:1]):
+        back, at = [], b
+        while at != a:
+            back.append((int(trees.toward[row[a], at]), tuple(trees.routes[trees.hop[row[a], at]].tolist())))
+            at = back[-1][0]
+        walk += [v for v, _ in back[::-1]]
+        routes += [route for _, route in back[::-1]]
+        if len(back) > 1:
+            relayed.append((a, b))
+    width = min(float(topology.bandwidth[list(route)].min()) for route in routes)
+    return Rings((Ring(tuple(order), tuple(walk), tuple(routes)),), width, tuple(relayed))
+
+
+def _lengths(trees: Trees, latency_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[trees, nodes], the latency of the way between the root and each node."""
+    own = np.append(np.add.reduceat(latency_s[trees.routes.values], trees.routes.offsets[:-1]), 0.0)
+    far, ahead = own[trees.hop], np.where(trees.toward >= 0, trees.toward, np.arange(trees.hop.shape[1]))
+    for _ in range(far.shape[1].bit_length()):
+        far = far + np.take_along_axis(far, ahead, axis=1)
+        ahead = np.take_along_axis(ahead, ahead, axis=1)
+    return far

@@ -1,0 +1,116 @@
+"""What no schedule can beat, for long instances too: a linear program over windows of steps.
+
+Let x_i planes carry step i, which lasts D_i. They are alike, with bandwidth B and latency L, and a
+turn takes R. Then
+
+    D_i >= L + m_i / (B x_i)                         a step ends no earlier than all its planes allow
+    k sum D_i >= sum (m_i / B + L x_i) + R turns     in every window of steps, k planes' time
+
+where a window in which sum x_i servings happen has at least sum x_i - k - saved turns inside: each
+plane's first serving needs none there, nor does one whose plane still holds its matching. Those
+are at most s_l for step l, and planes that hold through step q do not carry it: s_l + x_q <= k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...solvers import INFINITY, Model, solve
+from .model import FREE, Instance, ideal
+
+ALL_WINDOWS_UP_TO = 40
+"""With as many steps or fewer every window counts; else those of few steps, and all beginnings and ends."""
+
+SHORT = 6
+
+PIECE = 128
+"""Steps from four times which on an instance is bounded piece by piece, each with planes that are free at first."""
+
+
+def lower_bound(instance: Instance) -> float:
+    """Seconds before which no schedule completes."""
+    floor = ideal(instance)
+    if not instance.alike or len(set(instance.matching.tolist())) < 2:
+        return floor
+    from .fast import mirrored_half
+
+    half = mirrored_half(instance)
+    if half is not None:
+        return max(floor, 2 * lower_bound(half))
+    if instance.steps < 4 * PIECE:
+        return max(floor, _windows(instance))
+    # OPT(1..n) >= OPT(1..a) + OPT(a+1..n), and pieces that are alike are bounded once
+    known: dict[tuple[bytes, bytes], float] = {}
+    total = 0.0
+    for first in range(0, instance.steps, PIECE):
+        piece = instance.part(first, first + PIECE)
+        key = (piece.volume.tobytes(), piece.matching.tobytes())
+        if key not in known:
+            known[key] = lower_bound(piece)
+        total += known[key]
+    return max(floor, total)
+
+
+def _windows(instance: Instance) -> float:
+    n, k = instance.steps, instance.planes
+    latency, turn = float(instance.latency_s[0]), float(instance.turn_s[0])
+    work = instance.volume / instance.bandwidth[0]
+    unit = max(turn, float(work.sum()) / n, 1e-12)
+    latency, turn, work = latency / unit, turn / unit, work / unit
+    model = Model()
+    # running sums, so that a window is four entries: time, servings
+    time = model.columns(n + 1, 0.0, np.where(np.arange(n + 1) == 0, 0.0, INFINITY), cost=np.arange(n + 1) == n)
+    served = model.columns(n + 1, 0.0, np.where(np.arange(n + 1) == 0, 0.0, INFINITY))
+    step = np.arange(n)
+    model.rows(n, 1.0, float(k), (step, served[1:], 1.0), (step, served[:-1], -1.0))
+    # D >= L + m / (B x) at whole x: the lines through neighbouring points
+    for q in range(1, max(k, 2)):
+        slope = work / q - work / (q + 1)
+        model.rows(
+            n, latency + work / q + slope * q, INFINITY,
+            (step, time[1:], 1.0), (step, time[:-1], -1.0), (step, served[1:], slope), (step, served[:-1], -slope),
+        )  # fmt: skip
+    model.rows(n, latency + work / k, INFINITY, (step, time[1:], 1.0), (step, time[:-1], -1.0))
+    previous = np.array([max(np.flatnonzero(instance.matching[:i] == instance.matching[i]), default=-1) for i in step])
+    saved = _savings(model, instance, served, previous)
+    carried = np.concatenate(([0.0], np.cumsum(work)))
+    for a, b in _some_windows(n):
+        first = k
+        if a == 0:
+            first = int(((instance.initial == FREE) | np.isin(instance.initial, instance.matching[:b])).sum())
+        kept = saved[a:b][previous[a:b] >= a]
+        model.rows(
+            1, carried[b] - carried[a] - turn * first, INFINITY,
+            (0, time[b], k), (0, time[a], -k), (0, served[b], -latency - turn), (0, served[a], latency + turn),
+            (np.zeros(len(kept), dtype=np.int64), kept, turn),
+        )  # fmt: skip
+    found = solve(model)
+    return found.bound * unit if found.status == "optimal" else 0.0
+
+
+def _savings(model: Model, instance: Instance, served: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    """int64[steps], columns: how many planes still hold the matching of a step from an earlier serving."""
+    n, k = instance.steps, instance.planes
+    saved = model.columns(n, 0.0, np.where(previous >= 0, float(k), 0.0))
+    for i in np.flatnonzero(previous >= 0).tolist():
+        earlier = np.flatnonzero(instance.matching[:i] == instance.matching[i])
+        if len(earlier) < k:  # each was carried by a plane at least
+            zero = np.zeros(len(earlier), dtype=np.int64)
+            model.rows(
+                1, -INFINITY, 0.0, (0, saved[i], 1.0), (zero, served[earlier + 1], -1.0), (zero, served[earlier], 1.0)
+            )
+        model.rows(1, -INFINITY, 0.0, (0, saved[i], 1.0), (0, served[i + 1], -1.0), (0, served[i], 1.0))
+        between = np.arange(previous[i] + 1, i)
+        rows = np.arange(len(between))
+        model.rows(
+            len(between), -INFINITY, float(k),
+            (rows, saved[i], 1.0), (rows, served[between + 1], 1.0), (rows, served[between], -1.0),
+        )  # fmt: skip
+    return saved
+
+
+def _some_windows(n: int) -> list[tuple[int, int]]:
+    if n <= ALL_WINDOWS_UP_TO:
+        return [(a, b) for a in range(n) for b in range(a + 1, n + 1)]
+    short = [(a, a + m) for m in range(1, SHORT + 1) for a in range(n - m + 1)]
+    return sorted({*short, *((0, b) for b in range(1, n + 1)), *((a, n) for a in range(n))})

@@ -1,0 +1,196 @@
+"""Between plans in steps and schedules on planes: what SWOT refiners share.
+
+:func:`instance_of` reads off a plan what each step must carry in which matching;
+:func:`scheduled` makes the plan in which planes carry the shares of a schedule and turn between.
+Each rank's bytes of a step are divided among the planes in the same proportions, chunks are cut
+where a share ends, and everything happens as early as its plane and its step allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.collective import Int64, Ragged, Workload
+from ...model.errors import Unsupported
+from ...model.plan import Plan, Turns, make_plan
+from ...model.topology import Plane, Topology
+from ...schedule.algorithms import completed
+from ...schedule.trees import split_chunks
+from .model import FREE, Float64, Instance
+
+
+def refusal(topology: Topology, workload: Workload) -> str | None:
+    """Why no plan for this can be scheduled on planes, None if it can."""
+    if not topology.planes:
+        return "it has no optical planes; optical:N,K has"
+    if len(workload.collectives) > 1 or workload.collectives[0].start_s:
+        return "one collective that starts at zero can be scheduled on planes"
+    for p, plane in enumerate(topology.planes):
+        missing = np.setdiff1d(workload.collectives[0].ranks, plane.nodes)
+        if len(missing):
+            return f"{topology.names[missing[0]]} has no port on plane {p}"
+    return None
+
+
+def instance_of(plan: Plan) -> Instance:
+    """What the steps of a plan (its groups) need.
+
+    Raises:
+        Unsupported: the plan is not in steps, or in some step a rank has several partners.
+    """
+    partners, volume = _steps(plan)
+    known: dict[bytes, int] = {}
+    matching = [known.setdefault(row.tobytes(), len(known)) for row in partners]
+    initial = []
+    for plane in plan.topology.planes:
+        free = (plane.matching < 0).all()
+        initial.append(FREE if free else known.setdefault(to_nodes(plan.topology, plane).tobytes(), len(known)))
+    planes = plan.topology.planes
+    return Instance(
+        volume,
+        np.array(matching, dtype=np.int64),
+        np.array([p.bandwidth for p in planes]),
+        np.array([p.latency_s for p in planes]),
+        np.array([p.reconfiguration_s for p in planes]),
+        np.array(initial, dtype=np.int64),
+    )
+
+
+def _steps(plan: Plan) -> tuple[NDArray[np.int32], Float64]:
+    """int32[steps, nodes], whom each node could send to (-1 for none), and the most bytes that one sends."""
+    if plan.group is None or (np.diff(plan.group) < 0).any() or (plan.dst.lengths != 1).any():
+        raise Unsupported("the plan is not in steps; start from a fixed algorithm, such as ring+swot")
+    nodes = plan.topology.node_count
+    _, step = np.unique(plan.group, return_inverse=True)
+    count = int(step.max(initial=-1)) + 1
+    partners = np.full((count, nodes), -1, dtype=np.int32)
+    partners[step, plan.src] = plan.dst.values
+    senders = np.sort(partners, axis=1)
+    if (partners[step, plan.src] != plan.dst.values).any() or (
+        (np.diff(senders, axis=1) == 0) & (senders[:, 1:] >= 0)
+    ).any():
+        raise Unsupported("in some step a rank sends to several or receives from several; no plane can do that")
+    sent = np.bincount(step * nodes + plan.src, weights=plan.size_bytes, minlength=count * nodes)
+    return completed(partners), sent.reshape(count, nodes).max(axis=1)
+
+
+def to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:
+    """int32[nodes], whom each node sends to over a plane at first."""
+    to = np.full(topology.node_count, -1, dtype=np.int32)
+    joined = plane.matching >= 0
+    to[plane.nodes[joined]] = plane.nodes[plane.matching[joined]]
+    return to
+
+
+def scheduled(plan: Plan, share: Float64, meta: dict[str, Any], after: Sequence[Sequence[int]] | None = None) -> Plan:
+    """The timed plan in which planes carry the steps of ``plan`` as a schedule says.
+
+    Args:
+        share: float64[steps, planes], bytes; each rank's bytes are divided in these proportions.
+        after: for each step those that end before it begins; where not given, a barrier follows every step.
+    """
+    if (plan.chunk[plan.depends.values] != plan.chunk[plan.depends.owners]).any():
+        raise Unsupported("a transfer depends on another chunk's; its parts cannot be told apart")
+    planes = plan.topology.planes
+    assert plan.group is not None
+    _, step = np.unique(plan.group, return_inverse=True)
+    low, ends = _places(plan, step, share)
+    inside = ends - low[:, None]
+    row, boundary = np.nonzero((inside > 0) & (inside < plan.size_bytes[:, None]))
+    workload, first = split_chunks(plan.workload, plan.chunk[row].astype(np.int64), inside[row, boundary])
+
+    # each transfer becomes one for each part of its chunk
+    parts = np.diff(first)[plan.chunk]
+    new_row = np.concatenate(([0], np.cumsum(parts)))
+    old = np.repeat(np.arange(plan.transfer_count), parts)
+    part = np.arange(new_row[-1]) - new_row[old]
+    chunk = first[plan.chunk[old]] + part
+    size = workload.chunk_bytes[chunk]
+    place = low[old] + np.cumsum(size) - size - (np.cumsum(size) - size)[new_row[old]]
+    plane = np.zeros(len(old), dtype=np.int64)
+    for p in range(share.shape[1] - 1):
+        plane[place >= ends[old, p]] = p + 1
+    begins = np.where(plane > 0, ends[old, plane - 1], 0)
+    depends = plan.depends.take(old)
+    step = step[old]
+
+    width, latency = (np.array([getattr(p, name) for p in planes]) for name in ("bandwidth", "latency_s"))
+    window, turns = _timed(plan, step, plane, (place + size - begins) / width[plane], latency, after)
+    start = window[step, plane] + (place - begins) / width[plane]
+    return make_plan(
+        plan.topology, workload, "timed", chunk=chunk, src=plan.src[old], op=plan.op[old],
+        dst=plan.dst.take(old), route=Ragged(np.zeros(len(old) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32)),
+        depends=Ragged(depends.offsets, (new_row[depends.values] + part[depends.owners]).astype(np.int32)),
+        start_s=start, finish_s=window[step, plane] + (place + size - begins) / width[plane],
+        group=step, plane=plane, turns=turns, barriers=after is None, meta={**plan.meta, **meta},
+    )  # fmt: skip
+
+
+def _places(plan: Plan, step: Int64, share: Float64) -> tuple[Int64, NDArray[np.int64]]:
+    """Where each transfer begins among the bytes that its rank sends in its step, and where shares end there.
+
+    Returns:
+        int64[transfers], and int64[transfers, planes].
+    """
+    nodes = plan.topology.node_count
+    key = step * nodes + plan.src
+    order = np.argsort(key, kind="stable")
+    run = np.cumsum(plan.size_bytes[order]) - plan.size_bytes[order]
+    fresh = np.concatenate(([True], np.diff(key[order]) != 0))
+    low = np.empty(len(key), dtype=np.int64)
+    low[order] = run - run[np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))]
+    total = np.bincount(key, weights=plan.size_bytes)[key]
+    until = np.cumsum(share, axis=1) / share.sum(axis=1, keepdims=True)
+    until[:, -1] = 1.0
+    return low, np.rint(until[step] * total[:, None]).astype(np.int64)
+
+
+def _timed(
+    plan: Plan,
+    step: Int64,
+    plane: Int64,
+    needs_s: Float64,
+    latency_s: Float64,
+    after: Sequence[Sequence[int]] | None = None,
+) -> tuple[Float64, Turns]:
+    """When each plane begins to carry each step, and the turns, all as early as possible.
+
+    Args:
+        needs_s: float64[transfers], how long after its plane's beginning each ends.
+        after: for each step those that end before it begins, by default the one before.
+    """
+    planes = plan.topology.planes
+    k, steps = len(planes), int(step.max(initial=-1)) + 1
+    span = np.zeros((steps, k))
+    np.maximum.at(span, (step, plane), needs_s)
+    first_row = np.searchsorted(step, np.arange(steps))
+    partners, _ = _steps(plan)
+    holds = [to_nodes(plan.topology, p) for p in planes]
+    dark = [bool((p.matching < 0).all()) for p in planes]
+    window, free, turns = np.zeros((steps, k)), [0.0] * k, []
+    ended: list[float] = []
+    for i in range(steps):
+        now = max((ended[j] for j in (after[i] if after is not None else range(max(i - 1, 0), i))), default=0.0)
+        latest = now
+        for p in np.flatnonzero(span[i]).tolist():
+            if not np.array_equal(holds[p], partners[i]):
+                turns.append((p, int(first_row[i]), free[p], to_ports(planes[p], partners[i])))
+                free[p] += 0.0 if dark[p] else planes[p].reconfiguration_s
+                holds[p], dark[p] = partners[i], False
+            window[i, p] = max(now, free[p])
+            free[p] = window[i, p] + span[i, p] + latency_s[p]
+            latest = max(latest, free[p])
+        ended.append(latest)
+    return window, Turns.of(turns)
+
+
+def to_ports(plane: Plane, partners: NDArray[np.int32]) -> NDArray[np.int32]:
+    """int32[ports], the port that each port sends to so that nodes reach their partners."""
+    port = np.full(len(partners), -1, dtype=np.int32)
+    port[plane.nodes] = np.arange(len(plane.nodes))
+    to = partners[plane.nodes]
+    return np.where(to >= 0, port[to], -1).astype(np.int32)

@@ -1,0 +1,164 @@
+"""The exact mode of SWOT: a mixed-integer flow program that counts planes and does not name them.
+
+Planes that are alike are interchangeable, so what matters is how many, x_i, carry step i, and how
+many, y_il, go from step i straight to step l: an integral flow of at most k planes through the
+steps. On an arc between different matchings (a *turn*) each plane gives up a at the end of step i
+and b at the beginning of step l, a + b + (the time between) >= R. With A, B the sums over the
+planes of an arc, D_i the length of a step and t = 1..k:
+
+    A_il + B_il + t sum_{i<q<l} D_q >= t R [y_il >= t]
+    x_i (D_i - L) - sum_l A_il - sum_h B_hi >= m_i / B
+
+and sum D_i is to be least. x_i D_i is made linear by the choice z_iq = [x_i = q]. Windows of steps
+(see :mod:`.bound`) tighten it. What one plane can give up is not limited here, so the optimum is a
+lower bound; the flow, decoded to planes and polished, is a schedule. Where they meet it is optimal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...solvers import INFINITY, Model, Solution, solve
+from .model import FREE, Float64, Instance, Int64, completion
+from .polish import polished
+
+CERTAIN = 1e-6
+"""Relative difference up to which a schedule and a bound are taken to meet."""
+
+
+class Answer(NamedTuple):
+    """A schedule and what none can beat, seconds."""
+
+    share: Float64
+    bound_s: float
+
+
+class Arcs(NamedTuple):
+    """From where to where planes go: -1 - c is from the first matching of class c, ``steps`` is the end."""
+
+    tail: Int64
+    head: Int64
+    turns: np.ndarray
+
+
+def exact(instance: Instance, share: Float64, time_limit_s: float | None = None) -> Answer:
+    """The optimum of an instance whose planes are alike, or the best found in time, with its bound.
+
+    Args:
+        share: a schedule to begin from.
+    """
+    assert instance.alike
+    known = completion(instance, share)
+    unit = known / instance.steps
+    arcs = _arcs(instance)
+    model, flow = _program(instance, arcs, known, unit)
+    found: Solution = solve(model, time_limit_s=time_limit_s, gap=1e-7, prove=True)
+    if found.x is not None:
+        other = _decoded(instance, arcs, np.rint(found.x[flow]).astype(np.int64))
+        share = min(share, polished(instance, other), key=lambda s: completion(instance, s))
+    beaten = known * (1 - CERTAIN)
+    bound = beaten if found.status == "infeasible" else min(found.bound * unit, beaten)
+    return Answer(share, min(max(bound, 0.0), completion(instance, share)))
+
+
+def _classes(instance: Instance) -> tuple[Int64, Int64]:
+    """The different first matchings, and how many planes have each."""
+    kinds, counts = np.unique(instance.initial, return_counts=True)
+    return kinds, counts
+
+
+def _arcs(instance: Instance) -> Arcs:
+    n = instance.steps
+    kinds, _ = _classes(instance)
+    rows = [(i, j, instance.matching[i] != instance.matching[j]) for i in range(n) for j in range(i + 1, n)]
+    rows += [(-1 - c, j, kind not in (FREE, instance.matching[j])) for c, kind in enumerate(kinds) for j in range(n)]
+    rows += [(i, n, False) for i in range(n)]
+    tail, head, turns = zip(*rows, strict=True)
+    return Arcs(np.array(tail), np.array(head), np.array(turns, dtype=np.bool_))
+
+
+def _program(instance: Instance, arcs: Arcs, known: float, unit: float) -> tuple[Model, Int64]:
+    """The program, times in ``unit``, and the columns of y."""
+    n, k = instance.steps, instance.planes
+    latency, turn = instance.latency_s[0] / unit, instance.turn_s[0] / unit
+    work = instance.volume / instance.bandwidth[0] / unit
+    # only what is better than the schedule at hand is looked for: finding nothing proves it
+    target = known / unit * (1 - CERTAIN)
+    shortest = latency + work / k
+    longest = np.maximum(target - shortest.sum() + shortest, shortest)
+    model = Model()
+    length = model.columns(n, shortest, longest, cost=1.0)
+    step = np.arange(n)
+    q = np.arange(1, k + 1)
+    chosen = model.columns(n * k, 0, 1, integer=True).reshape(n, k)
+    part = model.columns(n * k, 0.0, np.repeat(longest, k)).reshape(n, k)
+    rows = np.repeat(step, k)
+    model.rows(n, 1, 1, (rows, chosen.ravel(), 1.0))
+    model.rows(n, 0, 0, (rows, part.ravel(), 1.0), (step, length, -1.0))
+    cell = np.arange(n * k)
+    least = (latency + work[:, None] / q).ravel()
+    model.rows(n * k, 0, INFINITY, (cell, part.ravel(), 1.0), (cell, chosen.ravel(), -least))
+    model.rows(n * k, -INFINITY, 0, (cell, part.ravel(), 1.0), (cell, chosen.ravel(), -np.repeat(longest, k)))
+    model.rows(1, -INFINITY, target, (0, length, 1.0))
+
+    flow = model.columns(len(arcs.tail), 0, k, integer=True)
+    count = np.tile(q, n).astype(np.float64)
+    for ends in (arcs.head, arcs.tail):
+        inner = np.flatnonzero((ends >= 0) & (ends < n))
+        model.rows(n, 0, 0, (ends[inner], flow[inner], 1.0), (rows, chosen.ravel(), -count))
+    for c, planes in enumerate(_classes(instance)[1]):
+        leaving = flow[arcs.tail == -1 - c]
+        model.rows(1, -INFINITY, planes, (0, leaving, 1.0))
+
+    turning = np.flatnonzero(arcs.turns)
+    late = model.columns(len(turning), 0.0, turn * k)
+    early = model.columns(len(turning), 0.0, np.where(arcs.tail[turning] >= 0, turn * k, 0.0))
+    for number, arc in enumerate(turning.tolist()):
+        tail, head = int(arcs.tail[arc]), int(arcs.head[arc])
+        at_least = model.columns(k, 0, 1, integer=True)
+        zero = np.zeros(k, dtype=np.int64)
+        model.rows(1, 0, 0, (zero, at_least, 1.0), (0, flow[arc], -1.0))
+        model.rows(k - 1, -INFINITY, 0, (np.arange(k - 1), at_least[1:], 1.0), (np.arange(k - 1), at_least[:-1], -1.0))
+        between = length[max(tail, -1) + 1 : head]
+        model.rows(
+            k, 0, INFINITY,
+            (np.arange(k), at_least, -turn * q), (np.arange(k), late[number], 1.0), (np.arange(k), early[number], 1.0),
+            (np.repeat(np.arange(k), len(between)), np.tile(between, k), np.repeat(q, len(between))),
+        )  # fmt: skip
+    from_step = arcs.tail[turning] >= 0
+    model.rows(
+        n, work, INFINITY, (rows, part.ravel(), count), (rows, chosen.ravel(), -latency * count),
+        (arcs.head[turning], late, -1.0), (arcs.tail[turning][from_step], early[from_step], -1.0),
+    )  # fmt: skip
+    for a in range(n):
+        for b in range(a + 1, n + 1):
+            inside = turning[(arcs.head[turning] < b) & ((arcs.tail[turning] >= a) | (a == 0))]
+            zero = np.zeros(b - a, dtype=np.int64)
+            model.rows(
+                1, work[a:b].sum(), INFINITY, (zero, length[a:b], k),
+                (np.zeros((b - a) * k, dtype=np.int64), chosen[a:b].ravel(), -latency * np.tile(q, b - a)),
+                (np.zeros(len(inside), dtype=np.int64), flow[inside], -turn),
+            )  # fmt: skip
+    return model, flow
+
+
+def _decoded(instance: Instance, arcs: Arcs, flow: Int64) -> Float64:
+    """Name the planes of a flow: follow it from each plane's first matching."""
+    left = flow.copy()
+    kinds, _ = _classes(instance)
+    serves = np.zeros((instance.steps, instance.planes))
+    for p in range(instance.planes):
+        at = -1 - int(np.searchsorted(kinds, instance.initial[p]))
+        while at < instance.steps:
+            ways = np.flatnonzero((arcs.tail == at) & (left > 0))
+            if not len(ways):
+                break
+            left[ways[0]] -= 1
+            at = int(arcs.head[ways[0]])
+            if at < instance.steps:
+                serves[at, p] = 1.0
+    even = serves * instance.bandwidth
+    share: Float64 = even * (instance.volume / np.maximum(even.sum(1), 1e-300))[:, None]
+    return share

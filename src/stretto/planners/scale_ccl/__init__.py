@@ -1,0 +1,3 @@
+"""`scale-ccl`: collectives across datacenters by an event-driven synthesizer."""
+
+from . import planner as planner

@@ -1,0 +1,3 @@
+"""`taccl`: collectives guided by a communication sketch."""
+
+from . import planner as planner

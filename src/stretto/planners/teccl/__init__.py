@@ -1,0 +1,3 @@
+"""`teccl`: collectives as a multi-commodity flow in epochs."""
+
+from . import planner as planner

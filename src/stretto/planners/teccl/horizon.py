@@ -1,0 +1,106 @@
+"""How many epochs a schedule needs: at least, and by a plan that is at hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...model.plan import Plan
+from ...model.topology import SWITCH, Topology
+from ...schedule.asap import Send
+from .model import Epochs, Int64, State
+
+
+def hops(topology: Topology) -> int:
+    """The most links on a shortest path between two nodes."""
+    n = topology.node_count
+    near = np.eye(n, dtype=np.bool_)
+    near[topology.src, topology.dst] = True
+    reached, count = near.copy(), 1
+    while not reached.all() and count < n:
+        wider = (reached.astype(np.float32) @ near.astype(np.float32)) > 0
+        if (wider == reached).all():
+            break
+        reached, count = wider, count + 1
+    return count
+
+
+def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: State, wanted: NDArray[np.bool_]) -> int:
+    """A number of epochs below which there is no schedule of whole chunks.
+
+    By the fastest paths, and by what the links into each node, and into each site, can carry.
+    """
+    earliest = np.stack([between[held].min(axis=0) for held in state.held]) + state.release[:, None]
+    least = int(earliest[wanted].max(initial=0))
+    first = earliest.min(axis=0)
+    for inside in _groups(topology):
+        asked = int((wanted[:, inside].any(axis=1) & ~state.held[:, inside].any(axis=1)).sum())
+        into = np.flatnonzero(inside[topology.dst] & ~inside[topology.src])
+        while asked:
+            room = np.maximum(0, least - epochs.delay[into] - first[topology.src[into]] + 1)
+            if int((epochs.capacity[into] * -(-room // epochs.window[into])).sum()) >= asked:
+                break
+            least += 1
+    return least
+
+
+def fewest_epochs_of_flow(
+    topology: Topology, epochs: Epochs, there_first: Int64, sources: Int64, demand: NDArray[np.float64]
+) -> int:
+    """The same for fractions that are not copied: float64[sources, nodes] chunks are wanted."""
+    least = int(there_first[demand > 0].max(initial=0))
+    for inside in _groups(topology):
+        asked = float(demand[~inside[sources]][:, inside].sum())
+        into = inside[topology.dst] & ~inside[topology.src]
+        width = float(epochs.per_epoch[into].sum())
+        if asked > 0 and width > 0:
+            least = max(least, math.ceil(asked / width - 1e-6 + int(epochs.delay[into].min()) - 1))
+    return least
+
+
+def _groups(topology: Topology) -> list[NDArray[np.bool_]]:
+    """bool[nodes] each: every node, and every site where there are several."""
+    sites = sorted({s for s in topology.sites if s})
+    groups: list[NDArray[np.bool_]] = [np.arange(topology.node_count) == v for v in range(topology.node_count)]
+    if len(sites) > 1:
+        groups += [np.array([s == site for s in topology.sites]) for site in sites]
+    return groups
+
+
+def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
+    """A plan's transfers in epochs: in their order, each as early as TE-CCL's rules let it.
+
+    What a planner made in seconds becomes a solution of the program: a horizon that does, and a
+    point for the solver to start from.
+    """
+    topology = plan.topology
+    order = np.argsort(plan.start_s, kind="stable") if plan.start_s is not None else np.arange(plan.transfer_count)
+    used: list[dict[int, int]] = [{} for _ in range(topology.link_count)]
+    there: dict[tuple[int, int], int] = {}
+    release = np.ceil(plan.workload.chunk_start_s / epochs.seconds - 1e-9).astype(np.int64)
+    sends: list[Send] = []
+
+    def fits(link: int, k: int) -> bool:
+        window, taken = int(epochs.window[link]), used[link]
+        near = range(k - window + 1, k + window)
+        counts = [taken.get(e, 0) for e in near]
+        return all(sum(counts[i : i + window]) < epochs.capacity[link] for i in range(window))
+
+    for t in map(int, order):
+        chunk = int(plan.chunk[t])
+        k = max((there[d, int(plan.src[t])] for d in map(int, plan.depends[t])), default=int(release[chunk]))
+        ahead = {int(plan.src[t]): 0}
+        for i in map(int, plan.route[t]):
+            ahead[int(topology.dst[i])] = ahead[int(topology.src[i])] + int(epochs.delay[i])
+        while not all(fits(int(i), k + ahead[int(topology.src[i])]) for i in plan.route[t]):
+            k += 1
+        for i in map(int, plan.route[t]):
+            at = k + ahead[int(topology.src[i])]
+            used[i][at] = used[i].get(at, 0) + 1
+            sends.append(Send(at, at + int(epochs.delay[i]), chunk, i))
+        for v in map(int, plan.dst[t]):
+            if topology.kind[v] != SWITCH:
+                there[t, v] = k + ahead[v]
+    return sends

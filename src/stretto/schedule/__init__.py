@@ -1,0 +1,1 @@
+"""What planners share: trees and their lowering, pipes, time reversal, dispatch, fixed algorithms, counted work."""

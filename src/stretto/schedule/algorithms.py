@@ -1,0 +1,398 @@
+"""Fixed algorithms: patterns of steps that carry out a collective, blind to the topology.
+
+In a *step* every rank sends to at most one rank and receives from at most one: a pairing. An
+algorithm cuts each piece of the collective into *blocks* and says for each step which block goes
+from which rank to which, copied or summed. :func:`lower` makes transfers of that, with exactly
+the dependencies that what is sent and overwritten requires, and the step as each one's ``group``.
+
+Ring: Patarasuk, Yuan 2009. Recursive doubling: Thakur, Rabenseifner, Gropp 2005. Halving and
+doubling: Rabenseifner 2004, with distances that double (SWOT, figure 3: 1, 2, 4, ...). AllToAll:
+pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need. All
+pairs: the pairwise exchange of sums of Thakur, Rabenseifner, Gropp 2005, and its reverse.
+Two trees: Sanders, Speck, Träff 2009, in :mod:`.two_trees`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.collective import Collective, Int32, Int64, Ragged, Workload, cut
+from ..model.plan import COPY, REDUCE
+from .two_trees import descent, slice_count
+
+WHOLE = ("allreduce", "broadcast", "reduce")
+"""The kinds whose piece is the full buffer; of the others it is a rank's share."""
+
+
+class Step(NamedTuple):
+    """Blocks on their way at the same time.
+
+    Attributes:
+        block: int[rows], the block: piece * blocks a piece + index in the piece.
+        src, dst: int[rows], ranks; a rank has one partner it sends to, one it receives from.
+        op: COPY or REDUCE.
+    """
+
+    block: NDArray[np.int64]
+    src: NDArray[np.int64]
+    dst: NDArray[np.int64]
+    op: int
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A pattern for any number of ranks.
+
+    Attributes:
+        kinds: for each collective its steps, as a function of the numbers of ranks and of blocks.
+        blocks: into how many blocks it cuts each piece, by kind, ranks and bytes of the piece.
+        serves: ``(kind, ranks) -> reason`` why not, None where it does.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    kinds: dict[str, Callable[[int, int], list[Step]]]
+    blocks: Callable[[str, int, int], int]
+    serves: Callable[[str, int], str | None] = lambda kind, n: None
+
+    def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
+        """The steps of a collective whose pieces have so many bytes."""
+        return self.kinds[kind](ranks, self.blocks(kind, ranks, piece_bytes))
+
+
+class Lowered(NamedTuple):
+    """An algorithm's transfers, by step.
+
+    Attributes:
+        workload: the collectives with their pieces cut into the algorithm's blocks.
+        chunk, src, dst, group: int32[transfers]; src and dst are nodes, group is the step.
+        op: int8[transfers].
+        depends: ragged, for each transfer those that it needs or overwrites.
+    """
+
+    workload: Workload
+    chunk: Int32
+    src: Int32
+    dst: Int32
+    group: Int32
+    op: NDArray[np.int8]
+    depends: Ragged
+
+
+# --- lowering -----------------------------------------------------------------------------------
+
+
+def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
+    """The transfers of an algorithm for each collective of a workload, one after the other.
+
+    A collective that is already cut into c chunks a piece has each of its blocks cut into c.
+    """
+    parts, collectives = [], []
+    step_base = chunk_base = row_base = 0
+    for c in workload.collectives:
+        n = len(c.ranks)
+        piece = int(c.piece_bytes.max())
+        blocks = algorithm.blocks(c.kind, n, piece)
+        chunks = c.chunk_count // len(c.piece_bytes)
+        finer = cut(c, blocks * chunks)
+        steps = algorithm.steps(c.kind, n, piece)
+        part = _rows(finer, steps, chunks)
+        chunk, src, dst, group, op, depends = part
+        parts.append(
+            (chunk + chunk_base, finer.ranks[src], finer.ranks[dst], group + step_base, op,
+             Ragged(depends.offsets, depends.values + np.int32(row_base)))
+        )  # fmt: skip
+        collectives.append(finer)
+        step_base += len(steps)
+        chunk_base += finer.chunk_count
+        row_base += len(chunk)
+    columns = [np.concatenate(column) for column in list(zip(*(p[:5] for p in parts), strict=True))]
+    lengths = np.concatenate([p[5].lengths for p in parts])
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    depends = Ragged(offsets, np.concatenate([p[5].values for p in parts]))
+    chunk, src, dst, group, op = columns
+    return Lowered(
+        Workload(tuple(collectives)),
+        chunk.astype(np.int32), src.astype(np.int32), dst.astype(np.int32), group.astype(np.int32), op, depends,
+    )  # fmt: skip
+
+
+def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tuple[NDArray[np.float64], Int64]:
+    """What the steps of an algorithm ask of circuits, without making transfers.
+
+    Returns:
+        float64[steps], the part of the full buffer that one rank sends at most, and int64[steps], which
+        pairing, equal ones by equal numbers.
+    """
+    pieces = 1 if kind in WHOLE else ranks
+    steps = algorithm.steps(kind, ranks, size_bytes // pieces)
+    blocks = pieces * algorithm.blocks(kind, ranks, size_bytes // pieces)
+    partners = np.full((len(steps), ranks), -1, dtype=np.int32)
+    for row, step in zip(partners, steps, strict=True):
+        row[step.src] = step.dst
+    known: dict[bytes, int] = {}
+    return (
+        np.array([np.bincount(s.src).max() / blocks for s in steps]),
+        np.array([known.setdefault(row.tobytes(), len(known)) for row in completed(partners)], dtype=np.int64),
+    )
+
+
+def completed(partners: Int32) -> Int32:
+    """Pairings by step, those that can be had at the same time made one: further circuits do no harm.
+
+    Whatever is possible with the given ones is possible with these, and fewer turns are needed.
+
+    Args:
+        partners: int32[steps, nodes], whom each node sends to, -1 for none.
+    """
+    kinds, which = np.unique(partners, axis=0, return_inverse=True)
+    joint: list[Int32] = []
+    place = np.zeros(len(kinds), dtype=np.int64)
+    for kind in np.argsort(-(kinds >= 0).sum(axis=1), kind="stable").tolist():
+        own = kinds[kind]
+        fitting = (i for i, other in enumerate(joint) if _together(own, other)) if (own < 0).any() else iter(())
+        place[kind] = next(fitting, len(joint))
+        if place[kind] == len(joint):
+            joint.append(own.copy())
+        else:
+            joint[place[kind]] = np.maximum(joint[place[kind]], own)
+    return np.array(joint, dtype=np.int32).reshape(-1, partners.shape[1])[place[which.ravel()]]
+
+
+def _together(one: Int32, other: Int32) -> bool:
+    """Whether a plane can hold both: no node would send to two, or receive from two."""
+    sends = one >= 0
+    fresh = one[sends & (other < 0)]
+    return bool(((other[sends] < 0) | (other[sends] == one[sends])).all() and not np.isin(fresh, other).any())
+
+
+def _rows(c: Collective, steps: list[Step], chunks: int) -> tuple[Int64, Int64, Int64, Int64, NDArray[np.int8], Ragged]:
+    """chunk, src, dst (ranks), step, op and dependencies of each transfer, by step, sender and chunk."""
+    parts = []
+    for number, step in enumerate(steps):
+        order = np.lexsort((step.block, step.src))
+        rows = np.repeat(order, chunks)
+        chunk = step.block[rows] * chunks + np.tile(np.arange(chunks), len(order))
+        fill = np.ones(len(rows), dtype=np.int64)
+        parts.append((chunk, step.src[rows], step.dst[rows], number * fill, step.op * fill))
+    chunk, src, dst, group, op = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return chunk, src, dst, group, op.astype(np.int8), _dependencies(chunk, src, dst, group, op, len(c.ranks))
+
+
+def _dependencies(chunk: Int64, src: Int64, dst: Int64, step: Int64, op: Int64, ranks: int) -> Ragged:
+    """For each transfer the writes of earlier steps to what it sends, and to what it overwrites.
+
+    Only the last copy and what was summed onto it count.
+    """
+    rows = len(chunk)
+    written, sent = chunk * ranks + dst, chunk * ranks + src
+    order = np.lexsort((np.arange(rows), written))
+    steps = int(step.max(initial=0)) + 1
+    key = written[order] * steps + step[order]
+    # where the list of a slot's writes would begin, had its last copy been its first write
+    first = np.concatenate(([True], np.diff(written[order]) != 0)) if rows else np.zeros(0, dtype=np.bool_)
+    fresh = np.maximum.accumulate(np.where(first | (op[order] == COPY), np.arange(rows), 0))
+
+    def writes(slot: Int64) -> tuple[Int64, Int64]:
+        low = np.searchsorted(key, slot * steps)
+        high = np.searchsorted(key, slot * steps + step)
+        return np.where(high > low, fresh[np.maximum(high - 1, 0)], high), high
+
+    low, high = writes(sent)
+    over_low, over_high = writes(written)
+    over_low = np.where(op == COPY, over_low, over_high)
+    count, over = high - low, over_high - over_low
+    offsets = np.concatenate(([0], np.cumsum(count + over)))
+    owner = np.repeat(np.arange(rows), count + over)
+    place = np.arange(offsets[-1]) - offsets[owner]
+    at = np.where(place < count[owner], low[owner] + place, over_low[owner] + place - count[owner])
+    return Ragged(offsets.astype(np.int64), order[at].astype(np.int32))
+
+
+# --- the algorithms -----------------------------------------------------------------------------
+
+
+def _ring_scatter(n: int, blocks: int) -> list[Step]:
+    """Partial sums go round: after n - 1 steps rank v has the whole block v."""
+    v = np.arange(n)
+    return [Step((v - 1 - s) % n, v, (v + 1) % n, REDUCE) for s in range(n - 1)]
+
+
+def _ring_gather(n: int, blocks: int) -> list[Step]:
+    v = np.arange(n)
+    return [Step((v - s) % n, v, (v + 1) % n, COPY) for s in range(n - 1)]
+
+
+def _levels(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def _halving(n: int, blocks: int) -> list[Step]:
+    """Step s: exchange with rank ^ 2^s; keep the blocks that agree with the own rank in bit s."""
+    steps = []
+    for s in range(_levels(n)):
+        block, v = np.meshgrid(np.arange(n), np.arange(n))
+        sends = ((block ^ v) & ((2 << s) - 1)) == 1 << s
+        steps.append(Step(block[sends], v[sends], v[sends] ^ (1 << s), REDUCE))
+    return steps
+
+
+def _doubling(n: int, blocks: int) -> list[Step]:
+    """The reverse: send all that one has, those that agree in the bits below, to rank ^ 2^s."""
+    steps = []
+    for s in reversed(range(_levels(n))):
+        block, v = np.meshgrid(np.arange(n), np.arange(n))
+        sends = ((block ^ v) & ((2 << s) - 1)) == 0
+        steps.append(Step(block[sends], v[sends], v[sends] ^ (1 << s), COPY))
+    return steps
+
+
+def _exchange(n: int, blocks: int) -> list[Step]:
+    """Everyone's whole sum to rank ^ 2^s."""
+    v = np.arange(n)
+    return [Step(np.zeros(n, dtype=np.int64), v, v ^ (1 << s), REDUCE) for s in range(_levels(n))]
+
+
+def _folded(steps: Callable[[int, int], list[Step]]) -> Callable[[int, int], list[Step]]:
+    """For ranks that are no power of two: the surplus hands in its data first and gets the result last."""
+
+    def folded(n: int, blocks: int) -> list[Step]:
+        power = 1 << _levels(n)
+        if power == n:
+            return steps(n, blocks)
+        block, extra = (a.ravel() for a in np.meshgrid(np.arange(blocks), np.arange(power, n)))
+        first = Step(block, extra, extra - power, REDUCE)
+        return [first, *steps(power, blocks), Step(block, extra - power, extra, COPY)]
+
+    return folded
+
+
+def _power_of_two(kind: str, n: int) -> str | None:
+    if kind == "allreduce" or n & (n - 1) == 0:
+        return None
+    return f"its {kind} needs a power of two of ranks, not {n}"
+
+
+def _pairwise(n: int, blocks: int) -> list[Step]:
+    """Step s: everyone sends its block for rank + s there."""
+    v = np.arange(n)
+    return [Step(v * n + (v + s) % n, v, (v + s) % n, COPY) for s in range(1, n)]
+
+
+def _direct_scatter(n: int, blocks: int) -> list[Step]:
+    """Step s: everyone sends its part of the block that rank + s sums up there."""
+    v = np.arange(n)
+    return [Step((v + s) % n, v, (v + s) % n, REDUCE) for s in range(1, n)]
+
+
+def _direct_gather(n: int, blocks: int) -> list[Step]:
+    v = np.arange(n)
+    return [Step(v, v, (v + s) % n, COPY) for s in range(1, n)]
+
+
+def _bruck(n: int, blocks: int) -> list[Step]:
+    """Step s: blocks whose way still to go has bit s set go on to rank + 2^s."""
+    origin, way = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
+    steps = []
+    for s in range((n - 1).bit_length()):
+        moves = way >> s & 1 == 1
+        a, r = origin[moves], way[moves]
+        v = (a + (r & ((1 << s) - 1))) % n
+        steps.append(Step(a * n + (a + r) % n, v, (v + (1 << s)) % n, COPY))
+    return steps
+
+
+def _two_trees(n: int, blocks: int) -> list[Step]:
+    """Sums up both trees, which is the way down backwards, then the way down."""
+    down = descent(n, blocks // 2)
+    return [Step(block, dst, src, REDUCE) for block, src, dst in reversed(down)] + [
+        Step(block, src, dst, COPY) for block, src, dst in down
+    ]
+
+
+def _two_slices(n: int, piece: int) -> int:
+    """NCCL's slices of both halves."""
+    return 2 * min(slice_count(piece / 2, (n - 1).bit_length()), max(piece // 2, 1))
+
+
+def _power(n: int) -> int:
+    return 1 << _levels(n)
+
+
+RING = Algorithm(
+    "ring",
+    "Everyone sends to the next rank, all the time",
+    "Patarasuk and Yuan, JPDC 2009",
+    {
+        "allgather": _ring_gather,
+        "reducescatter": _ring_scatter,
+        "allreduce": lambda n, blocks: _ring_scatter(n, blocks) + _ring_gather(n, blocks),
+    },
+    lambda kind, n, piece: n if kind == "allreduce" else 1,
+)
+
+RECURSIVE_DOUBLING = Algorithm(
+    "recursive-doubling",
+    "Exchange everything with ranks at distances that are powers of two",
+    "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
+    {"allgather": _doubling, "allreduce": _folded(_exchange)},
+    lambda kind, n, piece: 1,
+    _power_of_two,
+)
+
+RABENSEIFNER = Algorithm(
+    "rabenseifner",
+    "Halving and doubling: each step exchanges half as much, then twice as much",
+    "Rabenseifner, ICCS 2004",
+    {
+        "reducescatter": _halving,
+        "allgather": _doubling,
+        "allreduce": _folded(lambda n, blocks: _halving(n, blocks) + _doubling(n, blocks)),
+    },
+    lambda kind, n, piece: _power(n) if kind == "allreduce" else 1,
+    _power_of_two,
+)
+
+PAIRWISE = Algorithm(
+    "pairwise",
+    "Step s: everyone sends its block for rank + s there",
+    "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
+    {"alltoall": _pairwise},
+    lambda kind, n, piece: 1,
+)
+
+ALL_PAIRS = Algorithm(
+    "all-pairs",
+    "Every block goes straight to the rank that sums it up, and from there to everyone",
+    "Thakur, Rabenseifner and Gropp, IJHPCA 2005; allpairs of Cowan et al., ASPLOS 2023",
+    {
+        "reducescatter": _direct_scatter,
+        "allgather": _direct_gather,
+        "allreduce": lambda n, blocks: _direct_scatter(n, blocks) + _direct_gather(n, blocks),
+    },
+    lambda kind, n, piece: n if kind == "allreduce" else 1,
+)
+
+BRUCK = Algorithm(
+    "bruck",
+    "Blocks travel by powers of two: few steps, more bytes",
+    "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
+    {"alltoall": _bruck},
+    lambda kind, n, piece: 1,
+)
+
+TWO_TREES = Algorithm(
+    "two-trees",
+    "Sums go up two binary trees and come down, slice after slice, half of the data on each",
+    "Sanders, Speck and Träff, Parallel Computing 2009; slices as NVIDIA NCCL 2.20",
+    {"allreduce": _two_trees},
+    lambda kind, n, piece: _two_slices(n, piece),
+)
+
+ALGORITHMS = {a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK, ALL_PAIRS)}

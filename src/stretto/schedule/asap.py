@@ -1,0 +1,188 @@
+"""Sends in order to a timed plan: every transfer as early as the physics let it.
+
+Schedules that solvers make are told in epochs or slots, and say who sends what over which link in
+what order. What they are worth is another question: here each send becomes a transfer that starts
+as soon as its chunk is there and its links are free, in the order of the schedule. The simulator
+then reproduces these times.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model.collective import Ragged, Workload
+from ..model.plan import Plan, make_plan
+from ..model.topology import SWITCH, Topology
+
+
+@dataclass(frozen=True)
+class Send:
+    """A chunk put on a link in some epoch (or at some time): what solvers' schedules consist of.
+
+    Attributes:
+        at: when it is put on the link, in any unit; sends of one link are made in this order.
+        there: when it is at the link's other end, in the same unit.
+    """
+
+    at: float
+    there: float
+    chunk: int
+    link: int
+
+
+@dataclass
+class Pass:
+    """A transfer in the making: one chunk over a route (in order from ``src``), after another pass (-1: none)."""
+
+    chunk: int
+    src: int
+    dst: list[int]
+    route: list[int]
+    after: int
+
+
+def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send], meta: dict[str, Any]) -> Plan:
+    """The timed plan of sends by single-holder chunks, each started as early as order permits.
+
+    A send into a switch and those that leave it with the same chunk become one transfer with a
+    route; what a switch drops, and what nobody needs in the end, is left out.
+
+    Args:
+        sends: in any order; each node gets each chunk at most once.
+    """
+    passes = passes_of(topology, workload, sends)
+    start, finish = as_soon_as_possible(topology, workload, passes)
+    order = sorted(range(len(passes)), key=lambda k: (start[k], k))
+    rank = {old: new for new, old in enumerate(order)}
+    chosen = [passes[k] for k in order]
+    return make_plan(
+        topology,
+        workload,
+        "timed",
+        chunk=[p.chunk for p in chosen],
+        src=[p.src for p in chosen],
+        dst=Ragged.of([p.dst for p in chosen]),
+        route=Ragged.of([p.route for p in chosen]),
+        depends=Ragged.of([[rank[p.after]] if p.after >= 0 else [] for p in chosen]),
+        start_s=[start[k] for k in order],
+        finish_s=[finish[k] for k in order],
+        meta=meta,
+    )
+
+
+def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
+    """The passes of :func:`plan_of_sends`."""
+    passes = _passes(topology, workload, sorted(sends, key=lambda s: (s.at, s.link, s.chunk)))
+    return _needed(workload, passes)
+
+
+def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
+    """Transfers between nodes that store, switches passed through; each after the one that fed it."""
+    inside: dict[tuple[int, int], list[tuple[float, Pass]]] = {}
+    brought = {(q, int(v)): -1 for q in range(workload.chunk_count) for v in workload.chunk_holders[q]}
+    passes: list[Pass] = []
+    # a send out of a switch may be listed in the epoch in which it arrived there: feed it first
+    for s in sorted(sends, key=lambda s: (s.at, topology.kind[topology.src[s.link]] == SWITCH, s.there)):
+        a, b = int(topology.src[s.link]), int(topology.dst[s.link])
+        if topology.kind[a] == SWITCH:
+            fed = [p for t, p in inside.get((s.chunk, a), ()) if abs(t - s.at) < 1e-9]
+            assert fed, "a switch sends only what arrives at that moment"
+            # where the chunk arrives twice at once, each send has one of its own
+            one = min(fed, key=lambda p: any(topology.src[i] == a for i in p.route))
+        else:
+            one = Pass(s.chunk, a, [], [], -1)
+            passes.append(one)
+        if all(topology.dst[i] != b for i in one.route):  # a way back into a switch is no way
+            one.route.append(s.link)
+        if topology.kind[b] == SWITCH:
+            inside.setdefault((s.chunk, b), []).append((s.there, one))
+        elif b not in one.dst:
+            one.dst.append(b)
+    for k, p in enumerate(passes):
+        for v in p.dst:
+            brought.setdefault((p.chunk, v), k)
+    for p in passes:
+        p.after = brought[p.chunk, p.src]
+    return [_trimmed(topology, p) for p in passes]
+
+
+def _trimmed(topology: Topology, one: Pass) -> Pass:
+    """Without the branches of its route that end in a switch."""
+    route = one.route
+    while True:
+        leaves = {int(topology.src[i]) for i in route} | set(one.dst)
+        kept = [i for i in route if int(topology.dst[i]) in leaves]
+        if len(kept) == len(route):
+            return Pass(one.chunk, one.src, one.dst, route, one.after)
+        route = kept
+
+
+def _needed(workload: Workload, passes: list[Pass]) -> list[Pass]:
+    """Those that bring a chunk to someone who wants it or passes it on to such."""
+    wanted = [set(workload.chunk_wanted[q].tolist()) for q in range(workload.chunk_count)]
+    used: set[int] = set()
+    for k, p in enumerate(passes):
+        if any(v in wanted[p.chunk] for v in p.dst):
+            while k >= 0 and k not in used:
+                used.add(k)
+                k = passes[k].after
+    names = {old: new for new, old in enumerate(sorted(used))}
+    return [Pass(p.chunk, p.src, p.dst, p.route, names.get(p.after, -1)) for k, p in enumerate(passes) if k in used]
+
+
+def as_soon_as_possible(
+    topology: Topology, workload: Workload, passes: Sequence[Pass]
+) -> tuple[list[float], list[float]]:
+    """Start and end of the transmission of each pass, seconds.
+
+    Links serve passes in the given order; or by who can begin first, where that ends sooner:
+    order within an epoch says little, and a schedule in epochs leaves room that its order keeps.
+    """
+    tries = [_started(topology, workload, passes, greedy) for greedy in (False, True)]
+    return min(tries, key=lambda t: max(t[2], default=0.0))[:2]
+
+
+def _started(
+    topology: Topology, workload: Workload, passes: Sequence[Pass], greedy: bool
+) -> tuple[list[float], list[float], list[float]]:
+    """Start, end and last arrival of each pass: in the given order, or the first that can begin next."""
+    n = len(passes)
+    begin, finish, last = [0.0] * n, [0.0] * n, [0.0] * n
+    free: dict[int, float] = {}
+    offsets: list[dict[int, float]] = []
+    after: dict[int, list[int]] = {}
+    seconds = []
+    for k, p in enumerate(passes):
+        offset = {p.src: 0.0}
+        for i in p.route:
+            offset[int(topology.dst[i])] = offset[int(topology.src[i])] + float(topology.latency_s[i])
+        offsets.append(offset)
+        seconds.append(float(workload.chunk_bytes[p.chunk]) / min(float(topology.bandwidth[i]) for i in p.route))
+        after.setdefault(p.after, []).append(k)
+
+    def earliest(k: int) -> float:
+        p, offset = passes[k], offsets[k]
+        if p.after >= 0:
+            ready = finish[p.after] + offsets[p.after][p.src]
+        else:
+            ready = float(workload.chunk_start_s[p.chunk])
+        return max([ready, *(free.get(i, 0.0) - offset[int(topology.src[i])] for i in p.route)])
+
+    queue = [(earliest(k) if greedy else 0.0, k) for k in after.get(-1, [])]
+    heapq.heapify(queue)
+    while queue:
+        asked, k = heapq.heappop(queue)
+        at = earliest(k)
+        if greedy and at > asked:  # its links were taken meanwhile
+            heapq.heappush(queue, (at, k))
+            continue
+        begin[k], finish[k] = at, at + seconds[k]
+        for i in passes[k].route:
+            free[i] = finish[k] + offsets[k][int(topology.src[i])]
+        last[k] = finish[k] + max(offsets[k][v] for v in passes[k].dst)
+        for child in after.get(k, ()):
+            heapq.heappush(queue, (earliest(child) if greedy else 0.0, child))
+    return begin, finish, last

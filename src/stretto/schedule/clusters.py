@@ -1,0 +1,90 @@
+"""Clusters: nodes that faster pipes join than those between them, where these can spread all that enters.
+
+What has entered a cluster once need not enter it again: the nodes inside have it from each other. So a slow pipe is
+best used for what the whole cluster at its end lacks (:mod:`stretto.kernels.matching`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels import at_speed
+from ..kernels import matching as matching_kernel
+from .pipes import Network
+
+Bool = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+SLOWER = 1.5
+"""Pipes that take so many times as long for a byte as the next faster ones do not join what those join."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Nested clusters of the nodes of a network.
+
+    Attributes:
+        of: int64[levels, nodes], the cluster of each node; the smallest clusters first, in the end what all pipes join.
+            No two clusters have the same number.
+        level: int64[pipes], the smallest clusters that it joins inside; those of lower levels it only enters.
+    """
+
+    of: Int64
+    level: Int64
+
+
+def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
+    """The clusters of each speed of pipes that can spread what enters them.
+
+    Args:
+        bandwidth: float64[links], bytes/s.
+    """
+    kernel_steps = len(network.src)
+    speeds = np.sort(network.per_byte)
+    if (speeds[1:] < SLOWER * speeds[:-1]).all():
+        label = at_speed(matching_kernel.components, kernel_steps)(network.src, network.dst, nodes)
+        return Clusters(label.reshape(1, nodes), np.zeros(len(network.src), dtype=np.int64))
+    speeds = np.unique(speeds)
+    slowest = speeds[np.append(speeds[1:] >= SLOWER * speeds[:-1], True)[: len(speeds)]]
+    found, kept = [np.arange(nodes)], list[float]()
+    for per_byte in slowest:
+        fast = network.per_byte <= per_byte
+        label = at_speed(matching_kernel.components, kernel_steps)(network.src[fast], network.dst[fast], nodes)
+        if kept and np.array_equal(label, found[-1]):
+            kept[-1] = float(per_byte)
+        elif per_byte == slowest[-1] or _can_spread(network, label, found[-1], fast, bandwidth):
+            found.append(label)
+            kept.append(float(per_byte))
+    numbers = [label + nodes * k for k, label in enumerate(found[1:] or found)]
+    return Clusters(
+        np.unique(np.array(numbers), return_inverse=True)[1].reshape(-1, nodes).astype(np.int64),
+        np.searchsorted(np.array(kept), network.per_byte).astype(np.int64),
+    )
+
+
+def _can_spread(network: Network, outer: Int64, inner: Int64, fast: Bool, bandwidth: Float64) -> bool:
+    """Whether in each outer cluster each inner one gets over fast pipes what enters the outer one elsewhere."""
+    src, dst, n = network.src, network.dst, len(outer)
+    enters = outer[src] != outer[dst]
+    within = fast & ~enters & (inner[src] != inner[dst])
+    into_outer = _widths(network, enters, outer[dst], n, bandwidth)
+    into_inner = _widths(network, enters, inner[dst], n, bandwidth)
+    spread = _widths(network, within, inner[dst], n, bandwidth)
+    alone = np.bincount(outer, minlength=n)[outer] == np.bincount(inner, minlength=n)[inner]
+    return bool((alone | (into_outer[outer] - into_inner[inner] <= spread[inner])).all())
+
+
+def _widths(network: Network, chosen: Bool, key: Int64, keys: int, bandwidth: Float64) -> Float64:
+    """float64[keys], bytes/s that the chosen pipes of each key can carry together at most: at each step all links."""
+    hops = network.hops.take(np.flatnonzero(chosen))
+    step = np.arange(len(hops.values)) - hops.offsets[hops.owners]
+    least = np.full(keys, np.inf)
+    for k in range(int(hops.lengths.min(initial=0 if not hops.rows else len(bandwidth)))):
+        at = step == k
+        pairs = np.unique(np.stack((key[chosen][hops.owners[at]], hops.values[at])), axis=1)
+        least = np.minimum(least, np.bincount(pairs[0], bandwidth[pairs[1]], keys))
+    return np.where(np.isfinite(least), least, 0.0)

@@ -1,0 +1,265 @@
+"""What SCALE-CCL's event loops work on: pipes, regions and goals, as arrays.
+
+A *pipe* joins two nodes that store: a link, or several through switches. A *region* is a set of
+accelerators that reach each other without routers: a datacenter. A *goal* is where a chunk must
+come: a region whose accelerators all want it, or else each single node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels import at_speed
+from ..kernels import paths as paths_kernel
+from ..kernels import pipes as pipes_kernel
+from ..model.collective import Ragged, Workload
+from ..model.topology import ACCELERATOR, SWITCH, Topology, group
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+LACKS_WANTED, LACKS, HELD = -1, -2, -9
+"""What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_forwarding`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The pipes of a topology, for chunks of a typical size. What only some planners ask for is found when they do.
+
+    Attributes:
+        topology: whose pipes they are.
+        src, dst: int64[pipes].
+        hops: the links of each pipe.
+        late_s: float64[hops], how much later than a pipe's beginning each carries the bytes.
+        latency_s, per_byte: float64[pipes], seconds, and seconds a byte.
+        cost_s: float64[pipes], seconds of a typical chunk.
+    """
+
+    topology: Topology
+    src: Int64
+    dst: Int64
+    hops: Ragged
+    late_s: Float64
+    latency_s: Float64
+    per_byte: Float64
+    cost_s: Float64
+
+    @cached_property
+    def out(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes that leave each node."""
+        return _csr(self.src, self.topology.node_count)
+
+    @cached_property
+    def into(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes that enter each node."""
+        return _csr(self.dst, self.topology.node_count)
+
+    @cached_property
+    def users(self) -> tuple[Int64, Int64]:
+        """CSR of the pipes over each link."""
+        offsets, indexes = _csr(self.hops.values, self.topology.link_count)
+        return offsets, self.hops.owners[indexes]
+
+    @cached_property
+    def region(self) -> Int64:
+        """int64[nodes], the region of each accelerator, -1 elsewhere."""
+        through = self.topology.forwarding[self.topology.dst[self.hops.values]] == 1
+        routed = np.add.reduceat(through.astype(np.int64), self.hops.offsets[:-1]) > 0
+        return _regions(self.topology, self.src[~routed], self.dst[~routed])
+
+    @cached_property
+    def unlike(self) -> NDArray[np.bool_]:
+        """bool[nodes], accelerators of a region of which some are joined to other nodes outside than others."""
+        return _unlike(self.region, self.src, self.dst)
+
+    @cached_property
+    def slow(self) -> NDArray[np.bool_]:
+        """bool[pipes], whether a faster pipe leads to the same node."""
+        least = np.full(self.topology.node_count, np.inf)
+        np.minimum.at(least, self.dst, self.cost_s)
+        slow: NDArray[np.bool_] = self.cost_s > least[self.dst] * (1 + 1e-9)
+        return slow
+
+
+@dataclass(frozen=True, eq=False)
+class Goals:
+    """Where each chunk must come.
+
+    Attributes:
+        came: int32[chunks * nodes], what each node knows of each chunk at first.
+        whole_region: bool[chunks], its goals are regions.
+        goal, near: for each chunk (``offsets``) its goals, and the holder nearest to each.
+        distance: float64[goals, nodes], seconds of a typical chunk to each goal.
+        beside: bool[goals, nodes], whether a pipe leads into the goal.
+        single: the goal of single node v is v + this.
+    """
+
+    came: NDArray[np.int32]
+    whole_region: NDArray[np.bool_]
+    offsets: Int64
+    goal: Int64
+    near: Int64
+    distance: Float64
+    beside: NDArray[np.bool_]
+    single: int
+
+
+def build_network(topology: Topology, typical_bytes: float, through_routers: bool, work: float) -> Network:
+    """The pipes of a topology.
+
+    Args:
+        through_routers: pass through routers too, instead of storing there.
+        work: what will be done with it, to choose the speed of the kernels.
+    """
+    passed = topology.forwarding != ACCELERATOR if through_routers else topology.kind == SWITCH
+    link_s = topology.latency_s + typical_bytes / topology.bandwidth
+    if not passed.any():
+        return Network(
+            topology=topology,
+            src=topology.src.astype(np.int64),
+            dst=topology.dst.astype(np.int64),
+            hops=Ragged.single(np.arange(topology.link_count, dtype=np.int32)),
+            late_s=np.zeros(topology.link_count),
+            latency_s=topology.latency_s,
+            per_byte=1.0 / topology.bandwidth,
+            cost_s=link_s,
+        )
+    offsets, links = topology.out_links
+    src, dst, hop_offsets, hop_links = at_speed(pipes_kernel.find_pipes, work)(
+        offsets,
+        links.astype(np.int64),
+        topology.src.astype(np.int64),
+        topology.dst.astype(np.int64),
+        link_s,
+        passed,
+    )
+    hops = Ragged(hop_offsets.astype(np.int64), hop_links.astype(np.int32))
+    first = hops.offsets[:-1]
+    before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]
+    latency = np.add.reduceat(topology.latency_s[hops.values], first)
+    per_byte = 1.0 / np.minimum.reduceat(topology.bandwidth[hops.values], first)
+    return Network(
+        topology=topology,
+        src=src,
+        dst=dst,
+        hops=hops,
+        late_s=before - np.repeat(before[first], hops.lengths),
+        latency_s=latency,
+        per_byte=per_byte,
+        cost_s=latency + typical_bytes * per_byte,
+    )
+
+
+def _csr(keys: NDArray[Any], n: int) -> tuple[Int64, Int64]:
+    offsets, indexes = group(keys, n)
+    return offsets.astype(np.int64), indexes.astype(np.int64)
+
+
+def _users(hops: Ragged, links: int) -> tuple[Int64, Int64]:
+    offsets, indexes = _csr(hops.values, links)
+    return offsets, hops.owners[indexes]
+
+
+def _regions(topology: Topology, src: Int64, dst: Int64) -> Int64:
+    """int64[nodes]: the strongly connected parts that the accelerators form with these pipes."""
+    inside = topology.kind[src] == ACCELERATOR
+    src, dst = src[inside], dst[inside]
+    region = np.full(topology.node_count, -1, dtype=np.int64)
+    count = 0
+    for v in map(int, topology.accelerators):
+        if region[v] < 0:
+            open_to = region < 0
+            region[_spread(v, src, dst, open_to) & _spread(v, dst, src, open_to)] = count
+            count += 1
+    return region
+
+
+def _unlike(region: Int64, src: Int64, dst: Int64) -> NDArray[np.bool_]:
+    leave = (region[src] >= 0) & (region[src] != region[dst])
+    outside: dict[int, set[int]] = {}
+    for u, v in zip(src[leave].tolist(), dst[leave].tolist(), strict=True):
+        outside.setdefault(u, set()).add(v)
+    found = np.zeros(int(region.max(initial=0)) + 1, dtype=np.bool_)
+    first: dict[int, set[int]] = {}
+    for u, nodes in outside.items():
+        r = int(region[u])
+        found[r] |= first.setdefault(r, nodes) != nodes
+    return found[region] & (region >= 0)
+
+
+def _spread(node: int, src: Int64, dst: Int64, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool[nodes]: where one comes from a node over allowed nodes."""
+    reached = np.zeros(len(allowed), dtype=np.bool_)
+    reached[node] = True
+    while True:
+        fresh = dst[reached[src] & ~reached[dst] & allowed[dst]]
+        if not len(fresh):
+            return reached
+        reached[fresh] = True
+
+
+def set_goals(topology: Topology, network: Network, workload: Workload, work: float) -> Goals:
+    """Where each chunk of a workload must come, and from which holder."""
+    nodes, chunks = topology.node_count, workload.chunk_count
+    holders, wanted = workload.chunk_holders, workload.chunk_wanted
+    came = np.full((chunks, nodes), LACKS, dtype=np.int32)
+    came[wanted.owners, wanted.values] = LACKS_WANTED
+    came[holders.owners, holders.values] = HELD
+    regions = int(network.region.max()) + 1
+    members = np.bincount(network.region[topology.accelerators], minlength=regions)
+    # a chunk's goals are regions if everyone wants or holds it in each region that it must come to
+    served = np.zeros((chunks, regions), dtype=np.int64)
+    lacking = np.zeros((chunks, regions), dtype=np.bool_)
+    for v in map(int, topology.accelerators):
+        served[:, network.region[v]] += came[:, v] != LACKS
+        lacking[:, network.region[v]] |= came[:, v] == LACKS_WANTED
+    whole_region = (~lacking | (served == members)).all(axis=1)
+    holds = np.zeros((chunks, regions), dtype=np.bool_)
+    holds[holders.owners, network.region[holders.values]] = True
+    regional = np.argwhere((lacking & ~holds) & whole_region[:, None])
+    alone = np.argwhere((came == LACKS_WANTED) & ~whole_region[:, None])
+    owner = np.concatenate((regional[:, 0], alone[:, 0]))
+    goal = np.concatenate((regional[:, 1], alone[:, 1] + regions))
+    places = Ragged.of([np.flatnonzero(network.region == r).astype(np.int32) for r in range(regions)])
+    if len(alone):
+        places = Ragged(
+            np.concatenate((places.offsets, places.offsets[-1] + 1 + np.arange(nodes))),
+            np.concatenate((places.values, np.arange(nodes, dtype=np.int32))),
+        )
+    if not len(goal):
+        places = Ragged(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    distance = at_speed(paths_kernel.to_goals, work)(
+        *network.into, network.src, network.cost_s, places.offsets, places.values.astype(np.int64)
+    )
+    near, far = _nearest(holders, owner, goal, distance)
+    # near goals first: the way to a far one may be that of a near one
+    order = np.lexsort((goal, far, owner))
+    owner, goal, near = owner[order], goal[order], near[order]
+    at_goal = np.zeros(distance.shape, dtype=np.bool_)
+    at_goal[places.owners, places.values] = True
+    beside = np.zeros(distance.shape, dtype=np.bool_)
+    for g in range(len(distance)):
+        beside[g, network.src[at_goal[g, network.dst]]] = True
+    return Goals(
+        came=came.ravel(),
+        whole_region=whole_region,
+        offsets=np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=chunks)))).astype(np.int64),
+        goal=goal.astype(np.int64),
+        near=near,
+        distance=distance,
+        beside=beside,
+        single=regions,
+    )
+
+
+def _nearest(holders: Ragged, owner: Int64, goal: Int64, distance: Float64) -> tuple[Int64, Float64]:
+    """int64, float64[goals of chunks]: the holder of each chunk that is nearest to the goal, and how far it is."""
+    lists = holders.take(owner)
+    far = distance[np.repeat(goal, lists.lengths), lists.values]
+    first = np.lexsort((far, lists.owners))[lists.offsets[:-1]]
+    return lists.values[first].astype(np.int64), far[first]
