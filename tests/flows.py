@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stretto.model.collective import Collective, Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Collective, Workload, make_collective
 from stretto.model.plan import Plan, make_plan
 from stretto.model.timeline import Timeline
 from stretto.model.topology import ACCELERATOR, Topology, make_topology

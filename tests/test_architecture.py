@@ -19,7 +19,7 @@ KNOWS = {
     "topologies": {"model"},
     "solvers": {"model", "kernels"},
     "bounds": {"model", "kernels", "solvers"},
-    "schedule": {"model", "kernels"},
+    "schedule": {"model", "kernels", "simulate"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule"},
     "choose": {"model", "simulate", "verify", "lower", "topologies", "planners"},
     "lower": {"model", "simulate"},
@@ -87,7 +87,7 @@ def test_no_planner_imports_another_planners_room():
     for module, file in MODULES.items():
         if module[:1] == ("planners",) and len(module) > 1:
             rooms = {path[1] for path in imports_of(file) if path[:1] == ("planners",) and len(path) > 1}
-            assert rooms <= {module[1]}, file
+            assert rooms <= {module[1], "registry", "run"}, file
 
 
 def test_the_verifier_and_the_simulator_share_only_the_nouns_and_the_loader_of_kernels():

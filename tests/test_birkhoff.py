@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from stretto.formats.demand import read_demand
 from stretto.formats.native import read_plan, write_plan
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv, demand_of
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.workloads import expert_demand

@@ -31,8 +31,10 @@ from stretto.bounds import (
 from stretto.bounds.candidates import candidate_cuts
 from stretto.bounds.latency import distances
 from stretto.bounds.symmetry import symmetries
-from stretto.model.collective import KINDS, Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
+from stretto.model.kinds import KINDS
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate

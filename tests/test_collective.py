@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from networks import ring
-from stretto.model.collective import KINDS, Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
+from stretto.model.kinds import KINDS
 from stretto.model.reach import find_unreachable
 from stretto.model.topology import make_topology
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.model.collective import Ragged
+from stretto.model.arrays import Ragged
 from stretto.schedule import kernel_dispatch
 from stretto.schedule.dispatch import _distinct
 

@@ -19,7 +19,8 @@ from networks import ring
 from stretto import emulator
 from stretto.cli import app
 from stretto.emulator.shaping import has_htb, reserved, shapes
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, make_topology

@@ -10,7 +10,8 @@ import pytest
 
 from msccl_executor import Stuck, check, execute
 from stretto.formats import exporters
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import make_plan
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology

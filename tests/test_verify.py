@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from networks import ring, star
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, Topology, make_topology

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .model.collective import Ragged
+from .model.arrays import Ragged
 from .model.plan import COPY, Float64, Plan
 from .simulate import simulate
 from .simulate.planes import events

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.plan import REDUCE, Plan, make_plan
 from stretto.planners import run_planner

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import bounds
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan
 from stretto.model.topology import ACCELERATOR, ROUTER, make_topology

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import chains, lines
-from stretto.model.collective import Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import make_topology
 from stretto.model.workloads import wan_workload

@@ -15,7 +15,8 @@ import pytest
 from meshes import Threads, wrong
 from networks import random_network, ring
 from stretto.lower import lower
-from stretto.model.collective import ALLTOALLV, Ragged, Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import ALLTOALLV, Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import PeerFailed, Unsupported
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan

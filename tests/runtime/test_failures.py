@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from meshes import SECRET, meshes
 from networks import ring
 from stretto.lower import lower
-from stretto.model.collective import KINDS, Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import PeerFailed
+from stretto.model.kinds import KINDS
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.runtime import content

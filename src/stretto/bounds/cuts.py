@@ -9,7 +9,8 @@ from heapq import heapify, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.collective import Collective, Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload
 from ..model.topology import ACCELERATOR, Topology
 from ..model.units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import maxflow as maxflow_kernel
-from ..model.collective import ALLTOALLV, Collective
+from ..model.collective import Collective
 from ..model.topology import Topology
 
 Bool = NDArray[np.bool_]
@@ -93,7 +93,7 @@ def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64
     """
     weight = np.zeros(topology.node_count, dtype=np.int64)
     spread, gathered = (c.wanted, c.holders) if not c.reduces else (c.holders, c.wanted)
-    if c.kind == "allreduce":
+    if c.traits.reduces_to_all:
         weight[c.ranks[0]] = c.size_bytes
         yield weight, c.ranks[1:].astype(np.int64), False
         yield weight, c.ranks[1:].astype(np.int64), True
@@ -103,7 +103,7 @@ def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64
         sinks = c.ranks[np.unique(spread.values)].astype(np.int64)
         if len(sinks) == spread.lengths[0]:
             yield weight, sinks, c.reduces
-    elif c.kind in ("scatter", "gather", "alltoall", ALLTOALLV):
+    elif not c.traits.copies and not c.reduces:
         yield from _one_to_one(topology, c)
 
 

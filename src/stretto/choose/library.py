@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..lower import Program, lower
-from ..model.collective import ROOTED, Collective, Workload, make_collective
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError
+from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..planners import run_planner
@@ -201,7 +202,7 @@ class Library:
 
     def _asked(self, kind: str, size: int, root: int) -> list[tuple[str, int]]:
         """The planner and the chunks that the table asks for, if it was made for these ranks and this root."""
-        if self.tuning is None or not self.in_table or (kind in ROOTED and root != self.tuning.root):
+        if self.tuning is None or not self.in_table or (BY_NAME[kind].rooted and root != self.tuning.root):
             return []
         found = self.tuning.find(kind, size)
         return [] if found is None else [(found.planner, found.chunks)]

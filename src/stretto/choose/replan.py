@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.collective import REMAINDER, Collective, Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload
 from ..model.errors import InputError, Unsupported
 from ..model.plan import Plan
 from ..model.reach import reachable_from
@@ -171,7 +172,7 @@ def _remainder(
     ranks = np.array([v for v in map(int, topology.accelerators) if v not in news.nodes_down], dtype=np.int32)
     size = workload.chunk_bytes[chunks]
     return Collective(
-        kind=REMAINDER,
+        kind="remainder",
         ranks=ranks,
         size_bytes=int(size.sum()),
         root=-1,

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..model.collective import KINDS, Workload, make_collective
+from ..model.collective import Workload, make_collective
 from ..model.errors import InputError, StrettoError
+from ..model.kinds import KINDS
 from ..model.plan import Plan
 from ..model.topology import Topology
 from ..planners import Progress, run_planner

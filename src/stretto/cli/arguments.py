@@ -20,9 +20,9 @@ def complete_planner(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_collective(incomplete: str) -> list[str]:
-    from ..model.collective import ALLTOALLV, KINDS
+    from ..model.kinds import KINDS
 
-    return [kind for kind in (*KINDS, ALLTOALLV) if kind.startswith(incomplete)]
+    return [kind for kind in (*KINDS, "alltoallv") if kind.startswith(incomplete)]
 
 
 def complete_format(incomplete: str) -> list[str]:

@@ -49,7 +49,7 @@ def tune(
     from ..choose.tuning import PLANNERS, to_json
     from ..choose.tuning import tune as find_best
     from ..formats import written_whole
-    from ..model.collective import KINDS
+    from ..model.kinds import KINDS
     from ..model.units import parse_size
 
     kinds = collectives.split(",")

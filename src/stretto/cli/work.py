@@ -88,11 +88,11 @@ class Request:
 def _uneven(collective: str, topology: Topology, path: str, chunks: int, size: str | None) -> Workload:
     """The AllToAll of a matrix in a file."""
     from ..formats.demand import read_demand
-    from ..model.collective import ALLTOALLV, Workload
+    from ..model.collective import Workload
     from ..model.demand import alltoallv
 
-    if collective != ALLTOALLV:
-        raise InputError(f"{collective} has no matrix; {ALLTOALLV} has one", "--demand")
+    if collective != "alltoallv":
+        raise InputError(f"{collective} has no matrix; alltoallv has one", "--demand")
     if size is not None:
         raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "--demand")
     return Workload((alltoallv(topology, read_demand(path), chunks=chunks, where=path),))

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..model.collective import REMAINDER, Collective, Ragged, Workload, make_collective
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import COPY, Plan, make_plan
 from ..model.topology import Topology
@@ -117,8 +118,8 @@ def _messages(ends: list[tuple[int, int, int]], topology: Topology) -> Collectiv
     """A piece for each (sender, receiver, bytes)."""
     src, dst, size = np.array(ends, dtype=np.int64).reshape(-1, 3).T
     return Collective(
-        kind=REMAINDER, ranks=topology.accelerators.astype(np.int32), size_bytes=int(size.sum()), root=-1, start_s=0.0,
-        piece_bytes=size, holders=Ragged.single(src.tolist()), wanted=Ragged.single(dst.tolist()), reduces=False,
+        kind="remainder", ranks=topology.accelerators.astype(np.int32), size_bytes=int(size.sum()), root=-1,
+        start_s=0.0, piece_bytes=size, holders=Ragged.single(src), wanted=Ragged.single(dst), reduces=False,
         chunk_piece=np.arange(len(size), dtype=np.int32), chunk_offset=np.zeros(len(size), dtype=np.int64),
         chunk_bytes=size,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import io
 
 import numpy as np
 
-from ..model.collective import Int64
+from ..model.arrays import Int64
 from ..model.errors import InputError
 from ..model.units import parse_size
 from ..topologies.files import read_text

@@ -11,7 +11,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.collective import Collective, Ragged, Workload, make_collective
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.collective import Collective, Ragged, Workload, make_collective
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError
 from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
 from ..model.topology import Topology

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..model.collective import Collective, Ragged, Workload, make_collective
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
 from ..model.topology import ROUTER, SWITCH, Topology

@@ -2,7 +2,7 @@
 
 A collective is a set of *pieces*: bytes with the ranks that hold them at first and the ranks that
 want them at the end, summed over the holders or not. Ten collectives are ten short lists of
-pieces. Planners cut pieces into *chunks*, the unit that a transfer moves; the parts of a piece
+promise. Planners cut pieces into *chunks*, the unit that a transfer moves; the parts of a piece
 must cover it exactly (the verifier checks). Sizes are whole bytes: what does not divide evenly
 differs by one byte.
 
@@ -13,76 +13,19 @@ with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Int32, Int64, Ragged
 from .errors import InputError
+from .kinds import BY_NAME, KINDS, Kind, split_evenly
 from .topology import ACCELERATOR, Topology
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-
-ROOTED = ("broadcast", "reduce", "scatter", "gather", "multicast")
-REMAINDER = "remainder"
-"""The kind of what is left of a collective that was under way: any pieces, from any holders to any ranks."""
-ALLTOALLV = "alltoallv"
-"""The kind of an AllToAll of uneven parts, see :mod:`stretto.model.demand`."""
-REDUCING = ("reducescatter", "allreduce", "reduce")
-
-
-class Ragged(NamedTuple):
-    """Lists of different length as CSR: list i is ``values[offsets[i]:offsets[i + 1]]``."""
-
-    offsets: Int64
-    values: Int32
-
-    @classmethod
-    def of(cls, lists: Sequence[Sequence[int] | Int32]) -> Ragged:
-        """From a sequence of sequences."""
-        lengths = np.fromiter((len(x) for x in lists), dtype=np.int64, count=len(lists))
-        offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        if not offsets[-1]:
-            return cls(offsets, np.zeros(0, dtype=np.int32))
-        if all(isinstance(x, (list, tuple)) for x in lists):
-            return cls(offsets, np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(offsets[-1])))
-        return cls(offsets, np.concatenate([np.asarray(x, dtype=np.int32) for x in lists]))
-
-    @classmethod
-    def single(cls, values: Sequence[int] | Int32) -> Ragged:
-        """One value a list."""
-        array = np.asarray(values, dtype=np.int32)
-        return cls(np.arange(len(array) + 1, dtype=np.int64), array)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self.values[self.offsets[i] : self.offsets[i + 1]]
-
-    @property
-    def rows(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Int64:
-        return self.offsets[1:] - self.offsets[:-1]
-
-    @property
-    def owners(self) -> Int64:
-        """int64[values], the index of the list that each value belongs to."""
-        return np.arange(self.rows).repeat(self.lengths)
-
-    def take(self, indexes: NDArray[Any]) -> Ragged:
-        """The lists at ``indexes``, in that order."""
-        lengths = self.lengths[indexes]
-        offsets = np.zeros(len(indexes) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        at = np.repeat(self.offsets[:-1][indexes] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return Ragged(offsets, self.values[at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +61,17 @@ class Collective:
     chunk_bytes: Int64
 
     @property
+    def traits(self) -> Kind:
+        """What its kind promises, as data."""
+        return BY_NAME[self.kind]
+
+    @property
     def chunk_count(self) -> int:
         return len(self.chunk_piece)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was never cut: its chunks are its pieces."""
+        """Whether it was never cut: its chunks are its promise."""
         return self.chunk_bytes is self.piece_bytes
 
     @property
@@ -135,13 +83,13 @@ class Collective:
     def chunk_holders(self) -> Ragged:
         """For each chunk the *nodes* that hold it at first."""
         lists = self.holders if self.is_whole else self.holders.take(self.chunk_piece)
-        return Ragged(lists.offsets, self.ranks[lists.values])
+        return lists.with_values(self.ranks[lists.values])
 
     @cached_property
     def chunk_wanted(self) -> Ragged:
         """For each chunk the *nodes* that must end with it."""
         lists = self.wanted if self.is_whole else self.wanted.take(self.chunk_piece)
-        return Ragged(lists.offsets, self.ranks[lists.values])
+        return lists.with_values(self.ranks[lists.values])
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +122,11 @@ class Workload:
 
     @cached_property
     def chunk_holders(self) -> Ragged:
-        return _concatenate([c.chunk_holders for c in self.collectives])
+        return Ragged.concatenate([c.chunk_holders for c in self.collectives])
 
     @cached_property
     def chunk_wanted(self) -> Ragged:
-        return _concatenate([c.chunk_wanted for c in self.collectives])
+        return Ragged.concatenate([c.chunk_wanted for c in self.collectives])
 
     @cached_property
     def chunk_start_s(self) -> NDArray[np.float64]:
@@ -189,94 +137,6 @@ class Workload:
         if len(values) == 1:
             return np.full(self.chunk_count, values[0])
         return values.repeat([c.chunk_count for c in self.collectives])
-
-
-def _concatenate(parts: Sequence[Ragged]) -> Ragged:
-    if len(parts) == 1:
-        return parts[0]
-    lengths = np.concatenate([p.lengths for p in parts])
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return Ragged(offsets, np.concatenate([p.values for p in parts]))
-
-
-def split_evenly(total: int, parts: int) -> Int64:
-    """int64[parts] that add up to ``total`` and differ by at most one."""
-    each, over = divmod(total, parts)
-    if not over:
-        return np.full(parts, each, dtype=np.int64)
-    ends = np.arange(parts + 1) * over // parts
-    return each + ends[1:] - ends[:-1]
-
-
-class Pieces(NamedTuple):
-    """The promise of a collective, before it is cut into chunks; see :class:`Collective`."""
-
-    piece_bytes: Int64
-    holders: Ragged
-    wanted: Ragged
-
-
-def _everyone(n: int, pieces: int) -> Ragged:
-    ranks = np.empty((pieces, n), dtype=np.int32)
-    ranks[:] = np.arange(n)
-    return Ragged(np.arange(0, pieces * n + 1, n), ranks.ravel())
-
-
-def _only(rank: int, pieces: int) -> Ragged:
-    return Ragged.single(np.full(pieces, rank, dtype=np.int32))
-
-
-def _each(n: int) -> Ragged:
-    return Ragged.single(np.arange(n, dtype=np.int32))
-
-
-def _allgather(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), _each(n), _everyone(n, n))
-
-
-def _reducescatter(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), _everyone(n, n), _each(n))
-
-
-def _allreduce(n: int, size: int, root: int) -> Pieces:
-    return Pieces(np.array([size], dtype=np.int64), _everyone(n, 1), _everyone(n, 1))
-
-
-def _alltoall(n: int, size: int, root: int) -> Pieces:
-    sender, receiver = np.divmod(np.arange(n * n, dtype=np.int32), n)
-    return Pieces(np.tile(split_evenly(size, n), n), Ragged.single(sender), Ragged.single(receiver))
-
-
-def _broadcast(n: int, size: int, root: int) -> Pieces:
-    return Pieces(np.array([size], dtype=np.int64), _only(root, 1), _everyone(n, 1))
-
-
-def _reduce(n: int, size: int, root: int) -> Pieces:
-    return Pieces(np.array([size], dtype=np.int64), _everyone(n, 1), _only(root, 1))
-
-
-def _scatter(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), _only(root, n), _each(n))
-
-
-def _gather(n: int, size: int, root: int) -> Pieces:
-    return Pieces(split_evenly(size, n), _each(n), _only(root, n))
-
-
-PROMISES: dict[str, Callable[[int, int, int], Pieces]] = {
-    "allgather": _allgather,
-    "reducescatter": _reducescatter,
-    "allreduce": _allreduce,
-    "alltoall": _alltoall,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "scatter": _scatter,
-    "gather": _gather,
-}
-"""For each kind the pieces of ``(ranks, size_bytes, root rank)``."""
-
-KINDS = tuple(PROMISES)
 
 
 def make_collective(
@@ -307,12 +167,13 @@ def make_collective(
     """
     nodes = topology.accelerators if ranks is None else np.asarray(ranks, dtype=np.int32)
     n = len(nodes)
-    if kind == ALLTOALLV:
-        raise InputError(f"{kind} needs a matrix of bytes, from each rank to each (--demand FILE)", "collective")
-    if kind not in PROMISES and kind != "multicast":
+    known = BY_NAME.get(kind)
+    if known is None or kind == "remainder":
         near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*KINDS, ALLTOALLV))}"
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*KINDS, 'alltoallv'))}"
         raise InputError(f"{kind!r} is no collective; {hint}", "collective")
+    if not known.general and known.wanted != "receivers":
+        raise InputError(f"{kind} needs a matrix of bytes, from each rank to each (--demand FILE)", "collective")
     if n < 2:
         raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")
     if ranks is not None:
@@ -325,26 +186,23 @@ def make_collective(
     if (size_bytes is None) == (shard_bytes is None):
         raise InputError("give either the size of the full buffer or of one rank's shard", "size")
     size = size_bytes if size_bytes is not None else int(shard_bytes or 0) * n
-    if kind == "multicast":
-        wanted = sorted({int(r) for r in receivers} if receivers is not None else ())
-        if not wanted or wanted[0] < 0 or wanted[-1] >= n:
-            raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
-        pieces = Pieces(np.array([size], dtype=np.int64), _only(root, 1), Ragged.of([wanted]))
-    else:
-        pieces = PROMISES[kind](n, size, root)
+    wanted = sorted({int(r) for r in receivers or ()})
+    if known.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
+        raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
+    promise = known.promise(n, size, root, wanted)
     uncut = Collective(
         kind=kind,
         ranks=nodes,
         size_bytes=size,
-        root=root if kind in ROOTED else -1,
+        root=root if known.rooted else -1,
         start_s=float(start_s),
-        piece_bytes=pieces.piece_bytes,
-        holders=pieces.holders,
-        wanted=pieces.wanted,
-        reduces=kind in REDUCING,
-        chunk_piece=np.arange(len(pieces.piece_bytes), dtype=np.int32),
-        chunk_offset=np.zeros(len(pieces.piece_bytes), dtype=np.int64),
-        chunk_bytes=pieces.piece_bytes,
+        piece_bytes=promise.piece_bytes,
+        holders=promise.holders,
+        wanted=promise.wanted,
+        reduces=known.reduces,
+        chunk_piece=np.arange(len(promise.piece_bytes), dtype=np.int32),
+        chunk_offset=np.zeros(len(promise.piece_bytes), dtype=np.int64),
+        chunk_bytes=promise.piece_bytes,
     )
     return cut(uncut, chunks)
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .collective import ALLTOALLV, Collective, Int64, Ragged, cut, make_collective
+from .arrays import Int64, Ragged
+from .collective import Collective, cut, make_collective
 from .errors import InputError
 from .topology import Topology
 
@@ -42,7 +43,7 @@ def alltoallv(
     count, piece = len(sender), matrix[sender, receiver]
     even = make_collective("alltoall", topology, n, ranks=ranks, start_s=start_s)
     uncut = replace(
-        even, kind=ALLTOALLV, size_bytes=int(matrix.sum(axis=1).max()), piece_bytes=piece,
+        even, kind="alltoallv", size_bytes=int(matrix.sum(axis=1).max()), piece_bytes=piece,
         holders=Ragged.single(sender.astype(np.int32)), wanted=Ragged.single(receiver.astype(np.int32)),
         chunk_piece=np.arange(count, dtype=np.int32), chunk_offset=np.zeros(count, dtype=np.int64), chunk_bytes=piece,
     )  # fmt: skip

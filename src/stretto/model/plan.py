@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .collective import Int32, Int64, Ragged, Workload
+from .arrays import Int32, Int64, Ragged
+from .collective import Workload
 from .errors import InputError
 from .topology import Topology
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..bounds import Bound, bounds
-from ..model.collective import KINDS, Workload
+from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
+from ..model.kinds import KINDS
 from ..model.plan import Plan
 from ..model.topology import ROUTER, SWITCH, Topology
 from ..schedule.budget import Pace

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import concurrent_flow
-from ..model.collective import ALLTOALLV, Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Workload
 from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
 from ..model.topology import ACCELERATOR, Topology
@@ -62,7 +63,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 
 @register(
     "paths",
-    collectives=("alltoall", ALLTOALLV, "scatter", "gather"),
+    collectives=("alltoall", "alltoallv", "scatter", "gather"),
     topologies="any without planes",
     paper="our own; maximum concurrent flow, Shahrokhi and Matula, J. ACM 1990",
     options=OPTIONS,

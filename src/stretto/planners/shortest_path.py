@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..model.collective import KINDS, Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Workload
 from ..model.errors import Unsupported
+from ..model.kinds import KINDS
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from ..schedule.shortest_trees import shortest_trees

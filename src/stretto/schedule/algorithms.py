@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.collective import Collective, Int32, Int64, Ragged, Workload, cut
+from ..model.arrays import Int32, Int64, Ragged
+from ..model.collective import Collective, Workload, cut
 from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count
 

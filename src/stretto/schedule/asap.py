@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.collective import Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Workload
 from ..model.plan import Plan, make_plan
 from ..model.topology import SWITCH, Topology
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels.clock import clock
-from ..model.collective import Ragged
+from ..model.arrays import Ragged
 from ..model.plan import COPY, REDUCE, Plan
 from . import kernel_dispatch
 from .moments import among, delays, settled

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import at_speed
-from ..model.collective import Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
 from . import kernel_moments

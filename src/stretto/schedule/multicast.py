@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import at_speed
-from ..model.collective import Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Workload
 from ..model.errors import Infeasible
 from ..model.topology import SWITCH, Topology
 from . import kernel_multicast

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
-from ..model.collective import Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, SWITCH, Topology, group
 
 Int64 = NDArray[np.int64]

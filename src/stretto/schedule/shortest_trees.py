@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
-from ..model.collective import Ragged
+from ..model.arrays import Ragged
 from ..model.topology import SWITCH, Topology
 from .trees import Int64, Trees
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.collective import Collective, Ragged, Workload
+from ..model.arrays import Ragged
+from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
 

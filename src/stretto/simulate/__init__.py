@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import at_speed
-from ..model.collective import Ragged
+from ..model.arrays import Ragged
 from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.timeline import Float64, Timeline

@@ -19,8 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..model.collective import KINDS
 from ..model.errors import InputError
+from ..model.kinds import KINDS
 from ..model.units import parse_size
 from ..planners import find
 from ..topologies import load_topology

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..choose.library import from_environment
-from ..model.collective import split_evenly
 from ..model.errors import PeerFailed, Unsupported
+from ..model.kinds import split_evenly
 from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
 from .links import Links, own_address

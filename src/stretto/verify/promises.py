@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..model.collective import ALLTOALLV, PROMISES, REMAINDER, Collective
+from ..model.collective import Collective
+from ..model.kinds import BY_NAME
 
 
 def broken_promise(c: Collective) -> str | None:
@@ -12,27 +13,32 @@ def broken_promise(c: Collective) -> str | None:
     ranks = len(c.ranks)
     if len(np.unique(c.ranks)) != ranks:
         return "a node has two ranks"
-    if c.kind == "multicast":
-        if len(c.piece_bytes) != 1 or c.piece_bytes[0] != c.size_bytes or list(c.holders[0]) != [c.root]:
-            return "its one piece must be the root's whole buffer"
-        return None
-    if c.kind == REMAINDER:
-        return None if c.piece_bytes.sum() == c.size_bytes and not c.reduces else "its pieces must add up to its size"
-    if c.kind == ALLTOALLV:
-        return _broken_matrix(c)
-    if c.kind not in PROMISES:
+    kind = BY_NAME.get(c.kind)
+    if kind is None:
         return "no such kind"
-    pieces = PROMISES[c.kind](ranks, c.size_bytes, c.root)
-    same = np.array_equal(pieces.piece_bytes, c.piece_bytes) and c.reduces == (
-        c.kind in ("allreduce", "reducescatter", "reduce")
-    )
-    for ours, theirs in ((pieces.holders, c.holders), (pieces.wanted, c.wanted)):
+    if c.reduces != kind.reduces:
+        return "its pieces are sums" if c.reduces else "its pieces are no sums"
+    if not kind.general:
+        return {"multicast": _broken_multicast, "remainder": _broken_remainder, "alltoallv": _broken_matrix}[c.kind](c)
+    promise = kind.promise(ranks, c.size_bytes, c.root)
+    same = np.array_equal(promise.piece_bytes, c.piece_bytes)
+    for ours, theirs in ((promise.holders, c.holders), (promise.wanted, c.wanted)):
         same = same and np.array_equal(ours.offsets, theirs.offsets) and np.array_equal(ours.values, theirs.values)
     return None if same else f"its pieces are not those of {c.kind} among {ranks} ranks"
 
 
+def _broken_multicast(c: Collective) -> str | None:
+    if len(c.piece_bytes) != 1 or c.piece_bytes[0] != c.size_bytes or list(c.holders[0]) != [c.root]:
+        return "its one piece must be the root's whole buffer"
+    return None
+
+
+def _broken_remainder(c: Collective) -> str | None:
+    return None if c.piece_bytes.sum() == c.size_bytes else "its pieces must add up to its size"
+
+
 def _broken_matrix(c: Collective) -> str | None:
-    if c.reduces or (c.holders.lengths != 1).any() or (c.wanted.lengths != 1).any():
+    if (c.holders.lengths != 1).any() or (c.wanted.lengths != 1).any():
         return "each of its pieces must go from one rank to one"
     pair = c.holders.values.astype(np.int64) * len(c.ranks) + c.wanted.values
     if len(np.unique(pair)) != len(pair) or (c.piece_bytes < 1).any():

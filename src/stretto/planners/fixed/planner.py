@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ...model.collective import Int32, Int64, Ragged, Workload
+from ...model.arrays import Int32, Int64, Ragged
+from ...model.collective import Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower

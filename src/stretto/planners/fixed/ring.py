@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.collective import Collective, Ragged, Workload, cut
+from ...model.arrays import Ragged
+from ...model.collective import Collective, Workload, cut
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
 from .. import Option, Progress, register

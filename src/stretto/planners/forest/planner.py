@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ...bounds import distances
 from ...kernels.clock import clock
-from ...model.collective import Collective, Ragged, Workload
+from ...model.arrays import Ragged
+from ...model.collective import Collective, Workload
 from ...model.errors import InputError
 from ...model.plan import COPY, REDUCE, Plan
 from ...model.topology import Topology

@@ -16,8 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from ...bounds import bounds, distances
-from ...model.collective import KINDS, Collective, Workload
+from ...model.collective import Collective, Workload
 from ...model.errors import InputError
+from ...model.kinds import KINDS
 from ...model.plan import Plan
 from ...model.topology import ACCELERATOR, Topology
 from ...schedule.budget import Pace

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
-from ...model.collective import Ragged, Workload
+from ...model.arrays import Ragged
+from ...model.collective import Workload
 from ...model.topology import ACCELERATOR, ROUTER, SWITCH, Topology
 from ...schedule.budget import Pace
 from ...schedule.clusters import SLOWER, Clusters, clusters_of

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
-from ...model.collective import Ragged, Workload
+from ...model.arrays import Ragged
+from ...model.collective import Workload
 from ...model.topology import Topology
 from ...schedule.inversion import Transfers
 from . import kernel_translations

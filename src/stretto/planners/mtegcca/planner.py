@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.collective import Ragged, Workload
+from ...model.arrays import Ragged
+from ...model.collective import Workload
 from ...model.errors import InputError
 from ...model.plan import Plan, make_plan
 from ...model.topology import Topology

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...model.collective import Collective, Ragged, Workload
+from ...model.arrays import Ragged
+from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.trees import Int64, Trees, divide, lower

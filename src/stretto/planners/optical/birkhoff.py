@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...model.collective import ALLTOALLV, Collective, Int64, Ragged, Workload
+from ...model.arrays import Int64, Ragged
+from ...model.collective import Collective, Workload
 from ...model.demand import demand_of
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
@@ -26,7 +27,7 @@ from .slots import Part, Planes, direct_bound, placed
 
 @register(
     "birkhoff",
-    collectives=("alltoall", ALLTOALLV),
+    collectives=("alltoall", "alltoallv"),
     topologies="optical planes",
     paper="after Birkhoff 1946 and von Neumann 1953; SWOT, section 6, asks for it",
     options=(Option("matchings", str, "few", "few by weight, or those of pairwise exchange", ("few", "shifts")),),

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.collective import Int64, Ragged, Workload
+from ...model.arrays import Int64, Ragged
+from ...model.collective import Workload
 from ...model.errors import Unsupported
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Plane, Topology

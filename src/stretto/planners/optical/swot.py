@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ...model.collective import ALLTOALLV
 from ...model.errors import Unsupported
 from ...model.plan import Plan
 from ...schedule.algorithms import ALGORITHMS
@@ -28,7 +27,7 @@ ALONE = ("rabenseifner", "recursive-doubling", "ring", "pairwise", "bruck")
 
 _refiner = partial(
     refiner,
-    collectives=dict.fromkeys((*(kind for algorithm in ALGORITHMS.values() for kind in algorithm.kinds), ALLTOALLV)),
+    collectives=dict.fromkeys((*(kind for algorithm in ALGORITHMS.values() for kind in algorithm.kinds), "alltoallv")),
     topologies="optical planes",
     paper="SWOT: Enabling Reconfiguration-Communication Overlap in Optical Networks",
     serves=refusal,

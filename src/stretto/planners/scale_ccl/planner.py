@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import at_speed
-from ...model.collective import KINDS, Workload
+from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError, Unsupported
+from ...model.kinds import KINDS
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.inversion import Transfers, plan_in_phases

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import at_speed
-from ...model.collective import Ragged
+from ...model.arrays import Ragged
 from ...model.plan import Plan
 from ...simulate import kernel_fluid
 from . import kernel_windows

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.collective import Int32, Int64, Ragged
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.plan import Plan
 from .. import Option
 

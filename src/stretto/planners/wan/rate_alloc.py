@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.collective import Ragged
+from ...model.arrays import Ragged
 from ...model.plan import Plan
 from ...solvers import conic
 from .. import Progress, over_links, refiner

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....model.collective import Ragged, Workload
+from ....model.arrays import Ragged
+from ....model.collective import Workload
 from ....model.plan import Plan, make_plan
 from ....model.topology import Topology
 

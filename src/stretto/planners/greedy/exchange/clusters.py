@@ -17,7 +17,8 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ....model.collective import Collective, Ragged, Workload
+from ....model.arrays import Ragged
+from ....model.collective import Collective, Workload
 from ....model.plan import Plan
 from ....model.topology import Topology
 from ....schedule.budget import Pace

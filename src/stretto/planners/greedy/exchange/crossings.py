@@ -20,7 +20,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from ....model.collective import Ragged, Workload
+from ....model.arrays import Ragged
+from ....model.collective import Workload
 from ....model.plan import Plan
 from ....model.topology import Topology
 from ....schedule.dispatch import dispatched

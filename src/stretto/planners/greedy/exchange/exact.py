@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ....bounds import distances
-from ....model.collective import Ragged, Workload
+from ....model.arrays import Ragged
+from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
 from ....model.topology import ACCELERATOR, Topology
 from ....schedule.dispatch import dispatched

@@ -16,7 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ....model.collective import Ragged, Workload
+from ....model.arrays import Ragged
+from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
 from ....model.topology import Topology
 from ....schedule.budget import Pace

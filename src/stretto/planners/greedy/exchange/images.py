@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....bounds.symmetry import automorphisms
-from ....model.collective import Ragged
+from ....model.arrays import Ragged
 from ....model.topology import Topology
 
 __all__ = ["Renaming", "automorphisms"]

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....model.collective import Ragged, Workload
+from ....model.arrays import Ragged
+from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
 from ....model.topology import ACCELERATOR, Topology, opposite
 from ....schedule.dispatch import completion, dispatched

@@ -1,0 +1,145 @@
+"""How a spec such as ``ring+rate-alloc`` is run: a planner makes a plan, refiners decide what it leaves open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..model.collective import Workload
+from ..model.errors import InputError, Unsupported
+from ..model.plan import Plan
+from ..model.reach import find_unreachable
+from ..model.stop import Stop
+from ..model.topology import Topology
+from ..schedule.best import best_of, each_of
+from ..schedule.effort import Budget, steps_of
+from ..schedule.moments import from_zero, moved
+from .registry import Entry, Progress, Request, find, registered
+
+
+def run_planner(
+    spec: str,
+    topology: Topology,
+    workload: Workload,
+    *,
+    seed: int = 0,
+    effort: str = "thorough",
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Run ``planner[+refiner...]`` and stamp the plan with how it was made.
+
+    A refiner that says which planners it can be run after may stand alone: of those that serve the
+    request, the plan that ends first is kept.
+
+    Args:
+        effort: how much may be tried, in counted work: quick, normal or thorough.
+        time_limit_s: a net: wall-clock seconds after which the best plan so far is taken. The plan's meta then says
+            ``stopped``, since another run may give another plan.
+        options: by name; text is parsed as the option's type. Each goes to the stages of the spec
+            that declare it.
+    Raises:
+        InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request.
+    """
+    wall, cpu = time.perf_counter(), time.process_time()
+    budget = Budget(steps_of(effort), stop=Stop(time_limit_s))
+    request = Request(topology, from_zero(workload), seed, budget, progress)
+    candidates = find(spec.partition("+")[0]).alone
+    plan = _best(candidates, spec, request, options or {}) if candidates else _run(spec, request, options or {})
+    spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
+    stopped = {"stopped": True} if budget.stop.used else {}
+    return moved(replace(plan, meta={**plan.meta, **spent, **stopped}), workload)
+
+
+def plan_by(spec: str, request: Request, **options: Any) -> Plan:
+    """The plan of another planner for the same request: a start for one that improves it, or a candidate."""
+    return _run(spec, request, options)
+
+
+def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
+    """Run each stage of a spec that begins with a planner."""
+    stages = _stages(spec)
+    given = _distribute(stages, options)
+    _refuse(stages, request)
+    plan: Any = None
+    for stage, own in zip(stages, given, strict=True):
+        if stage.takes_request:
+            plan = stage.run(plan, request, **own) if stage.refines else stage.run(request, **own)
+            continue
+        inputs = (plan,) if stage.refines else (request.topology, request.workload)
+        limit_s = request.budget.stop.limit_s
+        plan = stage.run(*inputs, seed=request.seed, time_limit_s=limit_s, progress=request.progress, **own)
+    made = {"planner": spec, "seed": request.seed, "options": {k: v for own in given for k, v in own.items()}}
+    result: Plan = replace(plan, meta={**plan.meta, **made})
+    return result
+
+
+def _best(candidates: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
+    """The plan that ends first, of those that ``candidate+spec`` gives."""
+    specs = [f"{name}+{spec}" for name in candidates]
+    if len(specs) == 1:
+        return _run(specs[0], request, options)
+    for stage in map(find, spec.split("+")):
+        # a reason that holds after every planner is said once
+        if (reason := stage.serves(request.topology, request.workload)) is not None:
+            raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
+    tried = list(each_of((each, partial(_run, each, request, options)) for each in specs))
+    wrong = [t.refused for t in tried if isinstance(t.refused, InputError)]
+    if wrong:
+        raise wrong[0]
+    chosen = best_of(tried)
+    if chosen.plan is None:
+        raise Unsupported(f"{spec} has no algorithm for this: {'; '.join(str(t.refused) for t in tried)}")
+    return chosen.plan
+
+
+def _refuse(stages: list[Entry], request: Request) -> None:
+    """Raise what a stage has against a request, before any work."""
+    topology, workload = request.topology, request.workload
+    for stage in stages:
+        for collective in workload.collectives:
+            if not {*collective.traits.served_as} & {*stage.collectives}:
+                serves = ", ".join(stage.collectives)
+                raise Unsupported(f"{stage.name} does not serve {collective.kind}; it serves {serves}")
+        reason = stage.serves(topology, workload)
+        if reason is not None:
+            raise Unsupported(f"{stage.name} does not serve {topology.name}: {reason}")
+    for collective in workload.collectives:
+        pair = find_unreachable(topology, collective)
+        if pair is not None:
+            a, b = (topology.names[v] for v in pair)
+            raise InputError(f"{a} cannot reach {b}: the ranks are not connected", topology.name)
+
+
+def _stages(spec: str) -> list[Entry]:
+    """The planner and the refiners of a spec; InputError says which part is wrong."""
+    stages = [find(name) for name in spec.split("+")]
+    if stages[0].refines:
+        planners = ", ".join(e.name for e in registered().values() if not e.refines)
+        name = stages[0].name
+        raise InputError(f"{name} refines a plan; name a planner before it, PLANNER+{name}: {planners}", "planner")
+    for stage in stages[1:]:
+        if not stage.refines:
+            raise InputError(f"{stage.name} is a planner; only refiners come after a +", "planner")
+    return stages
+
+
+def _distribute(stages: list[Entry], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For each stage its own options, parsed."""
+    declared = {o.name for s in stages for o in s.options}
+    for name in options:
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            raise InputError(f"{'+'.join(s.name for s in stages)} has no option {name!r}; it has {known}", "option")
+    return [
+        {
+            o.name: o.parse(options[o.name]) if isinstance(options[o.name], str) else options[o.name]
+            for o in stage.options
+            if o.name in options
+        }
+        for stage in stages
+    ]
