@@ -20,7 +20,7 @@ from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
 from ..model.topology import ACCELERATOR, Topology
 from ..schedule.dispatch import busy, completion, dispatched
-from ..schedule.trees import grouped, split_chunks
+from ..schedule.trees import split_chunks
 from . import Option, Progress, register
 
 Int64 = NDArray[np.int64]
@@ -161,7 +161,7 @@ def _streams(topology: Topology, workload: Workload, wait: float) -> Streams:
     # a transfer begins with the stream and wherever the data is stored on the way
     starts = (np.diff(stream, prepend=-1) != 0) | (topology.forwarding[topology.src[links]] == ACCELERATOR)
     routes = Ragged(np.append(np.flatnonzero(starts), len(links)), links.astype(np.int32))
-    return Streams(whose, begin, end - begin, grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
+    return Streams(whose, begin, end - begin, Ragged.grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
 
 
 def _smallest(topology: Topology) -> float:
@@ -192,7 +192,7 @@ def _planned(topology: Topology, workload: Workload, streams: Streams, parts: fl
         src=topology.src[routes.values[routes.offsets[:-1]]],
         dst=Ragged.single(topology.dst[routes.values[routes.offsets[1:] - 1]]),
         route=routes,
-        depends=grouped(np.flatnonzero(later), np.flatnonzero(later) - 1, len(later)),
+        depends=Ragged.grouped(np.flatnonzero(later), np.flatnonzero(later) - 1, len(later)),
         meta={"parts": parts, "paths": len(counts)},
     )
     return dispatched(plan, turn)

@@ -16,7 +16,7 @@ from ..model.kinds import KINDS
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from ..schedule.shortest_trees import shortest_trees
-from ..schedule.trees import Int64, Trees, divide, grouped, lower
+from ..schedule.trees import Int64, Trees, divide, lower
 from . import Option, Progress, over_links, register
 
 OPTIONS = (
@@ -128,5 +128,5 @@ def _separately(topology: Topology, workload: Workload, tree: Int64, trees: Tree
         src=src,
         dst=Ragged.single(node.astype(np.int32)),
         route=trees.routes.take(trees.hop[tree[chunk], node]),
-        depends=grouped(pairs[:, 0], pairs[:, 1], n),
+        depends=Ragged.grouped(pairs[:, 0], pairs[:, 1], n),
     )

@@ -20,7 +20,6 @@ from ..model.arrays import Ragged
 from ..model.plan import COPY, REDUCE, Plan
 from . import kernel_dispatch
 from .moments import among, delays, settled
-from .trees import grouped
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -214,7 +213,7 @@ class _Line:
         slowest = np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
         waits = among(plan.depends, rows)
         return cls(
-            route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, _turned(waits)
+            route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, waits.turned()
         )  # fmt: skip
 
     def with_shares(self, bandwidth: Float64, size: Float64) -> _Line:
@@ -305,8 +304,3 @@ def _distinct(lists: Ragged) -> NDArray[np.int32]:
         code, kinds = code * most, kinds * most
         code[longer] += lists.values[lists.offsets[longer] + place] + 1
     return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)
-
-
-def _turned(lists: Ragged) -> Ragged:
-    """For each row the rows whose lists name it."""
-    return grouped(lists.values.astype(np.int64), lists.owners, lists.rows)

@@ -20,7 +20,6 @@ from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
 from . import kernel_moments
-from .trees import grouped
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -103,7 +102,7 @@ def among(lists: Ragged, rows: Int64) -> Ragged:
     place[rows] = np.arange(len(rows))
     own = lists.take(rows)
     found = place[own.values]
-    return grouped(own.owners[found >= 0], found[found >= 0], len(rows))
+    return Ragged.grouped(own.owners[found >= 0], found[found >= 0], len(rows))
 
 
 def delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:

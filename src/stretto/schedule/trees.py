@@ -149,7 +149,7 @@ def lower(
     has_above, ends = np.flatnonzero(above >= 0), np.flatnonzero(above < 0)
     before = falling.find(chunk, source)
     has_before, from_root = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
-    sums = grouped(rising.chunk[ends], ends, workload.chunk_count).take(chunk[from_root])
+    sums = Ragged.grouped(rising.chunk[ends], ends, workload.chunk_count).take(chunk[from_root])
     base = len(rising.node)
     waiting: Int64 = np.concatenate((above[has_above], base + has_before, base + from_root[sums.owners]))
     awaited: Int64 = np.concatenate((has_above, base + group[before[has_before]], sums.values))
@@ -162,7 +162,7 @@ def lower(
         kept[ends_there] = ~crossing[row] | (rising.node[summed] != twin[chunk[row]])
         met = np.flatnonzero(rising.parent == twin[rising.chunk])
         from_twin = np.flatnonzero(source == twin[chunk])
-        own = grouped(rising.chunk[met], met, workload.chunk_count).take(chunk[from_twin])
+        own = Ragged.grouped(rising.chunk[met], met, workload.chunk_count).take(chunk[from_twin])
         waiting = np.concatenate((waiting[kept], base + from_twin[own.owners]))
         awaited = np.concatenate((awaited[kept], own.values))
 
@@ -173,9 +173,13 @@ def lower(
         chunk=np.concatenate((rising.chunk, chunk)),
         src=np.concatenate((rising.node, source)),
         op=np.concatenate((np.full(base, REDUCE), np.where(crossing, REDUCE, COPY))),
-        dst=grouped(np.concatenate((np.arange(base), base + group)), np.concatenate((rising.parent, falling.node))),
-        route=_joined(up.routes.take(rising.hop), _merged(down_routes, group) if multicast else down_routes),
-        depends=grouped(waiting, awaited, base + len(sent)),
+        dst=Ragged.grouped(
+            np.concatenate((np.arange(base), base + group)), np.concatenate((rising.parent, falling.node))
+        ),
+        route=Ragged.concatenate(
+            [up.routes.take(rising.hop), _merged(down_routes, group) if multicast else down_routes]
+        ),
+        depends=Ragged.grouped(waiting, awaited, base + len(sent)),
         meta=meta,
     )
 
@@ -258,16 +262,4 @@ def _merged(routes: Ragged, group: Int64) -> Ragged:
     count = int(routes.values.max(initial=0)) + 1
     _, first = np.unique(owner * count + routes.values, return_index=True)
     first.sort()
-    return grouped(owner[first], routes.values[first])
-
-
-def grouped(owner: Int64, values: NDArray[Any], rows: int | None = None) -> Ragged:
-    """Lists of the values of each owner, in their order."""
-    counts = np.bincount(owner, minlength=rows or 0)
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    return Ragged(offsets, values[np.argsort(owner, kind="stable")].astype(np.int32))
-
-
-def _joined(a: Ragged, b: Ragged) -> Ragged:
-    """The lists of ``a``, then those of ``b``."""
-    return Ragged(np.concatenate((a.offsets, a.offsets[-1] + b.offsets[1:])), np.concatenate((a.values, b.values)))
+    return Ragged.grouped(owner[first], routes.values[first])
