@@ -20,7 +20,7 @@ import numpy as np
 
 from heldout_networks import KINDS as FAMILIES
 from heldout_networks import some_ranks
-from stretto.model.collective import ALLTOALLV, Collective, Workload, make_collective
+from stretto.model.collective import Collective, Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import StrettoError
 from stretto.model.plan import Plan
@@ -103,7 +103,7 @@ def _collective(entry: Entry, net: Topology, rng: np.random.Generator) -> Collec
     kind = str(rng.choice(entry.collectives))
     ranks = some_ranks(net, rng) if rng.random() < 0.3 else net.accelerators
     start_s, chunks = float(rng.choice(STARTS)), int(rng.integers(1, 8))
-    if kind == ALLTOALLV:
+    if kind == "alltoallv":
         matrix = rng.integers(0, 8, (len(ranks), len(ranks)))
         return alltoallv(net, matrix, ranks=ranks, start_s=start_s)
     scale = int(rng.choice([1, 1, 1, 1000, 10**6]))

@@ -106,7 +106,7 @@ def test_a_planner_is_added_as_the_page_says(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     before = set(registered())
-    monkeypatch.setattr(planners, "_ENTRIES", dict(planners._ENTRIES))
+    monkeypatch.setattr(planners.registry, "_ENTRIES", dict(planners.registry._ENTRIES))
     monkeypatch.setitem(sys.modules, "star_planner", None)
     del sys.modules["star_planner"]
     importlib.import_module("star_planner")

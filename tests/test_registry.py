@@ -20,7 +20,7 @@ WORK = Workload((make_collective("allgather", NET, 30),))
 def _refiners(monkeypatch):
     """Two refiners that note their options in the plan."""
     planners.registered()
-    monkeypatch.setattr(planners, "_ENTRIES", dict(planners._ENTRIES))
+    monkeypatch.setattr(planners.registry, "_ENTRIES", dict(planners.registry._ENTRIES))
     for name in ("first", "second"):
         options = (Option("depth", int, 1, ""), Option(f"only_{name}", int, 0, ""))
 

@@ -13,7 +13,7 @@ from stretto.bounds import bounds
 from stretto.choose.replan import replan
 from stretto.formats.native import read_plan, write_plan
 from stretto.formats.telemetry import parse_telemetry
-from stretto.model.collective import REMAINDER, Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan
 from stretto.model.telemetry import Telemetry, updated
@@ -126,7 +126,7 @@ def test_what_ranks_say_they_hold_counts_instead_of_the_simulation():
     plan = made(ring(4), chunks=1)
     result = replan(plan, Telemetry(held=dict.fromkeys(range(3), (0, 1, 2, 3))))
     assert result.plan is not None
-    assert result.plan.workload.collectives[0].kind == REMAINDER
+    assert result.plan.workload.collectives[0].kind == "remainder"
     assert sorted(result.plan.dst.values) == [3, 3, 3]
 
 

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 MOVED = {
     **{
         name: f"model.{name}"
-        for name in ("collective", "demand", "errors", "plan", "timeline", "topology", "workloads")
+        for name in ("collective", "demand", "errors", "plan", "telemetry", "timeline", "topology", "workloads")
     },
     **{name: f"choose.{name}" for name in ("replan", "tuning")},
 }

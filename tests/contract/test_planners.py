@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from networks import random_network, ring, star
 from stretto.bounds import bounds
 from stretto.formats.native import read_plan, write_plan
-from stretto.model.collective import ALLTOALLV, Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan
@@ -84,7 +84,7 @@ def work(
     kind: str, net: Topology, size: int = 5040, chunks: int = 1, root: int = 0, nodes: list[int] | None = None
 ) -> Workload:
     """A workload; ``nodes`` says where each rank of an uneven one is, if not in order."""
-    if kind == ALLTOALLV:
+    if kind == "alltoallv":
         return Workload((alltoallv(net, uneven(len(net.accelerators), size), ranks=nodes, chunks=chunks),))
     receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
     return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))

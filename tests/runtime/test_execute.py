@@ -16,7 +16,7 @@ from meshes import Threads, wrong
 from networks import random_network, ring
 from stretto.lower import lower
 from stretto.model.arrays import Ragged
-from stretto.model.collective import ALLTOALLV, Workload, make_collective
+from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import PeerFailed, Unsupported
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan
@@ -53,7 +53,7 @@ def random_plan(rng: random.Random) -> Plan | None:
     receivers = rng.sample(range(ranks), rng.randint(1, ranks)) if kind == "multicast" else None
     size = rng.choice([ranks * 4, rng.randint(500, 5000), rng.randint(10**4, 10**6)])
     root, chunks = rng.randrange(ranks), rng.randint(1, 3)
-    if kind == ALLTOALLV:
+    if kind == "alltoallv":
         matrix = [[rng.choice([0, rng.randint(chunks, size)]) for _ in range(ranks)] for _ in range(ranks)]
         matrix[0][1] = size
         c = alltoallv(net, matrix, chunks=chunks)
