@@ -111,7 +111,7 @@ def _settle(topology: Topology, inside: Bool) -> Bool:
     All ways are tried where few nodes can move; else they move one at a time, from all outside and
     from all inside, and the narrower cut is kept.
     """
-    movable = np.flatnonzero(topology.kind != ACCELERATOR)
+    movable = np.flatnonzero(~topology.is_accelerator)
     if len(movable) <= ALL_SIDES_UP_TO:
         starts = [np.array(sides, dtype=np.bool_) for sides in product((False, True), repeat=len(movable))]
         moves = False

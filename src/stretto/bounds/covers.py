@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.collective import Collective
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 from ..solvers import INFINITY, Model, solve
 from .latency import distances
 from .parts import SEARCHED_UP_TO, partitions
@@ -213,8 +213,8 @@ def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: F
 def _carried(topology: Topology, links: Int64, ranks: NDArray[np.int32], near: Float64) -> Float64:
     """float64[links, senders, ranks], when each link can carry each rank's contribution, in what a node has sent."""
     at = topology.src[links]
-    stored = topology.kind[at] != SWITCH
-    senders = np.flatnonzero(topology.kind != SWITCH)
+    stored = ~topology.is_switch[at]
+    senders = np.flatnonzero(~topology.is_switch)
     found = np.full((len(links), 1 if stored.all() else len(senders), len(ranks)), np.inf)
     # what stores can send a sum of all that came to it
     found[stored, 0] = near[np.ix_(ranks, at[stored])].T

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload
-from ..model.topology import ACCELERATOR, Topology
+from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into
 from .exact import bottleneck
@@ -93,7 +93,7 @@ def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float
 def _as_bound(topology: Topology, inside: Bool, seconds: float, load: float, width: float) -> Bound:
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     members = np.flatnonzero(inside)
-    accelerators = [int(v) for v in members if topology.kind[v] == ACCELERATOR]
+    accelerators = [int(v) for v in members if topology.is_accelerator[v]]
     outside = [v for v in map(int, topology.accelerators) if not inside[v]]
     flow = f"{format_size(float(load))} over {format_bandwidth(float(width))}"
     if len(accelerators) == 1:
@@ -238,7 +238,7 @@ def _way_inside(
     if c.reduces and (c.wanted.lengths > 1).any():
         return np.zeros(len(pieces))
     entries = np.unique(topology.dst[links])
-    stores = (topology.forwarding[entries] == ACCELERATOR) & ~topology.transit[entries]
+    stores = topology.store_and_forward[entries]
     ways = np.where(stores[:, None], far[np.ix_(entries, c.ranks)], near[np.ix_(entries, c.ranks)]).min(axis=0)
     ways[~inside[c.ranks]] = 0.0
     wanted = c.wanted.take(pieces)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..model.collective import Collective, Workload
-from ..model.topology import ACCELERATOR, Topology
+from ..model.topology import Topology
 from .model import Bound
 
 Float64 = NDArray[np.float64]
@@ -16,7 +16,7 @@ Float64 = NDArray[np.float64]
 
 def _weights(topology: Topology, chunk_bytes: float) -> Float64:
     """float64[links]: latency, and the time of a chunk where it must be stored before it goes on."""
-    stores = (topology.forwarding == ACCELERATOR) & ~topology.transit
+    stores = topology.store_and_forward
     return topology.latency_s + np.where(stores[topology.dst], chunk_bytes / topology.bandwidth, 0.0)
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..kernels import maxflow as maxflow_kernel
 from ..model.collective import Collective
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 from .candidates import clusters
 from .exact import MOST_KEPT, Arcs, in_units
 from .model import Bound
@@ -158,7 +158,7 @@ class _Search:
                 if home[t.src[link]] < 0:
                     home[t.src[link]] = home[t.dst[link]]
                     changed = True
-        store = np.flatnonzero((t.kind != SWITCH) & ~np.isin(np.arange(self.nodes), self.ranks) & (home >= 0))
+        store = np.flatnonzero(~t.is_switch & ~np.isin(np.arange(self.nodes), self.ranks) & (home >= 0))
         return store, home[store]
 
     def _cut(self, gain: Int64, loss: Int64) -> tuple[int, Bool]:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.collective import Collective
-from ..model.topology import ACCELERATOR, SWITCH, Topology
+from ..model.topology import Topology
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -68,7 +68,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
         return None
     # what enters where nothing is stored can be the last byte of a chunk, and goes on as it comes
     entries = topology.dst[links]
-    stores = (topology.forwarding[entries] == ACCELERATOR) & ~topology.transit[entries]
+    stores = topology.store_and_forward[entries]
     way = np.where(stores[:, None], far[np.ix_(entries, within)], near[np.ix_(entries, within)])
     served = topology.latency_s[links][:, None] + way
     best: Reach | None = None
@@ -109,8 +109,8 @@ def _sums(topology: Topology, links: Int64, without: NDArray[np.int32], distance
     """float64[links, contributions], when a byte at each link's beginning can hold 1, 2, ... of them."""
     at = topology.src[links]
     times = np.sort(distance[np.ix_(without, at)].T, axis=1)
-    switched = np.flatnonzero(topology.kind[at] == SWITCH)
-    senders = np.flatnonzero(topology.kind != SWITCH)
+    switched = np.flatnonzero(topology.is_switch[at])
+    senders = np.flatnonzero(~topology.is_switch)
     # of each sender when it has so many, sorted; through a switch it is on its own
     had = np.sort(distance[np.ix_(without, senders)], axis=0)
     for k in switched.tolist():

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
@@ -59,7 +59,7 @@ def windows(topology: Topology, ranks: NDArray[np.int32], inside: Bool, near: Fl
         near: float64[nodes, nodes], least seconds from node to node.
     """
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
-    stores = (topology.kind != SWITCH) & inside.any(axis=0)
+    stores = ~topology.is_switch & inside.any(axis=0)
     home = np.where(stores, inside.argmax(axis=0), -1)
     part, link = np.nonzero(inside[:, dst] & ~inside[:, src])
     x, y, latency = src[link], dst[link], topology.latency_s[link]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from ..model.arrays import Bool
 from ..model.errors import InputError
-from ..model.topology import ROUTER, BoolArray, Topology
+from ..model.topology import Topology
 
 
 class Routes:
@@ -24,13 +25,13 @@ class Routes:
     def _hops(self, a: int, b: int) -> list[tuple[int, ...]]:
         """The links of each transfer from a to b: one, and one more for each router on the way that stores."""
         hops: list[tuple[int, ...]] = [()]
-        for link in self._way(a, b, self.topology.transit | (self.topology.kind == ROUTER)):
+        for link in self._way(a, b, self.topology.transit | self.topology.is_router):
             if hops[-1] and not self.topology.transit[self.topology.src[link]]:
                 hops.append(())
             hops[-1] += (link,)
         return hops
 
-    def _way(self, a: int, b: int, passes: BoolArray) -> tuple[int, ...]:
+    def _way(self, a: int, b: int, passes: Bool) -> tuple[int, ...]:
         """The links of the way from a to b over nodes that it ``passes``.
 
         Raises:

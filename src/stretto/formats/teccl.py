@@ -24,7 +24,7 @@ from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
-from ..model.topology import ROUTER, SWITCH, Topology
+from ..model.topology import ROUTER, Topology
 from ..topologies.files import read_text
 from ..topologies.values import parse_json, shown
 from . import Size
@@ -57,7 +57,7 @@ def read(path: str, topology: Topology, size: Size, queued: bool = False) -> Pla
     flows = _flows(listed, path)
     collective, number = _collective(_wanted(data, path), topology, size, path)
     if queued:
-        kind = np.where(topology.kind == SWITCH, ROUTER, topology.kind).astype(np.int8)
+        kind = np.where(topology.is_switch, ROUTER, topology.kind).astype(np.int8)
         topology = replace(topology, kind=kind, notes=(*topology.notes, "switches are routers: bytes queue in them"))
     rows = (_hops if queued else _transfers)(flows, number, topology, path)
     transfers = _Timed(topology, collective, path)
@@ -201,7 +201,7 @@ class _Timed:
         for i in route:
             later[int(net.dst[i])] = later[int(net.src[i])] + float(net.latency_s[i])
         offsets = np.array([later[int(net.src[i])] for i in route])
-        cut_through = net.kind[src] == ROUTER
+        cut_through = net.is_router[src]
         before = [self.written[v, chunk] for v in ends if (v, chunk) in self.written]
         ready = max([first if cut_through else last, *(when for when, _ in before)])
         start = max(ready, float((self.free[route] - offsets).max()))
@@ -210,7 +210,7 @@ class _Timed:
         self.free[route] = finish + offsets
         for v in ends:
             when = (finish + later[v], start + later[v], len(self.rows))
-            self.arrived[v, chunk] = when if net.kind[v] == ROUTER else min(self.arrived.get((v, chunk), when), when)
+            self.arrived[v, chunk] = when if net.is_router[v] else min(self.arrived.get((v, chunk), when), when)
             self.written[v, chunk] = (when[0], len(self.rows))
         depends = sorted({by, *(row for _, row in before)} - {-1})
         self.rows.append((chunk, src, ends, route, depends, start, finish))

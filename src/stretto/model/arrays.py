@@ -97,6 +97,14 @@ class Ragged(NamedTuple):
         at = np.repeat(self.offsets[:-1][indexes] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Ragged(offsets, self.values[at])
 
+    def reduced(self, operation: np.ufunc, entries: NDArray[Any]) -> NDArray[Any]:
+        """For each list ``operation`` (``np.add``, ``np.minimum``, ...) over its entries.
+
+        Args:
+            entries: one for each value, in the order of ``values``. No list is empty, unless all are.
+        """
+        return operation.reduceat(entries, self.offsets[:-1]) if len(entries) else entries
+
     def with_values(self, values: NDArray[Any]) -> Ragged:
         """Lists of the same lengths with other values."""
         return Ragged(self.offsets, values.astype(np.int32, copy=False))

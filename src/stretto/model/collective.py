@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .arrays import Int32, Int64, Ragged
 from .errors import InputError
 from .kinds import BY_NAME, KINDS, Kind, split_evenly
-from .topology import ACCELERATOR, Topology
+from .topology import Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ def make_collective(
     if n < 2:
         raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")
     if ranks is not None:
-        if ((nodes < 0) | (nodes >= topology.node_count)).any() or (topology.kind[nodes] != ACCELERATOR).any():
+        if ((nodes < 0) | (nodes >= topology.node_count)).any() or not topology.is_accelerator[nodes].all():
             raise InputError("every rank must be an accelerator of the topology", "ranks")
         if len(np.unique(nodes)) != n:
             raise InputError("a node may be a rank only once", "ranks")

@@ -18,18 +18,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Bool, Float64, Int8, Int32, Int64, Ragged
 from .errors import InputError
 
 ACCELERATOR, ROUTER, SWITCH = 0, 1, 2
 KINDS = ("accelerator", "router", "switch")
 
 _NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
-
-IntArray = NDArray[np.int32]
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +41,11 @@ class Plane:
             joins nothing at first is free to take its first matching before time zero.
     """
 
-    nodes: IntArray
+    nodes: Int32
     bandwidth: float
     latency_s: float
     reconfiguration_s: float
-    matching: IntArray
+    matching: Int32
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,17 +67,17 @@ class Topology:
     """
 
     name: str
-    kind: NDArray[np.int8]
-    replicates: BoolArray
-    transit: BoolArray
+    kind: Int8
+    replicates: Bool
+    transit: Bool
     names: tuple[str, ...]
     sites: tuple[str, ...]
-    xy: FloatArray
+    xy: Float64
     geographic: bool
-    src: IntArray
-    dst: IntArray
-    bandwidth: FloatArray
-    latency_s: FloatArray
+    src: Int32
+    dst: Int32
+    bandwidth: Float64
+    latency_s: Float64
     planes: tuple[Plane, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -94,25 +90,53 @@ class Topology:
         return len(self.src)
 
     @cached_property
-    def accelerators(self) -> IntArray:
+    def accelerators(self) -> Int32:
         """int32[n], the node ids of the accelerators: the default ranks, in order."""
         return np.flatnonzero(self.kind == ACCELERATOR).astype(np.int32)
 
     @cached_property
-    def forwarding(self) -> NDArray[np.int8]:
+    def is_accelerator(self) -> Bool:
+        """bool[nodes]."""
+        return np.asarray(self.kind == ACCELERATOR)
+
+    @cached_property
+    def is_router(self) -> Bool:
+        """bool[nodes]."""
+        return np.asarray(self.kind == ROUTER)
+
+    @cached_property
+    def is_switch(self) -> Bool:
+        """bool[nodes]. All other nodes store what they get."""
+        return np.asarray(self.kind == SWITCH)
+
+    @cached_property
+    def forwarding(self) -> Int8:
         """int8[nodes], how each node sends on: as its kind, but as an accelerator where a router has no transit."""
         whole = (self.kind == ROUTER) & ~self.transit
         return np.where(whole, ACCELERATOR, self.kind).astype(np.int8)
 
     @cached_property
-    def out_links(self) -> tuple[IntArray, IntArray]:
+    def store_and_forward(self) -> Bool:
+        """bool[nodes], who sends on only what has arrived whole, and lets no route pass through."""
+        return np.asarray((self.forwarding == ACCELERATOR) & ~self.transit)
+
+    @cached_property
+    def out_links(self) -> tuple[Int32, Int32]:
         """CSR ``(offsets[nodes+1], links)``: the links that leave each node, in link order."""
         return group(self.src, self.node_count)
 
     @cached_property
-    def in_links(self) -> tuple[IntArray, IntArray]:
+    def in_links(self) -> tuple[Int32, Int32]:
         """CSR ``(offsets[nodes+1], links)``: the links that enter each node, in link order."""
         return group(self.dst, self.node_count)
+
+    def route_latency_s(self, route: Ragged) -> Float64:
+        """float64[routes], the sum of the latencies of each route's links, seconds."""
+        return route.reduced(np.add, self.latency_s[route.values])
+
+    def route_bandwidth(self, route: Ragged) -> Float64:
+        """float64[routes], the bandwidth of each route's slowest link, bytes/s."""
+        return route.reduced(np.minimum, self.bandwidth[route.values])
 
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""
@@ -158,11 +182,11 @@ class Topology:
 def make_topology(
     name: str,
     kinds: Sequence[int],
-    links: Iterable[tuple[int, int, float, float]] | FloatArray,
+    links: Iterable[tuple[int, int, float, float]] | Float64,
     *,
     names: Sequence[str] | None = None,
     sites: Sequence[str] | None = None,
-    xy: Sequence[tuple[float, float]] | FloatArray | None = None,
+    xy: Sequence[tuple[float, float]] | Float64 | None = None,
     geographic: bool = False,
     replicates: Sequence[bool] | None = None,
     transit: Sequence[bool] | None = None,
@@ -245,13 +269,13 @@ def printable(text: str) -> str:
 def _check_links(
     n: int,
     names: Sequence[str],
-    src: IntArray,
-    dst: IntArray,
-    bandwidth: FloatArray,
-    latency_s: FloatArray,
+    src: Int32,
+    dst: Int32,
+    bandwidth: Float64,
+    latency_s: Float64,
     where: str | None,
 ) -> None:
-    def fail(bad: BoolArray, message: str) -> None:
+    def fail(bad: Bool, message: str) -> None:
         if bad.any():
             k = int(np.flatnonzero(bad)[0])
             ends = [names[v] if 0 <= v < n else f"node {v}" for v in (int(src[k]), int(dst[k]))]
@@ -268,14 +292,14 @@ def _check_links(
     fail(twice, "is given twice; add up the bandwidths of parallel links")
 
 
-def group(keys: IntArray, n: int) -> tuple[IntArray, IntArray]:
+def group(keys: Int32, n: int) -> tuple[Int32, Int32]:
     """CSR of the indexes of ``keys`` by value: ``(offsets[n+1], indexes)``, stable."""
     offsets = np.zeros(n + 1, dtype=np.int32)
     np.cumsum(np.bincount(keys, minlength=n), out=offsets[1:])
     return offsets, np.argsort(keys, kind="stable").astype(np.int32)
 
 
-def opposite(topology: Topology) -> NDArray[np.int64] | None:
+def opposite(topology: Topology) -> Int64 | None:
     """For each link the one the other way, of its latency if there is one; None where some have none of their width."""
     src, dst, width, latency = topology.src, topology.dst, topology.bandwidth, topology.latency_s
     forth, back = np.lexsort((latency, width, dst, src)), np.lexsort((latency, width, src, dst))

@@ -18,7 +18,7 @@ from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
 from ..model.kinds import KINDS
 from ..model.plan import Plan
-from ..model.topology import ROUTER, SWITCH, Topology
+from ..model.topology import Topology
 from ..schedule.budget import Pace
 from ..schedule.dispatch import completion
 from ..simulate import simulate
@@ -231,7 +231,7 @@ def _candidates(topology: Topology, wide: bool) -> list[str]:
 
 def _is_wan(topology: Topology) -> bool:
     """Whether there are routers, or neither switches nor many nodes."""
-    routers, switches = (topology.kind == ROUTER).any(), (topology.kind == SWITCH).any()
+    routers, switches = topology.is_router.any(), topology.is_switch.any()
     return bool(routers or (not switches and len(topology.accelerators) <= ALL_UP_TO // 4))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats import written_whole
 from ..model.errors import InputError
-from ..model.topology import ROUTER, SWITCH, Topology
+from ..model.topology import Topology
 from ..model.units import format_bandwidth
 from .layout import positions
 
@@ -54,9 +54,9 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
         )
     for v in range(topology.node_count):
         x, y = at[v]
-        if topology.kind[v] == SWITCH:
+        if topology.is_switch[v]:
             shape = f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" fill="#5b6472"/>'
-        elif topology.kind[v] == ROUTER:
+        elif topology.is_router[v]:
             shape = f'<path d="M{x:.1f} {y - 8:.1f}l8 8-8 8-8-8z" fill="#b7791f"/>'
         else:
             shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="#1f6feb"/>'

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 
 
 def positions(topology: Topology) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ def _by_site(topology: Topology) -> NDArray[np.float64]:
     xy = np.zeros((topology.node_count, 2))
     for s, site in enumerate(sites):
         members = [v for v in range(topology.node_count) if topology.sites[v] == site]
-        outer = [v for v in members if topology.kind[v] != SWITCH] or members
+        outer = [v for v in members if not topology.is_switch[v]] or members
         radius = 1.0 if len(sites) == 1 else 3.0 * len(sites) / math.pi
         angle = 2 * math.pi * s / len(sites)
         middle = np.array([math.sin(angle), math.cos(angle)]) * (radius if len(sites) > 1 else 0.0)

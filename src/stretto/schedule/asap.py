@@ -16,7 +16,7 @@ from typing import Any
 from ..model.arrays import Ragged
 from ..model.collective import Workload
 from ..model.plan import Plan, make_plan
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
     brought = {(q, int(v)): -1 for q in range(workload.chunk_count) for v in workload.chunk_holders[q]}
     passes: list[Pass] = []
     # a send out of a switch may be listed in the epoch in which it arrived there: feed it first
-    for s in sorted(sends, key=lambda s: (s.at, topology.kind[topology.src[s.link]] == SWITCH, s.there)):
+    for s in sorted(sends, key=lambda s: (s.at, topology.is_switch[topology.src[s.link]], s.there)):
         a, b = int(topology.src[s.link]), int(topology.dst[s.link])
-        if topology.kind[a] == SWITCH:
+        if topology.is_switch[a]:
             fed = [p for t, p in inside.get((s.chunk, a), ()) if abs(t - s.at) < 1e-9]
             assert fed, "a switch sends only what arrives at that moment"
             # where the chunk arrives twice at once, each send has one of its own
@@ -98,7 +98,7 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
             passes.append(one)
         if all(topology.dst[i] != b for i in one.route):  # a way back into a switch is no way
             one.route.append(s.link)
-        if topology.kind[b] == SWITCH:
+        if topology.is_switch[b]:
             inside.setdefault((s.chunk, b), []).append((s.there, one))
         elif b not in one.dst:
             one.dst.append(b)

@@ -58,7 +58,7 @@ def dispatched(
     """
     turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
-    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    lag = plan.topology.route_latency_s(plan.route)
     start, seconds, end = asked, np.zeros_like(asked), np.inf
     effort = _Effort(rounds, until_s)
     if not apart:
@@ -183,7 +183,7 @@ def busy(plan: Plan, rows: Int64 | None = None) -> float:
 def completion(plan: Plan) -> float:
     """When the last transfer of a timed plan arrives."""
     assert plan.finish_s is not None, "dispatched"
-    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    lag = plan.topology.route_latency_s(plan.route)
     return float((plan.finish_s + lag).max())
 
 
@@ -210,7 +210,7 @@ class _Line:
         """Of some transfers of a plan, each with its links for itself."""
         topology, route = plan.topology, plan.route.take(rows)
         hop, lag = delays(topology, route)
-        slowest = np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
+        slowest = topology.route_bandwidth(route)
         waits = among(plan.depends, rows)
         return cls(
             route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, waits.turned()
@@ -219,7 +219,7 @@ class _Line:
     def with_shares(self, bandwidth: Float64, size: Float64) -> _Line:
         """The same where a route is a link of its own, with a share of its links as large as what it carries."""
         load = np.bincount(self.route.values, size[self.route.owners], len(bandwidth))
-        per_byte = np.maximum.reduceat((load / bandwidth)[self.route.values], self.route.offsets[:-1])
+        per_byte = self.route.reduced(np.maximum, (load / bandwidth)[self.route.values])
         which = _distinct(self.route)
         carried = np.bincount(which, size)[which]
         return replace(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
-from ..model.topology import ROUTER, Topology, opposite
+from ..model.topology import Topology, opposite
 from .asap import Pass, as_soon_as_possible
 from .moments import settled
 
@@ -121,7 +121,7 @@ def _reversed(topology: Topology) -> Topology:
 def _mirror(topology: Topology, workload: Workload, chunks: Int64) -> Int64 | None:
     """For each link its like the other way, where what brings sums to all is what made them, reversed; else None."""
     back = opposite(topology)
-    if back is None or (topology.kind == ROUTER).any() or (topology.latency_s[back] != topology.latency_s).any():
+    if back is None or topology.is_router.any() or (topology.latency_s[back] != topology.latency_s).any():
         return None
     holders, wanted = workload.chunk_holders.take(chunks), workload.chunk_wanted.take(chunks)
     same = np.array_equal(holders.offsets, wanted.offsets) and np.array_equal(holders.values, wanted.values)

@@ -73,7 +73,7 @@ def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
     What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come. Of all
     transfers only the first can need that: later moments are so large themselves that what is rounded is small.
     """
-    lag = np.add.reduceat(plan.topology.latency_s[plan.route.values], plan.route.offsets[:-1])
+    lag = plan.topology.route_latency_s(plan.route)
     end_s = float((start + seconds + lag).max())
     rows = np.flatnonzero(start < EARLY * end_s)
     if len(rows):

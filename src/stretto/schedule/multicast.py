@@ -17,15 +17,15 @@ from ..kernels import at_speed
 from ..model.arrays import Ragged
 from ..model.collective import Workload
 from ..model.errors import Infeasible
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 from . import kernel_multicast
 
 
 def tree_steps(topology: Topology, workload: Workload) -> int:
     """Steps of the kernel's inner loop, roughly: links tried a chunk, those through switches from every node."""
-    switched = topology.kind[topology.dst] == SWITCH
-    beyond = int((switched | (topology.kind[topology.src] == SWITCH)).sum())
-    entries = len(np.unique(topology.src[switched & (topology.kind[topology.src] != SWITCH)]))
+    switched = topology.is_switch[topology.dst]
+    beyond = int((switched | topology.is_switch[topology.src]).sum())
+    entries = len(np.unique(topology.src[switched & ~topology.is_switch[topology.src]]))
     return workload.chunk_count * (topology.link_count + entries * beyond)
 
 

@@ -19,7 +19,7 @@ from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
 from ..model.arrays import Ragged
 from ..model.collective import Workload
-from ..model.topology import ACCELERATOR, SWITCH, Topology, group
+from ..model.topology import ACCELERATOR, Topology, group
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -117,7 +117,7 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
         through_routers: pass through routers too, instead of storing there.
         work: what will be done with it, to choose the speed of the kernels.
     """
-    passed = topology.forwarding != ACCELERATOR if through_routers else topology.kind == SWITCH
+    passed = topology.forwarding != ACCELERATOR if through_routers else topology.is_switch
     link_s = topology.latency_s + typical_bytes / topology.bandwidth
     if not passed.any():
         return Network(
@@ -168,7 +168,7 @@ def _users(hops: Ragged, links: int) -> tuple[Int64, Int64]:
 
 def _regions(topology: Topology, src: Int64, dst: Int64) -> Int64:
     """int64[nodes]: the strongly connected parts that the accelerators form with these pipes."""
-    inside = topology.kind[src] == ACCELERATOR
+    inside = topology.is_accelerator[src]
     src, dst = src[inside], dst[inside]
     region = np.full(topology.node_count, -1, dtype=np.int64)
     count = 0

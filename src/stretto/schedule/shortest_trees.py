@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..model.arrays import Ragged
-from ..model.topology import SWITCH, Topology
+from ..model.topology import Topology
 from .trees import Int64, Trees
 
 
@@ -30,7 +30,7 @@ def shortest_trees(topology: Topology, roots: Int64, size_bytes: NDArray[np.floa
     kernel_steps = float(len(roots)) * topology.link_count
     reached_by = at_speed(paths_kernel.shortest_trees, kernel_steps)(
         offsets.astype(np.int64), links.astype(np.int64), ends.astype(np.int64),
-        topology.latency_s, 1.0 / topology.bandwidth, topology.transit, topology.kind != SWITCH,
+        topology.latency_s, 1.0 / topology.bandwidth, topology.transit, ~topology.is_switch,
         roots.astype(np.int64), size_bytes.astype(np.float64),
     )  # fmt: skip
     return _as_routes(topology, roots, reached_by, starts, inward)
@@ -39,7 +39,7 @@ def shortest_trees(topology: Topology, roots: Int64, size_bytes: NDArray[np.floa
 def _as_routes(topology: Topology, roots: Int64, reached_by: Int64, starts: NDArray[np.int32], inward: bool) -> Trees:
     """Join the links between nodes that store to routes: back from each node until one that stores."""
     tree, node = np.nonzero(reached_by >= 0)
-    stored = topology.kind[node] != SWITCH
+    stored = ~topology.is_switch[node]
     tree, node = tree[stored], node[stored]
     at, open_rows = node.copy(), np.arange(len(node))
     rows, taken = [], []

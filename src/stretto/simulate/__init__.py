@@ -155,15 +155,14 @@ def _reserved_rates(plan: Plan, widths: Float64) -> Float64:
         scale = width[links] / total[links]
         if plan.sharing == "rates":
             scale[scale > 1 - 1e-9] = 1.0
-        rates[i] = own * np.minimum.reduceat(scale, plan.route.offsets[:-1])
+        rates[i] = own * plan.route.reduced(np.minimum, scale)
     return rates
 
 
 def _durations(plan: Plan, route: Ragged, bandwidth: Float64, timed: bool) -> tuple[Float64, Float64]:
     """float64[transfers] twice: seconds on a link, and bytes/s meanwhile."""
     size = plan.size_bytes.astype(np.float64)
-    widths = bandwidth[route.values]
-    slowest = np.minimum.reduceat(widths, route.offsets[:-1]) if len(widths) else widths
+    slowest = route.reduced(np.minimum, bandwidth[route.values])
     if timed and plan.start_s is not None and plan.finish_s is not None:
         seconds = plan.finish_s - plan.start_s
         with np.errstate(divide="ignore"):

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..model.arrays import Int32
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, IntArray, Plane, Topology, make_topology
+from ..model.topology import ACCELERATOR, Plane, Topology, make_topology
 from ..model.units import parse_time
 from . import Family, Setting, bandwidth, numbers
 
@@ -43,7 +44,7 @@ def _matchings(text: str, where: str) -> list[str]:
     return parts
 
 
-def _matching(name: str, n: int, spec: str) -> IntArray:
+def _matching(name: str, n: int, spec: str) -> Int32:
     """int32[ports], the port that each port sends to."""
     ports = np.arange(n)
     if name == "free":
@@ -68,7 +69,7 @@ def _dims(text: str, where: str) -> list[int]:
     return [int(part) for part in text.split("x")]
 
 
-def _lines(n: int, k: int, dims: list[int] | None, spec: str) -> list[list[IntArray]]:
+def _lines(n: int, k: int, dims: list[int] | None, spec: str) -> list[list[Int32]]:
     """For each plane the nodes of its switches: one of all nodes, or one for each line of its dimension."""
     nodes = np.arange(n, dtype=np.int32)
     if dims is None:

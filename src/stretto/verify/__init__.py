@@ -277,7 +277,7 @@ def _contributions(plan: Plan) -> NDArray[np.uint64]:
 def _complete_state(plan: Plan) -> NDArray[np.uint64]:
     """uint64[chunks]: what a rank that wants the chunk must end with."""
     holders = plan.workload.chunk_holders
-    totals = np.add.reduceat(_contributions(plan), holders.offsets[:-1])
+    totals = holders.reduced(np.add, _contributions(plan))
     return np.where(plan.workload.chunk_reduces, totals, np.uint64(1))
 
 

@@ -20,7 +20,7 @@ from ...model.collective import Collective, Workload
 from ...model.errors import InputError
 from ...model.kinds import KINDS
 from ...model.plan import Plan
-from ...model.topology import ACCELERATOR, Topology
+from ...model.topology import Topology
 from ...schedule.budget import Pace
 from ...schedule.dispatch import completion, dispatched, justified
 from ...schedule.inversion import plan_in_phases
@@ -93,7 +93,7 @@ OPTIONS = (
 def _unserved(topology: Topology, workload: Workload) -> str | None:
     if topology.planes:
         return "it plans over links, not optical planes"
-    if workload.chunk_reduces.any() and not topology.transit[topology.kind != ACCELERATOR].all():
+    if workload.chunk_reduces.any() and not topology.transit[~topology.is_accelerator].all():
         return "it sums over ways through switches and routers, and one of these may not be passed through"
     return None
 

@@ -20,7 +20,7 @@ from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
 from ...model.arrays import Ragged
 from ...model.collective import Workload
-from ...model.topology import ACCELERATOR, ROUTER, SWITCH, Topology
+from ...model.topology import SWITCH, Topology
 from ...schedule.budget import Pace
 from ...schedule.clusters import SLOWER, Clusters, clusters_of
 from ...schedule.inversion import Transfers
@@ -69,8 +69,8 @@ def effort(topology: Topology, workload: Workload) -> float:
         deliveries = float(np.maximum(workload.chunk_wanted.lengths, sums).sum())
     if len(topology.accelerators) == topology.node_count:
         return deliveries
-    beyond = int((topology.kind[topology.src] != ACCELERATOR).sum())
-    entries = int((topology.kind[topology.dst] != ACCELERATOR).sum())
+    beyond = int((~topology.is_accelerator[topology.src]).sum())
+    entries = int((~topology.is_accelerator[topology.dst]).sum())
     shared = len(topology.accelerators) * beyond / max(topology.link_count, 1)
     return deliveries * (1.0 + shared / 8 * (entries > 0))
 
@@ -326,7 +326,7 @@ def _grown(
     pace: Pace,
 ) -> Transfers:
     """Trees, chunk by chunk in the best order found."""
-    passed = np.where((topology.kind == ROUTER) & through_routers, SWITCH, topology.kind).astype(np.int8)
+    passed = np.where(topology.is_router & through_routers, SWITCH, topology.kind).astype(np.int8)
     net = replace(topology, kind=passed, replicates=np.zeros_like(topology.replicates))
     steps = float(tree_steps(topology, workload))
     tries = int(np.clip(work / (GROWN + GROWING * steps), 1, most))
@@ -374,9 +374,8 @@ def _as_transfers(topology: Topology, workload: Workload, grown: Any) -> Transfe
     dst[hit_pass] = hit
     offsets = np.concatenate(([0], np.cumsum(np.bincount(hop_pass, minlength=n)))).astype(np.int64)
     route = Ragged(offsets, hop[np.argsort(hop_pass, kind="stable")].astype(np.int32)).take(order)
-    first = route.offsets[:-1]
     parent, chunk = parent[order], chunk[order].astype(np.int64)
-    seconds = workload.chunk_bytes[chunk] * np.maximum.reduceat(1.0 / topology.bandwidth[route.values], first)
+    seconds = workload.chunk_bytes[chunk] * (1.0 / topology.route_bandwidth(route))
     start_s = start[order]
     return Transfers(
         chunk=chunk,
@@ -386,5 +385,5 @@ def _as_transfers(topology: Topology, workload: Workload, grown: Any) -> Transfe
         parent=np.where(parent >= 0, rank[parent], -1),
         start_s=start_s,
         seconds=seconds,
-        arrival_s=start_s + seconds + np.add.reduceat(topology.latency_s[route.values], first),
+        arrival_s=start_s + seconds + topology.route_latency_s(route),
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError
 from ...model.plan import Plan
-from ...model.topology import ACCELERATOR, Topology
+from ...model.topology import Topology
 from ...schedule.asap import Send, plan_of_sends
 from ...solvers import Model, Solution, affordable, solve
 from .. import Option, Progress, register, run_planner
@@ -32,7 +32,7 @@ OPTIONS = (
 
 
 def _unserved(topology: Topology, workload: Workload) -> str | None:
-    if topology.planes or (topology.kind != ACCELERATOR).any():
+    if topology.planes or not topology.is_accelerator.all():
         return "the paper's model has accelerators only, no switches, routers or planes"
     return None
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...model.collective import Workload
 from ...model.errors import Infeasible, Unsupported
-from ...model.topology import ROUTER, SWITCH, Topology
+from ...model.topology import SWITCH, Topology
 
 STORAGE, TRANSMISSION, VIRTUAL = 0, 1, 2
 MOST_EDGES = 20_000_000
@@ -69,9 +69,9 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
         Unsupported: routers, switches that do not replicate, chunks of different sizes, or a
             graph of more than 20 million edges.
     """
-    if (topology.kind == ROUTER).any() or topology.planes:
+    if topology.is_router.any() or topology.planes:
         raise Unsupported("the explicit graph knows accelerators and switches, no routers and no planes")
-    if not topology.replicates[topology.kind == SWITCH].all():
+    if not topology.replicates[topology.is_switch].all():
         raise Unsupported("the explicit graph takes every switch to replicate")
     if (topology.kind[topology.src] + topology.kind[topology.dst] == 2 * SWITCH).any():
         raise Unsupported("the explicit graph knows no links between switches; use graph=implicit")
@@ -84,14 +84,14 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
         raise Unsupported(f"{slots} slots make the explicit graph too large; use graph=implicit")
     wait = np.ceil(topology.latency_s / slot_s - 1e-9).astype(np.int64)
     busy = np.ceil(workload.chunk_bytes.max() / topology.bandwidth / slot_s - 1e-9).astype(np.int64)
-    into_switch = topology.kind[topology.dst] == SWITCH
-    piped = into_switch | (topology.kind[topology.src] == SWITCH)
+    into_switch = topology.is_switch[topology.dst]
+    piped = into_switch | topology.is_switch[topology.src]
     if piped.any():
         busy[piped] = busy[piped].max()
     takes = np.where(into_switch, wait, wait + busy)
 
     time = np.arange(slots + 1)
-    stores = np.flatnonzero(topology.kind != SWITCH)
+    stores = np.flatnonzero(~topology.is_switch)
     storage = (time[:-1, None] * n + stores[None]).ravel()
     sent, link = np.meshgrid(time, np.arange(links), indexing="ij")
     fits = sent + takes[link] <= slots
@@ -204,7 +204,7 @@ class _Growth:
     def _window(self, v: int, link: int) -> NDArray[np.bool_]:
         """The slots of a link that a chunk sent from time-node v takes, as a view of ``idle``."""
         slot, n = v // self.graph.nodes, self.graph.nodes
-        early = 1 if self.topology.kind[v % n] == SWITCH else 0
+        early = 1 if self.topology.is_switch[v % n] else 0
         return self.idle[link, max(slot - early, 0) : slot + self.graph.link_slots[link]]
 
     def _commit(self, path: list[int], tree: dict[int, int], brought: dict[int, int], chunk: int) -> None:
@@ -218,11 +218,11 @@ class _Growth:
                 continue
             if g.kind[e] == TRANSMISSION:
                 self._window(v, link)[:] = False
-                if self.topology.kind[v % n] != SWITCH:
+                if not self.topology.is_switch[v % n]:
                     self.pass_rows.append((chunk, v % n, brought[v % n], v // n))
                     carried = len(self.pass_rows) - 1
                 self.hops.append((carried, link))
-                if self.topology.kind[w % n] != SWITCH:
+                if not self.topology.is_switch[w % n]:
                     self.hits.append((carried, w % n))
                     brought[w % n] = carried
             tree[w] = carried

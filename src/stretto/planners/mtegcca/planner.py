@@ -171,7 +171,7 @@ def trees_to_plan(topology: Topology, workload: Workload, grown: Grown, meta: di
     )
     dst, route = _by_pass(rank[hit_pass], hit, n), _by_pass(rank[hop_pass], hop, n)
     # bytes that the slots leave idle are not sent slower: a transfer runs at the route's own speed
-    slowest = np.minimum.reduceat(topology.bandwidth[route.values], route.offsets[:-1])
+    slowest = topology.route_bandwidth(route)
     chunk = chunk[order]
     start_s = start_s[order]
     return make_plan(

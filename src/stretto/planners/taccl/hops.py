@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.topology import ACCELERATOR, SWITCH, Topology
+from ...model.topology import Topology
 from .sketch import Sketch, site_of
 
 Int64 = NDArray[np.int64]
@@ -45,7 +45,7 @@ def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
     rank[topology.accelerators] = np.arange(len(topology.accelerators))
     site, local = site_of(sketch, topology)
     rows: list[tuple[int, int, list[int], bool]] = []
-    passed = topology.transit & (topology.kind != ACCELERATOR) if pipes else topology.kind == SWITCH
+    passed = topology.transit & ~topology.is_accelerator if pipes else topology.is_switch
     for a in np.flatnonzero(~passed).tolist():
         shortest = _widest(topology, a, passed)
         for b, route in shortest.items():

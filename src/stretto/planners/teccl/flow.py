@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...model.collective import Collective, Workload
 from ...model.errors import Infeasible
 from ...model.plan import Plan
-from ...model.topology import SWITCH, Topology
+from ...model.topology import Topology
 from ...schedule.asap import Send, plan_of_sends
 from ...solvers import Model, affordable
 from .. import run_planner
@@ -43,7 +43,7 @@ class Path:
 
 def without_windows(topology: Topology, epochs: Epochs) -> Epochs:
     """The epochs of the linear program: fractions need not wait until a whole chunk has passed."""
-    freed = (topology.kind[topology.src] == SWITCH) & (topology.kind[topology.dst] != SWITCH)
+    freed = topology.is_switch[topology.src] & ~topology.is_switch[topology.dst]
     delay = epochs.delay - np.where(freed, 0, epochs.window - 1)
     return replace(epochs, delay=delay)
 
@@ -84,7 +84,7 @@ class FlowModel:
         self.sent_base, self.source, self.link, self.epoch = _windows(self.sent_count, self.sent_first)
         self.flow = self.model.columns(len(self.link), upper=np.inf)
         # S[s, n, k]: what is left at a node when epoch k ends; R[s, n, k]: what is read there in it
-        stores = (net.kind != SWITCH)[None] & (np.arange(net.node_count)[None] != sources[:, None])
+        stores = ~net.is_switch[None] & (np.arange(net.node_count)[None] != sources[:, None])
         span = np.where(stores, np.maximum(0, horizon - self.there_first + 1), 0)
         self.left_base, owner, node, at = _windows(span, self.there_first)
         self.left = self.model.columns(len(at), upper=np.inf)
@@ -107,7 +107,7 @@ class FlowModel:
         net, rows = self.net, np.arange(len(at))
         again = rows[at > self.there_first[owner, node]]
         there, begin, end = self.epoch + self.delay[self.link], net.src[self.link], net.dst[self.link]
-        lands = (net.kind[end] != SWITCH) & (there <= self.horizon)
+        lands = ~net.is_switch[end] & (there <= self.horizon)
         sends = self.left_base[self.source, begin] >= 0
 
         def row(flows: NDArray[np.bool_], place: NDArray[np.int32], when: Int64) -> Int64:
@@ -124,7 +124,7 @@ class FlowModel:
     def _switches(self) -> None:
         """What enters a switch leaves it in the epoch in which it is there."""
         net, span = self.net, self.horizon + 1
-        out, into = net.kind[net.src[self.link]] == SWITCH, net.kind[net.dst[self.link]] == SWITCH
+        out, into = net.is_switch[net.src[self.link]], net.is_switch[net.dst[self.link]]
         place = self.source * net.node_count
         leaving = ((place + net.src[self.link]) * span + self.epoch)[out]
         entering = ((place + net.dst[self.link]) * span + self.epoch + self.delay[self.link])[into]
@@ -190,7 +190,7 @@ def _direct(net: Topology, hops: list[tuple[int, int]]) -> tuple[tuple[int, int]
     """Hops without the detours that come back to a node that stores: what is there waits instead."""
     kept: list[tuple[int, int]] = []
     for i, k in hops:
-        stores = net.kind[net.dst[i]] != SWITCH
+        stores = ~net.is_switch[net.dst[i]]
         home = [n for n, (j, _) in enumerate(kept) if stores and net.src[j] == net.dst[i]]
         kept = kept[: home[0]] if home else [*kept, (i, k)]
     return tuple(kept)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...model.plan import Plan
-from ...model.topology import SWITCH, Topology
+from ...model.topology import Topology
 from ...schedule.asap import Send
 from .model import Epochs, Int64, State
 
@@ -101,6 +101,6 @@ def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
             used[i][at] = used[i].get(at, 0) + 1
             sends.append(Send(at, at + int(epochs.delay[i]), chunk, i))
         for v in map(int, plan.dst[t]):
-            if topology.kind[v] != SWITCH:
+            if not topology.is_switch[v]:
                 there[t, v] = k + ahead[v]
     return sends

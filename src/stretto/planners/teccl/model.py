@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...model.collective import Workload
-from ...model.topology import SWITCH, Topology
+from ...model.topology import Topology
 from ...schedule.asap import Send
 from ...solvers import Model, affordable
 
@@ -67,7 +67,7 @@ def in_epochs(
     window = np.maximum(1, np.ceil(1 / per_epoch - 1e-9)).astype(np.int64)
     delay = alpha_back + window
     if not switch_charged:
-        freed = (topology.kind[topology.src] == SWITCH) & (topology.kind[topology.dst] != SWITCH)
+        freed = topology.is_switch[topology.src] & ~topology.is_switch[topology.dst]
         delay = np.where(freed, alpha_back, delay)
     return Epochs(seconds, delay, window, np.floor(window * per_epoch + 1e-9).astype(np.int64), per_epoch)
 
@@ -95,7 +95,7 @@ class State:
         coming += [
             (s.chunk, int(topology.dst[s.link]), int(s.there) - horizon)
             for s in sends
-            if topology.kind[topology.dst[s.link]] != SWITCH
+            if not topology.is_switch[topology.dst[s.link]]
         ]
         for q, v, k in coming:
             if k <= 0:
@@ -109,12 +109,12 @@ def longest_passage(topology: Topology, epochs: Epochs, between: Int64) -> int:
 
     An A* round has to be longer: it ends with nothing inside a switch.
     """
-    n, relays = topology.node_count, np.flatnonzero(topology.kind == SWITCH)
+    n, relays = topology.node_count, np.flatnonzero(topology.is_switch)
     d = np.full((n, n), NEVER, dtype=np.int64)
     np.minimum.at(d, (topology.src, topology.dst), epochs.delay)
     for k in relays:
         np.minimum(d, d[:, k, None] + d[None, k, :], out=d)
-    ends = np.ix_(topology.kind != SWITCH, topology.kind != SWITCH)
+    ends = np.ix_(~topology.is_switch, ~topology.is_switch)
     fastest = (d[ends] == between[ends]) & (d[ends] < NEVER)
     return int(d[ends][fastest].max(initial=1))
 
@@ -194,12 +194,12 @@ class CopyModel:
     def _flows(self, earliest: Int64, useful: Int64, forced: bool) -> None:
         """F[q, link, k]: chunk q is put on the link in epoch k."""
         net, delay = self.topology, self.epochs.delay
-        into_switch = net.kind[net.dst] == SWITCH
+        into_switch = net.is_switch[net.dst]
         first = earliest[:, net.src]
         last = self.horizon - delay[None] - np.minimum(useful[:, net.dst], NEVER)
         if not forced:
             # in an A* round a chunk may be under way at the end, but not inside a switch
-            from_switch = net.kind[net.src] == SWITCH
+            from_switch = net.is_switch[net.src]
             last = np.where(into_switch, self.horizon - delay, self.horizon - 1 + from_switch)
             last = np.broadcast_to(last, first.shape)
         count = np.where(self.state.held[:, net.dst], 0, np.maximum(0, last - first + 1))
@@ -229,7 +229,7 @@ class CopyModel:
     def _buffers(self, earliest: Int64, forced: bool) -> None:
         """B[q, n, k]: the node has the chunk when epoch k begins; it gets it at most once."""
         net, horizon, model = self.topology, self.horizon, self.model
-        stores = (net.kind != SWITCH) & ~self.state.held
+        stores = ~net.is_switch & ~self.state.held
         count = np.where(stores, np.maximum(0, horizon - earliest + 1), 0)
         chunk, node = np.nonzero(count)
         counts = count[chunk, node]
@@ -254,7 +254,7 @@ class CopyModel:
                 on_its_way[base[q, v] + k - earliest[q, v]] += 1
         there = self.epoch + self.epochs.delay[self.link]
         end = net.dst[self.link]
-        landing = (net.kind[end] != SWITCH) & (there <= horizon)
+        landing = ~net.is_switch[end] & (there <= horizon)
         at = base[self.chunk[landing], end[landing]] + there[landing] - earliest[self.chunk[landing], end[landing]]
         model.rows(
             total, on_its_way, on_its_way,
@@ -263,7 +263,7 @@ class CopyModel:
         # what is sent is there: F[q, (n, j), k] <= B[q, n, k]
         begin = net.src[self.link]
         fed = base[self.chunk, begin] >= 0
-        fed &= net.kind[begin] != SWITCH
+        fed &= ~net.is_switch[begin]
         held = base[self.chunk[fed], begin[fed]] + self.epoch[fed] - earliest[self.chunk[fed], begin[fed]]
         some = np.arange(len(held))
         model.rows(len(held), -np.inf, 0.0, (some, self.flow[fed], 1.0), (some, column[held], -1.0))
@@ -292,11 +292,11 @@ class CopyModel:
     def _switches(self, earliest: Int64, copies: bool) -> None:
         """A switch sends on in the epoch in which a chunk is there, over several links if it copies."""
         net, model = self.topology, self.model
-        leaves = net.kind[net.src[self.link]] == SWITCH
+        leaves = net.is_switch[net.src[self.link]]
         if not leaves.any():
             return
         there = self.epoch + self.epochs.delay[self.link]
-        enters = net.kind[net.dst[self.link]] == SWITCH
+        enters = net.is_switch[net.dst[self.link]]
         span = self.horizon + 1
         entering, leaving = np.flatnonzero(enters & (there <= self.horizon)), np.flatnonzero(leaves)
 

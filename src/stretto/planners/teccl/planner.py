@@ -147,7 +147,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         net = self.job.topology
-        lands = net.kind[net.dst] != SWITCH
+        lands = ~net.is_switch[net.dst]
         last = max((int(s.there) for s in self.sends if lands[s.link]), default=0)
         known = {"epochs": last, "epoch_s": self.job.seconds, "reported_s": last * self.job.seconds}
         self.meta = known | {"attempts": self.job.attempts} | self.meta

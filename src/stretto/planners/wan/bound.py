@@ -124,6 +124,6 @@ def shifts(plan: Plan) -> Float64:
 def lags(plan: Plan) -> Float64:
     """float64[transfers], the latency of each one's whole route, 0 for a route that branches."""
     route: Ragged = plan.route
-    total = np.add.reduceat(plan.topology.latency_s[route.values], route.offsets[:-1])
+    total = plan.topology.route_latency_s(route)
     straight: Float64 = np.where(plan.dst.lengths == 1, total, 0.0)
     return straight

@@ -64,7 +64,7 @@ class Flows:
 
     def least(self, per_hop: Float64) -> Float64:
         """float64[flows], the smallest value on each flow's route."""
-        least: Float64 = np.minimum.reduceat(per_hop, self.route.offsets[:-1])
+        least: Float64 = self.route.reduced(np.minimum, per_hop)
         return least
 
     def proportional(self, weight: Float64) -> Float64:
@@ -97,7 +97,7 @@ def flows_of(plan: Plan) -> Flows:
         collective=collective,
         route=plan.route,
         width=width,
-        seconds=size / np.minimum.reduceat(width[links], plan.route.offsets[:-1]),
+        seconds=size / plan.topology.route_bandwidth(plan.route),
         pair=pair.astype(np.int64),
         pair_link=pairs // len(collective),
         pair_group=pairs % len(collective),

@@ -104,7 +104,7 @@ def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDAr
     across = site[network.src] != site[network.dst]
     joins = np.zeros(topology.link_count, dtype=np.bool_)
     joins[network.hops.take(np.flatnonzero(across)).values] = True
-    shares = np.logical_or.reduceat(joins[network.hops.values], network.hops.offsets[:-1])
+    shares = network.hops.reduced(np.logical_or, joins[network.hops.values])
     return Inside.of(network, c.ranks, ~across & ~shares), _equal(c.ranks, site)
 
 

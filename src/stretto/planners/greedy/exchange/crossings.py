@@ -326,7 +326,7 @@ class _Crossing:
 
     def _used(self) -> Float64:
         """float64[2, nodes], how much the links across from each rank, and to it, have carried."""
-        carried = np.add.reduceat(np.array(self.load_s)[self.hops.values], self.hops.offsets[:-1])
+        carried = self.hops.reduced(np.add, np.array(self.load_s)[self.hops.values])
         return np.array([np.bincount(own, carried) for own in self.ends])
 
     def _sums(self, found: Exchange, tree: Tree, roots: tuple[int, ...]) -> dict[int, Bundle]:

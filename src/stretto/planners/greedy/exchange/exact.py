@@ -19,7 +19,7 @@ from ....bounds import distances
 from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
-from ....model.topology import ACCELERATOR, Topology
+from ....model.topology import Topology
 from ....schedule.dispatch import dispatched
 from ....schedule.trees import divide
 from ....solvers import Model, solve
@@ -49,7 +49,7 @@ def in_fewest_hops(topology: Topology, workload: Workload, seed: int = 0) -> Pla
     if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) < topology.node_count:
         return None
     latency = topology.latency_s
-    if topology.planes or (topology.kind != ACCELERATOR).any() or not 0 < latency.min() == latency.max():
+    if topology.planes or not topology.is_accelerator.all() or not 0 < latency.min() == latency.max():
         return None
     far = float(distances(topology, 0.0).max())
     most = MOST_MESSAGES // topology.link_count

@@ -247,7 +247,7 @@ class _Attempt:
         rng = np.random.default_rng((self.seed, shape.hubs, shape.structures))
         made: list[Exchange] = []
         while not made or (len(made) < shape.structures and float(load_s.max()) < before_s and not self.pace.late):
-            busy = np.maximum.reduceat(load_s[network.hops.values], network.hops.offsets[:-1])
+            busy = network.hops.reduced(np.maximum, load_s[network.hops.values])
             ways = self.ways(network, busy, shape, len(made))
             hubs = hub_order(ways, self.ranks, shape.hubs, rng)[0]
             made.append(exchange_of(ways, self.ranks, hubs, float(c.size_bytes) / shape.structures))

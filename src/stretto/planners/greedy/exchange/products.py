@@ -23,7 +23,7 @@ import numpy as np
 from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
-from ....model.topology import ACCELERATOR, Topology, opposite
+from ....model.topology import Topology, opposite
 from ....schedule.dispatch import completion, dispatched
 from ....schedule.trees import divide
 from .blocks import Block, assembled
@@ -50,7 +50,7 @@ def in_product(topology: Topology, workload: Workload) -> Plan | None:
     c = workload.collectives[0]
     if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) < topology.node_count:
         return None
-    if topology.planes or (topology.kind != ACCELERATOR).any() or opposite(topology) is None:
+    if topology.planes or not topology.is_accelerator.all() or opposite(topology) is None:
         return None
     factors = _factors(topology)
     if not factors:
