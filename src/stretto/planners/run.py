@@ -87,13 +87,13 @@ def _best(candidates: tuple[str, ...], spec: str, request: Request, options: Map
         # a reason that holds after every planner is said once
         if (reason := stage.serves(request.topology, request.workload)) is not None:
             raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
-    tried = list(each_of((each, partial(_run, each, request, options)) for each in specs))
-    wrong = [t.refused for t in tried if isinstance(t.refused, InputError)]
-    if wrong:
-        raise wrong[0]
-    chosen = best_of(tried)
+    answers = list(each_of((each, partial(_run, each, request, options)) for each in specs))
+    for answer in answers:
+        if isinstance(answer.refusal, InputError):
+            raise answer.refusal
+    chosen = best_of(answers)
     if chosen.plan is None:
-        raise Unsupported(f"{spec} has no algorithm for this: {'; '.join(str(t.refused) for t in tried)}")
+        raise Unsupported(f"{spec} has no algorithm for this: {'; '.join(str(a.refusal) for a in answers)}")
     return chosen.plan
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import StrettoError
 from ..model.plan import Plan
 from ..simulate import simulate
 from .dispatch import completion
@@ -30,33 +30,43 @@ def best(plans: Iterable[Plan]) -> Plan:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """What one candidate gave.
+class Answer:
+    """What one candidate answered.
 
     Attributes:
         name: the candidate.
         plan: its plan; None if it refused.
-        completion_s: when that ends, seconds; infinite if it refused.
-        refused: why it refused.
+        score_s: the score of the plan, seconds; infinite if the candidate refused.
+        refusal: why the candidate refused.
     """
 
     name: str
     plan: Plan | None = None
-    completion_s: float = math.inf
-    refused: InputError | Unsupported | None = None
+    score_s: float = math.inf
+    refusal: StrettoError | None = None
 
 
-def each_of(candidates: Iterable[tuple[str, Callable[[], Plan]]]) -> Iterator[Tried]:
+def ask(name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = completion_s) -> Answer:
+    """Ask one candidate; a candidate that cannot serve the request is an answer too."""
+    try:
+        plan = make()
+        return Answer(name, plan, score(plan))
+    except StrettoError as refusal:
+        return Answer(name, refusal=refusal)
+
+
+def each_of(candidates: Iterable[tuple[str, Callable[[], Plan]]]) -> Iterator[Answer]:
     """Ask candidates one after another, as far as the caller reads on."""
     for name, make in candidates:
-        try:
-            plan = make()
-        except (InputError, Unsupported) as refusal:
-            yield Tried(name, refused=refusal)
-        else:
-            yield Tried(name, plan, completion_s(plan))
+        yield ask(name, make)
 
 
-def best_of(tried: Iterable[Tried]) -> Tried:
-    """The candidate whose plan ends first; one that refused if all did."""
-    return min(tried, key=lambda t: t.completion_s)
+def best_of(answers: Iterable[Answer], within: float = 1.0) -> Answer:
+    """The answer with the least score; an answer without a plan if all candidates refused.
+
+    Args:
+        within: scores up to this many times the least are alike; of several the first answer is taken.
+    """
+    answers = list(answers)
+    enough_s = within * min(answer.score_s for answer in answers)
+    return next(answer for answer in answers if answer.score_s <= enough_s)

@@ -1,8 +1,8 @@
 """How much a planner may try, in counted work.
 
-Work is counted in *steps*. What each kind of work costs in steps is a constant that its planner declares, calibrated
-once so that a step is about a microsecond of CPU on one core of a 2020s server. No clock is read: the same request may
-try the same things on every machine, however busy it is.
+Work is counted in *steps*. How many steps a kind of work costs is a constant that its planner declares, calibrated once
+so that a step is about a microsecond of CPU on one core of a server of the 2020s. No clock is read: the same request
+tries the same things on every machine, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..model.errors import InputError
 from ..model.stop import Stop
 
 EFFORTS = {"quick": 2e5, "normal": 1e6, "thorough": math.inf}
-"""Steps that each level allows: about 0.2 s, about 1 s, and as many as the planner's own rules want."""
+"""Steps that each level allows: about 0.2 s of CPU, about 1 s, and no limit but the planner's own rules."""
 
 
 def steps_of(effort: str) -> float:
@@ -25,7 +25,7 @@ def steps_of(effort: str) -> float:
         InputError: there is no such level.
     """
     if effort not in EFFORTS:
-        raise InputError(f"{effort!r} is no effort; there are {', '.join(EFFORTS)}", "effort")
+        raise InputError(f"{effort!r} is no level of effort; there are {', '.join(EFFORTS)}", "effort")
     return EFFORTS[effort]
 
 
@@ -33,24 +33,29 @@ def steps_of(effort: str) -> float:
 class Budget:
     """Steps that are left for a request, and the net that may stop it early.
 
+    A budget that is made of another one, by :meth:`with_costs` or :meth:`share`, spends on that one too.
+
     Attributes:
-        steps: how many steps were allowed.
-        costs: for each kind of work, what a unit of it costs in steps.
+        steps: how many steps are allowed.
+        costs: for each kind of work the steps that one unit of it takes.
+        stop: the net.
         spent: steps spent so far.
+        parent: the budget that this one is a part of.
     """
 
     steps: float = math.inf
     costs: Mapping[str, float] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
     spent: float = 0.0
+    parent: Budget | None = None
 
     def with_costs(self, costs: Mapping[str, float]) -> Budget:
-        """A budget of what is left of this one, for work that costs so much."""
-        return Budget(self.left, costs, self.stop)
+        """The rest of this budget, for kinds of work with these costs."""
+        return Budget(self.left, costs, self.stop, parent=self)
 
     def share(self, part: float) -> Budget:
-        """A budget of a part of what is left; the caller spends on this one what was spent there."""
-        return Budget(part * self.left, self.costs, self.stop)
+        """A part of what is left of this budget."""
+        return Budget(part * self.left, self.costs, self.stop, parent=self)
 
     @property
     def left(self) -> float:
@@ -59,18 +64,25 @@ class Budget:
 
     @property
     def exhausted(self) -> bool:
+        """Whether no step is left."""
         return self.left <= 0.0
 
     def allows(self, **work: float) -> bool:
-        """Whether so many units of each kind of work fit into what is left."""
+        """Whether these units of each kind of work fit into what is left."""
         return not self.stop.fired and self.cost(**work) <= self.steps - self.spent
 
     def spend(self, **work: float) -> None:
-        """Count so many units of each kind of work as done."""
-        self.spent += self.cost(**work)
+        """Count these units of each kind of work as done."""
+        self.charge(self.cost(**work))
+
+    def charge(self, steps: float) -> None:
+        """Count steps as done, here and in every budget that this one is a part of."""
+        self.spent += steps
+        if self.parent is not None:
+            self.parent.charge(steps)
 
     def cost(self, **work: float) -> float:
-        """Steps that so many units of each kind of work take."""
+        """Steps that these units of each kind of work take."""
         return sum(units * self.costs[kind] for kind, units in work.items())
 
     def units(self, kind: str) -> float:

@@ -1,0 +1,48 @@
+"""Counted work: what a budget allows, and that its parts spend on it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from stretto.model.errors import InputError
+from stretto.model.stop import Stop
+from stretto.schedule.effort import EFFORTS, Budget, steps_of
+
+
+def test_a_budget_allows_work_until_it_is_spent():
+    budget = Budget(100.0, {"match": 10.0, "order": 1.0})
+    assert budget.allows(match=10)
+    assert not budget.allows(match=10, order=1)
+    budget.spend(match=9)
+    assert (budget.left, budget.units("order")) == (10.0, 10.0)
+    assert not budget.exhausted
+    budget.spend(order=11)
+    assert budget.exhausted
+
+
+def test_a_part_of_a_budget_spends_on_the_whole():
+    whole = Budget(100.0)
+    half = whole.share(0.5)
+    work = half.with_costs({"match": 10.0})
+    work.spend(match=3)
+    assert (work.left, half.left, whole.left) == (20.0, 20.0, 70.0)
+
+
+def test_nothing_is_left_once_the_net_has_fired():
+    budget = Budget(100.0, {"match": 1.0}, Stop(0.0))
+    assert budget.left == 0.0
+    assert not budget.allows(match=1)
+    assert budget.stop.used
+
+
+def test_thorough_has_no_end():
+    budget = Budget(steps_of("thorough"), {"match": 1.0})
+    assert budget.allows(match=1e300)
+    assert math.isinf(budget.share(0.1).left)
+
+
+def test_an_unknown_effort_names_the_levels():
+    with pytest.raises(InputError, match=", ".join(EFFORTS)):
+        steps_of("hard")
