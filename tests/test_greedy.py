@@ -18,7 +18,6 @@ from stretto.planners import run_planner
 from stretto.planners.greedy.crossed import crossed
 from stretto.planners.greedy.exchange.clusters import in_clusters
 from stretto.planners.greedy.exchange.crossings import in_crossings
-from stretto.planners.greedy.exchange.exact import Question, in_fewest_hops
 from stretto.planners.greedy.exchange.hubs import exchanged
 from stretto.planners.greedy.exchange.products import in_product
 from stretto.planners.greedy.search import Search
@@ -27,7 +26,6 @@ from stretto.schedule.dispatch import completion
 from stretto.schedule.pipes import build_network
 from stretto.schedule.trees import divide
 from stretto.simulate import simulate
-from stretto.solvers import solve
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -192,36 +190,6 @@ def test_transfers_that_share_a_link_are_not_justified():
     assert verify(run_planner("greedy", net, load, options={"tries": 200})).ok
 
 
-def test_a_ring_of_eight_sums_up_in_four_hops_by_swapping_first():
-    net = load_topology("ring:8")
-    load = Workload((make_collective("allreduce", net, 8),))
-    plan = in_fewest_hops(net, load)
-    assert plan is not None
-    assert verify(plan).ok
-    assert simulate(plan).completion_s < 5 * net.latency_s[0]
-    assert (plan.op == COPY).any()
-
-
-def test_a_ring_of_five_takes_a_hop_more_than_its_farthest_rank_is_away():
-    net = load_topology("ring:5")
-    plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 5),)))
-    assert plan is not None and verify(plan).ok
-    assert simulate(plan).completion_s < 3.1 * net.latency_s[0]
-
-
-@pytest.mark.parametrize(("ranks", "hops"), [(5, 2), (7, 3), (9, 4)])
-def test_an_odd_ring_cannot_end_when_its_farthest_rank_could(ranks, hops):
-    assert solve(Question(load_topology(f"ring:{ranks}"), hops).model, solver="cp-sat").status == "infeasible"
-
-
-def test_no_exact_exchange_where_hops_are_not_alike():
-    net = load_topology("ring:6")
-    load = Workload((make_collective("allreduce", net, 600),))
-    uneven = replace(net, latency_s=net.latency_s * np.linspace(1.0, 1.1, net.link_count))
-    assert in_fewest_hops(net, load) is not None
-    assert in_fewest_hops(uneven, load) is None
-
-
 def test_without_time_there_is_still_a_plan():
     net, load = work("allreduce", "dgx1", 10**6)
     hurried = run_planner("greedy", net, load, time_limit_s=0.0)
@@ -271,24 +239,6 @@ def deepest(toward: dict[int, int]) -> int:
 def test_an_allreduce_of_middle_size_in_one_chassis_is_near_the_bound():
     net, load = work("allreduce", "amd:1", 64_000)
     assert ratio(run_planner("greedy", net, load), net, load) <= 1.15
-
-
-@pytest.mark.parametrize("seed", [0, 3, 7, 11])
-def test_an_exact_exchange_is_right_on_uneven_trees_with_chords(seed):
-    rng = random.Random(seed)
-    n = rng.randint(2, 7)
-    links = {}
-    for v in range(1, n):
-        w, width = rng.randrange(v), rng.choice([1, 2, 5]) * 1e9
-        links[v, w] = links[w, v] = (width, 1e-6)
-    for _ in range(rng.randint(0, n)):
-        a, b = rng.randrange(n), rng.randrange(n)
-        if a != b:
-            links[a, b] = (rng.choice([1, 2, 5]) * 1e9, 1e-6)
-    net = make_topology("chords", [ACCELERATOR] * n, [(a, b, *w) for (a, b), w in sorted(links.items())])
-    plan = in_fewest_hops(net, Workload((make_collective("allreduce", net, 1),)))
-    assert plan is not None
-    assert verify(plan).finding is None
 
 
 def two_chassis(width: float) -> Topology:

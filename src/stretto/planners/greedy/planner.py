@@ -29,7 +29,6 @@ from .. import Option, Progress, register
 from .crossed import crossed
 from .exchange.clusters import in_clusters
 from .exchange.crossings import PARTS, in_crossings
-from .exchange.exact import in_fewest_hops
 from .exchange.hubs import MOST_RANKS, exchanged
 from .exchange.products import in_product
 from .search import Search, effort
@@ -51,7 +50,7 @@ NEAR = 1.02
 
 ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
 """Where the longest way alone takes such a share of the bound, hops decide: an exchange that ends after so many times
-the bound is good enough, and else the exact model of the fewest hops is asked."""
+the bound is good enough."""
 
 MEET_FIRST = 0.2
 """Where the longest way alone takes less than such a share of the bound, exchanges are tried after matchings."""
@@ -79,9 +78,9 @@ LITTLE_USE, OTHER_TREES = 4.0, 1.6
 """So many times what matching takes for each delivery is left for it where the last step gained little and copies may
 yet overlap sums, and where it is asked for other trees outward than inward."""
 
-UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 7e-6, "model": 0.5}
+UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 7e-6}
 """What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
-growing trees, a transfer that is put in order, one of an exchange with its making, and the exact model."""
+growing trees, a transfer that is put in order, and one of an exchange with its making."""
 
 OPTIONS = (
     Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
@@ -230,8 +229,6 @@ class _Stages:
         if meets:
             before_s = min(HOPELESS * self.bound_s, self.found_s)
             self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
-        if self.hops_decide and self.late(ASK_ABOVE) and pace.allows(model=1):
-            self.add(in_fewest_hops(topology, workload, self.search.seed))
         if self.hops_decide and self.late(CLUSTERS_ABOVE) and not pace.late:
             self.add(in_clusters(topology, workload, pace))
         near = ASK_ABOVE if self.hops_decide else NEAR
