@@ -1,15 +1,15 @@
 """Lower a plan to programs: what each node has to send, receive, add up and wait for.
 
 Every node that sends or receives gets a program: ranks, and routers that store and forward. A program
-knows its own node only. What a transfer waits for happens at its source where the plan lets it
-(the chunk arrives there); where it happens elsewhere, those who see it *signal* it. The turns of optical
-planes and the barriers between groups are events at one more node, the *controller* (SWOT, section 3.3:
-before a transfer is issued the shim verifies, by explicit signals, that its circuit is there).
+knows its own node only. Most dependencies of a transfer are arrivals at its source, which the source sees;
+where a dependency happens at another node, that node *signals* it. The turns of optical planes and the
+barriers between groups are events at one more node, the *controller* (SWOT, section 3.3: before a transfer
+is issued the shim verifies, by explicit signals, that its circuit is there).
 
-What a transfer carries is decided by its dependencies (docs: decision 3), so a node may hold several
+A transfer's dependencies decide what it carries (docs: decision 3), so a node may hold several
 *versions* of a chunk: each is what some transfer sends, or what the node must end with. A version is
-an earlier one with more arrivals on top, in an order fixed here: sums do not depend on timing. No program
-ever waits for anything but dependencies of the plan, so programs cannot deadlock.
+an earlier one plus more arrivals, in an order that is fixed here, so that sums do not depend on timing. A
+program waits only for dependencies of the plan, so programs cannot deadlock.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Version:
     """A state of one chunk at one node.
 
     Attributes:
-        base: the version that it is made from, or NOTHING.
-        adds: the transfers whose bytes are put on it, in this order.
+        base: the version that it extends, or NOTHING.
+        adds: the transfers whose bytes are written or added to it, in this order.
     """
 
     base: int
@@ -47,9 +47,9 @@ class Send:
     """One transfer to send: a version of a chunk to some nodes.
 
     Attributes:
-        start_s: not before, in the plan's time; ``rate``: bytes/s while it is sent, infinite if the
-            network decides. Both count only where a run is paced.
-        priority: on a connection the highest goes first.
+        start_s: earliest start in the plan's time, for a paced run.
+        rate: bytes/s while it is sent, for a paced run; infinite if the network decides.
+        priority: of several sends on a connection the one with the highest priority goes first.
     """
 
     row: int
@@ -73,7 +73,8 @@ class Receive:
 
 @dataclass(frozen=True)
 class Event:
-    """A turn or a barrier at the controller: ``seconds`` after all that it waits for, not before ``start_s``."""
+    """A turn or a barrier at the controller. It begins when all its dependencies have happened, at ``start_s`` at the
+    earliest, and takes ``seconds``."""
 
     row: int
     start_s: float
@@ -85,12 +86,12 @@ class Program:
     """What one node does in a plan. Rows are transfers, then events.
 
     Attributes:
-        node: whose it is: a node of the topology, or its ``node_count`` for the controller.
+        node: a node of the topology, or ``node_count`` for the controller.
         peers: the other nodes that have programs.
-        waits: for each row that starts here, how many happenings it waits for.
-        wakes: for each happening, a row and the node at which it happened, the rows here that wait for it.
-            Happenings elsewhere come as signals.
-        signals: for each row that happens here, the nodes that must be told.
+        waits: for each row that starts here, the number of its dependencies.
+        wakes: for each dependency, as (row, node where it happens), the rows here that wait for it. A dependency at
+            another node comes as a signal.
+        signals: for each row that happens here, the nodes to signal.
         versions: for each chunk its versions; version 0 is what the node holds at first.
         final: for each chunk that the node wants, the version that it must end with.
         held: the chunks that it holds at first.
@@ -127,7 +128,7 @@ def node_name(plan: Plan, node: int) -> str:
 
 
 def lower(plan: Plan) -> dict[int, Program]:
-    """The programs of a plan that verifies, by node."""
+    """The program of each node that takes part in a plan; the plan must verify."""
     n, controller = plan.transfer_count, plan.topology.node_count
     timed = plan.sharing == "timed"
     extra = events(plan, plan.barriers, timed)
@@ -162,7 +163,7 @@ def _slots(plan: Plan, programs: dict[int, Program]) -> None:
 
 
 def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
-    """For each transfer when it may start, how fast it goes, and its priority."""
+    """For each transfer its earliest start, its rate and its priority."""
     n = plan.transfer_count
     asked = plan.workload.chunk_start_s[plan.chunk]
     rate, priority = np.full(n, np.inf), np.zeros(n)
@@ -171,7 +172,7 @@ def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
     if plan.sharing == "rates" and plan.rate is not None:
         rate = plan.rate
     elif plan.sharing == "weights":
-        timeline = simulate(plan)  # a group's share is fixed, so its rate is
+        timeline = simulate(plan)  # a group's share is fixed, so its rate is constant
         rate = plan.size_bytes / (timeline.finish_s - timeline.start_s)
     elif plan.sharing == "priorities" and plan.weight is not None:
         priority = plan.weight
@@ -179,7 +180,7 @@ def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
 
 
 def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
-    """Give each program the versions of its chunks; for each transfer the version that it sends."""
+    """Give each program the versions of its chunks; returns for each transfer the version that it sends."""
     writes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, v in zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), strict=True):
         writes[v, int(plan.chunk[k])].append(k)
@@ -209,14 +210,14 @@ def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
 
 
 def _what_counts(plan: Plan, writes: Iterable[int]) -> frozenset[int]:
-    """Writes to one chunk at one node without those that a copy replaced: they are ordered, all but sums."""
+    """Writes to one chunk at one node, without those that a later copy replaced (all writes but sums are ordered)."""
     ordered = sorted(writes)
     copies = [i for i, k in enumerate(ordered) if plan.op[k] == COPY]
     return frozenset(ordered[copies[-1] :] if copies else ordered)
 
 
 def _version(plan: Plan, ordered: list[frozenset[int]], i: int, held: bool) -> Version:
-    """Version i: the largest earlier one that is part of it, and the rest."""
+    """Version i: the largest earlier version that is part of it, and the writes that it adds."""
     state = ordered[i]
     base = next((j for j in range(i - 1, -1, -1) if ordered[j] < state), NOTHING)
     adds = tuple(sorted(state - ordered[base] if base != NOTHING else state))
@@ -225,7 +226,7 @@ def _version(plan: Plan, ordered: list[frozenset[int]], i: int, held: bool) -> V
 
 
 def _wait(plan: Plan, programs: dict[int, Program], depends: Ragged) -> None:
-    """Who waits for what, and who must be told of it."""
+    """Fill in for each program what its rows wait for, and which nodes it must signal."""
     n, controller = plan.transfer_count, plan.topology.node_count
 
     def happens_at(row: int) -> Iterable[int]:

@@ -1,4 +1,4 @@
-"""What plans are written to and read from. One file a format."""
+"""Formats that plans are written to and read from, one file each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..model.topology import Topology
 
 @dataclass(frozen=True)
 class Exporter:
-    """A format that a simulated plan can be written to: ``write(timeline, path)``, which may answer with notes.
+    """A format that a simulated plan can be written to: ``write(timeline, path)``, which may return notes for the user.
 
     Attributes:
         sized: whether a file can say for which sizes it is meant: ``write(timeline, path, (least, greatest))``,
@@ -56,7 +56,7 @@ def exporters() -> dict[str, Exporter]:
 
 
 class Size(NamedTuple):
-    """The size of a collective, one of the two, where a file does not say it."""
+    """The size of a collective, for files that do not say it: the full buffer or one rank's shard."""
 
     full_bytes: int | None
     shard_bytes: int | None
@@ -86,7 +86,7 @@ def importers() -> dict[str, Importer]:
 
 
 def check_writable(path: str) -> None:
-    """Ask, before long work, whether there can be a file of that name.
+    """Check, before long work, that a file of that name can be written.
 
     Raises:
         InputError: it cannot be written.

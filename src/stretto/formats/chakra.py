@@ -1,12 +1,12 @@
 """Chakra execution traces (mlcommons/chakra, schema/protobuf/et_def.proto), one file a rank, for ASTRA-sim.
 
-Each transfer is a send node at its source and a receive node at every receiver, which a tag of its
-own pairs; a send waits for the receipts (and earlier sends) at its rank that the plan has it depend
-on. Links are left to the network that the trace runs on. So is the order of sends that become free
-together, which ASTRA-sim keeps in a hash set: where these share their first link, each waits for one
-more *turn* than the one that the plan sends before it, a computing node of no time (1 ns there).
-What the schema has no word for, the chunk and whether it is added, is in attributes of our own, so
-that a trace can be read back.
+Each transfer is a send node at its source and a receive node at every receiver, paired by a tag of
+their own. A send waits for the receipts and earlier sends at its rank that the plan makes it depend
+on. The network that runs the trace chooses the links. It also orders sends that become ready at the
+same time (ASTRA-sim keeps them in a hash set). Where such sends share their first link, each one waits
+for one more *turn*, a computing node without duration (1 ns in ASTRA-sim), than the send that the plan
+puts before it. The schema has no field for the chunk and for whether it is added: both are written as
+attributes of our own, so that a trace can be read back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .protobuf import block, number, sized, varint
 from .steps import only_collective
 
 COMPUTE, SEND, RECEIVE = 4, 5, 6
-"""Of the enum NodeType."""
+"""Values of the enum NodeType."""
 ID, NAME, TYPE, CONTROL_DEPS, DATA_DEPS, ATTR = 1, 2, 3, 4, 5, 10
 """Fields of Node."""
 INT32, INT64, BOOL, STRING = 7, 9, 27, 29
@@ -32,10 +32,10 @@ INT32, INT64, BOOL, STRING = 7, 9, 27, 29
 
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
-    """Write ``path.RANK.et`` for every rank; what was left out comes back as notes.
+    """Write ``path.RANK.et`` for every rank; returns notes on what was left out.
 
     Raises:
-        Unsupported: a node that is no rank sends, or the plan holds what traces cannot say.
+        Unsupported: a router sends, or the plan has something that a trace cannot express.
     """
     plan = timeline.plan
     collective = only_collective(plan)
@@ -74,7 +74,7 @@ def write(timeline: Timeline, path: str) -> Sequence[str]:
 
 
 def _local(plan: Plan, k: int) -> tuple[list[int], int]:
-    """The nodes of its own rank that transfer k waits for, and how many dependencies have none."""
+    """The trace nodes of the sender's rank that transfer k waits for, and how many dependencies have no such node."""
     found, lost = [], 0
     for d in plan.depends[k].tolist():
         receivers = range(int(plan.dst.offsets[d]), int(plan.dst.offsets[d + 1]))

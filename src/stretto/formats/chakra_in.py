@@ -1,10 +1,10 @@
-"""Chakra execution traces, a file a rank: what is sent after what, read as a plan.
+"""Chakra execution traces, one file a rank, read as a plan.
 
-Traces that stretto wrote say which chunk a message carries, and are the collective again. Those of
-others (mlcommons/chakra, schema/protobuf/et_def.proto) do not: each of their messages is a piece of
-its own, from the sender that holds it to the receiver that wants it. So their dependencies and
-times can be checked, and not what they compute. Where switches store, ours are read in the same way:
-a message stands in a switch as itself, also while others of its chunk do.
+A trace that stretto wrote names the chunk of each message, so the plan has the original collective.
+A trace of another program (mlcommons/chakra, schema/protobuf/et_def.proto) does not: each message becomes
+a piece of its own, from the sender that holds it to the receiver that wants it. Dependencies and times of
+such a plan can be checked, what it computes cannot. Where switches store, stretto's own traces are read
+the second way too, since several messages of one chunk may stand in a switch at once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .routes import Routes
 
 METADATA = 1
 REFUSED = {2: "loads from memory", 3: "stores to memory", 7: "is a whole collective"}
-"""Of the enum NodeType, and what a plan has no word for."""
+"""Values of the enum NodeType that a plan cannot express, and what they do."""
 DURATION = 7
-"""Of Node, microseconds."""
+"""Field of Node, microseconds."""
 MOST_BYTES = 256 * 2**20
 MOST_DEPENDENCIES = 5_000_000
 
@@ -40,7 +40,7 @@ Key = TypeVar("Key")
 
 @dataclass
 class _Node:
-    """A node as it is read."""
+    """A node of a trace."""
 
     key: int = 0
     kind: int = 0
@@ -53,10 +53,10 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     """The plan of the traces ``path.RANK.et``, one for each accelerator.
 
     Args:
-        size: of the collective, for traces that stretto wrote; others say the size of each message.
+        size: the size of the collective, for traces that stretto wrote; other traces give the size of each message.
     Raises:
-        InputError: a file is missing or torn, a message without both ends, a node that is neither
-            sent nor received, or a circle.
+        InputError: a file is missing or torn, a message lacks its sender or receiver, a node neither
+            sends nor receives, or dependencies form a circle.
     """
     n = len(topology.accelerators)
     traces, facts = [], None
@@ -126,12 +126,12 @@ def _messages(ends: list[tuple[int, int, int]], topology: Topology) -> Collectiv
 
 
 Message = tuple[int, int, int, int]
-"""Sender, receiver, tag, and how many of the same came before."""
+"""Sender, receiver, tag, and how many earlier messages have the same three."""
 
 
 @dataclass
 class _Row:
-    """A message: which chunk it carries and whether it is added, for traces of our own, and what it waits for."""
+    """A message: what it waits for, and in stretto's own traces its chunk and whether the receiver adds it."""
 
     chunk: int
     op: int
@@ -183,9 +183,9 @@ NAMES = {SEND: "send", RECEIVE: "receipt"}
 
 
 def _waits(nodes: list[_Node], message: dict[int, Message], where: str) -> dict[int, set[Message]]:
-    """For each node the messages that must have come before it may start, through what sends nothing.
+    """For each node the messages that must have arrived before it may start, also through nodes that send nothing.
 
-    A receipt is over when its message has come and all before the receipt is over; other nodes take no time.
+    A receipt ends when its message has arrived and all that it waits for has ended; other nodes take no time.
     """
     known = {node.key: node for node in nodes}
     before: dict[int, set[Message]] = {}
@@ -222,7 +222,7 @@ def _ordered(rows: dict[Message, _Row], where: str) -> list[Message]:
 
 
 def _sorted(waits: dict[Key, list[Key]], what: str, where: str) -> list[Key]:
-    """The keys, each after those that it waits for; among what is free, as they stand."""
+    """The keys, each after those that it waits for; keys that are free together keep their order."""
     missing = {key: len(before) for key, before in waits.items()}
     after: dict[Key, list[Key]] = {key: [] for key in waits}
     for key, before in waits.items():
@@ -240,7 +240,7 @@ def _sorted(waits: dict[Key, list[Key]], what: str, where: str) -> list[Key]:
 
 
 def _trace(path: str) -> tuple[Any, list[_Node]]:
-    """What a file says of its plan, and its nodes."""
+    """The metadata of a trace file, and its nodes."""
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -271,15 +271,14 @@ def _trace(path: str) -> tuple[Any, list[_Node]]:
 
 
 PLAIN = {ID: "key", TYPE: "kind", DURATION: "busy_us"}
-"""The fields of a node that are numbers, and what they are called here."""
+"""The numeric fields of a node, and their names in :class:`_Node`."""
 
 
 DOC = 2
 PLAINLY, SIGNED, ZIGZAG = (11, 13, 27), (INT32, INT64), (15, 17)
-"""Fields of AttributeProto: words for people, and whole numbers told as they are, in two's complement, or
-with the sign last."""
+"""Fields of AttributeProto that hold whole numbers: unsigned, in two's complement, and zigzag-encoded."""
 FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
-"""Those of fixed width, and their form."""
+"""Fields of AttributeProto of fixed width, and their struct format."""
 
 
 def _attribute(data: bytes, where: str) -> tuple[str, Any]:

@@ -1,9 +1,8 @@
-"""Cross-connect lists: for each optical circuit switch what to join and when, for those who run it.
+"""Cross-connect lists: which ports each optical circuit switch joins when, for the people who run it.
 
-JSON holds for each switch its turns, in order, each with the circuits that are made, broken and
-kept (ports that stay are left alone), and how long the turn could be late before anything waits
-for it. CSV has a row a circuit that is made or broken. A circuit is one direction: from the port
-of the node that sends to that of the node that receives.
+JSON holds for each switch its turns in order. Each turn lists the circuits that it makes, breaks and
+keeps, and its slack: how late it could be before a transfer waits for it. CSV has one row for each circuit
+that is made or broken. A circuit has one direction: from the sender's port to the receiver's.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ HEADER = ("switch", "turn", "start_s", "end_s", "slack_s", "action", "in_port", 
 
 
 def switches(timeline: Timeline) -> list[dict[str, Any]]:
-    """For each plane of a simulated plan what it must do, in order."""
+    """For each plane of a simulated plan its turns, in order."""
     plan = timeline.plan
     found = []
     for p, plane in enumerate(plan.topology.planes):
@@ -63,7 +62,7 @@ def _circuits(matching: NDArray[np.int32], which: NDArray[np.bool_]) -> list[lis
 
 
 def _slack(timeline: Timeline, plane: int, turn: int, ends_s: float) -> float | None:
-    """How much later a turn could end before the first transfer that needs it, None if none does."""
+    """Seconds by which a turn could end later without delaying a transfer; None if no transfer needs it."""
     plan = timeline.plan
     assert plan.plane is not None
     after = plan.plane == plane
@@ -86,7 +85,7 @@ def write_json(timeline: Timeline, path: str) -> None:
 
 
 def write_csv(timeline: Timeline, path: str) -> None:
-    """Write a row a circuit that is made or broken, by switch and time."""
+    """Write one row for each circuit that is made or broken, by switch and time."""
     with written_whole(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(HEADER)

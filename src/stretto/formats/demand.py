@@ -1,4 +1,4 @@
-"""A demand matrix as CSV: a row a sending rank, a column a receiving one, in bytes or sizes such as 4MB."""
+"""A demand matrix as CSV: one row for each sending rank, one column for each receiving rank, sizes such as 4MB."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from ..topologies.files import read_text
 
 
 def read_demand(path: str) -> Int64:
-    """int64[ranks, ranks] of a file; empty cells are zero.
+    """int64[ranks, ranks], the bytes that a file asks for; empty cells are zero.
 
     Raises:
-        InputError: it cannot be read, a row has more or fewer cells than there are rows, or a cell is
-            no size; names the line and column.
+        InputError: the file cannot be read, is not square, or a cell is no size; names the line and column.
     """
     try:
         rows = list(csv.reader(io.StringIO(read_text(path))))

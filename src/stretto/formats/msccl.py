@@ -1,9 +1,10 @@
 """MSCCL XML: a plan as the program that MSCCL, RCCL and msccl-executor-nccl run on GPUs.
 
-The form is that of microsoft/msccl-tools (msccl/language/ir.py, old format): threadblocks with one
-send and one receive peer at most, on a channel; steps in order, each after at most one step of
-another threadblock, further ones as ``nop``. Buffers are apart ("out of place"). As the executor
-has it, ``rrc`` adds the received chunk to the rank's own ``src``, which is its ``dst`` here.
+The form is that of microsoft/msccl-tools (msccl/language/ir.py, old format). A threadblock has at most one
+send peer and one receive peer, on one channel. Its steps run in order. A step waits for at most one step of
+another threadblock; ``nop`` steps before it carry further waits. Input and output are separate buffers
+("out of place"). The executor's ``rrc`` adds the received chunk to the rank's own ``src``; here ``src`` and
+``dst`` of an ``rrc`` are the same slot.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from . import written_whole
 from .steps import Program, Step, program_of
 
 MOST_STEPS, MOST_CHANNELS, MOST_ELEMENTS = 256, 32, 4096
-"""Of a threadblock, of a file and of a GPU, that the runtimes take."""
+"""What runtimes accept: steps of a threadblock, channels of a file, elements of a GPU's buffer."""
 MOST_BYTES = 2**40
 KINDS = {"reducescatter": "reduce_scatter"}
 
 
 @dataclass
 class _Block:
-    """A threadblock as it fills."""
+    """A threadblock that is being filled."""
 
     rank: int
     send: int
@@ -37,12 +38,12 @@ class _Block:
 
 
 def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES)) -> Sequence[str]:
-    """Write the program of a plan; what was lowered on the way comes back as notes.
+    """Write the program of a plan; returns notes on what the format could not keep.
 
     Args:
-        sizes: the least and the greatest full buffer, bytes, for which a runtime is to take it.
+        sizes: the least and the greatest full buffer, bytes, for which a runtime shall use the program.
     Raises:
-        Unsupported: the plan holds what the format cannot say, or more than runtimes take.
+        Unsupported: the format cannot express the plan, or runtimes do not accept its size.
     """
     program = program_of(timeline)
     root = to_xml(program, timeline.plan.topology.name, sizes)
@@ -53,7 +54,7 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES
 
 
 def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)) -> ElementTree.Element:
-    """The ``<algo>`` of a program, for full buffers of these least and greatest sizes, bytes."""
+    """The ``<algo>`` element of a program, for full buffers between two sizes, bytes."""
     blocks, channels = _threadblocks(program)
     chunks = max(max(program.inputs), max(program.outputs))
     facts = {
@@ -77,7 +78,7 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
 
 
 def _threadblocks(program: Program) -> tuple[list[_Block], int]:
-    """Steps in threadblocks, numbered in each rank, and the number of channels."""
+    """The steps as threadblocks, numbered from 0 in each rank, and the number of channels."""
     steps = program.steps
     place = _channels(steps)
     blocks: dict[tuple[int, int, int, int], _Block] = {}
@@ -125,7 +126,7 @@ def _channels(steps: list[Step]) -> list[int]:
 
 
 def _append(block: _Block, step: Step, waits: list[tuple[_Block, int]]) -> int:
-    """Add a step to its threadblock, after a nop for each wait but the last; its place."""
+    """Append a step to its threadblock, after a nop for each wait but the last; returns its index there."""
     latest: dict[int, tuple[_Block, int]] = {}
     for other, place in waits:
         known = max(block.waited.get(other.number, -1), latest[other.number][1] if other.number in latest else -1)

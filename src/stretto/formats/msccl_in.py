@@ -1,8 +1,8 @@
-"""MSCCL XML, read: the program is run with chunks' names for data, and each message is a transfer.
+"""MSCCL XML, read: the program is executed on symbolic chunks, and each message becomes a transfer.
 
-What a slot holds is known by the transfers that brought it, so the plan says what the program does,
-and the verifier judges it as any other. The file says nothing of links: a message goes the shortest
-way that stores nowhere. As runtimes have it ``rrc`` adds to the rank's own slot.
+The reader tracks which transfers filled each slot, so the plan says what the program really does, and the
+verifier judges it like any other plan. The file does not name links: a message takes the shortest route
+that stores nowhere. As in the runtimes, ``rrc`` adds to the rank's own slot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = {"reduce_scatter": "reducescatter", "reducescatter": "reducescatter"} | 
     kind: kind for kind in ("allgather", "allreduce", "alltoall", "broadcast", "reduce")
 }
 SPREAD = ("allgather", "reducescatter", "alltoall")
-"""Kinds whose buffer has a part for each rank."""
+"""Kinds whose buffer has one part for each rank."""
 SENDS = ("s", "rcs", "rrs", "rrcs")
 RECEIVES = ("r", "rcs", "rrc", "rrs", "rrcs")
 MOST_CHUNKS, MOST_MOVES = 2_000_000, 2_000_000
@@ -33,7 +33,7 @@ MOST_CHUNKS, MOST_MOVES = 2_000_000, 2_000_000
 
 @dataclass(frozen=True)
 class _Content:
-    """What a slot holds: a chunk, by the transfers that wrote it, and whether the rank's own is in it."""
+    """What a slot holds: a chunk, the transfers that wrote it, and whether it includes the rank's own data."""
 
     chunk: int
     writers: tuple[int, ...]
@@ -44,9 +44,9 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     """The plan of a program.
 
     Args:
-        size: that of the collective, which the file does not say.
+        size: the size of the collective, which the file does not give.
     Raises:
-        InputError: no program, one for other ranks, one that gets stuck or moves what is not there.
+        InputError: the file is no program, has another number of ranks, deadlocks, or moves data that is not there.
     """
     root = parse_xml(read_text(path), path)
     if tag(root) != "algo":
@@ -70,7 +70,7 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
 
 
 class _Run:
-    """The program as it runs."""
+    """The state of a program that is being executed."""
 
     def __init__(self, topology: Topology, collective: Collective, parts: int, inplace: bool, where: str) -> None:
         self.topology, self.collective, self.parts, self.where = topology, collective, parts, where
@@ -111,7 +111,7 @@ class _Run:
         return step
 
     def run(self) -> None:
-        """Run until all is done.
+        """Execute all steps.
 
         Raises:
             InputError: no threadblock can go on, or messages are left over.
@@ -141,7 +141,7 @@ class _Run:
             raise InputError("sends what nobody receives", self.where)
 
     def _blocked(self, key: tuple[int, int], step: dict[str, Any]) -> tuple[Any, ...] | None:
-        """What a step waits for, None if it can go."""
+        """What a step waits for, None if it can run."""
         block, place = step["after"]
         if block >= 0 and self.done.get((key[0], block), -1) <= place:
             return ("done", key[0], block)
@@ -179,7 +179,7 @@ class _Run:
             self.mail[rank, send, channel].append(leaving)
 
     def _slot(self, rank: int, slot: tuple[str, int]) -> tuple[int, str, int]:
-        """A slot by one name where input and output are one buffer."""
+        """The one name of a slot that has two, where input and output are one buffer ("in place")."""
         buffer, offset = slot
         if self.inplace and buffer == "i" and self.collective.kind == "allgather":
             return rank, "o", offset + rank * self.parts
@@ -217,14 +217,14 @@ class _Run:
         return _Content(self.rows[row][0], (row,), False)
 
     def _added(self, rank: int, row: int, src: tuple[str, int], dst: tuple[str, int], step: dict[str, Any]) -> _Content:
-        """A message added to the rank's own slot."""
+        """The sum of a message and the rank's own slot."""
         base = self.state.get(self._slot(rank, src)) or self._initial(*self._slot(rank, src))
         if base is None or base.chunk != self.rows[row][0]:
             base = self._content(rank, dst, step)
         return self._sum(base, self._received(rank, row), step)
 
     def _sum(self, a: _Content, b: _Content, step: dict[str, Any]) -> _Content:
-        """Two contents added; the one that came by one transfer makes that a sum."""
+        """The sum of two contents. The one that a single transfer brought turns this transfer into a reduction."""
         if len(b.writers) != 1 or b.own:
             a, b = b, a
         if a.chunk != b.chunk or len(b.writers) != 1 or b.own or not self.collective.reduces:

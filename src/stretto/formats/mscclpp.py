@@ -1,9 +1,9 @@
 """MSCCL++ execution plans (JSON), as microsoft/mscclpp's src/core/executor/execution_plan.cc loads them.
 
-A GPU runs its steps one after the other. A send puts the chunk into a slot of the peer's scratch
-that no other message uses, and signals; a receipt waits, then copies the slot to the chunk's own,
-or adds it. So no rank writes where another still reads. Where the steps are more than a threadblock
-takes (execution_common.hpp), the next one goes on when a semaphore says that it ended.
+A GPU runs its steps one after another. A send writes the chunk into a slot of the peer's scratch buffer that
+no other message uses, and signals. A receipt waits for the signal, then copies or adds the slot to the
+chunk's own place. So no rank writes where another still reads. A threadblock takes a limited number of
+operations (execution_common.hpp): the next threadblock goes on when a semaphore says that this one has ended.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from . import written_whole
 from .steps import Program, Slot, Step, program_of
 
 MEMORY = "memory"
-"""The type of all channels: peers that map each other's memory, as within a server."""
+"""The type of all channels: peers map each other's memory, as GPUs of one server do."""
 MOST_OPERATIONS, MOST_CHANNELS = 64, 16
-"""Of a threadblock."""
+"""What one threadblock takes."""
 NOP = {"name": "nop"}
-"""All threads of a threadblock wait for each other."""
+"""A barrier among the threads of a threadblock."""
 
 
 @dataclass
 class _Block:
-    """A threadblock as it fills: its operations, and the peers that they name by place."""
+    """A threadblock that is being filled: its operations, and the peers that they refer to by index."""
 
     ops: list[dict[str, Any]] = field(default_factory=list)
     peers: list[int] = field(default_factory=list)
 
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
-    """Write the execution plan; what was lowered on the way comes back as notes.
+    """Write the execution plan; returns notes on what the format could not keep.
 
     Raises:
-        Unsupported: the plan holds what steps cannot say.
+        Unsupported: steps cannot express the plan.
     """
     program = program_of(timeline)
     with written_whole(path) as file:
@@ -101,7 +101,7 @@ def _append(blocks: list[_Block], step: Step, slot: int) -> None:
 
 
 def _gpu(rank: int, blocks: list[_Block], inputs: int, outputs: int, scratch: int) -> dict[str, Any]:
-    """A rank's threadblocks, and what all of them share."""
+    """A rank's threadblocks, and the channels and buffers that they share."""
     peers = sorted({p for block in blocks for p in block.peers})
     channel = {p: i for i, p in enumerate(peers)}
     return {

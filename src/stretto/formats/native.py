@@ -1,8 +1,8 @@
-"""The plan file: Parquet, a row a transfer, or JSON for people and small plans.
+"""The plan file: Parquet with one row a transfer, or JSON for people and small plans.
 
-Both hold everything: topology, workload, sharing and how the plan was made travel with the
-transfers, so that one file is enough to verify, simulate or run it. Reading gives back what was
-written, bit for bit.
+Both hold the topology, the workload, how links are shared and how the plan was made, besides the
+transfers, so that one file is enough to verify, simulate or run a plan. Reading gives back bit for bit
+what was written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_plan(path: str) -> Plan:
     """Read a plan file of either kind.
 
     Raises:
-        InputError: it cannot be read, is torn, of another version or no plan; names the place.
+        InputError: the file cannot be read, is torn, has another version or holds no plan; names the place.
     """
     if os.path.isdir(path):
         raise InputError("is a folder, not a plan file", path)
@@ -83,7 +83,7 @@ def _same(a: Collective, b: Collective) -> bool:
 
 
 def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
-    """By its parameters if these rebuild it, else piece by piece and chunk by chunk."""
+    """A collective as its parameters if these rebuild it, else as all its pieces and chunks."""
     short: dict[str, Any] = {"kind": c.kind, "size_bytes": c.size_bytes, "chunks": c.chunk_count // len(c.piece_bytes)}
     if c.root >= 0:
         short["root"] = c.root

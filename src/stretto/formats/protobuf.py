@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers (protobuf.dev/programming-guides/encoding), as far as traces need it."""
+"""The part of the Protocol Buffers wire format that traces use (protobuf.dev/programming-guides/encoding)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 def varint(value: int) -> bytes:
-    """A whole number of zero or more, seven bits a byte, the lowest first."""
+    """A non-negative whole number, seven bits in each byte, the lowest first."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -20,7 +20,7 @@ def varint(value: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
-    """A field that holds a whole number of zero or more."""
+    """A field that holds a non-negative whole number."""
     return varint(field << 3 | VARINT) + varint(value)
 
 
@@ -30,15 +30,15 @@ def block(field: int, content: bytes) -> bytes:
 
 
 def sized(content: bytes) -> bytes:
-    """A message after its length, as files hold several."""
+    """A message preceded by its length: a file holds several."""
     return varint(len(content)) + content
 
 
 def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
-    """A whole number, and where the next thing begins.
+    """A whole number, and the offset after it.
 
     Raises:
-        InputError: the data ends in it, or it has more than 64 bits.
+        InputError: the data ends within it, or it has more than 64 bits.
     """
     value = 0
     for shift in range(0, 70, 7):
@@ -52,7 +52,7 @@ def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
 
 
 def messages(data: bytes, where: str) -> Iterator[bytes]:
-    """The messages of a file, each after its length."""
+    """The messages of a file, each preceded by its length."""
     at = 0
     while at < len(data):
         size, at = read_varint(data, at, where)
@@ -66,7 +66,7 @@ def fields(data: bytes, where: str) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message by number: whole numbers as int, all else as bytes.
 
     Raises:
-        InputError: a field is torn, or of a kind that is not used any more.
+        InputError: a field is torn, or has a wire type that is no longer in use.
     """
     at = 0
     while at < len(data):
@@ -89,7 +89,7 @@ def fields(data: bytes, where: str) -> Iterator[tuple[int, int | bytes]]:
 
 
 def packed(data: int | bytes, where: str) -> list[int]:
-    """The numbers of a repeated field, packed or one alone."""
+    """The numbers of a repeated field, packed, or a single number."""
     if isinstance(data, int):
         return [data]
     found, at = [], 0

@@ -1,7 +1,7 @@
-"""Where a foreign schedule says who sends to whom but not over which links.
+"""Routes for a foreign schedule that says who sends to whom, but not over which links.
 
-A way passes what routes may pass through; in hops also routers that store, where one transfer ends and the
-next begins.
+A route passes through nodes with transit. Where hops are asked for it may also pass routers that store: there one
+transfer ends and the next begins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..model.topology import Topology
 
 
 class Routes:
-    """Ways between ranks: fewest links, then the widest."""
+    """Routes between ranks: the fewest links, then the highest bandwidth."""
 
     def __init__(self, topology: Topology, where: str) -> None:
         self.topology, self.where = topology, where
@@ -23,7 +23,7 @@ class Routes:
         self.stores = bool((topology.forwarding != topology.kind).any())
 
     def _hops(self, a: int, b: int) -> list[tuple[int, ...]]:
-        """The links of each transfer from a to b: one, and one more for each router on the way that stores."""
+        """The links of each transfer from a to b: one transfer, and one more for each router on the way that stores."""
         hops: list[tuple[int, ...]] = [()]
         for link in self._way(a, b, self.topology.transit | self.topology.is_router):
             if hops[-1] and not self.topology.transit[self.topology.src[link]]:
@@ -32,7 +32,7 @@ class Routes:
         return hops
 
     def _way(self, a: int, b: int, passes: Bool) -> tuple[int, ...]:
-        """The links of the way from a to b over nodes that it ``passes``.
+        """The links of the route from a to b through nodes of the mask ``passes``.
 
         Raises:
             InputError: there is none without storing in between.

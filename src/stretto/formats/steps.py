@@ -1,10 +1,10 @@
-"""A plan as the steps of its ranks, for formats that run: copies, sends and receives between buffers.
+"""A plan as the steps of its ranks, for formats that runtimes execute: copies, sends and receives between buffers.
 
-Every chunk has a slot at every rank where it comes by: in the input where the rank holds it, in
-the output where it is wanted, else in scratch. Steps stand in one order in which they can be run
-one after the other, and name the steps of their own rank that they wait for: who reads a slot
-waits for its last write, who writes it for that and the reads since. So what a step sends is what
-the plan says (docs: decisions 3), in every timing.
+Every chunk has a slot at every rank that it reaches: in the input buffer where the rank holds it, in
+the output where the rank wants it, else in scratch. The steps are in an order in which they can run
+one after another. Each names the steps of its own rank that it waits for: a step that reads a slot
+waits for the last write to it, a step that writes a slot waits for that write and for the reads since.
+So a step sends what the plan says (docs: decisions 3) in every timing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ RESERVED = ("rates", "weights", "priorities")
 
 @dataclass
 class Step:
-    """What a rank does: "cpy" from ``src`` to ``dst``, "s"end ``src`` to the peer's ``dst``, "r"eceive
-    the peer's ``src`` into ``dst``, or "rrc": receive it and add to ``dst``."""
+    """What a rank does: "cpy" copies ``src`` to ``dst``, "s" sends ``src`` to the peer's ``dst``, "r" receives
+    the peer's ``src`` into ``dst``, "rrc" receives it and adds it to ``dst``."""
 
     rank: int
     kind: str
@@ -42,7 +42,7 @@ class Step:
 
 @dataclass
 class Program:
-    """The steps of all ranks in an order that can be run, and how many chunks each buffer has."""
+    """The steps of all ranks in an order that can run, and how many chunks each buffer has."""
 
     kind: str
     ranks: int
@@ -57,7 +57,7 @@ def program_of(timeline: Timeline) -> Program:
     """Lower a simulated plan to steps.
 
     Raises:
-        Unsupported: the plan holds what steps cannot say; names it.
+        Unsupported: steps cannot express the plan; says why.
     """
     plan = timeline.plan
     collective = only_collective(plan)
@@ -77,7 +77,7 @@ def program_of(timeline: Timeline) -> Program:
 
 
 def only_collective(plan: Plan) -> Collective:
-    """The collective of a plan that steps of ranks can say.
+    """The collective of a plan, if steps of ranks can express it.
 
     Raises:
         Unsupported: several collectives, reserved rates, optical planes, or unequal chunks.
@@ -100,9 +100,9 @@ def only_collective(plan: Plan) -> Collective:
 def _order(timeline: Timeline) -> list[int]:
     """Events, 2r for the send and 2r + 1 for the receipt of receiver r of ``plan.dst``, in a legal order.
 
-    A transfer that does not depend on a write to what it sends must be read before it: it carries
-    what was there. From one rank to another messages are received as they were sent. Among what is
-    free the earlier simulated time goes first.
+    A transfer that does not depend on some write to the slot that it sends must read before that write: it
+    carries what was there before. Messages between two ranks are received in the order in which they were sent.
+    Of several events that are free the one with the earlier simulated time goes first.
     """
     plan = timeline.plan
     count = len(plan.dst.values)
@@ -127,7 +127,7 @@ def _order(timeline: Timeline) -> list[int]:
                     edge(2 * other + 1, 2 * r)
             own = writes.get((int(plan.src[k]), int(plan.chunk[k])), ())
             copied = max((owner[w] for w in own if owner[w] in needed and plan.op[owner[w]] != REDUCE), default=-1)
-            for other in own:  # what came before a copy is gone, and what came after it and is not needed comes later
+            for other in own:  # a copy replaces earlier writes; later writes that this transfer does not need follow it
                 if owner[other] not in needed and owner[other] > copied:
                     edge(2 * r, 2 * other + 1)
     times = np.empty(2 * count)
@@ -161,7 +161,7 @@ def _order(timeline: Timeline) -> list[int]:
 
 
 class _Lowering:
-    """Slots and their last uses, as events become steps."""
+    """Slots and their last uses, while events are turned into steps."""
 
     def __init__(self, plan: Plan, collective: Collective, rank: dict[int, int]) -> None:
         self.plan, self.collective, self.rank = plan, collective, rank
@@ -178,7 +178,7 @@ class _Lowering:
         self._copy_own()
 
     def _copy_own(self) -> None:
-        """What a rank holds goes to its slot where it is wanted, or added to, before anything is copied over it."""
+        """Copy a rank's own data to the slot where it is wanted or added to, before anything overwrites that slot."""
         first: dict[tuple[int, int], int] = {}
         for r, k in enumerate(self.plan.dst.owners.tolist()):
             key = (self.rank[int(self.plan.dst.values[r])], int(self.plan.chunk[k]))
@@ -196,7 +196,7 @@ class _Lowering:
         return "i", INPUT[self.collective.kind](piece, len(self.rank)) * self.parts + part
 
     def home(self, rank: int, chunk: int) -> Slot:
-        """The slot of a chunk at a rank, given out when it is first asked for."""
+        """The slot of a chunk at a rank, allocated when it is first asked for."""
         if (rank, chunk) not in self.homes:
             piece, part = divmod(chunk, self.parts)
             if rank in self.wanted[piece]:
@@ -224,7 +224,7 @@ class _Lowering:
         sent.partner = self._add(step)
 
     def _add(self, step: Step) -> int:
-        """Append a step, with those that it must wait for."""
+        """Append a step, with the steps that it must wait for."""
         number = len(self.steps)
         if step.kind in ("cpy", "s"):
             key = (step.rank, step.src)
@@ -256,7 +256,7 @@ INPUT: dict[str, Callable[[int, int], int]] = {
     "broadcast": lambda piece, n: piece,
     "reduce": lambda piece, n: piece,
 }
-"""For each kind where in the input of a rank that holds it a piece is, in pieces."""
+"""For each kind of collective: the index of a piece in the input buffer of a rank that holds it."""
 
 OUTPUT: dict[str, Callable[[int, int], int]] = {
     "allgather": lambda piece, n: piece,
@@ -266,4 +266,4 @@ OUTPUT: dict[str, Callable[[int, int], int]] = {
     "broadcast": lambda piece, n: piece,
     "reduce": lambda piece, n: piece,
 }
-"""For each kind where in the output of a rank that wants it a piece is, in pieces."""
+"""For each kind of collective: the index of a piece in the output buffer of a rank that wants it."""

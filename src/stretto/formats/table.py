@@ -1,4 +1,4 @@
-"""CSV: a row a receiver of a transfer, with the times that the simulator gives."""
+"""CSV: one row for each receiver of a transfer, with the simulated times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADER = ("transfer", "chunk", "op", "src", "dst", "size_bytes", "route", "depen
 
 
 def write(timeline: Timeline, path: str) -> None:
-    """Write the transfers of a plan; a multicast has a row for each receiver."""
+    """Write the transfers of a plan; a multicast has one row for each receiver."""
     plan = timeline.plan
     names = plan.topology.names
     with written_whole(path) as file:

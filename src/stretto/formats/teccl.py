@@ -1,13 +1,12 @@
 """TE-CCL's schedules (JSON): flows of chunks in epochs, read and timed again.
 
-``7-Flows`` says which chunk of whom crosses which link in which epoch; ``6-Demand_Met`` who got
-what, and so the collective. An epoch is rounded up to the slowest link and counts a switch as a
-stop, so epochs times their length is not the completion: here every transfer starts as soon as its
-chunk is there and its links are free, in the order of epochs. Nodes keep their numbers.
+``7-Flows`` says which source's chunk crosses which link in which epoch; ``6-Demand_Met`` says who got
+which chunk, and so which collective it is. An epoch is rounded up to the slowest link and counts a switch
+as a stop, so the completion is not the number of epochs times their length: here every transfer starts as
+soon as its chunk has arrived and its links are free, in the order of epochs. Nodes keep their numbers.
 
-A switch stores nothing, so all links of a transfer are busy at once. Read as *queued*, switches
-become routers, where bytes wait for the link onward: TE-CCL's schedules were published with times
-that are met only so.
+A switch stores nothing, so all links of a transfer are busy at once. With *queued*, switches become
+routers, where bytes wait for the next link: the times published for TE-CCL's schedules hold only then.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ DEMAND = re.compile(r"Demand at (\d{1,6}) for chunk (\d{1,6}) from (\d{1,6}) met
 MOST_FLOWS = 2_000_000
 
 Flow = tuple[int, int, int, int, int, tuple[int, ...]]
-"""Epoch, chunk, of whom, from, to, and the switches on the way."""
+"""Epoch, chunk, its source, sender, receiver, and the switches on the way."""
 
 
 def read(path: str, topology: Topology, size: Size, queued: bool = False) -> Plan:
     """The plan of a schedule.
 
     Args:
-        queued: switches are routers.
-        size: that of the collective, which the file does not say.
+        queued: switches become routers.
+        size: the size of the collective, which the file does not give.
     Raises:
-        InputError: no schedule, a node or link that the topology lacks, a part of a chunk.
+        InputError: the file is no schedule, names a node or link that the topology lacks, or cuts a chunk.
     """
     data = parse_json(read_text(path), path)
     listed = data.get("7-Flows", data.get("6-Flows")) if isinstance(data, dict) else None
@@ -86,7 +85,7 @@ def _flows(listed: list[Any], where: str) -> list[Flow]:
 def _collective(
     wanted: dict[tuple[int, int], set[int]], topology: Topology, size: Size, where: str
 ) -> tuple[Collective, dict[tuple[int, int], int]]:
-    """The collective that the demands are, and the chunk of the workload for each (source, chunk)."""
+    """The collective that the demands amount to, and for each (source, chunk) the chunk of the workload."""
     gpus = sorted({s for s, _ in wanted} | {d for ends in wanted.values() for d in ends})
     parts: dict[int, list[tuple[int, int]]] = defaultdict(list)
     n = len(gpus)
@@ -110,7 +109,7 @@ def _collective(
 
 
 def _wanted(data: dict[str, Any], where: str) -> dict[tuple[int, int], set[int]]:
-    """For each (source, chunk) the GPUs that get it: of an AllGather nested, of an AllToAll with the paths."""
+    """For each (source, chunk) the GPUs that get it. The file nests them for AllGather; for AllToAll it lists paths."""
     wanted: dict[tuple[int, int], set[int]] = defaultdict(set)
     try:
         for to, sources in data.get("6-Demand_Met", {}).items():
@@ -131,7 +130,7 @@ def _wanted(data: dict[str, Any], where: str) -> dict[tuple[int, int], set[int]]
 def _transfers(
     flows: list[Flow], number: dict[tuple[int, int], int], topology: Topology, where: str
 ) -> list[tuple[int, int, list[int], list[int]]]:
-    """Chunk, sender, receivers and links; flows that leave together through a switch that replicates are one."""
+    """Chunk, sender, receivers and links of each transfer; flows that branch in a switch are one transfer."""
     link = _links(topology, where)
     rows: dict[tuple[int, ...], tuple[int, int, list[int], list[int]]] = {}
     for i, (epoch, chunk, source, a, b, via) in enumerate(flows):
@@ -146,7 +145,7 @@ def _transfers(
 def _hops(
     flows: list[Flow], number: dict[tuple[int, int], int], topology: Topology, where: str
 ) -> list[tuple[int, int, list[int], list[int]]]:
-    """The same link by link, each once for all flows that leave together."""
+    """The transfers link by link, each link once for all flows that leave together."""
     link = _links(topology, where)
     rows: dict[tuple[int, ...], tuple[int, int, list[int], list[int]]] = {}
     for epoch, chunk, source, a, b, via in flows:
@@ -175,7 +174,7 @@ def _links(topology: Topology, where: str) -> Callable[[tuple[int, int]], int]:
 
 
 class _Timed:
-    """Transfers, each as early as its chunk and its links allow, in the order in which they come."""
+    """Transfers in the order in which they are added, each as early as its chunk and its links allow."""
 
     def __init__(self, topology: Topology, collective: Collective, where: str) -> None:
         self.topology, self.collective, self.where = topology, collective, where
@@ -188,7 +187,7 @@ class _Timed:
         self.rows: list[tuple[int, int, list[int], list[int], list[int], float, float]] = []
 
     def add(self, chunk: int, src: int, ends: list[int], route: list[int]) -> None:
-        """One transfer more.
+        """Add a transfer.
 
         Raises:
             InputError: its sender does not have the chunk.

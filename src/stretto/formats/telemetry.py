@@ -15,12 +15,12 @@ LINK_ENTRIES = ("src", "dst", "down", "bandwidth", "latency")
 
 
 def read_telemetry(path: str, topology: Topology, chunks: int) -> Telemetry:
-    """News of a topology from a JSON file.
+    """The telemetry of a topology from a JSON file.
 
     Args:
-        chunks: how many chunks the plan has.
+        chunks: the number of chunks of the plan.
     Raises:
-        InputError: the file cannot be read, or names what the topology or plan does not have.
+        InputError: the file cannot be read, or names something that the topology or plan does not have.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -31,7 +31,7 @@ def read_telemetry(path: str, topology: Topology, chunks: int) -> Telemetry:
 
 
 def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> Telemetry:
-    """News of a topology from the object of a telemetry file; see :func:`read_telemetry`."""
+    """The telemetry of a topology from the object in a telemetry file; see :func:`read_telemetry`."""
     _known(data, ENTRIES, where)
     nodes = {name: v for v, name in enumerate(topology.names)}
     links = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}

@@ -1,4 +1,4 @@
-"""Chrome trace events: a track a link and a slice a transfer, as ui.perfetto.dev opens them.
+"""Chrome trace events for ui.perfetto.dev: one track a link, one slice a transfer.
 
 The format: "Trace Event Format", JSON object form. Times are microseconds.
 """
@@ -17,7 +17,7 @@ LINKS, RANKS, PLANES = 1, 2, 3
 
 
 def write(timeline: Timeline, path: str) -> None:
-    """Write the course of a plan, event by event."""
+    """Write the timeline of a plan, event by event."""
     plan = timeline.plan
     topology = plan.topology
     with written_whole(path) as file:
@@ -65,7 +65,7 @@ def write(timeline: Timeline, path: str) -> None:
 
 
 def _on_planes(timeline: Timeline) -> list[dict[str, Any]]:
-    """A track a port of a plane, with its transfers, and one a plane with its turns."""
+    """One track for each port of a plane with its transfers, and one for each plane with its turns."""
     plan = timeline.plan
     events: list[dict[str, Any]] = []
 

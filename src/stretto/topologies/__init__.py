@@ -1,7 +1,7 @@
 """Topologies by name or from a file.
 
-A built-in topology is asked for by a *spec*, ``family:arguments?option=value&...``, such as
-``ndv2:4``, ``torus:4x4?bandwidth=50GB/s`` or ``zoo:Abilene``; anything that names a file is read.
+A *spec*, ``family:arguments?option=value&...``, names a built-in topology: ``ndv2:4``,
+``torus:4x4?bandwidth=50GB/s``, ``zoo:Abilene``. The path of a file is read as a file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..model.units import parse_bandwidth, parse_time
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
 ENDINGS = (".json", ".graphml", ".xml", ".gml", ".yml", ".yaml", ".csv", ".txt")
-"""Of the files that are read; each format is in docs/formats.md."""
+"""The endings of topology files; docs/formats.md has each format."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An option of a family: how to read it and what it is if not given."""
+    """An option of a family: how to parse it, and its default."""
 
     name: str
     parse: Callable[[str, str], Any]
@@ -143,7 +143,7 @@ def numbers(arguments: list[str], spec: str, pattern: str, least: int, most: int
 
 
 def check_size(nodes: int, links: int, spec: str) -> None:
-    """Refuse what would not fit in memory or patience."""
+    """Refuse a network that is too large for memory."""
     if nodes > MOST_NODES or links > MOST_LINKS:
         limits = f"{MOST_NODES} nodes and {MOST_LINKS} links"
         raise InputError(f"{nodes} nodes and {links} links are more than the {limits} that are built", spec)

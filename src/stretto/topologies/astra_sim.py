@@ -26,7 +26,7 @@ def parse_astra_sim(text: str, where: str) -> Topology:
     """The topology of the YAML.
 
     Raises:
-        InputError: no YAML, a key that is missing, or a list of another length.
+        InputError: the text is no YAML, a key is missing, or lists differ in length.
     """
     data = _yaml(text, where)
     missing = [key for key in _KEYS if key not in data]
@@ -84,7 +84,7 @@ def _yaml(text: str, where: str) -> dict[str, Any]:
 
 
 def _pairs(block: str, members: list[int], kinds: list[int]) -> list[tuple[int, int]]:
-    """The links of one building block among nodes; a switch is added to the kinds."""
+    """The links of one building block among nodes; the node of a switch is appended to the kinds."""
     n = len(members)
     if n == 1:
         return []
@@ -102,7 +102,7 @@ def write_astra_sim(topology: Topology, where: str) -> str:
     """The YAML of a topology that is one ring, full mesh or switch with equal links.
 
     Raises:
-        InputError: it is none, which this format cannot say.
+        InputError: it is another network, which this format cannot express.
     """
     n = len(topology.accelerators)
     for block in BLOCKS:

@@ -1,8 +1,8 @@
-"""What the attributes of a GraphML or GML node or edge say.
+"""The attributes of nodes and edges in GraphML and GML.
 
-Both the Topology Zoo's names are known (label, Longitude, Latitude, LinkSpeedRaw in bit/s) and ours
-(name, kind, site, x, y, bandwidth, latency). Letters may be large or small, but where a unit is part
-of the name they matter: ``bandwidth_GBps`` is bytes, ``bandwidth_Gbps`` bits.
+The Topology Zoo's names are known (label, Longitude, Latitude, LinkSpeedRaw in bit/s), and stretto's
+(name, kind, site, x, y, bandwidth, latency). Case does not matter, except in a unit that is part of the
+name: ``bandwidth_GBps`` is bytes, ``bandwidth_Gbps`` bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def place(attributes: dict[str, str], where: str) -> Place:
     """A node from its attributes.
 
     Raises:
-        InputError: an unknown kind, or a coordinate that is none.
+        InputError: an unknown kind, or a coordinate that is not a number.
     """
     known = {key.lower(): value for key, value in attributes.items() if value not in UNKNOWN}
     kind = {"gpu": "accelerator"}.get(known.get("kind", ""), known.get("kind"))
@@ -51,7 +51,7 @@ def cable(a: int, b: int, attributes: dict[str, str], directed: bool, where: str
     """An edge from its attributes.
 
     Raises:
-        InputError: a bandwidth or latency that is none, or is given twice.
+        InputError: a bandwidth or latency cannot be parsed, or is given twice.
     """
     known = {key: value for key, value in attributes.items() if value not in UNKNOWN}
     width, delay = _quantity(known, _BANDWIDTHS, where), _quantity(known, _LATENCIES, where)

@@ -1,4 +1,4 @@
-"""Topology files: which importer reads what, and our JSON. Every other format has a file of its own."""
+"""Topology files: which importer reads which file, and stretto's own JSON. Other formats have modules of their own."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SETTINGS = (*OF_LINKS, SWITCHES)
 
 
 def read_topology(path: str, settings: dict[str, Any]) -> Topology:
-    """Read a topology file: the ending says how it is written, what is in it says by which tool.
+    """Read a topology file. The ending names the syntax, the content tells which tool wrote it.
 
     Args:
         settings: ``bandwidth`` and ``latency`` for all links, or None, and whether ``switches`` store.
     Raises:
-        InputError: it cannot be read, or something in it is wrong; names the place and the remedy.
+        InputError: the file cannot be read, or an entry is wrong; names the place and the remedy.
     """
     ending = os.path.splitext(path)[1].lower()
     if ending not in ENDINGS and not os.path.isdir(path):
@@ -53,7 +53,7 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
 
 
 def _parse(ending: str, text: str, path: str) -> Topology | Graph:
-    """What the text says, by the importer of its format."""
+    """The topology of a text, by the importer of its format."""
     if ending == ".json":
         data = parse_json(text, path)
         if isinstance(data, dict) and is_teccl(data):
@@ -222,13 +222,13 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
 
 
 def _label(node: dict[str, Any], place: str) -> str:
-    """What the file calls a node: its name, or its id where that is a text."""
+    """The file's name for a node: its ``name``, or its id if that is a string."""
     named = _text(node, "name", place)
     return named if named or not isinstance(node.get("id"), str) else _text(node, "id", place)
 
 
 def _filled(names: list[str], kinds: list[int]) -> list[str]:
-    """Nodes without a name are called by their kind and a number."""
+    """Names for all nodes: a node without one gets its kind and a number."""
     taken, counts, result = set(names), [0, 0, 0], []
     for name, kind in zip(names, kinds, strict=True):
         label = name
@@ -257,12 +257,12 @@ def _text(data: dict[str, Any], key: str, where: str | None) -> str:
 
 
 def _whole(text: str) -> bool:
-    """Whether no character of a text is half of one, which no file could hold."""
+    """Whether a text has no lone surrogate, which no UTF-8 file could hold."""
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _quantity(data: dict[str, Any], names: tuple[tuple[str, float], ...], what: str, where: str) -> float:
-    """The one of these entries that is there, in bytes/s or seconds."""
+    """The value of the one entry that is present, in bytes/s or seconds."""
     given = [(key, factor) for key, factor in names if key in data]
     if not given:
         raise InputError(f"the {what} is missing; give {names[0][0]!r}", where)

@@ -24,7 +24,7 @@ def parse_gml(text: str, where: str) -> Graph:
     """The graph of a GML text.
 
     Raises:
-        InputError: no GML, no graph, an edge to nowhere, an id twice.
+        InputError: the text is no GML or holds no graph, an edge leads nowhere, or an id occurs twice.
     """
     graphs = [v for k, v in _parse(text, where) if k.lower() == "graph" and isinstance(v, list)]
     if not graphs:
@@ -62,7 +62,7 @@ def _lists(items: Items, key: str) -> list[Items]:
 
 
 def _plain(items: Items) -> dict[str, str]:
-    """The values that are no lists; a key of the grammar is in small letters, others as they are."""
+    """The values that are not lists; keys of the grammar in lower case, other keys unchanged."""
     words = ("id", "label", "source", "target", "directed")
     return {(k.lower() if k.lower() in words else k): v for k, v in items if isinstance(v, str)}
 

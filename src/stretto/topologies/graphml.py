@@ -1,7 +1,7 @@
-"""GraphML: the dialect of the Internet Topology Zoo, and what graph libraries write.
+"""GraphML as the Internet Topology Zoo and graph libraries write it.
 
-Read as http://graphml.graphdrawing.org/specification.html has it: keys with defaults, an edge's own
-``directed`` before the graph's. Hyperedges, ports and graphs in graphs are no networks and refused.
+Read by http://graphml.graphdrawing.org/specification.html: keys have defaults, and an edge's own ``directed``
+overrides the graph's. Hyperedges, ports and nested graphs are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def graph_of(root: Any, where: str) -> Graph:
     """The graph of a ``<graphml>`` element.
 
     Raises:
-        InputError: no graph, an edge to nowhere, an id twice.
+        InputError: there is no graph, an edge leads nowhere, or an id occurs twice.
     """
     graphs = named(root, "graph")
     if not graphs:
@@ -62,7 +62,7 @@ def _short(key: str | None) -> str:
 
 
 class _Attributes:
-    """The keys that a GraphML text declares, to read the data of its elements by."""
+    """The keys that a GraphML text declares; they say what the data of its elements mean."""
 
     def __init__(self, root: Any) -> None:
         self.names: dict[str | None, str] = {}
@@ -100,7 +100,7 @@ _KEYS = (
 
 
 def write_graphml(topology: Topology) -> str:
-    """The GraphML text of a topology; what it reads back as lacks ``transit``, ``replicates`` and planes."""
+    """The GraphML text of a topology. It does not keep ``transit``, ``replicates`` and planes."""
     from xml.sax.saxutils import escape
 
     def data(key: str, value: object) -> str:

@@ -1,8 +1,8 @@
 """NCCL's topology XML (``NCCL_TOPO_DUMP_FILE``): CPUs, PCIe switches, GPUs and NVLinks of one server.
 
-Bandwidths are those that NCCL counts with (its src/graph/topo.h): per NVLink by the GPU's
-compute capability, per PCIe lane 0.75 GB/s at 8 GT/s, between sockets 10 GB/s. The file has no
-latencies; those assumed are in the notes. Network cards lead out of the server and are left out.
+Bandwidths are NCCL's own (its src/graph/topo.h): for an NVLink by the GPU's compute capability, for a PCIe lane
+0.75 GB/s at 8 GT/s, between sockets 10 GB/s. The file has no latencies; the notes say which ones are assumed.
+Network cards lead out of the server and are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parse_nccl(root: Any, where: str) -> Topology:
     """The topology of a ``<system>`` element.
 
     Raises:
-        InputError: no GPU, a device twice, an NVLink to nowhere, or a speed that is none.
+        InputError: there is no GPU, a device occurs twice, an NVLink leads nowhere, or a speed is unknown.
     """
     server = _Server(where)
     cpus: list[int] = []
@@ -44,7 +44,7 @@ def parse_nccl(root: Any, where: str) -> Topology:
 
 
 class _Server:
-    """Nodes and links, as the tree is walked."""
+    """Nodes and links, collected while the tree is walked."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -130,7 +130,7 @@ def _rank(name: str) -> int:
 
 
 def _generation(sm: int) -> int:
-    """The entry of the table that a compute capability falls under."""
+    """The entry of the table for a compute capability: the newest generation that is not newer."""
     return sm if sm in NVLINK_BANDWIDTHS else sm // 10 * 10
 
 

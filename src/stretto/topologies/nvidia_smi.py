@@ -1,8 +1,8 @@
 """``nvidia-smi topo -m``: how the GPUs of one server are joined, as the driver sees it.
 
-The matrix says NV# for a bonded set of # NVLinks and PIX, PXB, PHB, NODE or SYS for ways over
-PCIe, each longer than the one before (the legend that the command prints); it says nothing of
-bandwidths and latencies, which are assumed and listed in the notes.
+The matrix has NV# for a bonded set of # NVLinks, and PIX, PXB, PHB, NODE or SYS for routes over PCIe, from the
+shortest to the longest (the legend that the command prints). It has no bandwidths and latencies: these are assumed
+and listed in the notes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .values import shown
 NVLINK_BANDWIDTH, NVLINK_LATENCY_S = 25e9, 0.7e-6
 PCIE_BANDWIDTH, PCIE_LATENCY_S = 16e9, 0.5e-6
 MOST_NVLINKS = 18
-"""Of one GPU: more, counted over its peers, can only be those of an NVSwitch."""
+"""NVLinks of one GPU. A row that sums to more NVLinks over its peers means that they lead to an NVSwitch."""
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -33,7 +33,7 @@ def parse_nvidia_smi(text: str, where: str) -> Topology:
     """The topology of the matrix.
 
     Raises:
-        InputError: no matrix, a row or cell that is none, or two directions that differ.
+        InputError: there is no matrix, a row or cell cannot be parsed, or two directions differ.
     """
     names, cells = _matrix(text, where)
     n = len(names)
@@ -72,7 +72,7 @@ def parse_nvidia_smi(text: str, where: str) -> Topology:
 
 
 def _matrix(text: str, where: str) -> tuple[list[str], list[list[str]]]:
-    """Names of the GPUs, and for each what its row says of each."""
+    """The names of the GPUs, and the cells of the matrix."""
     lines = [line.split() for line in _COLOUR.sub("", text).splitlines() if line.strip()]
     header = lines[0][: lines[0].index("CPU")] if lines and "CPU" in lines[0] else lines[0] if lines else []
     columns = [i for i, name in enumerate(header) if re.fullmatch(r"GPU\d+", name)]
@@ -109,7 +109,7 @@ def _joined(n: int, links: dict[tuple[int, int], tuple[float, float]]) -> bool:
 
 
 def _groups(n: int, pairs: list[tuple[int, int]]) -> list[int]:
-    """The group of each of n things that pairs join."""
+    """For each of n items the group of items that pairs join."""
     group = list(range(n))
 
     def root(v: int) -> int:
@@ -126,7 +126,7 @@ def _groups(n: int, pairs: list[tuple[int, int]]) -> list[int]:
 def _add_pcie(
     cells: list[list[str]], kinds: list[int], labels: list[str], links: dict[tuple[int, int], tuple[float, float]]
 ) -> None:
-    """A tree of switches: GPUs that are as near as a level or nearer share one of that level."""
+    """Add a tree of switches: GPUs whose route is of a level, or shorter, share a switch of that level."""
     n = len(cells)
     top = list(range(n))
     for level, name in enumerate(LEVELS):

@@ -1,8 +1,8 @@
-"""Nodes joined by optical circuit switches: every plane has a port of every node.
+"""Nodes joined by optical circuit switches: every plane has one port of every node.
 
-A node's bandwidth is divided among the planes, as port splitting does it (SWOT, section 2.1.1). A
-plane that joins nothing at first is free to take its first matching before time zero. Planes may be
-divided by the dimensions of a grid: then a plane is a small switch for each line of its dimension.
+A node's bandwidth is divided among the planes by port splitting (SWOT, section 2.1.1). A plane that joins
+nothing at first may take its first matching before time zero. Planes may be divided by the dimensions of
+a grid: then a plane is a set of small switches, one for each line of its dimension.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _matching(name: str, n: int, spec: str) -> Int32:
 
 
 def _each(values: list[Any], k: int, name: str, spec: str) -> list[Any]:
-    """One value a plane, from one for all or one for each."""
+    """One value for each plane, from a single value or a list."""
     if len(values) not in (1, k):
         raise InputError(f"give one value, or one for each of the {k} planes", f"{spec}, option {name}")
     return values * (k // len(values))
@@ -70,7 +70,7 @@ def _dims(text: str, where: str) -> list[int]:
 
 
 def _lines(n: int, k: int, dims: list[int] | None, spec: str) -> list[list[Int32]]:
-    """For each plane the nodes of its switches: one of all nodes, or one for each line of its dimension."""
+    """For each plane the nodes of its switches: one switch of all nodes, or one for each line of its dimension."""
     nodes = np.arange(n, dtype=np.int32)
     if dims is None:
         return [[nodes]] * k

@@ -24,7 +24,7 @@ Pairs = Iterable[tuple[int, int]]
 def _build(
     spec: str, kinds: list[int], pairs: Pairs, settings: dict[str, Any], xy: Any, sites: list[str] | None = None
 ) -> Topology:
-    """Both directions of undirected pairs, each once, all alike."""
+    """A network with equal links in both directions of each undirected pair."""
     one_way = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     directed = np.unique(np.concatenate([one_way, one_way[:, ::-1]]) @ [len(kinds), 1])
     links = np.empty((len(directed), 4))
@@ -66,7 +66,7 @@ def _grid(arguments: list[str], settings: dict[str, Any], spec: str, wraps: bool
             step = (*cell[:axis], (cell[axis] + 1) % side, *cell[axis + 1 :])
             if step != cell and (wraps or step[axis] > cell[axis]):
                 pairs.add(tuple(sorted((number[cell], number[step]))))
-    # a third axis goes back into the drawing
+    # the third axis is drawn as depth
     flat = [(*cell, 0, 0)[:3] for cell in cells]
     xy = [(float(b) + 0.35 * c, -float(a) + 0.35 * c) for a, b, c in flat]
     return _build(spec, [ACCELERATOR] * n, pairs, settings, xy)  # type: ignore[arg-type]

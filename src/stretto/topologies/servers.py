@@ -36,7 +36,7 @@ XY = list[tuple[float, float]]
 
 
 def _both(table: dict[float, Any], first: int, latency_us: float) -> Links:
-    """Both directions of a table of links, with node 0 of the table at ``first``."""
+    """Both directions of a table of links, whose node numbers are counted from ``first``."""
     links: Links = []
     for width, pairs in table.items():
         for a, b in pairs:

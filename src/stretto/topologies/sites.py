@@ -14,7 +14,7 @@ from ..model.topology import ACCELERATOR, ROUTER, Topology, make_topology
 from . import Family, Setting, bandwidth, check_size, numbers, seconds, whole
 
 FIBRE_KM_PER_S = 200_000.0
-"""How fast light is in fibre."""
+"""The speed of light in fibre."""
 
 WANS = ("full", "ring", "line", "star")
 PEERS = ("all", "own")
@@ -68,9 +68,9 @@ SETTINGS = (
 def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     """S sites of G accelerators; every accelerator is joined to every router of its site.
 
-    With ``attached=n`` router r is joined to n of them, from number r x n on, round the site.
-    Router r of a site is joined to router r of those sites that the WAN graph names; with
-    ``peers=own`` these sites are dealt out among the routers, one link for each pair of sites.
+    With ``attached=n`` router r is joined to n accelerators, from number r x n on, cyclically.
+    Router r of a site is joined to router r of the site's neighbours in the WAN graph; with
+    ``peers=own`` the neighbours are divided among the routers, one link for each pair of sites.
     """
     parts = numbers(arguments, spec, "sites:S,G", 1, most=2)
     if len(parts) != 2 or parts[0] * parts[1] < 2:
@@ -141,7 +141,7 @@ def _wan_links(pairs: list[tuple[int, int]], routers: int, peers: str) -> list[t
 
 
 def _random_pairs(n: int, share: float, rng: random.Random) -> list[tuple[int, int]]:
-    """A connected graph of n nodes with that share of all pairs: a random tree, then random pairs."""
+    """A connected graph of n nodes that has a given share of all pairs: a random tree, then random pairs."""
     everything = list(combinations(range(n), 2))
     if share == 1:
         return everything

@@ -29,7 +29,7 @@ def looks_native(text: str) -> bool:
 
 
 class _Network:
-    """Places and cables, as they are read."""
+    """Places and cables, collected while the file is read."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -65,7 +65,7 @@ def parse_sndlib_xml(root: Any, where: str) -> Graph:
     """The graph of a ``<network>`` element.
 
     Raises:
-        InputError: a node or link that lacks something; names it.
+        InputError: a node or link lacks an entry; names it.
     """
     network = _Network(where)
     structure = named(root, "networkStructure")[0]
@@ -93,7 +93,7 @@ def parse_sndlib_native(text: str, where: str) -> Graph:
     """The graph of a native text.
 
     Raises:
-        InputError: a line in NODES or LINKS that is none.
+        InputError: a line in NODES or LINKS cannot be parsed.
     """
     network = _Network(where)
     unit = next(iter(re.findall(r"^\s*unit\s*=\s*(\w+)", text, re.MULTILINE)), "")

@@ -1,7 +1,7 @@
-"""TACCL's topology profile (JSON): one server's links by alpha and beta, as its INPUT_GUIDE.md has them.
+"""TACCL's topology profile (JSON): the links of one server by alpha and beta (TACCL's INPUT_GUIDE.md).
 
-Times are microseconds, betas those of 1 MB. Either matrices ``links``, ``betas`` (row: receiver), or
-one beta of a full mesh (HubAndSpoke, DGX2), or two of the hybrid cube mesh (NDv2).
+Times are microseconds; a beta is the time of 1 MB. The file has matrices ``links`` and ``betas`` (row: receiver), or
+one beta for a full mesh (HubAndSpoke, DGX2), or two betas for the hybrid cube mesh (NDv2).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _matrix(data: dict[str, Any], key: str, n: int, where: str) -> list[list[Any
 
 
 def _known(listed: Any, n: int, notes: list[str], where: str) -> dict[tuple[int, int], float]:
-    """The links of the server that a list of betas stands for."""
+    """The links of the server that a list of one or two betas stands for."""
     values = [real(b, "'node_betas_list'", where, above=True) for b in listed] if isinstance(listed, list) else []
     if len(values) == 1:
         notes.append("one beta: every GPU joined to every other")

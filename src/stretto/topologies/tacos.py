@@ -23,7 +23,7 @@ def parse_tacos(text: str, where: str) -> Topology:
     """The topology of the rows.
 
     Raises:
-        InputError: a number that is none, or a row without its four; names the line.
+        InputError: a row does not have four numbers; names the line.
     """
     try:
         rows = list(itertools.islice(csv.reader(io.StringIO(text)), MOST_ROWS + 1))

@@ -1,4 +1,4 @@
-"""Values of foreign files: parsed by well-kept libraries, checked, and shown in messages whatever they are."""
+"""Values of foreign files: parsed by well-kept libraries, checked, and printed safely in messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.topology import printable
 
 
 def shown(value: object) -> str:
-    """A value of a file as a message shows it: short, on one line, whatever it is."""
+    """A value of a file for a message: short, printable, on one line."""
     try:
         text = ascii(value)
     except (ValueError, RecursionError):

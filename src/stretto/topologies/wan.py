@@ -1,8 +1,8 @@
-"""From a loose graph of places and cables to a topology: what its data leaves open is filled in.
+"""From a graph of places and cables to a topology, with defaults for missing data.
 
-The Internet Topology Zoo, GraphML and GML files all come this way. A node is an accelerator unless
-its data says otherwise, an undirected edge is two links; parallel edges add up (at the latency of
-the quickest), an edge from a node to itself goes.
+The Internet Topology Zoo, GraphML, GML and SNDlib files are read this way. A node is an accelerator unless its
+data says otherwise. An undirected edge becomes two links. Parallel edges become one link: their bandwidths
+add up, its latency is the lowest. An edge from a node to itself is dropped.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SETTINGS = (
 
 @dataclass
 class Place:
-    """A node as its file has it; what is not known is None.
+    """A node of a file; an unknown value is None.
 
     Attributes:
-        lon, lat: degrees; from them comes latency.
-        drawn: where to draw it if no node has degrees; says nothing of distance.
+        lon, lat: degrees; latencies are computed from them.
+        drawn: where to draw the node if no node has degrees; says nothing of distance.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass
 class Cable:
-    """An edge as its file has it, between indexes of places."""
+    """An edge of a file, between indexes of places."""
 
     a: int
     b: int
@@ -82,7 +82,7 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
     """Fill gaps, merge parallel edges, check, and say in the notes what was done.
 
     Raises:
-        InputError: no node, a wrong value, or nodes that no path joins (names two).
+        InputError: there is no node, a value is wrong, or no path joins two nodes (names them).
     """
     if len(graph.places) < 2:
         raise InputError("a network needs at least two nodes", where)
@@ -107,9 +107,9 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
 
 
 def _merged(graph: Graph, settings: dict[str, Any]) -> tuple[dict[tuple[int, int], tuple[float, float]], Counter[str]]:
-    """Bandwidth and latency of each directed link, and how often which gap was filled.
+    """Bandwidth and latency of each directed link, and how many links got which default.
 
-    A setting is of every link, whatever the data has, so parallel edges do not add it up.
+    A bandwidth given as a setting is that of every link: parallel edges do not add it up.
     """
     filled = Counter[str]()
     links: dict[tuple[int, int], tuple[float, float]] = {}
@@ -140,7 +140,7 @@ def _merged(graph: Graph, settings: dict[str, Any]) -> tuple[dict[tuple[int, int
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Names that are missing or doubled get a number."""
+    """Names for all places: a missing or repeated name gets a number."""
     seen: Counter[str] = Counter()
     taken = set(names)
     result = []
@@ -158,7 +158,7 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def check_connected(topology: Topology, where: str) -> None:
-    """Refuse a network in which some accelerator cannot reach another; a plane joins all its nodes."""
+    """Refuse a network in which some accelerator cannot reach another. A plane counts as joining all its nodes."""
     first = int(topology.accelerators[0])
     for ends, (offsets, links), turned in (
         (topology.dst, topology.out_links, False),
