@@ -1,9 +1,9 @@
-"""Paths that load links alike: what is not copied, AllToAll above all, at sizes where bandwidth decides.
+"""Paths that load links evenly, for data that is not copied (above all AllToAll) where bandwidth decides.
 
 The maximum concurrent flow says how fast all pairs can be served at once (Shahrokhi and Matula, J. ACM 1990; its dual
-is the bound by lengths, :mod:`stretto.bounds.lengths`). Here each pair's data is a few units that take paths by selfish
-rerouting (:mod:`stretto.bounds.concurrent`). Paths are cut where nodes store, data is cut into parts, and starts are
-set by urgency (:mod:`.dispatch`).
+is the bound by lengths, :mod:`stretto.bounds.lengths`). Here each pair's data is divided into a few units, and selfish
+rerouting chooses a path for each unit (:func:`stretto.bounds.concurrent_flow`). Paths are cut where nodes store, data
+is cut into parts, and transfers are ordered by urgency (:mod:`stretto.schedule.dispatch`).
 """
 
 from __future__ import annotations
@@ -11,42 +11,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..bounds import concurrent_flow
-from ..model.arrays import Ragged
+from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
 from ..model.topology import ACCELERATOR, Topology
-from ..schedule.dispatch import busy, completion, dispatched
+from ..schedule.best import best, completion_s
+from ..schedule.dispatch import busy, dispatched
 from ..schedule.trees import split_chunks
-from . import Option, Progress, register
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from . import Option, Request, register
 
 UNITS = 8_000
-"""Into about so many units the data of all pairs is divided, each pair's into ``MOST_UNITS`` at most."""
-MOST_UNITS = 128
+"""Units into which the data of all pairs is divided, about."""
+
+MOST_UNITS_A_PAIR = 128
+"""Units into which the data of one pair is divided at most."""
 
 MOST_CHUNKS = 100_000
-"""Of more a plan would take minutes."""
+"""Chunks beyond which planning would take minutes, and is refused."""
 
-WAITS = (1.0, 4.0, 16.0)
-"""What latency may cost, see :func:`stretto.bounds.concurrent_flow`: those after the first where it is ``LATE``."""
+LATENCY_WEIGHTS = (1.0, 4.0, 16.0)
+"""What latency costs, see ``wait`` of :func:`stretto.bounds.concurrent_flow`. The first is always tried, the others
+where latency counts (``LATENCY_SHARE``)."""
 
-LATE = 0.05
-"""Latency of the longest path, beside the work of the busiest link, from which more is tried."""
+LATENCY_SHARE = 0.05
+"""Latency of the longest path, as a share of the busiest link's time, from which latency counts."""
 
-TRANSFERS = (3_000, 12_000, 60_000)
-"""Parts are cut so small that a plan has about so many: smaller ones where larger are not ``NEAR`` and still gain."""
+TRANSFER_COUNTS = (3_000, 12_000, 60_000)
+"""Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet
+``NEAR`` the busiest link's time, and the last refinement gained."""
 
-SMALLEST_BYTES = 256
-"""Parts are not cut smaller than this, on average, unless some link takes longer for that than its latency."""
+SMALLEST_PART_BYTES = 256
+"""Mean size of a part, below which data is not cut, unless every link sends fewer bytes within its latency."""
 
 NEAR = 1.003
-"""Times the busiest link's work that are near enough, or times which a finer plan must gain."""
+"""Completion over the busiest link's time that is near enough; and the ratio by which a finer plan must gain."""
 
 OPTIONS = (Option("parts", int, 0, "into how many parts each path's data is cut; 0: by the number of transfers"),)
 
@@ -69,15 +70,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     options=OPTIONS,
     serves=_serves,
 )
-def paths(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    parts: int = 0,
-) -> Plan:
+def paths(request: Request, *, parts: int = 0) -> Plan:
     """Paths that load links alike, their parts pipelined.
 
     Args:
@@ -87,103 +80,101 @@ def paths(
     """
     if parts < 0:
         raise InputError(f"{parts} is below 0", "--option parts")
-    tried = [_streams(topology, workload, WAITS[0])]
-    if _is_late(topology, tried[0]):
-        tried += [_streams(topology, workload, wait) for wait in WAITS[1:]]
-    counts = [float(parts)] if parts else _counts(topology, tried[0])
-    plans = [_planned(topology, workload, streams, counts[0]) for streams in tried]
-    best = min(range(len(plans)), key=lambda k: completion(plans[k]))
-    plans = [plans[best]]
+    topology, workload = request.topology, request.workload
+    candidates = [_route_units(topology, workload, LATENCY_WEIGHTS[0])]
+    if _latency_counts(topology, candidates[0]):
+        candidates += [_route_units(topology, workload, weight) for weight in LATENCY_WEIGHTS[1:]]
+    counts = [float(parts)] if parts else _part_counts(topology, candidates[0])
+    coarse = [(_pipeline(topology, workload, streams, counts[0]), streams) for streams in candidates]
+    first, streams = min(coarse, key=lambda candidate: completion_s(candidate[0]))
+    plans = [first]
     for count in counts[1:]:
-        if completion(plans[-1]) <= NEAR * busy(plans[-1]):
+        if completion_s(plans[-1]) <= NEAR * busy(plans[-1]) or request.budget.stop.fired:
             break
-        plans.append(_planned(topology, workload, tried[best], count))
-        if completion(plans[-2]) <= NEAR * completion(plans[-1]):
+        plans.append(_pipeline(topology, workload, streams, count))
+        if completion_s(plans[-2]) <= NEAR * completion_s(plans[-1]):
             break
-    return min(plans, key=completion)
+    return best(plans)
 
 
 @dataclass(frozen=True)
 class Streams:
-    """What goes along paths of their own, each a chain of routes from a node that stores to the next.
+    """Streams: ranges of a chunk's bytes that follow one path, from one storing node to the next.
 
     Attributes:
-        chunk: int64[streams], whose data it is, ascending.
-        begin, size: int64[streams], which bytes of the chunk.
-        parts: the routes of each stream, as rows of ``routes``.
-        routes: links.
+        chunk: int64[streams], ascending.
+        begin_bytes, size_bytes: int64[streams], the range within the chunk.
+        hops: for each stream its hops in order, as rows of ``routes``.
+        routes: for each hop its links.
     """
 
     chunk: Int64
-    begin: Int64
-    size: Int64
-    parts: Ragged
+    begin_bytes: Int64
+    size_bytes: Int64
+    hops: Ragged
     routes: Ragged
 
 
-def _counts(topology: Topology, streams: Streams) -> list[float]:
-    """Into how many parts streams may be cut, on average."""
-    most = float(streams.size.mean()) / _smallest(topology)
-    return sorted({max(min(count / len(streams.parts.values), most), 1.0) for count in TRANSFERS})
-
-
-def _is_late(topology: Topology, streams: Streams) -> bool:
-    """Whether the latency of the longest path is not small beside the work of the busiest link."""
-    route, size = streams.routes, streams.size
-    hop = np.bincount(route.owners, topology.latency_s[route.values])[streams.parts.values]
-    of_route = np.zeros(route.rows)
-    of_route[streams.parts.values] = size[streams.parts.owners]
-    load = np.bincount(route.values, of_route[route.owners], topology.link_count)
-    latest = np.bincount(streams.parts.owners, hop).max()
-    return bool(latest > LATE * (load / topology.bandwidth).max())
-
-
-def _streams(topology: Topology, workload: Workload, wait: float) -> Streams:
-    """Units on their paths; those of one chunk that take the same path go together."""
+def _route_units(topology: Topology, workload: Workload, latency_weight: float) -> Streams:
+    """Choose a path for each unit; units of one chunk that take the same path become one stream."""
     holder, wanted = (x.values.astype(np.int64) for x in (workload.chunk_holders, workload.chunk_wanted))
     chunk = np.flatnonzero(holder != wanted)
     chunk = chunk[np.argsort(holder[chunk], kind="stable")]
     size = workload.chunk_bytes[chunk]
     units = np.rint(UNITS * (size / size.sum())).astype(np.int64)
-    units = np.minimum(np.clip(units, 1, MOST_UNITS), size)
-    owner = np.repeat(np.arange(len(chunk)), units)
-    path = concurrent_flow(topology, holder[chunk][owner], wanted[chunk][owner], (size / units)[owner], wait).path
-    same, count = np.unique(np.column_stack((chunk[owner], path)), axis=0, return_counts=True)
-    whose, path = same[:, 0], same[:, 1:]
-    among = np.zeros(workload.chunk_count, dtype=np.int64)
-    among[chunk] = units
+    units = np.minimum(np.clip(units, 1, MOST_UNITS_A_PAIR), size)
+    pair = np.repeat(np.arange(len(chunk)), units)
+    flow = concurrent_flow(topology, holder[chunk][pair], wanted[chunk][pair], (size / units)[pair], latency_weight)
+    same, count = np.unique(np.column_stack((chunk[pair], flow.path)), axis=0, return_counts=True)
+    owner, path = same[:, 0], same[:, 1:]
+    units_of = np.zeros(workload.chunk_count, dtype=np.int64)
+    units_of[chunk] = units
     before = np.cumsum(count) - count
-    before -= before[np.searchsorted(whose, whose)]
-    total = workload.chunk_bytes[whose]
-    begin, end = (total * before // among[whose], total * (before + count) // among[whose])
+    before -= before[np.searchsorted(owner, owner)]
+    total = workload.chunk_bytes[owner]
+    begin, end = (total * before // units_of[owner], total * (before + count) // units_of[owner])
     links = path[path >= 0]
     stream = np.repeat(np.arange(len(path)), (path >= 0).sum(axis=1))
-    # a transfer begins with the stream and wherever the data is stored on the way
+    # a hop begins at the source, and at every node on the way that stores
     starts = (np.diff(stream, prepend=-1) != 0) | (topology.forwarding[topology.src[links]] == ACCELERATOR)
     routes = Ragged(np.append(np.flatnonzero(starts), len(links)), links.astype(np.int32))
-    return Streams(whose, begin, end - begin, Ragged.grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
+    return Streams(owner, begin, end - begin, Ragged.grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
 
 
-def _smallest(topology: Topology) -> float:
-    way = float((topology.latency_s * topology.bandwidth).min())
-    return float(np.clip(way, 1.0, SMALLEST_BYTES))
+def _latency_counts(topology: Topology, streams: Streams) -> bool:
+    """Whether the latency of the longest path is at least ``LATENCY_SHARE`` of the busiest link's time."""
+    routes = streams.routes
+    hop_latency_s = np.bincount(routes.owners, topology.latency_s[routes.values])[streams.hops.values]
+    hop_bytes = np.zeros(routes.rows)
+    hop_bytes[streams.hops.values] = streams.size_bytes[streams.hops.owners]
+    load = np.bincount(routes.values, hop_bytes[routes.owners], topology.link_count)
+    longest_s = np.bincount(streams.hops.owners, hop_latency_s).max()
+    return bool(longest_s > LATENCY_SHARE * (load / topology.bandwidth).max())
 
 
-def _planned(topology: Topology, workload: Workload, streams: Streams, parts: float) -> Plan:
-    """Streams cut into about so many parts each, the larger into more, and put in order."""
-    counts = np.maximum(np.rint(parts * streams.size / streams.size.mean()), 1).astype(np.int64)
-    counts = np.minimum(counts, streams.size)
+def _part_counts(topology: Topology, streams: Streams) -> list[float]:
+    """Into how many parts to cut a stream, on average, ascending."""
+    bytes_within_latency = float((topology.latency_s * topology.bandwidth).min())
+    most = float(streams.size_bytes.mean()) / float(np.clip(bytes_within_latency, 1.0, SMALLEST_PART_BYTES))
+    return sorted({max(min(count / len(streams.hops.values), most), 1.0) for count in TRANSFER_COUNTS})
+
+
+def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: float) -> Plan:
+    """Cut streams into ``parts`` parts on average, larger streams into more, and order the transfers."""
+    size = streams.size_bytes
+    counts = np.maximum(np.rint(parts * size / size.mean()), 1).astype(np.int64)
+    counts = np.minimum(counts, size)
     stream = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(stream)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = streams.begin[stream] + streams.size[stream] * number // counts[stream]
-    finer, first = split_chunks(workload, streams.chunk[stream], begin)
+    part = np.arange(len(stream)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begin = streams.begin_bytes[stream] + size[stream] * part // counts[stream]
     owner = streams.chunk[stream]
+    finer, first = split_chunks(workload, owner, begin)
     chunk = first[owner] + np.arange(len(owner)) - np.searchsorted(owner, owner)
-    turn = np.zeros(finer.chunk_count)
-    turn[chunk] = (number + 0.5) / counts[stream]
-    hops = streams.parts.take(stream)
+    progress: Float64 = np.zeros(finer.chunk_count)
+    progress[chunk] = (part + 0.5) / counts[stream]
+    hops = streams.hops.take(stream)
     routes = streams.routes.take(hops.values)
-    later = np.arange(len(hops.values)) - hops.offsets[hops.owners] > 0
+    onward = np.flatnonzero(np.arange(len(hops.values)) > hops.offsets[hops.owners])
     plan = make_plan(
         topology,
         finer,
@@ -192,7 +183,7 @@ def _planned(topology: Topology, workload: Workload, streams: Streams, parts: fl
         src=topology.src[routes.values[routes.offsets[:-1]]],
         dst=Ragged.single(topology.dst[routes.values[routes.offsets[1:] - 1]]),
         route=routes,
-        depends=Ragged.grouped(np.flatnonzero(later), np.flatnonzero(later) - 1, len(later)),
+        depends=Ragged.grouped(onward, onward - 1, routes.rows),
         meta={"parts": parts, "paths": len(counts)},
     )
-    return dispatched(plan, turn)
+    return dispatched(plan, progress)

@@ -1,8 +1,8 @@
-"""Cut chunks, and lower trees to transfers: sums up a tree, copies down it.
+"""Cut chunks, and lower trees to transfers: sums go up a tree, copies go down it.
 
 Planners whose chunks each follow one tree (rings, double binary trees, shortest paths) say which
-tree, and this makes the plan: a chunk that is summed goes up from its holders to the root, and
-what is at the root goes down to those that want it. Only the branches that lead to them are used.
+tree, and :func:`lower` makes the plan: a chunk that is summed goes up from its holders to the root,
+and the root's chunk goes down to the nodes that want it. Branches without holders or receivers are left out.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..model.arrays import Ragged
+from ..model.arrays import Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
 
-Int64 = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Trees:
-    """Trees over the nodes that store, each edge a route through nodes that are only passed.
+    """Trees over the nodes that store; each edge is a route through nodes that pass bytes on.
 
     Attributes:
         root: int64[trees].
-        toward: int64[trees, nodes], the next node on the way to the root, -1 at the root and
-            where the tree does not lead.
-        hop: int64[trees, nodes], the row of ``routes`` that joins the two.
+        toward: int64[trees, nodes], the parent of each node; -1 at the root and at nodes outside the tree.
+        hop: int64[trees, nodes], the row of ``routes`` between a node and its parent.
         routes: links in the order in which bytes take them: to the root in trees that sum, away
             from it in trees that copy.
-        twin: int64[trees], a node below the root that gives and gets a sum at the same time, so that each of the two
-            ends with the whole; -1 where the root alone sums, which it then does for all.
+        twin: int64[trees], a child of the root that swaps sums with it, so that both end with the whole sum; -1 where
+            the root alone ends with it.
     """
 
     root: Int64
@@ -47,7 +43,7 @@ def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
     """Cut every chunk into ``parts`` more, or into single bytes where it has fewer.
 
     Returns:
-        The collective, and for each of its chunks which part of an old chunk it is.
+        The collective, and int64[chunks], which part of an old chunk each new chunk is.
     """
     if parts == 1:
         return collective, np.zeros(collective.chunk_count, dtype=np.int64)
@@ -71,8 +67,8 @@ def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload,
     """Cut some chunks at further places.
 
     Args:
-        chunk, at: int64[cuts], a chunk of the workload and a place inside it, bytes from its beginning;
-            a place may be named several times.
+        chunk, at: int64[cuts], a chunk of the workload and a place in it, bytes from its beginning;
+            a place may be given several times.
     Returns:
         The workload with the finer chunks, and int64[chunks + 1], the first new chunk of each old one.
     """
@@ -80,8 +76,8 @@ def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload,
     owner, begin = np.concatenate((np.arange(count), chunk)), np.concatenate((np.zeros(count, dtype=np.int64), at))
     order = np.lexsort((begin, owner))
     owner, begin = owner[order], begin[order]
-    new = np.concatenate(([True], (np.diff(owner) != 0) | (np.diff(begin) != 0)))
-    owner, begin = owner[new], begin[new]
+    distinct = np.concatenate(([True], (np.diff(owner) != 0) | (np.diff(begin) != 0)))
+    owner, begin = owner[distinct], begin[distinct]
     last = np.concatenate((owner[1:] != owner[:-1], [True]))
     end = np.where(last, workload.chunk_bytes[owner], np.concatenate((begin[1:], [0])))
     first = np.searchsorted(owner, np.arange(count + 1))
@@ -101,16 +97,16 @@ def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload,
 
 
 def cut_at(workload: Workload, ends: Int64) -> tuple[Workload, Int64]:
-    """Cut chunks also where their bytes, one chunk after another, reach given numbers.
+    """Cut chunks so that all bytes, one chunk after another, fall into parts.
 
     Args:
-        ends: int64[parts], growing; the last is the number of all bytes.
+        ends: int64[parts], ascending, the byte before which each part ends; the last is the number of all bytes.
     Returns:
-        The workload, and for each of its chunks in which part it is.
+        The workload, and int64[chunks], the part in which each chunk is.
     """
-    last, each = np.cumsum(workload.chunk_bytes), workload.chunk_bytes
-    chunk = np.searchsorted(last, ends[:-1], side="right")
-    finer, _ = split_chunks(workload, chunk, ends[:-1] - (last - each)[chunk])
+    chunk_ends = np.cumsum(workload.chunk_bytes)
+    chunk = np.searchsorted(chunk_ends, ends[:-1], side="right")
+    finer, _ = split_chunks(workload, chunk, ends[:-1] - (chunk_ends - workload.chunk_bytes)[chunk])
     begins = np.cumsum(finer.chunk_bytes) - finer.chunk_bytes
     return finer, np.searchsorted(ends, begins, side="right")
 
@@ -128,9 +124,9 @@ def lower(
     """A plan in ready-order in which every chunk follows its tree.
 
     Args:
-        tree: int64[chunks], the index of each chunk's tree, in ``up`` and ``down`` alike; they
+        tree: int64[chunks], the index of each chunk's tree, in ``up`` and ``down`` alike; the two
             have equal roots.
-        up: trees for sums. Not looked at where the workload has none.
+        up: trees for sums. Ignored where the workload has none.
         down: trees for copies.
         multicast: send once where routes to several receivers begin with one link, and every
             node that they pass replicates.
@@ -138,55 +134,40 @@ def lower(
     summed, every = np.flatnonzero(workload.chunk_reduces), np.arange(workload.chunk_count)
     rising = _Edges.to(up, tree, summed, workload.chunk_holders.take(summed), topology.node_count, deepest_first=True)
     falling = _Edges.to(down, tree, every, workload.chunk_wanted, topology.node_count, deepest_first=False)
-    down_routes = down.routes.take(falling.hop)
-    alone = np.arange(len(falling.node))
-    sent, group = _shared(topology, falling, down_routes) if multicast else (alone, alone)
-    chunk, source = falling.chunk[sent], falling.parent[sent]
-
-    # a sum waits for those below it, a copy for the one above it, or at the root for the sums that end there
+    routes = down.routes.take(falling.hop)
+    if multicast:
+        first, transfer = _share_first_links(topology, falling, routes)
+        routes = _merge_routes(routes, transfer)
+    else:
+        first = transfer = np.arange(len(falling.node))
     twin = np.full(len(tree), -1) if up.twin is None else up.twin[tree]
-    above = rising.find(rising.chunk, rising.parent)
-    has_above, ends = np.flatnonzero(above >= 0), np.flatnonzero(above < 0)
-    before = falling.find(chunk, source)
-    has_before, from_root = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
-    sums = Ragged.grouped(rising.chunk[ends], ends, workload.chunk_count).take(chunk[from_root])
-    base = len(rising.node)
-    waiting: Int64 = np.concatenate((above[has_above], base + has_before, base + from_root[sums.owners]))
-    awaited: Int64 = np.concatenate((has_above, base + group[before[has_before]], sums.values))
-    crossing = falling.node[sent] == twin[chunk]
-    if crossing.any():
-        # to the twin goes the sum without what came from it, and there it meets the sums that ended there
-        ends_there = np.flatnonzero((waiting >= base) & (awaited < base))
-        kept = np.ones(len(waiting), dtype=np.bool_)
-        row, summed = waiting[ends_there] - base, awaited[ends_there]
-        kept[ends_there] = ~crossing[row] | (rising.node[summed] != twin[chunk[row]])
-        met = np.flatnonzero(rising.parent == twin[rising.chunk])
-        from_twin = np.flatnonzero(source == twin[chunk])
-        own = Ragged.grouped(rising.chunk[met], met, workload.chunk_count).take(chunk[from_twin])
-        waiting = np.concatenate((waiting[kept], base + from_twin[own.owners]))
-        awaited = np.concatenate((awaited[kept], own.values))
-
+    chunk, src, sums = falling.chunk[first], falling.parent[first], len(rising.node)
+    crossing = falling.node[first] == twin[chunk]
     return make_plan(
         topology,
         workload,
         "ready-order",
         chunk=np.concatenate((rising.chunk, chunk)),
-        src=np.concatenate((rising.node, source)),
-        op=np.concatenate((np.full(base, REDUCE), np.where(crossing, REDUCE, COPY))),
+        src=np.concatenate((rising.node, src)),
+        op=np.concatenate((np.full(sums, REDUCE), np.where(crossing, REDUCE, COPY))),
         dst=Ragged.grouped(
-            np.concatenate((np.arange(base), base + group)), np.concatenate((rising.parent, falling.node))
+            np.concatenate((np.arange(sums), sums + transfer)), np.concatenate((rising.parent, falling.node))
         ),
-        route=Ragged.concatenate(
-            [up.routes.take(rising.hop), _merged(down_routes, group) if multicast else down_routes]
-        ),
-        depends=Ragged.grouped(waiting, awaited, base + len(sent)),
+        route=Ragged.concatenate([up.routes.take(rising.hop), routes]),
+        depends=_dependencies(rising, falling, first, transfer, twin),
         meta=meta,
     )
 
 
 @dataclass(frozen=True)
 class _Edges:
-    """The tree edges that chunks use, each from a node toward the root, in the order of transfers."""
+    """The tree edges that chunks use, each between a node and its parent, in the order of transfers.
+
+    Attributes:
+        chunk, node, parent, hop: int64[edges].
+        nodes: nodes of the topology.
+        keys: int64[edges], chunk x nodes + node, ascending; place: int64[edges], the edge of each key.
+    """
 
     chunk: Int64
     node: Int64
@@ -212,22 +193,52 @@ class _Edges:
             levels.append(level)
         keys = np.concatenate(levels if deepest_first else levels[::-1]) if levels else level
         chunk, node = np.divmod(keys, nodes)
-        which, order = tree[chunk], np.argsort(keys)
-        return cls(chunk, node, trees.toward[which, node], trees.hop[which, node], nodes, keys[order], order)
+        row, order = tree[chunk], np.argsort(keys)
+        return cls(chunk, node, trees.toward[row, node], trees.hop[row, node], nodes, keys[order], order)
 
     def find(self, chunk: Int64, node: Int64) -> Int64:
-        """The index of the edge from ``node`` for ``chunk``, -1 where there is none."""
+        """The edge of each chunk between ``node`` and its parent, -1 where there is none."""
         if not len(self.keys):
             return np.full(len(chunk), -1)
         key = chunk * self.nodes + node
-        found = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.where(self.keys[found] == key, self.place[found], -1)
+        at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+        return np.where(self.keys[at] == key, self.place[at], -1)
+
+
+def _dependencies(rising: _Edges, falling: _Edges, first: Int64, transfer: Int64, twin: Int64) -> Ragged:
+    """What each transfer waits for: a sum for the sums below it, a copy for the copy above it, or, at the root, for
+    the sums that end there.
+
+    Args:
+        first: int64[copies], the first edge of each copy. transfer: int64[edges], the copy of each edge.
+        twin: int64[chunks].
+    """
+    sums, chunk, src = len(rising.node), falling.chunk[first], falling.parent[first]
+    above = rising.find(rising.chunk, rising.parent)
+    inner, last = np.flatnonzero(above >= 0), np.flatnonzero(above < 0)
+    before = falling.find(chunk, src)
+    onward, from_root = np.flatnonzero(before >= 0), np.flatnonzero(before < 0)
+    at_root = Ragged.grouped(rising.chunk[last], last, len(twin)).take(chunk[from_root])
+    waiting: Int64 = np.concatenate((above[inner], sums + onward, sums + from_root[at_root.owners]))
+    awaited: Int64 = np.concatenate((inner, sums + transfer[before[onward]], at_root.values))
+    crossing = falling.node[first] == twin[chunk]
+    if crossing.any():
+        # the root sends its twin the sum without what came from the twin; there it meets the sums that ended there
+        ends_at_root = np.flatnonzero((waiting >= sums) & (awaited < sums))
+        kept = np.ones(len(waiting), dtype=np.bool_)
+        copy, summed = waiting[ends_at_root] - sums, awaited[ends_at_root]
+        kept[ends_at_root] = ~crossing[copy] | (rising.node[summed] != twin[chunk[copy]])
+        at_twin = np.flatnonzero(rising.parent == twin[rising.chunk])
+        from_twin = np.flatnonzero(src == twin[chunk])
+        ends_at_twin = Ragged.grouped(rising.chunk[at_twin], at_twin, len(twin)).take(chunk[from_twin])
+        waiting = np.concatenate((waiting[kept], sums + from_twin[ends_at_twin.owners]))
+        awaited = np.concatenate((awaited[kept], ends_at_twin.values))
+    return Ragged.grouped(waiting, awaited, sums + len(first))
 
 
 def depths(trees: Trees) -> Int64:
-    """int64[trees, nodes], the edges between each node and the root, found by doubling steps."""
-    own = np.broadcast_to(np.arange(trees.toward.shape[1]), trees.toward.shape)
-    ahead = np.where(trees.toward >= 0, trees.toward, own)
+    """int64[trees, nodes], the edges between each node and the root, by pointer doubling."""
+    ahead = np.where(trees.toward >= 0, trees.toward, np.arange(trees.toward.shape[1]))
     depth = (trees.toward >= 0).astype(np.int64)
     while True:
         step = np.take_along_axis(depth, ahead, axis=1)
@@ -237,27 +248,27 @@ def depths(trees: Trees) -> Int64:
         ahead = np.take_along_axis(ahead, ahead, axis=1)
 
 
-def _shared(topology: Topology, edges: _Edges, routes: Ragged) -> tuple[Int64, Int64]:
-    """Edges whose routes begin alike become one transfer, if every node on the way replicates.
+def _share_first_links(topology: Topology, edges: _Edges, routes: Ragged) -> tuple[Int64, Int64]:
+    """Edges of a chunk whose routes begin with one link become one transfer, if every node on the way replicates.
 
     Returns:
         The first edge of each transfer, in order, and the transfer of each edge.
     """
-    first = routes.values[routes.offsets[:-1]].astype(np.int64)
+    first_link = routes.values[routes.offsets[:-1]].astype(np.int64)
     within = np.ones(len(routes.values), dtype=np.bool_)
     within[routes.offsets[:-1]] = False
-    stuck = within & ~topology.replicates[topology.src[routes.values]]
-    alone = np.zeros(len(first), dtype=np.bool_)
-    alone[routes.owners[stuck]] = True
-    key = np.where(alone, -1 - np.arange(len(first)), edges.chunk * topology.link_count + first)
-    _, sent, group = np.unique(key, return_index=True, return_inverse=True)
-    rank = np.empty(len(sent), dtype=np.int64)
-    rank[np.argsort(sent)] = np.arange(len(sent))
-    return np.sort(sent), rank[group]
+    blocked = within & ~topology.replicates[topology.src[routes.values]]
+    alone = np.zeros(len(first_link), dtype=np.bool_)
+    alone[routes.owners[blocked]] = True
+    key = np.where(alone, -1 - np.arange(len(first_link)), edges.chunk * topology.link_count + first_link)
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return np.sort(first), rank[group]
 
 
-def _merged(routes: Ragged, group: Int64) -> Ragged:
-    """The links of all routes of a group, each once, where it came first."""
+def _merge_routes(routes: Ragged, group: Int64) -> Ragged:
+    """The links of all routes of a group, each link once, where it came first."""
     owner = group[routes.owners]
     count = int(routes.values.max(initial=0)) + 1
     _, first = np.unique(owner * count + routes.values, return_index=True)

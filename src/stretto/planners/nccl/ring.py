@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ...model.arrays import Ragged
+from ...model.arrays import Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.trees import Int64, Trees, divide, lower
+from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import STEP_BYTES
 from .. import Option, Progress, over_links, register
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, slice_option

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...model.arrays import Int64
 from ...model.errors import InputError
 from ...model.topology import Topology
 from ...schedule.shortest_trees import shortest_trees
-from ...schedule.trees import Int64, Trees, depths
+from ...schedule.trees import Trees, depths
 
 MOST_CHANNELS = 32
 """MAXCHANNELS of NCCL 2.20."""
