@@ -25,7 +25,7 @@ from ...model.kinds import KINDS
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.inversion import Transfers, plan_in_phases
-from ...schedule.pipes import HELD, Goals, Network, build_network, set_goals
+from ...schedule.pipes import HELD, LACKS_WANTED, Goals, Network, build_network, set_goals
 from ...schedule.trees import divide
 from ...simulate import simulate
 from .. import Option, Progress, over_links, register
@@ -153,7 +153,7 @@ def _forward(
     # who can pass most on chooses first, so that what it gets is near to all others
     reach = np.diff(network.out[0])[network.dst]
     turns = np.argsort(-reach, kind="stable")
-    sent, missing, finish = at_speed(kernel_forwarding.forward, work)(
+    sent, missing, finish = at_speed(kernel_forwarding.forward, max(work, _comparisons(network, goals)))(
         network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
         network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
         topology.forwarding, network.region, network.unlike,
@@ -165,6 +165,18 @@ def _forward(
     if missing:
         raise _unreached(topology, workload, came)
     return sent, finish
+
+
+def _comparisons(network: Network, goals: Goals) -> float:
+    """About how many ways to bring a chunk slow pipes compare; on a fabric of switches this is most of the work.
+
+    A pipe that falls idle wakes those that share a link with it, and each slow one compares all pipes to its node.
+    """
+    if not network.slow.any():
+        return 0.0
+    came = goals.came.reshape(len(goals.whole_region), -1)[goals.whole_region]
+    sharing, rivals = (int(np.diff(offsets).max()) for offsets, _ in (network.users, network.into))
+    return float(np.count_nonzero(came == LACKS_WANTED) * sharing * rivals * network.slow.mean())
 
 
 def _as_published(
