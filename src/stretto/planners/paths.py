@@ -19,7 +19,7 @@ from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
 from ..model.topology import ACCELERATOR, Topology
 from ..schedule.best import best, completion_s
-from ..schedule.dispatch import busy, dispatched
+from ..schedule.dispatch import busiest_link_s, dispatch
 from ..schedule.trees import split_chunks
 from . import Option, Request, register
 
@@ -89,7 +89,7 @@ def paths(request: Request, *, parts: int = 0) -> Plan:
     first, streams = min(coarse, key=lambda candidate: completion_s(candidate[0]))
     plans = [first]
     for count in counts[1:]:
-        if completion_s(plans[-1]) <= NEAR * busy(plans[-1]) or request.budget.stop.fired:
+        if completion_s(plans[-1]) <= NEAR * busiest_link_s(plans[-1]) or request.budget.stop.fired:
             break
         plans.append(_pipeline(topology, workload, streams, count))
         if completion_s(plans[-2]) <= NEAR * completion_s(plans[-1]):
@@ -186,4 +186,4 @@ def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: f
         depends=Ragged.grouped(onward, onward - 1, routes.rows),
         meta={"parts": parts, "paths": len(counts)},
     )
-    return dispatched(plan, progress)
+    return dispatch(plan, progress)

@@ -1,178 +1,128 @@
-"""An order for transfers that are pipelined along trees: a plan in ready-order becomes a timed one.
+"""List schedules of transfers that wait for each other: a plan in ready-order becomes a timed one.
 
-Serving what is ready first lets a root's own data crowd out what it must pass on, and the ends of deep trees come
-late. Here a link takes the most urgent of what waits for it: of the earliest part of the data, as all trees advance
-together, and among those what has the longest way before it. Then the schedule is improved by *justification* (Valls,
-Ballestin and Quintanilla, EJOR 2005): time is reversed, what ended last is served first; then forward again,
-in the order of the starts that this gave; and so on while it ends sooner.
+Were links to serve what is ready first, a root's own data would hold up what it must pass on, and deep trees would end
+late. Here a link carries the most urgent of the transfers that wait for it: the earliest part of the data, as all trees
+advance together, and of that the transfer with the longest chain after it. Then the schedule is improved by
+*justification* (Valls, Ballestin and Quintanilla, EJOR 2005): time is reversed and what ended last is served first,
+then forward again in the order of the starts that this gave, as long as the plan ends sooner.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
-from ..kernels.clock import clock
-from ..model.arrays import Ragged
+from ..model.arrays import Float64, Int32, Int64, Ragged
 from ..model.plan import COPY, REDUCE, Plan
 from . import kernel_dispatch
+from .effort import Budget
+from .kernel_dispatch import Jobs, Routes
 from .moments import among, delays, settled
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-
 ROUNDS = 4
-"""How often at most time is reversed, if not said otherwise."""
+"""Rounds of justification at most, if the caller names no number."""
 
 NEAR = 1.002
-"""Times the busiest link's work that are near enough."""
+"""Times the busiest link's work: a schedule that ends by then is not improved further."""
 
 GAIN = 5e-4
-"""A round that gains less, as a share, is the last."""
+"""Share of the completion that a round must gain for another one to follow."""
+
+COSTS = {"serve": 0.3}
+"""Steps (:mod:`.effort`) that one list schedule takes for each transfer; a round of justification makes two."""
+
+KERNEL_STEPS = 500.0
+"""Steps of the kernels' inner loops for each transfer."""
 
 
-def dispatched(
+def dispatch(
     plan: Plan,
-    turn: Float64,
+    position: Float64,
+    budget: Budget | None = None,
+    *,
     rounds: int = ROUNDS,
     apart: bool | None = None,
-    content: float = NEAR,
-    until_s: float = np.inf,
+    good_enough: float = NEAR,
 ) -> Plan:
     """The plan with starts by urgency.
 
-    Where sums and copies meet, two ways are tried: all together, and copies after sums, as ReduceScatter then
-    AllGather would. The plan's meta says as ``apart`` which one it is. Where routes of several links meet, two ways
-    are tried: a transfer has its links for itself, or every route has a share of its links for itself, as large as what
-    it carries.
+    Where both sums and copies occur, two ways are tried: all together, and the copies after the last sum, as
+    ReduceScatter then AllGather would; ``meta["apart"]`` tells which one is taken. Where routes have several links, two
+    ways are tried as well: every route has a share of its links for itself, in proportion to the bytes that it carries,
+    or a transfer has all its links for itself.
 
     Args:
-        turn: float64[chunks], from 0 to 1, which part of its data a chunk is.
-        rounds: how often at most time is reversed.
-        apart: whether copies come after sums; None to try both.
-        content: times the busiest link's work up to which shares of links are good enough to try nothing else.
-        until_s: of the CPU time of this thread, until when rounds after the first end.
+        position: float64[chunks], from 0 to 1: where in its data a chunk lies. Earlier chunks go first.
+        budget: counts the list schedules; rounds of justification after the first end with it.
+        rounds: of justification, at most.
+        apart: whether copies come after the last sum; None to try both.
+        good_enough: times the busiest link's work up to which shares of links are taken without trying the other way.
     """
-    turn, asked = turn[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
+    turn, release_s = position[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
     lag = plan.topology.route_latency_s(plan.route)
-    start, seconds, end = asked, np.zeros_like(asked), np.inf
-    effort = _Effort(rounds, until_s)
+    limits = _Limits(rounds, (budget or Budget()).with_costs(COSTS))
+    start, seconds, end = release_s, np.zeros_like(release_s), np.inf
     if not apart:
-        start, seconds = _scheduled(plan, np.arange(plan.transfer_count), turn, asked, effort, content)
+        start, seconds = _schedule(plan, np.arange(plan.transfer_count), turn, release_s, limits, good_enough)
         end = (start + seconds + lag).max()
-    at_best = max(NEAR * busy(plan), busy(plan, sums) + busy(plan, copies))
-    if apart or (apart is None and len(sums) and len(copies) and end > at_best):
-        first, of_first = _scheduled(plan, sums, turn[sums], asked[sums], effort, content)
-        half = (first + of_first + lag[sums]).max()
-        later = np.maximum(asked[copies] - half, 0.0)
-        second, of_second = _scheduled(plan, copies, turn[copies], later, effort, content)
-        apart = bool(half + (second + of_second + lag[copies]).max() < end)
+    least_s = max(NEAR * busiest_link_s(plan), busiest_link_s(plan, sums) + busiest_link_s(plan, copies))
+    if apart or (apart is None and len(sums) and len(copies) and end > least_s):
+        sum_start, sum_seconds = _schedule(plan, sums, turn[sums], release_s[sums], limits, good_enough)
+        half = (sum_start + sum_seconds + lag[sums]).max()
+        later = np.maximum(release_s[copies] - half, 0.0)
+        copy_start, copy_seconds = _schedule(plan, copies, turn[copies], later, limits, good_enough)
+        apart = bool(half + (copy_start + copy_seconds + lag[copies]).max() < end)
         if apart:
             start, seconds = np.empty_like(lag), np.empty_like(lag)
-            start[sums], seconds[sums] = first, of_first
-            start[copies], seconds[copies] = half + second, of_second
+            start[sums], seconds[sums] = sum_start, sum_seconds
+            start[copies], seconds[copies] = half + copy_start, copy_seconds
     meta = {**plan.meta, "apart": bool(apart)}
     return settled(replace(plan, meta=meta), start, seconds)
 
 
-def dispatched_by(plan: Plan, sums_s: Float64, copies_s: float) -> Plan:
-    """The plan with starts by when each transfer must begin at the latest, as far as those that wait for it tell.
+def dispatch_by_deadlines(plan: Plan, sums_s: Float64, copies_s: float, budget: Budget | None = None) -> Plan:
+    """The plan with starts by the latest moment at which each transfer can begin and its chain end in time.
 
-    Every route has a share of its links for itself, as large as what it carries.
+    Every route has a share of its links for itself, in proportion to the bytes that it carries.
 
     Args:
         sums_s: float64[chunks], by when all sums of a chunk are to be made.
         copies_s: by when all copies are.
+        budget: as in :func:`dispatch`.
     """
-    latest = np.empty(plan.transfer_count)
+    latest_s = np.empty(plan.transfer_count)
     for op, by_s in ((REDUCE, sums_s[plan.chunk]), (COPY, np.full(plan.transfer_count, copies_s))):
         rows = np.flatnonzero(plan.op == op)
-        latest[rows] = by_s[rows] - _Line.of(plan, rows).ahead
-    asked = plan.workload.chunk_start_s[plan.chunk]
-    every = np.arange(plan.transfer_count)
-    start, seconds = _scheduled(plan, every, latest, asked, _Effort(2), np.inf)
+        latest_s[rows] = by_s[rows] - _Problem.of(plan, rows).chain_s
+    release_s = plan.workload.chunk_start_s[plan.chunk]
+    limits = _Limits(2, (budget or Budget()).with_costs(COSTS))
+    start, seconds = _schedule(plan, np.arange(plan.transfer_count), latest_s, release_s, limits, np.inf)
     return settled(plan, start, seconds)
 
 
-def justified(plan: Plan, until_s: float = np.inf) -> Plan:
-    """A timed plan with its starts improved by turning time round and back, as far as that helps.
+def justify(plan: Plan, budget: Budget | None = None) -> Plan:
+    """A timed plan with starts improved by justification; one in which transfers share links stays as it is.
 
-    Rounds after the first end when this thread's CPU time does at ``until_s``.
-
-    One in which transfers share links stays as it is.
+    Args:
+        budget: as in :func:`dispatch`.
     """
     assert plan.start_s is not None and plan.finish_s is not None, "timed"
-    line = _Line.of(plan, np.arange(plan.transfer_count))
-    if not np.allclose(plan.finish_s - plan.start_s, line.seconds, rtol=1e-6, atol=0.0):
+    problem = _Problem.of(plan, np.arange(plan.transfer_count))
+    if not np.allclose(plan.finish_s - plan.start_s, problem.seconds, rtol=1e-6, atol=0.0):
         return plan
-    asked, effort = plan.workload.chunk_start_s[plan.chunk], _Effort(ROUNDS, until_s)
-    start = _justified(line, plan.start_s, asked, NEAR * busy(plan), effort)
-    return settled(plan, start, line.seconds)
+    limits = _Limits(ROUNDS, (budget or Budget()).with_costs(COSTS))
+    release_s = plan.workload.chunk_start_s[plan.chunk]
+    return settled(
+        plan, problem.justified(plan.start_s, release_s, NEAR * busiest_link_s(plan), limits), problem.seconds
+    )
 
 
-@dataclass(frozen=True)
-class _Effort:
-    """How often at most time is reversed, and until when, of this thread's CPU time, rounds after the first end."""
-
-    rounds: int
-    until_s: float = np.inf
-
-
-def _scheduled(
-    plan: Plan, rows: Int64, turn: Float64, asked: Float64, effort: _Effort, content: float
-) -> tuple[Float64, Float64]:
-    """Starts and seconds of some transfers of a plan, as if there were no others.
-
-    Where routes of several links meet, two ways are tried: every route has a share of its links for itself, as large
-    as what it carries, or, if that does not content, a transfer has its links for itself.
-    """
-    line = _Line.of(plan, rows)
-    enough = NEAR * busy(plan, rows)
-    # sums alone are copies with time reversed
-    backward = bool((plan.op[rows] == REDUCE).all() and (asked == 0).all())
-    if (plan.route.lengths == 1).all():
-        return _justified(line, line.first(turn, asked, backward), asked, enough, effort), line.seconds
-    shared = line.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
-    first = shared.first(turn, asked, backward)
-    start = _justified(shared, first, asked, enough, effort)
-    if shared.end(start) > content * busy(plan, rows):
-        alone = line.first(turn, asked, backward)
-        if line.end(alone) < shared.end(first):
-            alone = _justified(line, alone, asked, enough, effort)
-            if line.end(alone) < shared.end(start):
-                return alone, line.seconds
-    return start, shared.seconds
-
-
-def _justified(line: _Line, start: Float64, asked: Float64, enough: float, effort: _Effort) -> Float64:
-    """Starts improved by turning time round and back, while that gains ``GAIN``, the way forward anything at all."""
-    free, took_s = bool((asked == 0).all()), 0.0
-    for number in range(effort.rounds):
-        began_s = clock()
-        if line.end(start) <= enough or (number and began_s + took_s > effort.until_s):
-            break
-        end = start + line.seconds + line.lag
-        late = line.reversed().run(np.argsort(-end, kind="stable"), np.zeros_like(asked))
-        back: Float64 = (late + line.seconds + line.lag).max() - (late + line.seconds + line.lag)
-        if free and line.end(back) <= enough:
-            return back
-        again = line.run(np.argsort(back, kind="stable"), asked)
-        took_s = clock() - began_s
-        best = back if free and line.end(back) < line.end(again) else again
-        gain = 1 - line.end(best) / line.end(start)
-        if gain > 0:
-            start = best
-        if gain < GAIN or line.end(again) > (1 - 1e-6) * line.end(back):
-            break
-    return start
-
-
-def busy(plan: Plan, rows: Int64 | None = None) -> float:
-    """Seconds for which some link must carry these transfers (or all), whatever their order."""
+def busiest_link_s(plan: Plan, rows: Int64 | None = None) -> float:
+    """Seconds for which the busiest link carries these transfers (by default all): no order of them ends sooner."""
     size = np.zeros(plan.transfer_count)
     chosen = slice(None) if rows is None else rows
     size[chosen] = plan.size_bytes[chosen]
@@ -182,125 +132,171 @@ def busy(plan: Plan, rows: Int64 | None = None) -> float:
 
 def completion(plan: Plan) -> float:
     """When the last transfer of a timed plan arrives."""
-    assert plan.finish_s is not None, "dispatched"
-    lag = plan.topology.route_latency_s(plan.route)
-    return float((plan.finish_s + lag).max())
+    assert plan.finish_s is not None, "timed"
+    return float((plan.finish_s + plan.topology.route_latency_s(plan.route)).max())
 
 
 @dataclass(frozen=True)
-class _Line:
-    """Transfers that wait for their links and for each other.
+class _Limits:
+    """Rounds of justification at most, and the budget with which those after the first end."""
+
+    rounds: int
+    budget: Budget
+
+
+def _schedule(
+    plan: Plan, rows: Int64, urgency: Float64, release_s: Float64, limits: _Limits, good_enough: float
+) -> tuple[Float64, Float64]:
+    """Starts and seconds of some transfers of a plan, as if there were no others; lower ``urgency`` goes first."""
+    problem = _Problem.of(plan, rows)
+    target_s = NEAR * busiest_link_s(plan, rows)
+    # sums alone are copies with time reversed
+    backward = bool((plan.op[rows] == REDUCE).all() and (release_s == 0).all())
+    if (plan.route.lengths == 1).all():
+        first = problem.by_urgency(urgency, release_s, limits.budget, backward)
+        return problem.justified(first, release_s, target_s, limits), problem.seconds
+    shared = problem.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
+    first = shared.by_urgency(urgency, release_s, limits.budget, backward)
+    start = shared.justified(first, release_s, target_s, limits)
+    if shared.end_s(start) > good_enough * busiest_link_s(plan, rows):
+        alone = problem.by_urgency(urgency, release_s, limits.budget, backward)
+        if problem.end_s(alone) < shared.end_s(first):
+            alone = problem.justified(alone, release_s, target_s, limits)
+            if problem.end_s(alone) < shared.end_s(start):
+                return alone, problem.seconds
+    return start, shared.seconds
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Transfers to be scheduled, which wait for their links and for each other.
 
     Attributes:
+        route: the links of each transfer.
+        link_count: how many links there are.
         seconds, lag: float64[transfers], on each link, and from source to receiver.
-        hop: float64[route], how much later than the transfer starts each link carries it.
-        waits, followers: for each transfer those that it waits for, and those that wait for it.
+        hop_delay: float64[links of routes], how much later than the transfer starts each link carries it.
+        predecessors, successors: for each transfer those that it waits for, and those that wait for it.
     """
 
     route: Ragged
-    links: int
+    link_count: int
     seconds: Float64
     lag: Float64
-    hop: Float64
-    waits: Ragged
-    followers: Ragged
+    hop_delay: Float64
+    predecessors: Ragged
+    successors: Ragged
 
     @classmethod
-    def of(cls, plan: Plan, rows: Int64) -> _Line:
-        """Of some transfers of a plan, each with its links for itself."""
+    def of(cls, plan: Plan, rows: Int64) -> _Problem:
+        """Some transfers of a plan, each with its links for itself."""
         topology, route = plan.topology, plan.route.take(rows)
-        hop, lag = delays(topology, route)
-        slowest = topology.route_bandwidth(route)
-        waits = among(plan.depends, rows)
-        return cls(
-            route, topology.link_count, plan.size_bytes[rows] / slowest, lag, hop, waits, waits.turned()
-        )  # fmt: skip
+        hop_delay, lag = delays(topology, route)
+        seconds = plan.size_bytes[rows] / topology.route_bandwidth(route)
+        predecessors = among(plan.depends, rows)
+        return cls(route, topology.link_count, seconds, lag, hop_delay, predecessors, predecessors.turned())
 
-    def with_shares(self, bandwidth: Float64, size: Float64) -> _Line:
-        """The same where a route is a link of its own, with a share of its links as large as what it carries."""
+    def with_shares(self, bandwidth: Float64, size: Float64) -> _Problem:
+        """The same where every route is a link of its own: a share of its links, in proportion to its bytes."""
         load = np.bincount(self.route.values, size[self.route.owners], len(bandwidth))
         per_byte = self.route.reduced(np.maximum, (load / bandwidth)[self.route.values])
-        which = _distinct(self.route)
-        carried = np.bincount(which, size)[which]
+        number = _route_numbers(self.route)
+        carried = np.bincount(number, size)[number]
         return replace(
-            self, route=Ragged.single(which), links=int(which.max()) + 1, hop=np.zeros(len(size)),
+            self, route=Ragged.single(number), link_count=int(number.max()) + 1, hop_delay=np.zeros(len(size)),
             seconds=size * per_byte / carried,
         )  # fmt: skip
 
-    def first(self, turn: Float64, asked: Float64, backward: bool = False) -> Float64:
-        """Starts where the earliest part of the data goes first, of that what has the longest way before it.
+    def by_urgency(self, urgency: Float64, release_s: Float64, budget: Budget, backward: bool = False) -> Float64:
+        """Starts where the lowest urgency goes first, and of equal ones the transfer with the longest chain after it.
 
         Args:
-            backward: find them with time reversed; nothing may be ``asked`` then.
+            backward: find them with time reversed; no transfer may have a release then.
         """
-        if backward:
-            late = self.flipped().first(1 - turn[::-1], asked)[::-1] + self.seconds + self.lag
-            return float(late.max()) - late
-        return self.run(np.lexsort((-self.ahead, turn)), asked)
+        if not backward:
+            return self.list_schedule(np.lexsort((-self.chain_s, urgency)), release_s, budget)
+        flipped = self.flipped().by_urgency(1 - urgency[::-1], release_s, budget)
+        late = flipped[::-1] + self.seconds + self.lag
+        return float(late.max()) - late
 
-    def flipped(self) -> _Line:
-        """The same with time and the order of transfers reversed, so that each still comes after those it awaits."""
+    def justified(self, start: Float64, release_s: Float64, target_s: float, limits: _Limits) -> Float64:
+        """Starts improved by reversing time and back, while a round gains ``GAIN``, the way forward anything at all."""
+        free, count = bool((release_s == 0).all()), len(start)
+        for number in range(limits.rounds):
+            if self.end_s(start) <= target_s or (number and not limits.budget.allows(serve=2 * count)):
+                break
+            end = start + self.seconds + self.lag
+            order = np.argsort(-end, kind="stable")
+            late = self.reversed().list_schedule(order, np.zeros_like(release_s), limits.budget)
+            back: Float64 = (late + self.seconds + self.lag).max() - (late + self.seconds + self.lag)
+            if free and self.end_s(back) <= target_s:
+                return back
+            again = self.list_schedule(np.argsort(back, kind="stable"), release_s, limits.budget)
+            best = back if free and self.end_s(back) < self.end_s(again) else again
+            gain = 1 - self.end_s(best) / self.end_s(start)
+            if gain > 0:
+                start = best
+            if gain < GAIN or self.end_s(again) > (1 - 1e-6) * self.end_s(back):
+                break
+        return start
+
+    def list_schedule(self, order: Int64, release_s: Float64, budget: Budget) -> Float64:
+        """Starts where each link carries what comes first in ``order`` of the transfers that wait for it."""
+        budget.spend(serve=len(order))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        links, work = self.route.values.astype(np.int64), KERNEL_STEPS * len(order)
+        jobs = Jobs(
+            self.seconds, self.lag, release_s, self.successors.offsets, self.successors.values.astype(np.int64),
+            self.predecessors.lengths,
+        )  # fmt: skip
+        if len(links) == len(order):
+            return at_speed(kernel_dispatch.schedule_single_links, work)(rank, jobs, links, self.link_count)
+        routes = Routes(self.route.offsets, links, self.hop_delay)
+        return at_speed(kernel_dispatch.schedule, work)(rank, jobs, routes, self.link_count)
+
+    @cached_property
+    def chain_s(self) -> Float64:
+        """float64[transfers], the seconds of the longest chain that begins with each."""
+        return at_speed(kernel_dispatch.longest_chains, KERNEL_STEPS * len(self.seconds))(
+            self.seconds + self.lag, self.successors.offsets, self.successors.values.astype(np.int64)
+        )
+
+    def reversed(self) -> _Problem:
+        """The same with time reversed."""
+        hop_delay = np.repeat(self.lag, self.route.lengths) - self.hop_delay
+        return replace(self, hop_delay=hop_delay, predecessors=self.successors, successors=self.predecessors)
+
+    def flipped(self) -> _Problem:
+        """The same with time and the numbers of transfers reversed, so that each still comes after those it awaits."""
         last = len(self.seconds) - 1
         order = np.arange(last, -1, -1)
         back = self.reversed()
-        places = Ragged(self.route.offsets, np.arange(len(self.route.values), dtype=np.int32)).take(order).values
+        entry = self.route.with_values(np.arange(len(self.route.values))).take(order).values
 
-        def renamed(lists: Ragged) -> Ragged:
+        def renumbered(lists: Ragged) -> Ragged:
             taken = lists.take(order)
-            return Ragged(taken.offsets, last - taken.values)
+            return taken.with_values(last - taken.values)
 
-        return _Line(
-            self.route.take(order), self.links, self.seconds[order], self.lag[order], back.hop[places],
-            renamed(back.waits), renamed(back.followers),
+        return _Problem(
+            self.route.take(order), self.link_count, self.seconds[order], self.lag[order], back.hop_delay[entry],
+            renumbered(back.predecessors), renumbered(back.successors),
         )  # fmt: skip
 
-    @property
-    def ahead(self) -> Float64:
-        """float64[transfers], the longest chain from each one's start."""
-        found: Float64 = at_speed(kernel_dispatch.longest, self.kernel_steps)(
-            self.seconds + self.lag, self.followers.offsets, self.followers.values.astype(np.int64)
-        )
-        return found
-
-    @property
-    def kernel_steps(self) -> float:
-        return 500.0 * len(self.seconds)
-
-    def reversed(self) -> _Line:
-        """The same with time reversed."""
-        hop = np.repeat(self.lag, self.route.lengths) - self.hop
-        return replace(self, hop=hop, waits=self.followers, followers=self.waits)
-
-    def run(self, order: Int64, asked: Float64) -> Float64:
-        """Starts where links take what comes first in ``order`` of what waits for them."""
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        route = self.route.values.astype(np.int64)
-        waiting = self.followers.offsets, self.followers.values.astype(np.int64), self.waits.lengths.astype(np.int64)
-        start: Float64
-        if len(route) == len(order):
-            start = at_speed(kernel_dispatch.serve, self.kernel_steps)(
-                rank, self.seconds, self.lag, asked, route, *waiting, self.links
-            )
-        else:
-            start = at_speed(kernel_dispatch.schedule, self.kernel_steps)(
-                rank, self.seconds, self.lag, asked, self.route.offsets, route, self.hop, *waiting, self.links
-            )
-        return start
-
-    def end(self, start: Float64) -> float:
+    def end_s(self, start: Float64) -> float:
+        """When the last transfer arrives."""
         return float((start + self.seconds + self.lag).max())
 
 
-def _distinct(lists: Ragged) -> NDArray[np.int32]:
-    """For each list a number, equal ones alike."""
-    most = int(lists.values.max()) + 2
-    code, kinds = np.zeros(lists.rows, dtype=np.int64), 1
-    for place in range(int(lists.lengths.max())):
-        if kinds > (1 << 62) // most:
+def _route_numbers(routes: Ragged) -> Int32:
+    """int32[routes], a number for each route; the same number for routes over the same links."""
+    most = int(routes.values.max()) + 2
+    code, codes = np.zeros(routes.rows, dtype=np.int64), 1
+    for place in range(int(routes.lengths.max())):
+        if codes > (1 << 62) // most:
             code = np.unique(code, return_inverse=True)[1].reshape(-1)
-            kinds = int(code.max()) + 1
-        longer = np.flatnonzero(lists.lengths > place)
-        code, kinds = code * most, kinds * most
-        code[longer] += lists.values[lists.offsets[longer] + place] + 1
+            codes = int(code.max()) + 1
+        longer = np.flatnonzero(routes.lengths > place)
+        code, codes = code * most, codes * most
+        code[longer] += routes.values[routes.offsets[longer] + place] + 1
     return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)

@@ -1,49 +1,82 @@
-"""Starts by urgency: a link that falls free takes the most urgent of the transfers that wait for it.
+"""List schedules: a link that falls free carries the most urgent of the transfers that wait for it.
 
-Each waiting transfer is in the heap of one link of its route, one that is busy, so that an event looks at few.
+Each waiting transfer is in the heap of one busy link of its route, so that an event looks at few transfers.
 """
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 
-def schedule(
-    rank, seconds, lag, asked, route_offsets, route_links, hop, next_offsets, dependents, dep_count, links,
-):  # fmt: skip
-    """Starts of all transfers, each of which has its links for itself.
+class Jobs(NamedTuple):
+    """Transfers to be scheduled, and which of them wait for which.
 
-    A route's later links are taken for the time when its bytes come there; what passes before may still use them.
+    Attributes:
+        seconds: float64[transfers], how long a transfer keeps each link of its route.
+        latency_s: float64[transfers], from source to receiver.
+        release_s: float64[transfers], before which none starts.
+        successor_offsets, successors: CSR, for each transfer those that wait for it.
+        predecessor_count: int64[transfers], how many others each waits for.
+    """
+
+    seconds: Float64
+    latency_s: Float64
+    release_s: Float64
+    successor_offsets: Int64
+    successors: Int64
+    predecessor_count: Int64
+
+
+class Routes(NamedTuple):
+    """The links of each transfer.
+
+    Attributes:
+        offsets, links: CSR, in the order of the route.
+        delay_s: float64[links], how much later than the transfer starts each link carries its first byte.
+    """
+
+    offsets: Int64
+    links: Int64
+    delay_s: Float64
+
+
+def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float64:
+    """Start of each transfer where transfers have their links for themselves.
+
+    A transfer takes the later links of its route from when its bytes come there; others may use these links before.
 
     Args:
-        rank: int64[transfers], each number once, the lowest goes first.
-        seconds: float64[transfers], on every link of the route.
-        lag: float64[transfers], latency from source to receiver.
-        asked: float64[transfers], none starts before.
-        hop: float64[route], how much later than it starts its links carry a transfer.
-        next_offsets, dependents: for each transfer those that wait for it.
-        dep_count: int64[transfers], how many each waits for.
+        rank: int64[transfers], a permutation; of the transfers that wait for a link the lowest rank goes first.
     """
+    seconds, latency_s, release_s, successor_offsets, successors, predecessor_count = jobs
+    offsets, links, delay_s = routes
     n = len(rank)
     start = np.zeros(n)
-    ready = asked.copy()
-    missing = dep_count.copy()
+    ready = release_s.copy()
+    missing = predecessor_count.copy()
     by_rank = np.empty(n, dtype=np.int64)
     for k in range(n):
         by_rank[rank[k]] = k
-    room = np.zeros(links + 1, dtype=np.int64)
-    for i in range(len(route_links)):
-        room[route_links[i] + 1] += 1
-    for link in range(links):
-        room[link + 1] += room[link]
-    heap = np.empty(len(route_links), dtype=np.int64)
-    size = np.zeros(links, dtype=np.int64)
-    # when each link is taken: lists in the order of time, an entry for each stretch
-    first = np.full(links, -1, dtype=np.int64)
-    after = np.full(len(route_links), -1, dtype=np.int64)
-    begin, end = np.zeros(len(route_links)), np.zeros(len(route_links))
-    # transfers that are ready, and (after them) links to be looked at, each once
-    wake = np.full(links, np.inf)
+    base = np.zeros(link_count + 1, dtype=np.int64)  # where the heap of each link begins
+    for i in range(len(links)):
+        base[links[i] + 1] += 1
+    for link in range(link_count):
+        base[link + 1] += base[link]
+    heap = np.empty(len(links), dtype=np.int64)
+    size = np.zeros(link_count, dtype=np.int64)
+    # the reserved intervals of each link, a list in the order of time: an entry for each hop of each route
+    first = np.full(link_count, -1, dtype=np.int64)
+    after = np.full(len(links), -1, dtype=np.int64)
+    begin, end = np.zeros(len(links)), np.zeros(len(links))
+    # events: transfer k is ready (k < n), or link e is to be looked at (n + e), once for each link
+    wake = np.full(link_count, np.inf)
     events = [(0.0, 0)]
     events.clear()
     for k in range(n):
@@ -53,12 +86,12 @@ def schedule(
         now, event = heappop(events)
         slack = 1e-12 * now
         if event < n:
-            i = route_offsets[event]
-            link = route_links[i]
-            _add(heap, room[link], size[link], rank[event])
+            i = offsets[event]
+            link = links[i]
+            _add(heap, base[link], size[link], rank[event])
             size[link] += 1
             _forget(link, now, first, after, end)
-            later = _fit(now + hop[i], seconds[event], slack, first[link], after, begin, end) - hop[i]
+            later = _fit(now + delay_s[i], seconds[event], slack, first[link], after, begin, end) - delay_s[i]
             _wake(link, max(now, later), wake, events, n)
             continue
         link = event - n
@@ -67,103 +100,114 @@ def schedule(
         wake[link] = np.inf
         _forget(link, now, first, after, end)
         while size[link] > 0:
-            k = by_rank[heap[room[link]]]
+            k = by_rank[heap[base[link]]]
             later = now
-            for i in range(route_offsets[k], route_offsets[k + 1]):
-                if route_links[i] == link:
-                    later = _fit(now + hop[i], seconds[k], slack, first[link], after, begin, end) - hop[i]
+            for i in range(offsets[k], offsets[k + 1]):
+                if links[i] == link:
+                    later = _fit(now + delay_s[i], seconds[k], slack, first[link], after, begin, end) - delay_s[i]
             if later > now + slack:
                 _wake(link, later, wake, events, n)
                 break
-            _take(heap, room[link], size[link])
+            _take(heap, base[link], size[link])
             size[link] -= 1
             blocked = -1
-            for i in range(route_offsets[k], route_offsets[k + 1]):
-                other = route_links[i]
+            for i in range(offsets[k], offsets[k + 1]):
+                other = links[i]
                 _forget(other, now, first, after, end)
-                later = _fit(now + hop[i], seconds[k], slack, first[other], after, begin, end) - hop[i]
+                later = _fit(now + delay_s[i], seconds[k], slack, first[other], after, begin, end) - delay_s[i]
                 if later > now + slack:
                     blocked = other
                     break
             if blocked >= 0:
-                _add(heap, room[blocked], size[blocked], rank[k])
+                _add(heap, base[blocked], size[blocked], rank[k])
                 size[blocked] += 1
                 _wake(blocked, later, wake, events, n)
                 continue
             start[k] = now
-            for i in range(route_offsets[k], route_offsets[k + 1]):
-                other = route_links[i]
-                begin[i], end[i] = now + hop[i], now + hop[i] + seconds[k]
-                _insert(i, other, first, after, begin, end)
+            for i in range(offsets[k], offsets[k + 1]):
+                other = links[i]
+                begin[i], end[i] = now + delay_s[i], now + delay_s[i] + seconds[k]
+                _reserve(i, other, first, after, begin, end)
                 if other != link and size[other] > 0:
-                    _wake(other, now if hop[i] > 0.0 else now + seconds[k], wake, events, n)
-            for i in range(next_offsets[k], next_offsets[k + 1]):
-                m = dependents[i]
-                ready[m] = max(ready[m], now + seconds[k] + lag[k])
+                    _wake(other, now if delay_s[i] > 0.0 else now + seconds[k], wake, events, n)
+            for i in range(successor_offsets[k], successor_offsets[k + 1]):
+                m = successors[i]
+                ready[m] = max(ready[m], now + seconds[k] + latency_s[k])
                 missing[m] -= 1
                 if missing[m] == 0:
                     heappush(events, (ready[m], m))
     return start
 
 
-def serve(rank, seconds, lag, asked, link, next_offsets, dependents, dep_count, links):
-    """The same where each transfer has one link: every link serves what waits for it, one after the other.
+def schedule_single_links(rank: Int64, jobs: Jobs, links: Int64, link_count: int) -> Float64:
+    """The same as :func:`schedule` for routes of one link each: a link carries one transfer after the other.
 
     Args:
-        link: int64[transfers].
+        links: int64[transfers].
     """
+    seconds, latency_s, release_s, successor_offsets, successors, predecessor_count = jobs
     n = len(rank)
     start = np.zeros(n)
-    ready = asked.copy()
-    missing = dep_count.copy()
+    ready = release_s.copy()
+    missing = predecessor_count.copy()
     by_rank = np.empty(n, dtype=np.int64)
-    room = np.zeros(links + 1, dtype=np.int64)
+    base = np.zeros(link_count + 1, dtype=np.int64)  # where the heap of each link begins
     for k in range(n):
         by_rank[rank[k]] = k
-        room[link[k] + 1] += 1
-    for e in range(links):
-        room[e + 1] += room[e]
+        base[links[k] + 1] += 1
+    for e in range(link_count):
+        base[e + 1] += base[e]
     heap = np.empty(n, dtype=np.int64)
-    size = np.zeros(links, dtype=np.int64)
-    free = np.zeros(links)
-    looked = np.zeros(links, dtype=np.bool_)
-    # transfers that are ready, and (after them) links for which some wait, when they are free
-    time, event = np.empty(n + links), np.empty(n + links, dtype=np.int64)
+    size = np.zeros(link_count, dtype=np.int64)
+    free = np.zeros(link_count)
+    queued = np.zeros(link_count, dtype=np.bool_)
+    # events: transfer k is ready (k < n), or link e, for which transfers wait, is free (n + e)
+    time, event = np.empty(n + link_count), np.empty(n + link_count, dtype=np.int64)
     events = 0
     for k in range(n):
         if missing[k] == 0:
-            events = _enter(time, event, events, ready[k], k)
+            events = _push_event(time, event, events, ready[k], k)
     while events > 0:
         now, what = time[0], event[0]
-        events = _leave(time, event, events)
+        events = _pop_event(time, event, events)
         if what < n:
-            e = link[what]
-            _add(heap, room[e], size[e], rank[what])
+            e = links[what]
+            _add(heap, base[e], size[e], rank[what])
             size[e] += 1
-            if not looked[e]:
-                looked[e] = True
-                events = _enter(time, event, events, max(now, free[e]), n + e)
+            if not queued[e]:
+                queued[e] = True
+                events = _push_event(time, event, events, max(now, free[e]), n + e)
             continue
         e = what - n
-        k = by_rank[heap[room[e]]]
-        _take(heap, room[e], size[e])
+        k = by_rank[heap[base[e]]]
+        _take(heap, base[e], size[e])
         size[e] -= 1
         start[k] = now
         free[e] = now + seconds[k]
-        looked[e] = size[e] > 0
-        if looked[e]:
-            events = _enter(time, event, events, free[e], what)
-        for i in range(next_offsets[k], next_offsets[k + 1]):
-            m = dependents[i]
-            ready[m] = max(ready[m], free[e] + lag[k])
+        queued[e] = size[e] > 0
+        if queued[e]:
+            events = _push_event(time, event, events, free[e], what)
+        for i in range(successor_offsets[k], successor_offsets[k + 1]):
+            m = successors[i]
+            ready[m] = max(ready[m], free[e] + latency_s[k])
             missing[m] -= 1
             if missing[m] == 0:
-                events = _enter(time, event, events, ready[m], m)
+                events = _push_event(time, event, events, ready[m], m)
     return start
 
 
-def _enter(time, event, size, t, e):
-    """Put an event into a heap by time, then number; how many there are now."""
+def longest_chains(seconds: Float64, successor_offsets: Int64, successors: Int64) -> Float64:
+    """float64[transfers], seconds of the longest chain that begins with each; successors have larger numbers."""
+    longest = np.zeros(len(seconds))
+    for k in range(len(seconds) - 1, -1, -1):
+        for i in range(successor_offsets[k], successor_offsets[k + 1]):
+            longest[k] = max(longest[k], longest[successors[i]])
+        longest[k] += seconds[k]
+    return longest
+
+
+def _push_event(time: Float64, event: Int64, size: int, t: float, e: int) -> int:
+    """Put an event into a heap by time, then number; the new size of the heap."""
     i = size
     while i > 0:
         up = (i - 1) // 2
@@ -175,8 +219,8 @@ def _enter(time, event, size, t, e):
     return size + 1
 
 
-def _leave(time, event, size):
-    """Take the first event out of the heap; how many there are now."""
+def _pop_event(time: Float64, event: Int64, size: int) -> int:
+    """Take the first event out of the heap; the new size of the heap."""
     last = size - 1
     t, e = time[last], event[last]
     i = 0
@@ -194,21 +238,23 @@ def _leave(time, event, size):
     return last
 
 
-def _wake(link, at, wake, events, n):
-    """Look at a link then, if it is not looked at before."""
+def _wake(link: int, at: float, wake: Float64, events: list[tuple[float, int]], n: int) -> None:
+    """Look at a link at this time, unless it is looked at earlier."""
     if at < wake[link]:
         wake[link] = at
         heappush(events, (at, n + link))
 
 
-def _forget(link, now, first, after, end):
-    """Drop what is over from a link's list: else each look at it walks past all that was ever sent."""
+def _forget(link: int, now: float, first: Int64, after: Int64, end: Float64) -> None:
+    """Drop the intervals that have ended from a link's list, which would else grow with all that was ever sent."""
     while first[link] >= 0 and end[first[link]] <= now:
         first[link] = after[first[link]]
 
 
-def _fit(at, seconds, slack, entry, after, begin, end):
-    """From ``at``, the first moment from which a link is free for so long."""
+def _fit(
+    at: float, seconds: float, slack: float, entry: int, after: Int64, begin: Float64, end: Float64
+) -> float:  # fmt: skip
+    """The first moment from ``at`` on from which a link is free for ``seconds``; ``entry`` is its first interval."""
     while entry >= 0 and begin[entry] < at + seconds - slack:
         if end[entry] > at + slack:
             at = end[entry]
@@ -216,8 +262,8 @@ def _fit(at, seconds, slack, entry, after, begin, end):
     return at
 
 
-def _insert(i, link, first, after, begin, end):
-    """Put an entry into its link's list, as one with those that it touches: else a busy link's list is long."""
+def _reserve(i: int, link: int, first: Int64, after: Int64, begin: Float64, end: Float64) -> None:
+    """Put an interval into its link's list and join it with those that it touches, to keep the list short."""
     before, entry = -1, first[link]
     while entry >= 0 and begin[entry] < begin[i]:
         before, entry = entry, after[entry]
@@ -236,7 +282,8 @@ def _insert(i, link, first, after, begin, end):
         after[before] = i
 
 
-def _add(heap, base, size, value):
+def _add(heap: Int64, base: int, size: int, value: int) -> None:
+    """Put a rank into the heap of a link, which begins at ``base``."""
     i = size
     while i > 0 and heap[base + (i - 1) // 2] > value:
         heap[base + i] = heap[base + (i - 1) // 2]
@@ -244,7 +291,8 @@ def _add(heap, base, size, value):
     heap[base + i] = value
 
 
-def _take(heap, base, size):
+def _take(heap: Int64, base: int, size: int) -> None:
+    """Take the lowest rank out of the heap of a link."""
     value = heap[base + size - 1]
     last = size - 1
     i = 0
@@ -257,13 +305,3 @@ def _take(heap, base, size):
         heap[base + i] = heap[base + child]
         i = child
     heap[base + i] = value
-
-
-def longest(seconds, next_offsets, dependents):
-    """float64[transfers], the longest chain from each one's start; those that wait for it come after it."""
-    ahead = np.zeros(len(seconds))
-    for k in range(len(seconds) - 1, -1, -1):
-        for i in range(next_offsets[k], next_offsets[k + 1]):
-            ahead[k] = max(ahead[k], ahead[dependents[i]])
-        ahead[k] += seconds[k]
-    return ahead

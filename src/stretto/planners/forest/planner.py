@@ -25,7 +25,7 @@ from ...model.errors import InputError
 from ...model.plan import COPY, REDUCE, Plan
 from ...model.topology import Topology
 from ...schedule.dispatch import NEAR as DISPATCHED
-from ...schedule.dispatch import busy, completion, dispatched
+from ...schedule.dispatch import busiest_link_s, completion, dispatch
 from ...schedule.trees import Trees, lower, split_chunks
 from .. import Option, Progress, register
 from .budget import limited
@@ -164,7 +164,7 @@ class _Cutter:
         least_s: but the first fine plan may always take so long.
         shallow: whether there are shallow trees among the choices, or none are wanted.
         first: the trees by whose edges transfers are counted.
-        apart, content: what :func:`.dispatch.dispatched` need not try, once that is settled.
+        apart, content: what :func:`.dispatch.dispatch` need not try, once that is settled.
         transfer_s: what a transfer of a fine plan takes, as far as is known.
     """
 
@@ -285,13 +285,13 @@ def _shallow(topology: Topology, workload: Workload, known: list[Forest], most: 
 
 def _may_be_apart(plan: Plan) -> bool:
     """Whether copies come after sums, and links need not be idle for that however finely parts are cut."""
-    halves = [busy(plan, np.flatnonzero(plan.op == op)) for op in (REDUCE, COPY)]
-    return bool(plan.meta["apart"]) and sum(halves) <= NEAR * busy(plan)
+    halves = [busiest_link_s(plan, np.flatnonzero(plan.op == op)) for op in (REDUCE, COPY)]
+    return bool(plan.meta["apart"]) and sum(halves) <= NEAR * busiest_link_s(plan)
 
 
 def _late(plan: Plan) -> float:
     """How much later a plan ends than its busiest link has to, as a share."""
-    return _took_s(plan) / busy(plan) - 1
+    return _took_s(plan) / busiest_link_s(plan) - 1
 
 
 def _took_s(plan: Plan) -> float:
@@ -359,7 +359,7 @@ def _planned(
     finer, start = split_chunks(workload, chunk, at)
     assert int(kept.sum()) == finer.chunk_count == int(start[-1])
     plan = lower(topology, finer, row[kept], rows.up, rows.down, meta={"parts": parts, "trees": len(rows.up.root)})
-    return dispatched(plan, turn[kept], apart=apart, content=content, until_s=until_s)
+    return dispatch(plan, turn[kept], apart=apart, good_enough=content)
 
 
 def _places(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...model.collective import Workload
 from ...model.plan import COPY, REDUCE, Plan
 from ...model.topology import Topology
-from ...schedule.dispatch import dispatched
+from ...schedule.dispatch import dispatch
 from ...schedule.inversion import Spread, Transfers, plan_in_phases
 
 Int64 = NDArray[np.int64]
@@ -43,7 +43,7 @@ def crossed(
         return spread(net, Workload(tuple(more)), through_routers)
 
     plan = plan_in_phases(topology, workload, of_more)
-    return dispatched(_exchanged(plan), np.zeros(workload.chunk_count), apart=False, until_s=until_s)
+    return dispatch(_exchanged(plan), np.zeros(workload.chunk_count), apart=False)
 
 
 def _exchanged(plan: Plan) -> Plan:

@@ -22,7 +22,7 @@ from ...model.kinds import KINDS
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.budget import Pace
-from ...schedule.dispatch import completion, dispatched, justified
+from ...schedule.dispatch import completion, dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.trees import divide
 from .. import Option, Progress, register
@@ -168,7 +168,7 @@ class _Stages:
             self.searches(cut)
         count = self.found.transfer_count
         if 0 < count <= self.search.work and self.pace.allows(dispatch=count):
-            return justified(self.found, self.pace.until_s)
+            return justify(self.found)
         return self.found
 
     @property
@@ -269,7 +269,7 @@ class _Stages:
         if self.pace.allows(dispatch=plan.transfer_count):
             with self.pace.measured("dispatch", plan.transfer_count):
                 turn = np.zeros(plan.workload.chunk_count)
-                self.plans.append(dispatched(plan, turn, apart=False, until_s=self.pace.until_s))
+                self.plans.append(dispatch(plan, turn, apart=False))
 
     def crosses(self, plan: Plan) -> None:
         """Copies over other trees than sums, where a single AllReduce may end much sooner than it does."""

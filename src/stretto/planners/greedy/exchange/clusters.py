@@ -23,7 +23,7 @@ from ....model.plan import Plan
 from ....model.topology import Topology
 from ....schedule.budget import Pace
 from ....schedule.clusters import clusters_of
-from ....schedule.dispatch import dispatched_by
+from ....schedule.dispatch import dispatch_by_deadlines
 from ....schedule.multicast import Chunks, grow_implicitly
 from ....schedule.pipes import Network, build_network
 from ....schedule.trees import cut_at
@@ -87,7 +87,7 @@ def in_clusters(topology: Topology, workload: Workload, pace: Pace | None = None
     if not made:
         return None
     plan = planned(topology, finer, inside.network, [made[k] for k in part.tolist()])
-    return dispatched_by(plan, np.array([turn.by_s for turn in told])[part], told[-1].by_s + told[-1].left_s)
+    return dispatch_by_deadlines(plan, np.array([turn.by_s for turn in told])[part], told[-1].by_s + told[-1].left_s)
 
 
 def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[NDArray[np.int32]]]:

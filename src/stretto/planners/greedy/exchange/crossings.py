@@ -24,7 +24,7 @@ from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import Plan
 from ....model.topology import Topology
-from ....schedule.dispatch import dispatched
+from ....schedule.dispatch import dispatch
 from ....schedule.pipes import Network
 from ....schedule.trees import divide
 from .clusters import Inside, alike_clusters
@@ -79,7 +79,7 @@ def in_crossings(topology: Topology, workload: Workload) -> Plan | None:
     if len(whole) < parts:
         return None
     finer = Workload((divide(c, parts)[0],))
-    return dispatched(planned(topology, finer, inside.network, whole), np.zeros(finer.chunk_count), apart=False)
+    return dispatch(planned(topology, finer, inside.network, whole), np.zeros(finer.chunk_count), apart=False)
 
 
 def _across(inside: Inside, clusters: list[NDArray[np.int32]]) -> dict[tuple[int, int], int]:

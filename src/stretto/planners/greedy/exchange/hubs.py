@@ -21,7 +21,7 @@ from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
 from ....model.topology import Topology
 from ....schedule.budget import Pace
-from ....schedule.dispatch import completion, dispatched
+from ....schedule.dispatch import completion, dispatch
 from ....schedule.pipes import Network, build_network
 from ....schedule.trees import divide
 from .blocks import Block, assembled
@@ -129,7 +129,7 @@ def exchanged(
     best = min(finest, key=_Tried.rank, default=None)
     if best is None or best.plan is None:
         return None
-    return dispatched(best.plan, np.zeros(best.plan.workload.chunk_count), until_s=pace.until_s)
+    return dispatch(best.plan, np.zeros(best.plan.workload.chunk_count))
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class _Attempt:
             finer = Workload((divide(c, parts)[0],))
             network = self.network(float(finer.chunk_bytes.mean()))
             plan = planned(self.topology, finer, network, tried.made)
-            plan = dispatched(plan, np.zeros(finer.chunk_count), rounds=1)
+            plan = dispatch(plan, np.zeros(finer.chunk_count), rounds=1)
         return replace(tried, end_s=completion(plan), parts=parts, plan=plan)
 
     def finest(self, tried: _Tried, before_s: float) -> _Tried:

@@ -24,7 +24,7 @@ from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
 from ....model.topology import Topology, opposite
-from ....schedule.dispatch import completion, dispatched
+from ....schedule.dispatch import completion, dispatch
 from ....schedule.trees import divide
 from .blocks import Block, assembled
 
@@ -66,7 +66,7 @@ def in_product(topology: Topology, workload: Workload) -> Plan | None:
     while rounds <= most:
         finer = Workload((divide(c, rounds * len(blocks))[0],))
         turn = np.arange(finer.chunk_count) // len(blocks) % rounds / rounds
-        plan = dispatched(assembled(topology, finer, blocks), turn, apart=False)
+        plan = dispatch(assembled(topology, finer, blocks), turn, apart=False)
         if best is not None and completion(plan) > completion(best) * (1 - LEAST_GAIN):
             break
         best = plan
