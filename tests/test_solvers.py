@@ -49,14 +49,18 @@ def test_a_start_may_be_given_whether_feasible_or_not():
             assert solve(model, solver=solver, first=True, start=np.array(start)).x.round().sum() == 2
 
 
-def test_a_solver_that_gives_up_says_so():
+def hard() -> Model:
+    """Thirty knapsacks over sixty items, which take some seconds to solve."""
     rng = np.random.default_rng(1)
     model = Model()
     x = model.columns(60, cost=rng.integers(-99, -1, 60), integer=True)
     for _ in range(30):
         model.rows(1, -np.inf, 300, (0, x, rng.integers(1, 40, 60)))
-    assert solve(model, time_limit_s=0.0).status in ("unknown", "feasible")
-    assert solve(model, solver="cp-sat", effort=1e-6).status in ("unknown", "feasible")
+    return model
+
+
+def test_a_solver_that_gives_up_says_so():
+    assert solve(hard(), time_limit_s=0.0).status in ("unknown", "feasible")
 
 
 def test_what_cannot_be_solved_is_refused_by_name():
@@ -77,8 +81,23 @@ def test_gurobi_is_named_where_it_is_missing():
             solve(knapsack(), solver="gurobi")
 
 
-def test_highs_takes_any_number_of_threads_after_any_other():
+@pytest.mark.parametrize(("solver", "effort"), [("highs", 0.1), ("cp-sat", 1e-3)])
+def test_a_search_limited_in_counted_work_ends_at_the_same_place(solver, effort):
+    first, second = (solve(hard(), solver=solver, gap=0.0, effort=effort) for _ in range(2))
+    assert first.status in ("unknown", "feasible")
+    assert (first.status, first.objective, first.bound) == (second.status, second.objective, second.bound)
+
+
+def test_more_effort_gives_no_looser_bound():
+    bounds = [solve(hard(), gap=0.0, effort=effort).bound for effort in (0.01, 0.1, 1.0)]
+    assert bounds == sorted(bounds) and bounds[0] < bounds[-1]
+
+
+def test_a_linear_program_is_limited_by_its_iterations():
+    rng = np.random.default_rng(2)
     model = Model()
-    model.rows(1, -np.inf, 2.0, (0, model.columns(3, 0.0, 1.0, -1.0), 1.0))
-    for threads in (4, 1, 2):
-        assert solve(model, solver="highs", threads=threads).status == "optimal"
+    x = model.columns(50, 0.0, np.inf, rng.random(50))
+    for _ in range(50):
+        model.rows(1, 1.0, np.inf, (0, x, rng.random(50)))
+    assert solve(model, effort=0.0).status in ("unknown", "feasible")
+    assert solve(model, effort=1.0).status == "optimal"

@@ -1,9 +1,17 @@
-"""A thin layer over LP, MILP and CP solvers: build a model in blocks of arrays, solve it.
+"""A thin layer over LP, MILP and CP solvers: build a model in blocks of arrays, and solve it.
 
-A :class:`Model` is columns and rows; :func:`solve` hands it to HiGHS (LP, MILP), to CP-SAT of
-OR-tools (pure integer models), to CBC, which OR-tools brings, or, where a user has it, to Gurobi.
-All answer with the same :class:`Solution`, so that a planner reads gaps and limits without knowing
-who solved.
+A :class:`Model` consists of columns and rows. :func:`solve` gives it to one of four solvers, and each returns the same
+:class:`Solution`, so that a planner reads gaps and bounds without knowing which solver ran.
+
+- ``highs.py``: HiGHS, for linear and mixed-integer programs; and linear programs to which rows are added.
+- ``cpsat.py``: CP-SAT of OR-tools, for programs whose columns and coefficients are all integer.
+- ``cbc.py``: CBC, which OR-tools includes.
+- ``gurobi.py``: Gurobi, where the user has it.
+- ``disjunctive.py``: schedules of jobs on machines that serve one job at a time, by CP-SAT intervals or by a MILP.
+- ``conic.py``: convex programs with reciprocals, by Clarabel.
+
+Every solver runs on one thread with a fixed seed. ``effort`` limits its work in counted units, so that a limited
+search ends at the same place on every machine. ``time_limit_s`` is a net: what it cuts short may differ between runs.
 """
 
 from __future__ import annotations
@@ -17,25 +25,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.clock import loading
+from ..model.arrays import Bool, Float64, Int64, offsets_of
 from ..model.errors import Infeasible, InputError
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 Progress = Callable[[float, float | None], None]
 """Called with (best bound, objective of the incumbent or None) now and then."""
 
 SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
+"""Names of the solvers."""
+
 INFINITY = float("inf")
 
-MOST_COLUMNS, MOST_INTEGERS = 5_000_000, 2_000_000
-"""A program in steps of time that has more is not built: it takes some gigabytes, and no solver ends."""
+MOST_COLUMNS = 5_000_000
+"""Most columns of a linear program in time steps: more take several gigabytes, and no solver ends."""
+
+MOST_INTEGERS = 2_000_000
+"""Most columns of a mixed-integer program in time steps, for the same reason."""
 
 
 def affordable(columns: int, step_s: float, integer: bool = False) -> None:
-    """Refuse a program in steps of time that has too many columns, before its arrays are made.
+    """Refuse a program in time steps that has too many columns, before its arrays are made.
 
+    Args:
+        columns: the number of columns.
+        step_s: the length of a time step, for the message.
+        integer: whether columns are integer.
     Raises:
-        Infeasible: with the reason.
+        Infeasible: there are more than the program may have.
     """
     most = MOST_INTEGERS if integer else MOST_COLUMNS
     if columns > most:
@@ -47,19 +63,19 @@ def affordable(columns: int, step_s: float, integer: bool = False) -> None:
 
 @dataclass
 class Model:
-    """A linear program, to be minimised, some columns integer.
+    """A linear program to minimise, of which some columns may be integer.
 
-    Blocks are appended as arrays; nothing is kept per row or column as a Python object.
+    Columns and rows are appended in blocks of arrays, without a Python object for each.
     """
 
     column_count: int = 0
     row_count: int = 0
-    _columns: list[tuple[Float64, Float64, Float64, NDArray[np.bool_]]] = field(default_factory=list)
+    _columns: list[tuple[Float64, Float64, Float64, Bool]] = field(default_factory=list)
     _bounds: list[tuple[Float64, Float64]] = field(default_factory=list)
     _entries: list[tuple[Int64, Int64, Float64]] = field(default_factory=list)
 
     def columns(self, count: int, lower: Any = 0.0, upper: Any = 1.0, cost: Any = 0.0, integer: bool = False) -> Int64:
-        """Append ``count`` columns and return their indexes; the rest is a number or an array each."""
+        """Append ``count`` columns and return their indexes; bounds and costs are numbers or arrays."""
         spread = [np.broadcast_to(np.asarray(v, dtype=np.float64), count) for v in (lower, upper, cost)]
         self._columns.append((*spread, np.full(count, integer)))  # type: ignore[arg-type]
         first = self.column_count
@@ -70,8 +86,8 @@ class Model:
         """Append ``count`` rows ``lower <= entries <= upper`` and return their indexes.
 
         Args:
-            entries: each ``(row, column, value)``: rows counted from 0 within this block,
-                arrays of equal length or numbers. Several on one place add up.
+            entries: tuples ``(row, column, value)`` of numbers or of arrays of equal length. Rows count from 0
+                within this block. Entries with the same row and column add up.
         """
         spread = [np.broadcast_to(np.asarray(v, dtype=np.float64), count) for v in (lower, upper)]
         self._bounds.append((spread[0], spread[1]))
@@ -86,11 +102,11 @@ class Model:
 
     @property
     def all_integer(self) -> bool:
-        """Whether every column is integer, so that CP-SAT may take it (if the entries are, too)."""
+        """Whether every column is integer, as CP-SAT requires (it requires integer entries as well)."""
         return all(bool(block[3].all()) for block in self._columns)
 
     def built(self) -> Built:
-        """The whole as arrays, rows in CSR."""
+        """The model as arrays, rows in CSR."""
 
         def joined(parts: list[Any], place: int, kind: Any) -> NDArray[Any]:
             return np.concatenate([p[place] for p in parts]) if parts else np.zeros(0, dtype=kind)
@@ -102,8 +118,7 @@ class Model:
         firsts = np.flatnonzero(np.diff(key[order], prepend=-1))
         total = np.add.reduceat(value[order], firsts) if len(firsts) else value
         row, column = row[order][firsts], column[order][firsts]
-        starts = np.zeros(self.row_count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(row, minlength=self.row_count), out=starts[1:])
+        starts = offsets_of(np.bincount(row, minlength=self.row_count))
         lower, upper, cost = (joined(self._columns, i, np.float64) for i in range(3))
         return Built(
             lower=lower, upper=upper, cost=cost, integer=joined(self._columns, 3, np.bool_),
@@ -119,7 +134,7 @@ class Built:
     lower: Float64
     upper: Float64
     cost: Float64
-    integer: NDArray[np.bool_]
+    integer: Bool
     row_lower: Float64
     row_upper: Float64
     starts: Int64
@@ -129,27 +144,27 @@ class Built:
 
 @dataclass(frozen=True)
 class Limits:
-    """When and how a solver stops, see :func:`solve`."""
+    """When and how a solver stops; see :func:`solve`."""
 
     time_limit_s: float | None
     gap: float
     first: bool
     seed: int
-    threads: int
     effort: float | None
     prove: bool
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver says.
+    """The answer of a solver.
 
     Attributes:
-        status: "optimal" (within the gap asked for), "feasible" (stopped with an incumbent),
-            "infeasible", or "unknown" (stopped with nothing).
+        status: "optimal" (within the gap), "feasible" (stopped with an incumbent), "infeasible", or "unknown" (stopped
+            without an incumbent).
         x: float64[columns], the incumbent; None without one.
-        objective, bound: of the incumbent, and what no solution can be below.
-        seconds, cpu_s: spent, model building in this layer included.
+        objective: the value of the incumbent; None without one.
+        bound: a value that no solution is below.
+        seconds, cpu_s: wall and CPU seconds, including the conversion of the model.
     """
 
     status: str
@@ -179,7 +194,6 @@ def solve(
     first: bool = False,
     start: Float64 | None = None,
     seed: int = 0,
-    threads: int = 1,
     effort: float | None = None,
     prove: bool = False,
     progress: Progress | None = None,
@@ -188,21 +202,26 @@ def solve(
 
     Args:
         solver: one of :data:`SOLVERS`. "cp-sat" takes integer columns and coefficients only.
+        time_limit_s: wall-clock seconds after which the solver stops: a net, since it makes the answer depend on the
+            machine.
         gap: relative gap at which to stop.
         first: stop at the first incumbent.
-        start: float64[columns], a solution to begin from, need not be feasible.
-        threads: the default keeps a run reproducible and its CPU time comparable.
-        effort: CP-SAT's deterministic units of work, about a second each, at which it gives up;
-            unlike a time limit it ends the same search at the same place. Others ignore it.
-        prove: HiGHS looks for incumbents by its search alone: where a good one is known and only a proof is wanted.
+        start: float64[columns], a solution to begin from; it need not be feasible.
+        seed: of the solver's random choices.
+        effort: work after which the solver stops, in units of very roughly a second. The same model ends at the same
+            place everywhere. A unit is, for CP-SAT, one of its deterministic time; for HiGHS,
+            :data:`stretto.solvers.highs.NODE_ENTRIES_A_UNIT` in a mixed-integer program (at least one node) and
+            :data:`stretto.solvers.highs.ITERATION_ENTRIES_A_UNIT` in a linear one; for Gurobi, one of its work units.
+            CBC counts nothing and ignores it.
+        prove: turn off the incumbent heuristics of HiGHS: for a good start that only needs a proof.
     Raises:
-        InputError: an unknown solver, one that is not installed, or a model that it cannot take.
+        InputError: the solver is unknown or not installed, or cannot take the model.
     """
     if solver not in SOLVERS:
         raise InputError(f"{solver!r} is no solver; there are {', '.join(SOLVERS)}", "solver")
     wall, cpu = time.perf_counter(), time.process_time()
     built = model.built()
-    limits = Limits(time_limit_s, gap, first, seed, threads, effort, prove)
+    limits = Limits(time_limit_s, gap, first, seed, effort, prove)
     with loading():
         if solver == "highs":
             from .highs import run
@@ -212,5 +231,5 @@ def solve(
             from .cbc import run
         else:
             from .gurobi import run
-    found = run(built, limits, start, progress)
-    return replace(found, seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)
+    answer = run(built, limits, start, progress)
+    return replace(answer, seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)

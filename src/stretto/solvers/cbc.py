@@ -1,15 +1,16 @@
-"""CBC, for linear and mixed-integer programs, as OR-tools brings it: what SWOT's authors solve with."""
+"""CBC, for linear and mixed-integer programs, as OR-tools includes it; the authors of SWOT use it."""
 
 from __future__ import annotations
 
 import numpy as np
 from ortools.linear_solver import pywraplp
 
-from . import Built, Float64, Limits, Progress, Solution
+from ..model.arrays import Float64
+from . import Built, Limits, Progress, Solution
 
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
-    """See :func:`stretto.solvers.solve`; it says nothing on the way, and its first answer is its last."""
+    """See :func:`stretto.solvers.solve`. CBC reports no progress and has no counted limit."""
     solver = pywraplp.Solver.CreateSolver("CBC")
     kinds = (solver.NumVar, solver.IntVar)
     columns = [

@@ -1,7 +1,8 @@
-"""Convex programs on Clarabel, from arrays.
+"""Convex programs with reciprocals, given as arrays and solved by Clarabel.
 
-``min c.x  subject to  rows.x <= limits`` and cones ``x[i] * x[j] >= 1`` (both positive), which is
-what constraints on sums of reciprocals come to.
+``min cost.x  subject to  rows.x <= limits  and  x[i] * x[j] >= 1`` for pairs of positive variables, in which x[j] is at least
+the reciprocal of x[i], so a constraint on a sum of reciprocals becomes one on a sum of variables. Clarabel runs on one
+thread and stops after a fixed number of iterations; ``time_limit_s`` is a net.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Float64, Int64
 from ..model.errors import Infeasible
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+CONE_TOLERANCE = 1e-4
+"""How far below 1 a product x[i] * x[j] may be."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Attributes: x, float64[variables]; value and bound, the objective and its dual bound."""
+    """The answer of Clarabel.
+
+    Attributes:
+        x: float64[variables].
+        value: the objective at ``x``.
+        bound: the objective of the dual, which no solution is below.
+    """
 
     x: Float64
     value: float
@@ -37,12 +44,12 @@ def solve(
 
     Args:
         cost: float64[variables].
-        rows: (row, column, value) of the entries of the matrix.
+        rows: row, column and value of each entry of the matrix.
         limits: float64[rows].
-        reciprocal: the pairs i, j with x[i] * x[j] >= 1.
+        reciprocal: i and j of each pair with x[i] * x[j] >= 1.
+        time_limit_s: wall-clock seconds after which Clarabel stops.
     Raises:
-        Infeasible: Clarabel found no solution within the limit (or one that breaks a cone); says
-            how it ended.
+        Infeasible: Clarabel found no solution, or one that violates a cone; the message has its status.
     """
     import clarabel
     from scipy.sparse import csc_matrix
@@ -50,7 +57,7 @@ def solve(
     row, column, value = rows
     n, m, (i, j) = len(cost), len(limits), reciprocal
     cones = len(i)
-    # x_i x_j >= 1 is |(2, x_i - x_j)| <= x_i + x_j; rows read b - A x in the cone
+    # x_i x_j >= 1 is |(2, x_i - x_j)| <= x_i + x_j; Clarabel asks that b - A x be in the cone
     base = m + 3 * np.arange(cones)
     one = np.ones(cones)
     matrix = csc_matrix(
@@ -70,8 +77,9 @@ def solve(
     if time_limit_s is not None:
         settings.time_limit = time_limit_s
     kinds = [clarabel.NonnegativeConeT(m), *[clarabel.SecondOrderConeT(3)] * cones]
-    found = clarabel.DefaultSolver(csc_matrix((n, n)), cost, matrix, b, kinds, settings).solve()
-    x = np.array(found.x)
-    if str(found.status) not in ("Solved", "AlmostSolved") or (x[i] <= 0).any() or (x[i] * x[j] < 1 - 1e-4).any():
-        raise Infeasible(f"the convex program ended as {found.status}")
-    return Solution(x, float(found.obj_val), float(found.obj_val_dual))
+    answer = clarabel.DefaultSolver(csc_matrix((n, n)), cost, matrix, b, kinds, settings).solve()
+    x = np.array(answer.x)
+    solved = str(answer.status) in ("Solved", "AlmostSolved")
+    if not solved or (x[i] <= 0).any() or (x[i] * x[j] < 1 - CONE_TOLERANCE).any():
+        raise Infeasible(f"the convex program ended as {answer.status}")
+    return Solution(x, float(answer.obj_val), float(answer.obj_val_dual))

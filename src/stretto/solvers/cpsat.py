@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from ..model.arrays import Float64
 from ..model.errors import InputError
-from . import Built, Float64, Limits, Progress, Solution
+from . import Built, Limits, Progress, Solution
 
 _WIDE = 1 << 40
 
@@ -39,7 +40,7 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         proto.solution_hint.values.extend(np.round(start).astype(np.int64).tolist())
     solver = cp_model.CpSolver()
     asked = solver.parameters
-    asked.num_workers = limits.threads
+    asked.num_workers = 1
     asked.random_seed = limits.seed
     asked.relative_gap_limit = limits.gap
     asked.stop_after_first_solution = limits.first or not len(priced)

@@ -1,7 +1,7 @@
-"""Scheduling jobs on machines that serve one at a time: CP-SAT intervals, or a big-M MILP on HiGHS.
+"""Schedules of jobs on machines that serve one job at a time, by CP-SAT intervals or by a big-M MILP on HiGHS.
 
-A job needs several machines at once (a flow all links of its route), waits for others, and
-belongs to a family (a collective); minimised is the mean of the families' ends.
+A job needs several machines at once (a flow needs all links of its route), waits for other jobs, and belongs to a
+family (a collective). The mean over families of the time at which they end is minimised.
 """
 
 from __future__ import annotations
@@ -9,30 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Float64, Int64, Ragged
 from . import INFINITY, Model, solve
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-
 GRAIN = 1e-4
-"""By how much of the horizon rounding durations up to ticks may delay a schedule of all jobs."""
+"""Part of the horizon by which rounding durations up to ticks may delay a schedule of all jobs."""
 
-SECONDS_A_TICK = 5.0
-"""Roughly what one unit of CP-SAT's deterministic time takes on these models."""
+PROVEN_GAP = 1e-6
+"""Relative gap at which the MILP counts as solved."""
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """Attributes:
-    seconds: float64[jobs].
-    release: float64[jobs], none starts before.
-    before, after, lag: int64[waits] twice and float64[waits]: job ``after`` starts ``lag`` seconds
-        or more after the end of ``before``.
-    machines: for each machine its jobs.
-    family: int64[jobs], all numbers from 0 on.
-    tail: float64[jobs], seconds from a job's end until it counts.
+    """Jobs to schedule.
+
+    Attributes:
+        seconds: float64[jobs], durations.
+        release: float64[jobs], no job starts before.
+        before, after: int64[waits]: job ``after`` waits for job ``before``.
+        lag: float64[waits], the seconds between the end of ``before`` and the start of ``after``, at least.
+        machines: for each machine its jobs.
+        family: int64[jobs], numbered from 0 without gaps.
+        tail: float64[jobs], seconds from a job's end until it counts for its family.
     """
 
     seconds: Float64
@@ -40,7 +39,7 @@ class Jobs:
     before: Int64
     after: Int64
     lag: Float64
-    machines: list[Int64]
+    machines: Ragged
     family: Int64
     tail: Float64
 
@@ -49,98 +48,115 @@ class Jobs:
         return int(self.family.max()) + 1
 
     def ends(self, start: Float64) -> Float64:
-        """float64[families]."""
+        """float64[families], when the last job of each family has ended and its tail is over."""
         ends = np.zeros(self.families)
         np.maximum.at(ends, self.family, start + self.seconds + self.tail)
         return ends
 
     def value(self, start: Float64) -> float:
-        """The mean of the ends."""
+        """The mean of the families' ends: what is minimised."""
         return float(self.ends(start).mean())
 
-    def settled(self, start: Float64) -> Float64:
-        """float64[jobs]: each as early as the order of ``start`` allows, which loses nothing."""
-        free = np.zeros(len(self.machines))
-        own: list[list[int]] = [[] for _ in start]
-        for m, jobs in enumerate(self.machines):
-            for j in jobs:
-                own[j].append(m)
-        waits: list[list[int]] = [[] for _ in start]
-        for i, j in enumerate(self.after):
-            waits[j].append(i)
-        settled = self.release.copy()
+    def shifted_left(self, start: Float64) -> Float64:
+        """float64[jobs], the earliest starts in the order of ``start``; no job starts later than there."""
+        free = np.zeros(self.machines.rows)
+        needed = self.machines.turned(len(start))
+        waits = Ragged.grouped(self.after, np.arange(len(self.after)), len(start))
+        earliest = self.release.copy()
         for j in map(int, np.argsort(start, kind="stable")):
             for i in waits[j]:
                 b = self.before[i]
-                settled[j] = max(settled[j], settled[b] + self.seconds[b] + self.lag[i])
-            for m in own[j]:
-                settled[j] = max(settled[j], free[m])
-            for m in own[j]:
-                free[m] = settled[j] + self.seconds[j]
-        return settled
+                earliest[j] = max(earliest[j], earliest[b] + self.seconds[b] + self.lag[i])
+            for m in needed[j]:
+                earliest[j] = max(earliest[j], free[m])
+            for m in needed[j]:
+                free[m] = earliest[j] + self.seconds[j]
+        return earliest
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Attributes: start, float64[jobs]; bound, which no schedule beats; optimal, whether that is proven."""
+    """A schedule of jobs.
+
+    Attributes:
+        start: float64[jobs].
+        bound: a mean of the families' ends that no schedule is below.
+        optimal: whether the solver proved that this schedule is the best.
+    """
 
     start: Float64
     bound: float
     optimal: bool
 
 
-def cp_sat(jobs: Jobs, hint: Float64, limit_s: float, seed: int = 0) -> Schedule:
-    """One interval a job, no overlap a machine, beginning from the schedule ``hint``.
+def cp_sat(
+    jobs: Jobs, hint: Float64, effort: float | None = None, seed: int = 0, time_limit_s: float | None = None
+) -> Schedule:
+    """The best schedule that CP-SAT finds: an interval for each job, no overlap on a machine.
 
     Args:
-        limit_s: about so many seconds, counted by CP-SAT's deterministic clock, so that equal
-            requests have equal answers; at most three times as many on the clock.
+        hint: float64[jobs], the starts of the schedule to begin from.
+        effort: CP-SAT's deterministic time after which it stops. On flows of the WAN paper a unit is about 5 s.
+        time_limit_s: wall-clock seconds after which it stops: a net.
     """
     from ortools.sat.python import cp_model
 
-    horizon = float((hint + jobs.seconds).max())
-    tick = GRAIN * horizon / len(hint)
-    ticks = np.ceil(jobs.seconds / tick - 1e-9).astype(np.int64)
-    release, lag = np.ceil(jobs.release / tick).astype(np.int64), np.ceil(jobs.lag / tick).astype(np.int64)
-    rounded = Jobs(ticks.astype(float), release.astype(float), jobs.before, jobs.after, lag.astype(float),
-                   jobs.machines, jobs.family, np.ceil(jobs.tail / tick))  # fmt: skip
-    known = rounded.settled(hint)
-    last = int(rounded.ends(known).sum())  # no family of a better schedule ends later
+    tick = GRAIN * float((hint + jobs.seconds).max()) / len(hint)
+    ticks = _in_ticks(jobs, tick)
+    hint_ticks = ticks.shifted_left(hint)
+    latest_end = int(ticks.ends(hint_ticks).sum())  # no family of a better schedule ends later
+    duration, tail = ticks.seconds.astype(np.int64).tolist(), ticks.tail.astype(np.int64).tolist()
     model = cp_model.CpModel()
-    start = [model.new_int_var(int(r), last, "") for r in release]
-    interval = [model.new_fixed_size_interval_var(s, int(d), "") for s, d in zip(start, ticks)]
-    for a, b, wait in zip(jobs.before.tolist(), jobs.after.tolist(), lag.tolist()):
-        model.add(start[b] >= start[a] + int(ticks[a]) + wait)
-    for machine in jobs.machines:
-        if len(machine) > 1:
-            model.add_no_overlap([interval[j] for j in machine.tolist()])
-    end = [model.new_int_var(0, last, "") for _ in range(jobs.families)]
-    for j, f in enumerate(jobs.family.tolist()):
-        model.add(end[f] >= start[j] + int(ticks[j] + rounded.tail[j]))
+    start = [model.new_int_var(int(release), latest_end, "") for release in ticks.release]
+    interval = [model.new_fixed_size_interval_var(s, d, "") for s, d in zip(start, duration)]
+    for a, b, lag in zip(jobs.before.tolist(), jobs.after.tolist(), ticks.lag.astype(np.int64).tolist()):
+        model.add(start[b] >= start[a] + duration[a] + lag)
+    for machine in range(jobs.machines.rows):
+        if len(jobs.machines[machine]) > 1:
+            model.add_no_overlap([interval[j] for j in jobs.machines[machine].tolist()])
+    end = [model.new_int_var(0, latest_end, "") for _ in range(jobs.families)]
+    for j, family in enumerate(jobs.family.tolist()):
+        model.add(end[family] >= start[j] + duration[j] + tail[j])
     model.minimize(sum(end))
-    for s, k in zip(start, known.astype(np.int64).tolist()):
-        model.add_hint(s, k)
+    for s, value in zip(start, hint_ticks.astype(np.int64).tolist()):
+        model.add_hint(s, value)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
-    solver.parameters.max_deterministic_time = limit_s / SECONDS_A_TICK
-    solver.parameters.max_time_in_seconds = 3 * limit_s
+    if effort is not None:
+        solver.parameters.max_deterministic_time = effort
+    if time_limit_s is not None:
+        solver.parameters.max_time_in_seconds = time_limit_s
     status = solver.solve(model)
-    found = [hint]
+    candidates = [hint]
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        found.append(np.array([solver.value(s) for s in start], dtype=np.float64))
-    settled = min((jobs.settled(s) for s in found), key=jobs.value)
-    # that durations were rounded up delays no schedule by more than a tick a job
+        candidates.append(np.array([solver.value(s) for s in start], dtype=np.float64))
+    best = min((jobs.shifted_left(s) for s in candidates), key=jobs.value)
+    # rounding durations up delays no schedule by more than a tick a job
     bound = (solver.best_objective_bound / jobs.families - len(hint)) * tick
-    return Schedule(settled, min(max(bound, 0.0), jobs.value(settled)), status == cp_model.OPTIMAL)
+    return Schedule(best, min(max(bound, 0.0), jobs.value(best)), status == cp_model.OPTIMAL)
 
 
-def milp(jobs: Jobs, hint: Float64, limit_s: float) -> Schedule:
-    """The paper's big-M model (eqs. 4 to 7): a binary for each pair of jobs that share a machine."""
-    known = jobs.settled(hint)
+def _in_ticks(jobs: Jobs, tick: float) -> Jobs:
+    """The jobs with all times rounded up to whole ticks."""
+    return Jobs(
+        np.ceil(jobs.seconds / tick - 1e-9), np.ceil(jobs.release / tick), jobs.before, jobs.after,
+        np.ceil(jobs.lag / tick), jobs.machines, jobs.family, np.ceil(jobs.tail / tick),
+    )  # fmt: skip
+
+
+def milp(
+    jobs: Jobs, hint: Float64, effort: float | None = None, seed: int = 0, time_limit_s: float | None = None
+) -> Schedule:
+    """The best schedule that HiGHS finds with the WAN paper's big-M model, eqs. (4) to (7).
+
+    The model has a binary variable for each pair of jobs that share a machine. Arguments are as for :func:`cp_sat`;
+    a unit of ``effort`` is about a second.
+    """
+    hint = jobs.shifted_left(hint)
     n, waits, pairs = len(hint), len(jobs.before), _conflicts(jobs)
     i, j, p = pairs[:, 0], pairs[:, 1], len(pairs)
-    big = float(jobs.ends(known).sum())  # no job of a better schedule ends later
+    big = float(jobs.ends(hint).sum())  # no job of a better schedule ends later
     model = Model()
     start = model.columns(n, jobs.release, INFINITY)
     end = model.columns(jobs.families, 0.0, INFINITY, 1.0 / jobs.families)
@@ -155,18 +171,19 @@ def milp(jobs: Jobs, hint: Float64, limit_s: float) -> Schedule:
     row = np.arange(p)
     model.rows(p, jobs.seconds[i] - big, INFINITY, (row, start[j], 1.0), (row, start[i], -1.0), (row, first, -big))
     model.rows(p, jobs.seconds[j], INFINITY, (row, start[i], 1.0), (row, start[j], -1.0), (row, first, big))
-    begin: Float64 = np.concatenate((known, jobs.ends(known), (known[i] < known[j]).astype(np.float64)))
-    solved = solve(model, time_limit_s=limit_s, gap=1e-6, start=begin)
-    found = [known] if solved.x is None else [known, jobs.settled(solved.x[:n])]
-    best = min(found, key=jobs.value)
-    return Schedule(best, min(max(solved.bound, 0.0), jobs.value(best)), solved.status == "optimal")
+    begin: Float64 = np.concatenate((hint, jobs.ends(hint), (hint[i] < hint[j]).astype(np.float64)))
+    answer = solve(model, effort=effort, time_limit_s=time_limit_s, gap=PROVEN_GAP, start=begin, seed=seed)
+    candidates = [hint] if answer.x is None else [hint, jobs.shifted_left(answer.x[:n])]
+    best = min(candidates, key=jobs.value)
+    return Schedule(best, min(max(answer.bound, 0.0), jobs.value(best)), answer.status == "optimal")
 
 
 def _conflicts(jobs: Jobs) -> Int64:
-    """int64[pairs, 2]: jobs that share a machine and do not wait for each other in a row."""
-    found = {(int(a), int(b)) for m in jobs.machines for x, a in enumerate(m) for b in m[x + 1 :]}
-    follows: dict[int, set[int]] = {}
+    """int64[pairs, 2]: jobs that share a machine and whose order no chain of waits decides."""
+    machines = [jobs.machines[m].tolist() for m in range(jobs.machines.rows)]
+    sharing = {(a, b) for machine in machines for x, a in enumerate(machine) for b in machine[x + 1 :]}
+    later: dict[int, set[int]] = {}
     for a, b in sorted(zip(jobs.before.tolist(), jobs.after.tolist()), key=lambda w: -w[1]):
-        follows.setdefault(a, set()).update({b} | follows.get(b, set()))
-    free = [(a, b) for a, b in sorted(found) if b not in follows.get(a, ()) and a not in follows.get(b, ())]
+        later.setdefault(a, set()).update({b} | later.get(b, set()))
+    free = [(a, b) for a, b in sorted(sharing) if b not in later.get(a, ()) and a not in later.get(b, ())]
     return np.array(free, dtype=np.int64).reshape(-1, 2)

@@ -1,11 +1,12 @@
-"""Gurobi, where a user has it and a licence: never needed, not installed by stretto, not tested here."""
+"""Gurobi, where the user has it and a licence. Stretto neither needs nor installs it, and does not test it."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ..model.arrays import Float64
 from ..model.errors import InputError
-from . import Built, Float64, Limits, Progress, Solution
+from . import Built, Limits, Progress, Solution
 
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
@@ -20,9 +21,11 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     except gp.GurobiError as error:
         raise InputError(f"Gurobi does not start: {error}", "solver") from None
     m.Params.OutputFlag = 0
-    m.Params.Threads, m.Params.Seed, m.Params.MIPGap = limits.threads, limits.seed, limits.gap
+    m.Params.Threads, m.Params.Seed, m.Params.MIPGap = 1, limits.seed, limits.gap
     if limits.time_limit_s is not None:
         m.Params.TimeLimit = max(limits.time_limit_s, 0.0)
+    if limits.effort is not None:
+        m.Params.WorkLimit = limits.effort
     if limits.first:
         m.Params.SolutionLimit = 1
     kinds = np.where(model.integer, gp.GRB.INTEGER, gp.GRB.CONTINUOUS)

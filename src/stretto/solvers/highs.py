@@ -7,14 +7,25 @@ from typing import Any
 import highspy
 import numpy as np
 
-from . import Built, Float64, Limits, Model, Progress, Solution
+from ..model.arrays import Float64
+from . import Built, Limits, Model, Progress, Solution
 
 SEARCHES_FOR_INCUMBENTS = (
     "mip_heuristic_run_rins",
     "mip_heuristic_run_rens",
     "mip_heuristic_run_root_reduced_cost",
 )
-"""Options of HiGHS: heuristics that solve a smaller program each."""
+"""Options of HiGHS: heuristics that each solve a smaller program."""
+
+NODE_ENTRIES_A_UNIT = 5e5
+"""Nodes of branch and bound times entries of the matrix in a unit of effort. On the big-M programs of
+:mod:`stretto.solvers.disjunctive` a unit is about a second of CPU, from 120 to 400 columns."""
+
+ITERATION_ENTRIES_A_UNIT = 1e8
+"""Simplex iterations times entries of the matrix in a unit of effort: about a second of CPU on TE-CCL's programs."""
+
+LARGEST_LIMIT = 2**31 - 1
+"""The largest value that HiGHS takes for a counted limit."""
 
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
@@ -26,13 +37,15 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         lp.integrality_ = [kinds[i] for i in model.integer.tolist()]
     h = highspy.Highs()
     options: dict[str, Any] = {
-        "output_flag": False, "threads": limits.threads, "random_seed": limits.seed,
+        "output_flag": False, "threads": 1, "parallel": "off", "random_seed": limits.seed,
         "mip_rel_gap": limits.gap, "mip_abs_gap": 1e-6,
     }  # fmt: skip
-    if limits.threads == 1:
-        options["parallel"] = "off"
     if limits.time_limit_s is not None:
         options["time_limit"] = max(limits.time_limit_s, 0.0)
+    if limits.effort is not None:
+        limit = "mip_max_nodes" if mixed else "simplex_iteration_limit"
+        entries = limits.effort * (NODE_ENTRIES_A_UNIT if mixed else ITERATION_ENTRIES_A_UNIT)
+        options[limit] = int(min(max(entries / max(len(model.value), 1), 1), LARGEST_LIMIT))
     if limits.prove:
         options |= dict.fromkeys(SEARCHES_FOR_INCUMBENTS, False)
     if limits.first:
@@ -65,7 +78,7 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
 
 
 class Growing:
-    """A linear program that is solved again as rows are added to it, each time from where it was left."""
+    """A linear program to which rows are added: each solution begins from the last basis."""
 
     def __init__(self, model: Model) -> None:
         self._highs = highspy.Highs()
@@ -81,7 +94,7 @@ class Growing:
         self._whole &= status != highspy.HighsStatus.kError
 
     def solve(self) -> Float64 | None:
-        """float64[columns], a best solution; None where HiGHS finds none, or took not all rows."""
+        """float64[columns], an optimum; None if HiGHS finds none or refused some rows."""
         self._highs.run()
         optimal = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
         return np.array(self._highs.getSolution().col_value) if optimal and self._whole else None
@@ -100,7 +113,8 @@ def _program(model: Built) -> highspy.HighsLp:
 
 
 def _load(highs: highspy.Highs, program: highspy.HighsLp, options: dict[str, Any]) -> None:
-    highspy.Highs.resetGlobalScheduler(True)  # which else refuses another number of threads than it began with
+    # HiGHS refuses a number of threads that differs from that of its first run in the process
+    highspy.Highs.resetGlobalScheduler(True)
     for name, value in options.items():
         highs.setOptionValue(name, value)
     if highs.passModel(program) == highspy.HighsStatus.kError:

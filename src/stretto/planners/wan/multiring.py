@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...model.arrays import Ragged
 from ...model.plan import Plan
 from ...solvers import conic
 from ...solvers.disjunctive import Jobs
@@ -93,14 +94,15 @@ def _part(jobs: Jobs, mine: NDArray[np.int64]) -> Jobs:
     number = np.full(len(jobs.seconds), -1, dtype=np.int64)
     number[mine] = np.arange(len(mine))
     inner = (number[jobs.before] >= 0) & (number[jobs.after] >= 0)
-    machines = [number[m][number[m] >= 0] for m in jobs.machines]
+    owners, members = jobs.machines.owners, number[jobs.machines.values]
+    kept = members >= 0
     return Jobs(
         seconds=jobs.seconds[mine],
         release=jobs.release[mine],
         before=number[jobs.before[inner]],
         after=number[jobs.after[inner]],
         lag=jobs.lag[inner],
-        machines=[m for m in machines if len(m)],
+        machines=Ragged.grouped(owners[kept], members[kept], jobs.machines.rows),
         family=np.zeros(len(mine), dtype=np.int64),
         tail=jobs.tail[mine],
     )

@@ -66,9 +66,6 @@ def non_concurrent(
 
 def jobs_of(plan: Plan, flows: Flows, lag: Float64, seconds: Float64) -> Jobs:
     """All flows as jobs on links; the mean over collectives is minimised."""
-    owners, links = flows.route.owners, flows.route.values
-    order = np.argsort(links, kind="stable")
-    machines = np.split(owners[order], np.flatnonzero(np.diff(links[order])) + 1)
     before = plan.depends.values.astype(np.int64)
     return Jobs(
         seconds=seconds,
@@ -76,7 +73,7 @@ def jobs_of(plan: Plan, flows: Flows, lag: Float64, seconds: Float64) -> Jobs:
         before=before,
         after=plan.depends.owners,
         lag=lag[before],
-        machines=machines,
+        machines=flows.route.turned(len(flows.width)),
         family=flows.collective[flows.group],
         tail=lag,
     )
@@ -84,7 +81,8 @@ def jobs_of(plan: Plan, flows: Flows, lag: Float64, seconds: Float64) -> Jobs:
 
 def improve(jobs: Jobs, known: Float64, solver: str, limit_s: float, seed: int) -> Schedule:
     """The best schedule that a solver finds from a known one."""
-    pairs = sum(len(m) * (len(m) - 1) // 2 for m in jobs.machines)
+    crowd = jobs.machines.lengths
+    pairs = int((crowd * (crowd - 1) // 2).sum())
     if solver == "greedy" or limit_s <= 0 or pairs > MOST_PAIRS:
         return Schedule(known, 0.0, False)
-    return cp_sat(jobs, known, limit_s, seed) if solver == "cp-sat" else milp(jobs, known, limit_s)
+    return cp_sat(jobs, known, limit_s / 5.0, seed) if solver == "cp-sat" else milp(jobs, known, limit_s, seed)
