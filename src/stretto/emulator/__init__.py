@@ -1,7 +1,7 @@
-"""The plan's network on this machine, and the plan on it: real bytes, beside what the simulator says.
+"""Build a plan's network on this machine and run the plan on it with real bytes, beside what the simulator says.
 
-Bandwidths and sizes are divided by declared factors, see :mod:`.scaling`. Delays are netem's; on a kernel without it
-the executor adds them.
+Bandwidths and sizes are divided by declared factors, see :mod:`.scaling`. The kernel's netem adds delays; on a kernel
+without netem the executor adds them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Emulated:
     """A plan that was run on its own network.
 
     Attributes:
-        plan: with the sizes and times of the network as it was built.
-        scaling: how these follow from the given plan's.
-        pace: 1 where starts and rates were kept, None where the network decided.
-        simulated_s: the simulator's completion on the network as it was built.
-        delays_by: ``netem``, ``the executor`` or ``nothing``, where the network has none.
-        shares_by: ``htb classes`` where links are divided by weight in the network, else ``no one``.
-        arrivals: for each transfer and receiver the simulated and the measured second of arrival.
-        departures: for each transfer the simulated and the measured second in which it began.
+        plan: the plan with the sizes and times of the network that was built.
+        scaling: the factors between these and the sizes and times of the given plan.
+        pace: 1 if starts and rates were kept, None if the network decided.
+        simulated_s: the simulator's completion on the network that was built, seconds.
+        delays_by: ``netem``, ``the executor``, or ``nothing`` if the network has no delays.
+        shares_by: ``htb classes`` if the network divides links by weight, else ``no one``.
+        arrivals: for each transfer and receiver the simulated and the measured arrival, seconds.
+        departures: for each transfer the simulated and the measured start, seconds.
     """
 
     plan: Plan
@@ -60,9 +60,9 @@ class Emulated:
 
 
 def emulate(given: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
-    """Run a plan that verifies, real bytes on its own network, beside the simulator.
+    """Run a plan that verifies with real bytes on its own network, and compare with the simulator.
 
-    Times are kept where the plan sets them or a rate (``timed``, ``rates``, ``weights``); elsewhere the network
+    Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``); otherwise the network
     decides.
     """
     plan = scaled(given, scaling)
@@ -87,7 +87,7 @@ def emulate(given: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
 
 
 def _delay(plan: Plan, k: int) -> float:
-    """Latency on the way of a transfer to its farthest receiver, seconds."""
+    """Latency of a transfer to its farthest receiver, seconds."""
     topology, reached = plan.topology, {int(plan.src[k]): 0.0}
     left = plan.route[k].tolist()
     while left:

@@ -1,6 +1,6 @@
-"""A topology out of network namespaces: one a node, a veth pair a cable, routes as a plan has them.
+"""A topology of network namespaces: one for each node, a veth pair for each cable, and the plan's routes.
 
-It calls ip(8) and tc(8), whose batches build ten nodes in a third of a second.
+It calls ip(8) and tc(8) in batches, which build ten nodes in a third of a second.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .shaping import Shares, cables, has_netem, reserved, shapes
 
 PREFIX = "stretto-"
 CONGESTION = "cubic"
-"""How TCP shares links, where the kernel has it: Linux's own default."""
+"""TCP's congestion control, if the kernel has it: Linux's default."""
 _NEWNET = 0x40000000
 
 
 def refusal() -> str | None:
-    """Why this machine cannot emulate, None if it can."""
+    """Why this machine cannot emulate a network; None if it can."""
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             return f"emulation needs {tool}(8): apt-get install iproute2"
@@ -39,12 +39,12 @@ def refusal() -> str | None:
 
 
 def clean() -> list[str]:
-    """Remove the namespaces of emulations whose process is gone, and the processes left in them; their names."""
+    """Remove the namespaces of emulations whose process is gone, and the processes in them; returns their names."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split("\n")
     names = [line.split()[0] for line in listed if line.startswith(PREFIX)]
     gone = [name for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}") or _own(name)]
     for name in gone:
-        # a namespace, and its cables, live as long as a process does in it
+        # a namespace and its cables live as long as a process in it
         left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True).stdout
         for pid in {*map(int, left.split())} - {os.getpid()}:
             with contextlib.suppress(ProcessLookupError):
@@ -54,7 +54,7 @@ def clean() -> list[str]:
 
 
 def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
-    """The network of a plan, where packets take the plan's routes and reserved shares; see :func:`built`."""
+    """The network of a plan: packets take the plan's routes and get its reserved shares; see :func:`built`."""
     return built(plan.topology, _first_hops(plan), reserved(plan))
 
 
@@ -64,13 +64,13 @@ def built(
     hops: Mapping[tuple[int, int], int] | None = None,
     shares: Shares | None = None,
 ) -> Iterator[dict[int, Place]]:
-    """Where each node's process runs, while the network stands.
+    """The place of each node's process, while the network exists.
 
     Args:
-        hops: for a node and a destination the next node; by fewest cables where it says nothing.
-        shares: of some links for the packets from one node to another a share of their own.
+        hops: for a node and a destination the next node; by the fewest cables for pairs that are not in it.
+        shares: for some links, shares that are reserved for the packets from one node to another.
     Raises:
-        Unsupported: this machine cannot, or the network has optical planes.
+        Unsupported: this machine cannot emulate, or the network has optical planes.
     """
     reason = refusal()
     if reason is not None:
@@ -96,7 +96,7 @@ def built(
 
 
 def _guard() -> subprocess.Popen[bytes]:
-    """A process that does what :func:`clean` does for this one when its input ends: also when this one is killed."""
+    """Start a process that removes this emulation when its input closes, as it does even if this process is killed."""
     each = 'ip netns pids "$n" | xargs -r kill -9; ip netns delete "$n"'
     script = f'read x; for n in $(ip netns list | grep -o "^{PREFIX}{os.getpid()}-[0-9]*"); do {each}; done'
     script = f"exec >/dev/null 2>&1; {script}"
@@ -104,7 +104,7 @@ def _guard() -> subprocess.Popen[bytes]:
 
 
 def enter(name: str) -> None:
-    """Move the calling thread into a namespace; sockets that it opens belong there."""
+    """Move the calling thread into a namespace, where the sockets that it opens then are."""
     libc = ctypes.CDLL(None, use_errno=True)
     handle = os.open(f"/run/netns/{name}", os.O_RDONLY)
     try:
@@ -127,7 +127,7 @@ def _address(node: int) -> str:
 
 
 def _build(topology: Topology) -> list[str]:
-    """Namespaces, and veth pairs whose ends are named after the node at the other end."""
+    """Make the namespaces, and veth pairs whose ends are named after the node at the other end."""
     lines = [f"netns add {_name(v)}" for v in range(topology.node_count)]
     for a, b in cables(topology):
         lines.append(f"link add to{b} netns {_name(a)} type veth peer name to{a} netns {_name(b)}")
@@ -136,13 +136,13 @@ def _build(topology: Topology) -> list[str]:
 
 def _addresses(topology: Topology, v: int) -> list[str]:
     ends = [b if v == a else a for a, b in cables(topology) if v in (a, b)]
-    # gloo and its like ask lo for its address, and must not be told 127.0.0.1
+    # libraries such as gloo ask lo for its address, and must not get 127.0.0.1
     own = ["link set lo up", "address delete 127.0.0.1/8 dev lo", f"address add {_address(v)}/32 dev lo"]
     return [*own, *(f"link set to{w} up" for w in ends)]
 
 
 def _first_hops(plan: Plan) -> dict[tuple[int, int], int]:
-    """From each node on the route of a transfer to one receiver, the next node towards it."""
+    """For each node on the route of a transfer to one receiver, the next node towards it."""
     topology, found = plan.topology, {}
     for k in range(plan.transfer_count):
         if len(plan.dst[k]) == 1:
@@ -152,7 +152,7 @@ def _first_hops(plan: Plan) -> dict[tuple[int, int], int]:
 
 
 def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> list[str]:
-    """From one node to every other."""
+    """Set the routes from one node to every other."""
     near: dict[int, list[int]] = {w: [] for w in range(topology.node_count)}
     for a, b in cables(topology):
         near[a].append(b)
@@ -174,8 +174,8 @@ def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> 
 
 @cache
 def _congestion() -> str:
-    """What makes TCP on a route the same whatever the machine's default is. BBR, which takes delay for congestion,
-    falls back for seconds on a token bucket when a receiver pauses."""
+    """Route attributes that fix TCP's congestion control, whatever the machine's default is. BBR, which takes delay for
+    congestion, loses seconds on a token bucket when a receiver pauses."""
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:
         return f" congctl {CONGESTION}" if CONGESTION in file.read().split() else ""
 

@@ -1,7 +1,7 @@
-"""A plan as this machine can emulate it: slower links, smaller chunks, and so other times, by declared factors.
+"""Scale a plan so that this machine can emulate it: slower links, smaller chunks, other times, by declared factors.
 
-A transfer of s bytes at rate r takes s / r. With bandwidths divided by B and sizes by D it takes B / D times as long,
-and latencies, starts and rates are scaled to match: the proportions of the plan stay.
+A transfer of s bytes at rate r takes s / r. With bandwidths divided by B and sizes by D it takes B / D times as long.
+Latencies, starts and rates are scaled to match, so the proportions of the plan stay.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ..model.topology import Topology
 from ..simulate import simulate
 
 WIDEST, TOTAL = 20e6, 60e6
-"""Bytes/s of the widest link, and of all links together for each core, that this machine is trusted to fill."""
+"""Bytes/s that this machine can fill: of the fastest link, and of all links together for each core."""
 OWN_S, STRETCHED_S = 2.0, 5.0
-"""A plan that takes less than the first is stretched to the second: a process may wait for its turn for milliseconds,
-at every step of a plan."""
+"""A plan that takes less than ``OWN_S`` seconds is stretched to ``STRETCHED_S``: at every step of a plan a process may
+wait milliseconds for its turn on a core."""
 MOST_S = 600.0
-"""How long an emulation takes at most, if chunks are large enough."""
+"""Seconds that an emulation takes at most, if chunks are large enough."""
 TRANSFER_BYTES = 1 << 16
-"""What transfers carry on average at least, where they do in the plan: each costs some 0.1 ms of work besides."""
+"""Bytes that transfers keep on average, if they have as many in the plan: each transfer costs about 0.1 ms of work."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """By what bandwidths and sizes are divided.
+    """The divisors of bandwidths and sizes.
 
     Attributes:
-        time: what all times are multiplied by; 1 is the plan's own time.
+        time: the factor of all times; 1 keeps the plan's own time.
     """
 
     bandwidth: float
@@ -45,22 +45,22 @@ class Scaling:
 
 
 def fitting_scale(topology: Topology) -> float:
-    """By what to divide bandwidths so that this machine can fill the links, at least 1."""
+    """The divisor of bandwidths with which this machine can fill the links, at least 1."""
     if not topology.link_count:
-        return 1.0  # nothing to divide: what is emulated are links, and the emulator says so
+        return 1.0  # a network without links: the emulator refuses it later, with the reason
     widest, total = float(topology.bandwidth.max()), float(topology.bandwidth.sum())
     return max(1.0, widest / WIDEST, total / (TOTAL * (os.cpu_count() or 1)))
 
 
 def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = None) -> Scaling:
-    """How to scale a plan for this machine: to its own time if that is neither too short nor too long to emulate, and
-    if transfers then are large enough to be measured.
+    """How to scale a plan for this machine: to its own time, if that is neither too short nor too long to emulate and
+    leaves transfers large enough to be measured.
 
     Args:
-        bandwidth: by what bandwidths are divided, if that is given.
-        size: by what sizes are divided, if that is given.
+        bandwidth: the divisor of bandwidths, if it is given.
+        size: the divisor of sizes, if it is given.
     Raises:
-        InputError: a size by which a chunk would be left without a byte.
+        InputError: with this divisor of sizes a chunk would have no bytes.
     """
     slower = fitting_scale(plan.topology) if bandwidth is None else bandwidth
     least = float(plan.workload.chunk_bytes.min(initial=np.iinfo(np.int64).max, where=plan.workload.chunk_bytes > 0))
@@ -75,9 +75,9 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
 
 
 def scaled(plan: Plan, by: Scaling) -> Plan:
-    """The plan over slower links with smaller chunks, all times to match.
+    """The plan over slower links with smaller chunks, and all times to match.
 
-    Sizes are whole bytes; a transfer that is given its time takes as much more or less as its bytes were rounded.
+    Sizes are whole bytes; the duration of a timed transfer follows the rounding of its bytes.
     """
     workload = Workload(tuple(_smaller(c, by) for c in plan.workload.collectives))
     start_s = finish_s = None
@@ -99,7 +99,7 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
 
 
 def _smaller(c: Collective, by: Scaling) -> Collective:
-    """Places in pieces are divided and rounded down, so that chunks still cover them."""
+    """A collective with divided sizes. Offsets are rounded down, so that chunks still cover their pieces."""
     begin = np.floor(c.chunk_offset / by.size).astype(np.int64)
     end = np.floor((c.chunk_offset + c.chunk_bytes) / by.size).astype(np.int64)
     return replace(

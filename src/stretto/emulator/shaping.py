@@ -1,8 +1,8 @@
-"""What tc(8) is told: how fast each link is, who owns a share of it, and how late packets arrive.
+"""The settings of tc(8): the bandwidth of each link, reserved shares of it, and the delay of packets.
 
-A link is a token bucket. Where a plan reserves shares by weight it is a tree of htb classes instead, one for each pair
-of nodes that sends over it: what transfers of several groups between the same two nodes have of it they have together,
-and the executor's pacing divides it among them.
+A link is a token bucket. If a plan reserves shares by weight, a link is a tree of htb classes instead, one for each
+pair of nodes that sends over it. Transfers of several groups between the same two nodes have one class, and the
+executor's pacing divides it among them.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from ..model.plan import Plan
 from ..model.topology import Topology
 
 HEADERS = 1514 / 1448
-"""Bytes on the wire for each byte of payload in a full segment: links shape the first, plans count the second."""
+"""Bytes on the wire for each byte of payload in a full segment: tc counts the former, plans the latter."""
 LEAST_BURST, BURST_S = 16384, 0.004
-"""What a bucket holds, bytes and seconds of its rate: the kernel fills it as late as a busy machine runs its timers,
-and what does not fit is lost to the link (16 KiB let a link of 100 MB/s carry 30)."""
+"""Size of a token bucket: at least so many bytes, and so many seconds of its rate. A busy machine runs the timers that
+fill it late, and tokens that do not fit are lost (with 16 KiB a link of 100 MB/s carried 30)."""
 QUEUE_S = 0.05
 LEAST_QUEUE = 1 << 17
-"""Bytes that wait for a class at least: two packets as large as the kernel makes them."""
+"""The least queue of a class, bytes: two packets of the largest size that the kernel makes."""
 
 Shares = Mapping[int, Mapping[tuple[int, int], float]]
-"""For a link the fraction of it that belongs to what one node sends to another."""
+"""For each link the fractions of it that are reserved for the packets from one node to another."""
 
 
 @cache
 def has_netem() -> bool:
-    """Whether the kernel can delay packets; where it cannot, :mod:`stretto.runtime.incoming` delays arrivals."""
+    """Whether the kernel can delay packets; if not, :mod:`stretto.runtime.incoming` delays arrivals."""
     line = ["unshare", "--net", "sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"]
     return subprocess.run(line, capture_output=True).returncode == 0
 
 
 @cache
 def has_htb() -> bool:
-    """Whether the kernel can divide a link into classes, and tell packets apart by their ends."""
+    """Whether the kernel can divide a link into classes by the source and destination of packets."""
     match = "tc filter add dev lo parent 1: protocol ip prio 1 u32 match ip dst 10.0.0.1/32 flowid 1:1"
     line = f"ip link set lo up && tc qdisc add dev lo root handle 1: htb default 1 && {match}"
     return subprocess.run(["unshare", "--net", "sh", "-c", line], capture_output=True).returncode == 0
 
 
 def cables(topology: Topology) -> list[tuple[int, int]]:
-    """The pairs of nodes that a link joins, the lower first."""
+    """The pairs of nodes that links join, the lower node first."""
     return sorted({(min(a, b), max(a, b)) for a, b in zip(topology.src.tolist(), topology.dst.tolist(), strict=True)})
 
 
 def reserved(plan: Plan) -> Shares:
-    """The shares of a plan that shares by weights, none for another: on each link the groups have it by weight, used
-    or not (the WAN paper, eq. 9), and a pair of nodes has what the groups that it sends for have."""
+    """The reserved shares of a plan that shares by weights; empty for other plans. The groups of a link have shares by
+    weight, used or not (the WAN paper, eq. 9), and a pair of nodes has the shares of the groups for which it sends."""
     if plan.sharing != "weights" or plan.weight is None or not has_htb():
         return {}
     groups = np.arange(plan.transfer_count) if plan.group is None else plan.group
@@ -71,9 +71,9 @@ def reserved(plan: Plan) -> Shares:
 
 
 def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: Callable[[int], str]) -> list[str]:
-    """What is set up at each link out of a node, its delay behind the rest where the kernel can.
+    """The tc commands of each link out of a node, with its delay if the kernel can.
 
-    What only acknowledges has the rate of the other direction.
+    The reverse of a link that has no opposite link carries only acknowledgements, at the rate of the link.
     """
     ends = zip(topology.src.tolist(), topology.dst.tolist(), strict=True)
     link = {pair: i for i, pair in enumerate(ends)}
@@ -98,7 +98,7 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
 def _classes(
     device: str, rate: float, own: Mapping[tuple[int, int], float], microseconds: int, address: Callable[[int], str]
 ) -> Iterator[str]:
-    """A link whose pairs of nodes have classes; what belongs to none of them takes what these leave."""
+    """The tc commands of a link with a class for each pair of nodes; other packets get what the classes leave."""
     add, burst = f"add dev {device}", f"burst {_burst(rate)} cburst {_burst(rate)}"
     yield f"qdisc {add} root handle 1: htb default 2"
     yield f"class {add} parent 1: classid 1:1 htb rate {_bits(rate)}bit {burst}"

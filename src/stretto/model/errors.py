@@ -1,11 +1,11 @@
-"""What can go wrong, by what the caller can do about it.
+"""Errors, by what the caller can do about them.
 
     StrettoError
     ├── InputError        a file, spec or argument is wrong: the message names it, the place and the remedy
     ├── Unsupported       the request is sound, but this planner or command does not serve it
     ├── Infeasible        no plan exists or none was found within the limits given
-    └── PeerFailed        a process that takes part in a run died, stalled or sent what it should not (a RuntimeError,
-                          too, as programs that use PyTorch expect)
+    └── PeerFailed        a process that takes part in a run died, stalled or broke the protocol (also a
+                          RuntimeError, as programs that use PyTorch expect)
 
 The command line prints the message as one line and exits with 2 for each of them.
 """
@@ -39,12 +39,12 @@ class Infeasible(StrettoError):
 
 
 class PeerFailed(StrettoError, RuntimeError):
-    """Another process that takes part in a run died, stalled, or sent what it should not.
+    """Another process that takes part in a run died, stalled, or broke the protocol.
 
     Args:
         peer: the process at fault.
         reason: what it did.
-        transfer: what was waiting for it, if anything was.
+        transfer: a transfer that waited for the peer, if there was one.
     """
 
     def __init__(self, peer: str, reason: str, transfer: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a network after its plan was made: measured links, and what is down."""
+"""Telemetry: measured bandwidths and latencies of a network since its plan was made, and what is down."""
 
 from __future__ import annotations
 

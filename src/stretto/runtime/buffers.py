@@ -1,9 +1,9 @@
-"""What the chunks of one node hold while a program runs.
+"""The memory of one node's chunks while a program runs.
 
-A chunk has versions (see :mod:`stretto.lower`); one grows by what it is made of, in its fixed order, in the memory
-of its base if nobody else needs that, and is forgotten when it was sent to all and copied by all.
-Arrivals land in the caller's output where that is free, and sums are added up as they come where it is their turn:
-most bytes are never copied, and never kept.
+A chunk has versions (see :mod:`stretto.lower`). A version grows by its arrivals in their fixed order, in the memory
+of its base if nothing else needs that, and is freed when it has been sent to and copied by everyone who needs it.
+An arrival is received into the caller's output where that is free, and a sum is added while it arrives if it is next
+in the order: most bytes are never copied and never stored twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Slot:
         self.reduce, self.size, self.dtype, self.home, self.pool = reduce, size, dtype, home, pool
         self.itemsize = np.dtype(dtype).itemsize
         self.arrays: list[Array | None] = [None] * len(self.versions)
-        # while a version is being made: its memory, and how many of its arrivals have been put there
+        # of a version that is being built: its memory, and how many of its arrivals are in it
         self.out: list[Array | None] = [None] * len(self.versions)
         self.put = [0] * len(self.versions)
         self.users = [0] * len(self.versions)
@@ -59,54 +59,54 @@ class Slot:
                 self.left[row] = self.left.get(row, 0) + 1
         if self.final is not None:
             self.users[self.final] += 1
-        # an input that is also the output may be changed, any other may not
+        # an input may be changed only if it is also the output
         self.frozen = given if given is not None and (home is None or not np.may_share_memory(given, home)) else None
         self.home_free = home is not None and (given is None or self.frozen is not None)
         self.given = given
 
     def begin(self) -> None:
-        """Make what can be made of what the node holds at first."""
+        """Build the versions that need nothing but what the node holds at first."""
         if self.versions and self.given is not None:
             self.arrays[0] = self.given
             self._follow(0)
 
     def next_on(self, row: int) -> int | None:
-        """The version that an arrival is added to as the next, so that it need not be kept; None if there is none."""
+        """The version to which an arrival can be added at once, since it is next in the order; else None."""
         if self.left.get(row) != 1:
             return None
         (i,) = self.wanted_by[row]
         return i if self._has_begun(i) and self.versions[i].adds[self.put[i]] == row else None
 
     def comes_early(self, row: int) -> bool:
-        """Whether an arrival would have to be kept only until others have been added before it."""
+        """Whether an arrival must be stored only because other arrivals have to be added before it."""
         if self.left.get(row) != 1:
             return False
         (i,) = self.wanted_by[row]
         return self._has_begun(i) and self.versions[i].adds[self.put[i]] != row
 
     def room(self, row: int, copies: bool) -> Array:
-        """Where the bytes of an arrival go: home if they may stay there, else memory of their own."""
+        """Where to receive an arrival: the output if the bytes may stay there, else memory of its own."""
         if copies and self.home_free and self.left.get(row) == 1 and self.home is not None:
             self.home_free = False
             return self.home
         return self.pool.take(self.size, self.dtype)
 
     def add(self, i: int, low: int, piece: Array) -> None:
-        """Add the elements from ``low`` on of an arrival that is the next on version i."""
+        """Add elements, from index ``low`` on, of the arrival that is next on version i."""
         so_far, out = self._places(i)
         high = low + len(piece)
         self.reduce(so_far[low:high], piece, out=out[low:high])
 
     def added(self, row: int) -> None:
-        """All of an arrival has been added."""
+        """Note that a whole arrival has been added."""
         (i,) = self.wanted_by[row]
-        self._places(i)  # nothing was added of an empty one
+        self._places(i)  # an empty arrival has never called add()
         self.left[row] = 0
         self.put[i] += 1
         self._grow(i)
 
     def arrive(self, row: int, payload: Array) -> None:
-        """Take what arrived, in memory from :meth:`room`."""
+        """Take a whole arrival, which is in memory from :meth:`room`."""
         if row not in self.left:
             return
         self.payloads[row] = payload
@@ -114,14 +114,14 @@ class Slot:
             self._grow(i)
 
     def used(self, version: int) -> None:
-        """One who needed a version needs it no longer."""
+        """Note that one user of a version no longer needs it."""
         self.users[version] -= 1
         if self.users[version] == 0:
             self._free(self.arrays[version])
             self.arrays[version] = None
 
     def finish(self) -> None:
-        """Put the final version into the output, when all has been sent."""
+        """Put the final version into the output, after everything has been sent."""
         if self.final is None or self.home is None:
             return
         array = self.arrays[self.final]
@@ -135,7 +135,7 @@ class Slot:
         return base != NOTHING and self.arrays[base] is not None and self.put[i] < len(self.versions[i].adds)
 
     def _grow(self, i: int) -> None:
-        """Put on version i what has come and is its next, in order; make what follows once it is whole."""
+        """Apply to version i the arrivals that are next in its order; once it is complete, continue its successors."""
         version = self.versions[i]
         base = None if version.base == NOTHING else self.arrays[version.base]
         if self.arrays[i] is not None or (version.base != NOTHING and base is None):
@@ -148,12 +148,12 @@ class Slot:
         self.arrays[i], self.out[i] = self.out[i], None
         if version.base != NOTHING:
             if base is self.arrays[i]:
-                self.arrays[version.base] = None  # its memory lives on in this version
+                self.arrays[version.base] = None  # the base's memory becomes this version's
             self.used(version.base)
         self._follow(i)
 
     def _put(self, i: int, row: int) -> None:
-        """Put a whole arrival on version i."""
+        """Copy or add a whole arrival to version i."""
         payload = self.payloads[row]
         self.left[row] -= 1
         last = self.left[row] == 0
@@ -168,7 +168,7 @@ class Slot:
             self._free(payload)
 
     def _places(self, i: int) -> tuple[Array, Array]:
-        """Where version i is so far, and where it goes on: in memory that is its own."""
+        """Where version i is now, and where it continues: memory that it may change."""
         base, out = self.versions[i].base, self.out[i]
         so_far = self.arrays[base] if base != NOTHING and not self.put[i] else out
         assert so_far is not None, "a version grows from its base, or from its first arrival"
@@ -183,7 +183,7 @@ class Slot:
         return so_far, out
 
     def _follow(self, i: int) -> None:
-        """Go on with the versions that waited for version i."""
+        """Continue the versions that waited for version i."""
         for j, version in enumerate(self.versions):
             if version.base == i:
                 self._grow(j)
@@ -202,10 +202,10 @@ class Buffers:
 
     Args:
         inputs: for each chunk that the node holds at first, its content.
-        outputs: for each chunk that it wants, where the result goes; may be the same memory.
+        outputs: for each chunk that the node wants, the memory of the result; may be that of the input.
         sizes: bytes of each chunk.
-        reduce: such as ``numpy.add``.
-        pool: whose memory arrivals may use.
+        reduce: a function such as ``numpy.add``.
+        pool: gives the memory of arrivals.
     """
 
     def __init__(

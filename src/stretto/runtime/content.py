@@ -1,4 +1,4 @@
-"""Bytes to run a plan with, and what every rank must end with by the plain definition of its collective."""
+"""Test data for running a plan, and what every rank must end with by the plain definition of its collective."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Bytes = NDArray[np.uint8]
 
 
 def held(plan: Plan, chunk: int, node: int, seed: int = 0) -> Bytes:
-    """What a node holds of a chunk at first: random bytes, the node's own where they are to be summed."""
+    """The bytes of a chunk at a node at first: random, and different at every node where they will be summed."""
     own = node if plan.workload.chunk_reduces[chunk] else -1
     rng = np.random.default_rng((seed, chunk, own + 1))
     return rng.integers(0, 256, int(plan.workload.chunk_bytes[chunk]), dtype=np.uint8)
 
 
 def wanted(plan: Plan, chunk: int, seed: int = 0) -> Bytes:
-    """What a rank that wants the chunk must end with: the copy, or the sum modulo 256 over all holders."""
+    """The bytes that a rank must end with: the copy, or the sum modulo 256 over all holders."""
     holders = plan.workload.chunk_holders[chunk].tolist()
     if not plan.workload.chunk_reduces[chunk]:
         return held(plan, chunk, holders[0], seed)
@@ -32,27 +32,27 @@ def wanted(plan: Plan, chunk: int, seed: int = 0) -> Bytes:
 
 
 def inputs(plan: Plan, chunks: set[int], node: int, seed: int = 0) -> dict[int, Bytes]:
-    """What a node holds of these chunks at first."""
+    """The bytes of each chunk that a node holds at first."""
     return {chunk: held(plan, chunk, node, seed) for chunk in sorted(chunks)}
 
 
 def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
-    """Room for the chunks that a node wants, filled with what is unlikely to be right."""
+    """Memory for the chunks that a node wants, filled with bytes that are unlikely to be right."""
     return {chunk: np.full(int(plan.workload.chunk_bytes[chunk]), 0xA5, dtype=np.uint8) for chunk in chunks}
 
 
 def wrong(plan: Plan, results: dict[int, Bytes], seed: int = 0) -> list[int]:
-    """The chunks whose bytes are not what they must be."""
+    """The chunks whose bytes are wrong."""
     return [chunk for chunk, got in results.items() if not np.array_equal(got, wanted(plan, chunk, seed))]
 
 
 def digest(content: Bytes) -> bytes:
-    """What stands for a chunk's bytes where they need not travel."""
+    """A digest of a chunk's bytes, to compare them without sending them."""
     return blake2b(content.data, digest_size=16).digest()
 
 
 def wrong_digests(plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0) -> list[tuple[int, int]]:
-    """The (node, chunk) pairs whose bytes are not what they must be; what each must be is made once for all nodes."""
+    """The (node, chunk) pairs whose bytes are wrong; the right bytes of a chunk are computed once for all nodes."""
     chunks = sorted({chunk for own in digests.values() for chunk in own})
     right = {chunk: digest(wanted(plan, chunk, seed)) for chunk in chunks}
     return [(node, chunk) for node, own in digests.items() for chunk, got in own.items() if got != right[chunk]]

@@ -1,4 +1,4 @@
-"""Run one program to its end over a mesh."""
+"""Run one program over a mesh."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def execute(
         inputs, outputs: for each chunk that the node holds or wants a contiguous one-dimensional array; an
             input that is not also the output is never written.
         sizes: bytes of each chunk, the workload's by default; every node must give the same.
-        timeout_s: for how long a peer that has not finished may be silent.
-        pace: seconds of real time for one of the plan's: starts and rates are kept, scaled by it. None runs as
-            fast as dependencies and the network allow.
-        started_at: the moment of time.monotonic() that is the plan's time 0; now, if not given.
-        delays: for some rows how many seconds after its last byte an arrival counts, where the network has no delay.
+        timeout_s: seconds for which a peer that has not finished may be silent.
+        pace: seconds of real time for one second of the plan: starts and rates are kept, scaled by it. None runs
+            as fast as dependencies and the network allow.
+        started_at: the value of time.monotonic() at the plan's time 0; now by default.
+        delays: for some rows the seconds between their last byte and their arrival, on a network without delay.
     Raises:
-        PeerFailed: someone died, stalled or sent what it should not; names whom, and the transfer. The mesh
-            serves no more.
+        PeerFailed: a peer died, stalled or broke the protocol; names the peer and the transfer. The mesh
+            cannot be used again.
     """
     if mesh.failure is not None:
         raise mesh.failure

@@ -1,7 +1,7 @@
-"""Two ends of a new connection prove to each other that they know the secret, before any byte counts.
+"""Two ends of a new connection prove to each other that they know the secret, before anything else is read.
 
-Each sends its node and a nonce, then an HMAC-SHA256 over role, both nodes and both nonces: neither can replay
-or reflect what the other sent. It authenticates; it does not encrypt, and what follows is not signed.
+Each end sends its node and a nonce, then an HMAC-SHA256 over its role, both nodes and both nonces: neither can
+replay or reflect what the other sent. This authenticates the peer. It does not encrypt, and later bytes are not signed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def shake(sock: socket.socket, secret: bytes, node: int, peer: int | None, conne
     Returns:
         The node at the other end.
     Raises:
-        PeerFailed: it speaks another protocol, is another node, or does not know the secret.
+        PeerFailed: the peer speaks another protocol, is another node, or does not know the secret.
     """
     own = os.urandom(32)
     try:

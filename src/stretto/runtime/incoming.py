@@ -1,4 +1,4 @@
-"""What one run receives: frames from each connection, their payload where it belongs, and sums in their order."""
+"""The receiving side of a run: reads frames, puts their payload into place, and adds sums in their order."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .trace import Trace
 from .wire import HEADER, Frame, Kind, Malformed, decode
 
 READ_AT_ONCE = 16
-"""Frames that are read from one connection before others have their turn."""
+"""Frames to read from one connection before others have their turn."""
 PARKED_BYTES = 1 << 16
-"""A transfer that comes before its turn to be added is left with the kernel, if it is not smaller than this ..."""
+"""A transfer of at least this size that arrives before its turn to be added is left in the kernel's buffers. Nothing
+more is read from its connection until its turn comes, or nothing else has happened for ``PATIENCE_S``."""
 PATIENCE_S = 0.005
-"""... until it is its turn, or nothing else has happened for so long."""
+"""Seconds without any event after which a parked transfer is read although its turn has not come."""
 
 
 class Host(Protocol):
-    """What the receiving side needs of the run that it is part of, see :class:`.run.Run`."""
+    """The parts of :class:`.run.Run` that the receiving side uses."""
 
     mesh: Mesh
     program: Program
@@ -49,9 +50,9 @@ class Incoming:
 
     Attributes:
         missing: the rows that have not arrived.
-        landings: those that have begun to come.
-        parked: for each peer that sends a row before its turn the row's first frame; nothing more is read from it.
-        payload: for each connection the frame whose payload is being read, what is left of its target, and the
+        landings: the rows of which some bytes have arrived.
+        parked: for each peer that is not read, since it sends a row before its turn: the first frame of that row.
+        payload: for each connection the frame whose payload is being read, the rest of its target, and the
             target's size.
     """
 
@@ -72,7 +73,7 @@ class Incoming:
         return landing is not None and landing.got >= landing.slot.size
 
     def read(self, c: Connection) -> None:
-        """Take what has come from a peer, but let others have their turn."""
+        """Read what a peer has sent, at most ``READ_AT_ONCE`` frames."""
         for _ in range(READ_AT_ONCE):
             if c.closed is not None or c.peer in self.mesh.waiting or c.peer in self.parked:
                 return
@@ -104,7 +105,7 @@ class Incoming:
                 self._filled(c, under_way[0])
 
     def take(self, c: Connection, frame: Frame) -> None:
-        """A header has come."""
+        """Handle a frame whose header has been read."""
         if frame.kind is Kind.ABORT:
             self.abort_text = bytearray(frame.length)
             self._expect(c, frame, memoryview(self.abort_text))
@@ -151,7 +152,7 @@ class Incoming:
         self._expect(c, frame, landing.target())
 
     def unpark(self) -> None:
-        """Nothing else has happened: go on reading what one peer sends, its turn or not."""
+        """Go on reading a parked peer although its turn has not come, since nothing else happens."""
         if self.parked:
             self._unpark(next(iter(self.parked)))
 
@@ -167,7 +168,7 @@ class Incoming:
             self._payload_done(c, frame)
 
     def _filled(self, c: Connection, frame: Frame) -> None:
-        """All that was expected has come."""
+        """Handle a target that is full."""
         _, _, count = self.payload.pop(c.peer)
         if frame.kind is Kind.DATA:
             landing = self.landings[frame.row]

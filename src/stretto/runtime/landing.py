@@ -1,19 +1,19 @@
-"""One transfer on its way in: into memory that is kept, or piece by piece onto the sum that it is the next part of."""
+"""A transfer that is arriving: it is stored, or added piece by piece to the sum in which it is next."""
 
 from __future__ import annotations
 
 from .buffers import Slot, as_bytes
 
 PIECE_BYTES = 1 << 18
-"""How much of a sum is received before it is added: little enough to be in a core's cache still."""
+"""Bytes of a sum to receive before adding them: few enough to be still in a core's cache."""
 
 
 class Landing:
-    """The bytes of one row as they come.
+    """The arriving bytes of one row.
 
     Attributes:
-        got: how many have come, by whole pieces.
-        ahead: how many of the frame that is being received are to come.
+        got: bytes received, counted in whole pieces.
+        ahead: bytes that are still to come of the frame that is being received.
     """
 
     def __init__(self, slot: Slot, row: int, copies: bool) -> None:
@@ -32,14 +32,14 @@ class Landing:
         return self.memory[at : at + self.ahead]
 
     def filled(self, count: int) -> None:
-        """The target, of ``count`` bytes, is full."""
+        """Take note that the target, of ``count`` bytes, is full."""
         if self.version is not None:
             self.slot.add(self.version, self.got // self.slot.itemsize, self.array[: count // self.slot.itemsize])
         self.got += count
         self.ahead -= count
 
     def finish(self) -> None:
-        """All has come."""
+        """Hand over the row, which has arrived whole."""
         if self.version is None:
             self.slot.arrive(self.row, self.array)
         else:

@@ -21,15 +21,15 @@ from .trace import Trace
 
 MOST_PROCESSES = 256
 START_S = 0.05
-"""How long after all are connected a run begins."""
+"""Seconds between the last connection and the common start of a run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run.
+    """The result of a run.
 
     Attributes:
-        completion_s: from the common start until the last byte that some rank wants had come.
+        completion_s: seconds from the common start until the last byte that some rank wants had arrived.
         traces: for each node when its rows began and arrived, seconds from the common start.
         wrong: (node, chunk) pairs whose bytes are not what the collective promises.
     """
@@ -62,13 +62,13 @@ def run_local(
     places: dict[int, Place] | None = None,
     delays: dict[int, float] | None = None,
 ) -> Outcome:
-    """Run a plan that verifies, one process a node.
+    """Run a plan that verifies, with one process for each node.
 
     Args:
-        seed: of the bytes.
-        pace: real seconds for one of the plan's, None for as fast as it goes.
+        seed: seed for the random test data.
+        pace: real seconds for one second of the plan; None runs as fast as possible.
         places: where each node's process runs; on loopback by default.
-        delays: for some transfers what is added to their way, seconds; see :func:`.execute.execute`.
+        delays: seconds by which the arrival of some transfers is delayed; see :func:`.execute.execute`.
     Raises:
         InputError: too many nodes for one machine.
         PeerFailed: a process died, stalled or failed.
@@ -76,7 +76,7 @@ def run_local(
     programs = lower(plan)
     if len(programs) > MOST_PROCESSES:
         raise InputError(f"{len(programs)} nodes take part, more than the {MOST_PROCESSES} processes allowed", "plan")
-    # one server imports what all need, and what the script that calls this imports again in each of them, and forks
+    # one server process imports what all processes need, then forks each of them
     context = multiprocessing.get_context("forkserver")
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
     context.set_forkserver_preload(packages)
@@ -114,7 +114,7 @@ def run_local(
 
 
 def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:
-    """One message from every process; the first failure that one reports ends it."""
+    """One message from every process; raises the first failure that a process reports."""
     got: dict[int, Any] = {}
     while len(got) < len(pipes):
         left = {node: pipe for node, pipe in pipes.items() if node not in got}
@@ -144,7 +144,7 @@ def _work(
     timeout_s: float,
     delays: dict[int, float] | None,
 ) -> None:
-    """The life of one process."""
+    """What the process of one node does."""
     plan = program.plan
     try:
         if place.enter is not None:

@@ -1,7 +1,7 @@
 """The connections of one process to all others that run programs with it.
 
-Every pair has one connection, each end proven to know the secret. A mesh serves many runs, one after the other;
-after a failure it serves none.
+Every pair of processes has one connection, whose ends have proven that they know the secret. A mesh serves many
+runs, one after another. After a failure it serves no more runs.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ Connect = Callable[[Address, float], socket.socket]
 
 HANDSHAKE_S = 10.0
 GRACE_S = 1.0
-"""How long an aborting process tries to say why."""
+"""Seconds for which an aborting process tries to tell its peers why."""
 TCP_CLOSE = 7
-"""Linux's number of the state of a connection that the other end has dropped: the first byte of TCP_INFO."""
+"""Linux's state number of a connection that the other end has dropped (the first byte of TCP_INFO)."""
 LINGER_S = 10.0
-"""How long one that closes waits for the last bytes to come where they go."""
+"""Seconds for which a closing process waits until its last bytes are acknowledged."""
 LOOK_S = 0.002
-"""How often it looks: the kernel tells nobody when the last byte has been acknowledged."""
+"""Seconds between two checks for that: the kernel has no event for the last acknowledgement."""
 MOST_PENDING = 64
-"""Handshakes that a listener has under way at once."""
+"""The most handshakes that a listener has in progress at once."""
 
 
 class Connection:
     """One end of the connection to a peer.
 
     Attributes:
-        unsent: what is left of the frame that is being sent; control frames queue behind it.
-        header, got: the header that is being received, and how much of it there is.
-        done: the last run that the peer has finished.
-        heard_at: when it last said anything, by the monotonic clock.
-        closed: why nothing more can come, None while it can.
-        broken: whether nothing more can go; what the peer sent before may still come.
+        unsent: the rest of the frame that is being sent; control frames queue behind it.
+        header, got: the header that is being received, and how many of its bytes have arrived.
+        done: the number of the last run that the peer has finished.
+        heard_at: when the peer last sent anything, by the monotonic clock.
+        closed: why nothing more can be received; None while the connection is open.
+        broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
     """
 
     def __init__(self, sock: socket.socket, peer: int) -> None:
@@ -69,11 +69,11 @@ class Connection:
         self.said_bye = False
 
     def queue(self, frame: bytes) -> None:
-        """Send a control frame after what is under way."""
+        """Send a control frame after the frame that is being sent."""
         self.unsent.append(memoryview(frame))
 
     def flush(self) -> None:
-        """Send what the kernel takes now; an error breaks the connection, and whoever reads on learns why."""
+        """Send what the kernel takes now. An error breaks the connection; reading from it tells why."""
         try:
             while self.unsent:
                 sent = self.sock.sendmsg(self.unsent[:16])
@@ -89,14 +89,14 @@ class Connection:
             self.unsent.clear()
 
     def part(self) -> None:
-        """Say that no more will be sent."""
+        """Close the sending direction."""
         self.flush()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 
     def lingers(self) -> bool:
-        """Whether the peer's kernel has not taken all yet. What the peer says meanwhile is read, or a reset would drop
-        what is on its way."""
+        """Whether the peer's kernel has not acknowledged everything yet. What the peer sends meanwhile is read, since
+        unread data would turn the close into a reset, which drops what has not arrived."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
             try:
                 while self.sock.recv(1 << 16):
@@ -110,12 +110,13 @@ class Mesh:
     """A process's connections. Make one with :func:`join`.
 
     Attributes:
-        node: whose it is.
-        runs: how many runs it has begun; all of a mesh must run the same programs in the same order.
-        failure: what ended it, None while it serves.
-        condemned: the node that a peer says is at fault, and why; no run begins after that.
-        waiting: for each peer that is ahead the first frame of a later run; nothing more is read from it.
-        pool: memory for what arrives.
+        node: the node of this process.
+        runs: the number of runs begun; all processes of a mesh must run the same programs in the same order.
+        failure: what ended the mesh; None while it serves.
+        condemned: the node that a peer names as at fault, and why; no run begins after that.
+        waiting: for each peer that is ahead of this process: the first frame of its later run. Nothing more is read
+            from such a peer.
+        pool: memory for arrivals.
     """
 
     def __init__(self, node: int, names: Mapping[int, str], connections: Mapping[int, Connection]) -> None:
@@ -130,7 +131,7 @@ class Mesh:
         return self.names.get(node, f"node {node}")
 
     def abort(self, failure: PeerFailed, culprit: int) -> None:
-        """Tell every peer who is at fault, and serve nothing more."""
+        """Tell every peer who is at fault, and end the mesh."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -150,14 +151,14 @@ class Mesh:
                 c.sock.shutdown(socket.SHUT_WR)
 
     def leave(self) -> None:
-        """End whatever another thread runs, without blaming anyone: peers see this process die."""
+        """End the run of another thread without blaming anyone: to the peers this process seems to die."""
         self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
         for c in self.connections.values():
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Say goodbye, and close when all that was sent has come, or after a while."""
+        """Say goodbye, and close when everything sent has been acknowledged, or after ``LINGER_S``."""
         if self.failure is None:
             for c in self.connections.values():
                 if c.closed is None:
@@ -171,7 +172,7 @@ class Mesh:
 
 
 def await_room(connections: Sequence[Connection], within_s: float) -> None:
-    """Wait until the kernel takes more on one of these."""
+    """Wait until the kernel takes more bytes on one of the sockets."""
     with selectors.DefaultSelector() as selector:
         for c in connections:
             selector.register(c.sock, selectors.EVENT_WRITE)
@@ -180,7 +181,7 @@ def await_room(connections: Sequence[Connection], within_s: float) -> None:
 
 
 def on_the_way(sock: socket.socket) -> int:
-    """Bytes that a TCP connection has sent and that may yet be acknowledged."""
+    """The number of bytes that a TCP connection has sent and that are not acknowledged yet."""
     if sock.family == socket.AF_UNIX or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE:
         return 0
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
@@ -208,15 +209,15 @@ def join(
     connect: Connect = dial,
     near: socket.socket | None = None,
 ) -> Mesh:
-    """Connect to every node of a lower number, and accept every one of a higher.
+    """Connect to every node of a lower number, and accept every node of a higher number.
 
-    Nobody waits in a circle: node 0 only accepts, and each connects before it accepts. Whoever connects without
-    knowing the secret is turned away and does not count.
+    No processes wait in a circle: node 0 only accepts, and every other node connects before it accepts. A connection
+    from someone who does not know the secret is closed and does not count.
 
     Args:
-        near: where those of the same machine come, besides ``listener``.
+        near: a listener for processes of the same machine, besides ``listener``.
     Raises:
-        PeerFailed: a peer cannot be reached, is not who it should be, or did not come in time.
+        PeerFailed: a peer cannot be reached, is another node than expected, or did not connect in time.
     """
     deadline = time.monotonic() + timeout_s
     found: dict[int, socket.socket] = {}
@@ -258,7 +259,7 @@ def _accept(
     deadline: float,
     found: dict[int, socket.socket],
 ) -> None:
-    """Accept the expected peers; each handshake has a thread, so that one that says nothing delays nobody."""
+    """Accept the expected peers. Each handshake has its own thread, so that a silent peer delays no other."""
     came: Queue[tuple[int, socket.socket] | PeerFailed] = Queue()
     pending = threading.Semaphore(MOST_PENDING)
 

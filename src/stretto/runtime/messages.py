@@ -1,8 +1,8 @@
-"""Point-to-point messages beside the collectives: by peer and tag, in the order of each, never behind a collective.
+"""Point-to-point messages beside the collectives: ordered for each peer and tag, never queued behind a collective.
 
-Every peer has a connection of its own for them, a thread that sends and a thread that receives. What comes before it
-is asked for is kept, up to a limit; beyond that the sender waits. Both sides say now and then that they are alive, and
-who leaves because another is at fault says so first.
+Every peer has a connection of its own for messages, with a thread that sends and a thread that receives. A message that
+arrives before somebody asks for it is kept, up to a limit; beyond that the sender waits. Both sides regularly say that
+they are alive. A process that leaves because another one is at fault says so first.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from .wire import TEXT_BYTES
 
 _HEAD = struct.Struct("!qQ")
 _BLAME, _PING = -1, -2
-"""Tags of no message: who is at fault for the sender's leaving, and that the sender is alive."""
+"""Tags that are no messages: the sender leaves and names who is at fault; the sender is alive."""
 MOST_BYTES = 1 << 40
 MOST_KEPT = 1 << 28
-"""Bytes that are kept for receives that have not been asked for."""
+"""The most bytes to keep for receives that nobody has asked for yet."""
 PING, SILENT, LATE = 1 / 8, 1 / 2, 2.0
-"""Parts of the timeout: between pings; after which a silent peer is at fault; after which one is that lives, but does
-not send what is waited for. The second is less than what a collective waits for those who wait here."""
+"""Parts of the timeout: between two pings; after which a silent peer is at fault; after which a living peer that does
+not send an awaited message is at fault. ``SILENT`` is below 1, so that a process that waits here fails before the
+collectives of its peers give it up."""
 
 END_S = 5.0
-"""For how long a thread is waited for that has nothing left to do."""
+"""Seconds to wait for a thread that has nothing left to do."""
 
 Done = Callable[[PeerFailed | None], None]
 
 
 class Asked(NamedTuple):
-    """A receive that waits, since when."""
+    """A receive that waits, and the moment since when."""
 
     into: memoryview
     done: Done
@@ -51,8 +52,8 @@ class Messages:
 
     Args:
         sock: a connected socket, used for nothing else.
-        name: the peer, for messages.
-        timeout_s: for how long it may be silent or take nothing while somebody waits for it.
+        name: the peer's name for error messages.
+        timeout_s: seconds for which the peer may be silent, or take nothing, while somebody waits for it.
     """
 
     def __init__(self, sock: socket.socket, name: str, timeout_s: float) -> None:
@@ -93,13 +94,17 @@ class Messages:
             done(None)
 
     def blame(self, failure: PeerFailed) -> threading.Event:
-        """Tell the peer who is at fault, so that it blames nobody who only left because of that; set when sent."""
+        """Tell the peer who is at fault, so that it does not blame this process for leaving.
+
+        Returns:
+            An event that is set once this has been sent.
+        """
         text, sent = f"{failure.peer}\n{failure.reason}".encode()[:TEXT_BYTES], threading.Event()
         self.outgoing.put((_BLAME, memoryview(text), lambda failure: sent.set()))
         return sent
 
     def close(self) -> None:
-        """Send what was asked for, if the peer takes it, and close when it has come."""
+        """Send the messages that are queued, if the peer takes them, and close once they are acknowledged."""
         self.outgoing.put(None)
         self.threads[0].join(GRACE_S)
         with contextlib.suppress(OSError):
@@ -111,7 +116,7 @@ class Messages:
         self.sock.close()
 
     def leave(self) -> None:
-        """End both threads, the one that sends when it has sent or a moment later; whatever waits fails."""
+        """End both threads: the sending one when it has sent all, or after a moment. Every waiting receive fails."""
         self.outgoing.put(None)
         self.threads[0].join(GRACE_S)
         with self.changed:
@@ -124,7 +129,7 @@ class Messages:
                 thread.join(END_S)
 
     def _failed(self, transfer: str) -> PeerFailed | None:
-        """What ended this, naming a message that waited for it."""
+        """The failure that ended this connection, for a message that waited."""
         return self.failure and PeerFailed(self.failure.peer, self.failure.reason, transfer)
 
     def _unequal(self, came: int, due: int, tag: int) -> PeerFailed:
@@ -147,7 +152,7 @@ class Messages:
             except (OSError, PeerFailed) as error:
                 own = error if isinstance(error, PeerFailed) else None
                 if own is None:
-                    self.threads[1].join(GRACE_S)  # it reads why
+                    self.threads[1].join(GRACE_S)  # the receiving thread learns why
                 self.failure = self.failure or own or PeerFailed(self.name, f"a message could not be sent ({error})")
                 done(self._failed(f"the message with tag {tag} to {self.name}"))
             else:
@@ -181,7 +186,7 @@ class Messages:
             done(self._failed(f"the message with tag {tag} from {self.name}"))
 
     def _receive(self, tag: int, length: int) -> None:
-        """Take what follows a header."""
+        """Receive what follows a header."""
         if tag == _PING and length == 0:
             return
         if tag == _BLAME and length <= TEXT_BYTES:
@@ -212,7 +217,7 @@ class Messages:
                 self.kept[tag].append(message)
                 return
             first = self.asked[tag].popleft()
-        if asked is None:  # asked for while it came
+        if asked is None:  # somebody asked for it while it arrived
             self.kept_bytes -= length
             if len(first.into) != length:
                 first.done(self._unequal(length, len(first.into), tag))
@@ -233,7 +238,7 @@ class Messages:
             target = target[count:]
 
     def _look(self) -> None:
-        """Nothing came for a while: whoever waits for the peer need not do so for ever."""
+        """Fail the receives that wait for a peer which has been silent, or has not sent their message, for too long."""
         now = time.monotonic()
         with self.changed:
             since = min((asked.since for queue in self.asked.values() for asked in queue), default=None)

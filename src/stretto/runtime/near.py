@@ -1,7 +1,7 @@
-"""Processes of one machine reach each other by Unix sockets, which take about half of loopback TCP's CPU time.
+"""Unix sockets between processes of one machine, which take about half of loopback TCP's CPU time.
 
-They are one machine's if they share the kernel that booted and the network namespace: two namespaces of an emulated
-network stay apart. Names are abstract (Linux), so no file is left behind.
+Two processes are on one machine if they share the boot of the kernel and the network namespace, so two namespaces of
+an emulated network stay apart. Names are abstract (Linux), so no file is left behind.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import secrets
 import socket
 
 MARK = "@"
-"""How the host of an abstract Unix address begins."""
+"""First character of a host that stands for an abstract Unix address."""
 SEND_BYTES = 1 << 20
-"""Of a Unix socket's buffer; the kernel's default makes four times as many turns."""
+"""Bytes of a Unix socket's send buffer. With the kernel's default a transfer takes four times as many system calls."""
 
 
 def machine() -> str | None:
-    """What processes that can meet by Unix sockets have in common; None where there are no abstract names."""
+    """An identifier that processes share if they can meet by Unix sockets; None without abstract names."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()}/{os.stat('/proc/thread-self/ns/net').st_ino}"
@@ -26,7 +26,7 @@ def machine() -> str | None:
 
 
 def listen_near() -> tuple[socket.socket, str]:
-    """A listening Unix socket, and the host by which others dial it."""
+    """A listening Unix socket, and the host name by which :func:`dial_near` finds it."""
     name = f"stretto-{secrets.token_hex(8)}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")
@@ -35,7 +35,7 @@ def listen_near() -> tuple[socket.socket, str]:
 
 
 def dial_near(host: str, timeout_s: float) -> socket.socket:
-    """Connect to what :func:`listen_near` named."""
+    """Connect to a socket of :func:`listen_near`, by its host name."""
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.settimeout(timeout_s)

@@ -1,8 +1,8 @@
 """Which transfer sends its next segment on a connection, and when.
 
-Unpaced transfers go one after the other, the highest priority first; where links are shared fairly they take turns.
-A paced one has a token bucket: its next segment may go when the last one should have left at its rate. While it is
-alone on its connection the kernel paces it instead, packet by packet, where it does that (``SO_MAX_PACING_RATE``).
+Unpaced transfers go one after another, the highest priority first; where links are shared fairly they take turns.
+A paced transfer has a token bucket: its next segment may go once the last one should have left at its rate. While
+a paced transfer is alone on its connection the kernel paces it instead, packet by packet (``SO_MAX_PACING_RATE``).
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from dataclasses import dataclass
 from .wire import SEGMENT_BYTES
 
 SEGMENT_S = 0.004
-"""How much a paced transfer sends at once, seconds of its rate."""
+"""Seconds of its rate that a paced transfer sends at once."""
 LEAST_SEGMENT = 1 << 12
 WHOLE_BYTES = 64
-"""Segments are cut at multiples of this, which no element crosses."""
+"""Segments end at multiples of this number of bytes, so that they cut no element."""
 KERNEL_SEGMENT_S = 0.02
-"""How much of a transfer that the kernel paces waits in the kernel: what comes after it must not wait long."""
+"""Seconds of its rate that a transfer paced by the kernel may have in the kernel's buffer, where later frames wait
+behind it."""
 WORTH_BYTES = 1 << 18
-"""What a transfer has left at least to be paced by the kernel: a connection keeps its rate for two packets more than it
-should, which a short transfer would notice."""
+"""The kernel paces only transfers with at least this many bytes left: a connection keeps its old rate for two packets
+too long, which distorts a short transfer."""
 MOST_PACED = 9000
-"""The largest TCP segment that the kernel is left to pace, bytes. Linux lets the first ten of a connection go at once:
-of loopback's, which are 64 KiB, too much."""
+"""The largest TCP segment, bytes, for which the kernel may pace. Linux sends the first ten segments of a connection at
+once, which is too much with the 64 KiB segments of loopback."""
 _PACING_RATE, _UNLIMITED = 47, 0xFFFFFFFF  # Python's socket module does not name the option
 
 
 def paces(sock: socket.socket) -> bool:
-    """Whether the kernel keeps a TCP connection to a rate: it must know the option, and cut packets small."""
+    """Whether the kernel can pace a TCP connection: it must know the option, and cut small packets."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return False
     try:
@@ -44,7 +45,7 @@ def paces(sock: socket.socket) -> bool:
 
 @dataclass
 class Outgoing:
-    """One transfer to one peer: what is left of it, and when that may go on."""
+    """One transfer to one peer: the bytes that are left, and when the next ones may go."""
 
     row: int
     left: memoryview
@@ -55,7 +56,7 @@ class Outgoing:
     finished: bool = False
 
     def segment(self, now: float, by_kernel: bool = False) -> memoryview:
-        """The next piece to send; ``by_kernel``: at once, since the kernel keeps the rate."""
+        """The next piece to send; a larger one if the kernel paces (``by_kernel``)."""
         size = SEGMENT_BYTES
         if math.isfinite(self.rate):
             piece_s = KERNEL_SEGMENT_S if by_kernel else SEGMENT_S
@@ -63,7 +64,7 @@ class Outgoing:
         piece, self.left = self.left[:size], self.left[size:]
         self.finished = not len(self.left)
         if math.isfinite(self.rate) and not by_kernel:
-            # what comes late does not make up for more than one segment
+            # a transfer that is late catches up by one segment at most
             self.next_at = max(self.next_at, now - SEGMENT_S) + len(piece) / self.rate
         self.turns += 1
         return piece
@@ -73,11 +74,11 @@ class Queue:
     """The transfers that wait for one connection.
 
     Args:
-        take_turns: whether those of equal priority do.
+        take_turns: whether transfers of equal priority take turns.
         sock: the connection, if the kernel may pace it; see :func:`paces`.
 
     Attributes:
-        wake_at: when the next paced transfer may go on, infinite if none waits for time.
+        wake_at: when the next paced transfer may go on; infinite if no transfer waits for its time.
         under_way: the transfer whose segment is being written.
     """
 
@@ -92,7 +93,7 @@ class Queue:
         self.waiting.append(out)
 
     def next(self, now: float) -> tuple[Outgoing, memoryview] | None:
-        """The transfer that goes next and its piece, None if none may go yet."""
+        """The next transfer to send and its piece; None if no transfer may go yet."""
         may = [o for o in self.waiting if o.next_at <= now]
         self.wake_at = min((o.next_at for o in self.waiting if o.next_at > now), default=math.inf)
         if not may:
@@ -109,7 +110,7 @@ class Queue:
         return chosen, piece
 
     def _limit(self, rate: float) -> None:
-        """Let the kernel keep the connection to a rate, bytes/s."""
+        """Set the rate to which the kernel paces the connection, bytes/s."""
         if self.sock is not None and rate != self.limit:
             self.limit = rate
             number = _UNLIMITED if rate >= _UNLIMITED else max(1, round(rate))

@@ -1,4 +1,4 @@
-"""Memory for what arrives, kept from run to run: fresh pages cost as much as the bytes that are put into them."""
+"""Memory for arrivals, reused from run to run: a fresh page costs as much as filling it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 GRAIN_BYTES = 1 << 16
 MOST_KEPT = 1 << 27
-"""Bytes that are kept for later."""
+"""The most bytes that a pool keeps for reuse."""
 
 
 class Pool:
-    """Blocks that are not in use, by size."""
+    """Blocks of memory that are not in use, by size."""
 
     def __init__(self) -> None:
         self.free: dict[int, list[NDArray[np.uint8]]] = defaultdict(list)
@@ -22,7 +22,7 @@ class Pool:
         self.kept_bytes = 0
 
     def take(self, size: int, dtype: Any) -> NDArray[Any]:
-        """An array of ``size`` bytes, of unknown content."""
+        """An array of ``size`` bytes with arbitrary content."""
         grains = -(-size // GRAIN_BYTES) * GRAIN_BYTES
         if self.free[grains]:
             block = self.free[grains].pop()
@@ -34,12 +34,12 @@ class Pool:
         return array
 
     def give(self, array: NDArray[Any]) -> None:
-        """Take back an array that nobody uses any more; what is not of this pool is left alone."""
+        """Take back an array that is no longer in use; an array that is not the pool's is ignored."""
         block = self.lent.pop(array.ctypes.data, None)
         if block is not None and self.kept_bytes + block.size <= MOST_KEPT:
             self.free[block.size].append(block)
             self.kept_bytes += block.size
 
     def forget(self) -> None:
-        """What is still lent belongs to its users."""
+        """Leave the arrays that are still in use to their users."""
         self.lent.clear()

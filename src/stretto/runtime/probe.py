@@ -1,7 +1,7 @@
-"""Measure the network between ranks where none is named: latency and bandwidth of every pair, in bounded time.
+"""Measure the network between ranks when no topology is given: latency and bandwidth of every pair, in bounded time.
 
-Pairs meet in the rounds of a tournament (circle method), so every rank is in one pair at a time and a round shows what
-many pairs get at once. The lower rank of a pair sends, the other answers.
+Pairs meet in the rounds of a tournament (circle method): every rank is in one pair at a time, and a round shows what
+many pairs get at once. The lower rank of a pair sends, the other rank answers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..model.errors import PeerFailed
 ECHOES, TRIALS = 5, 2
 SENT_BYTES = 1 << 18
 MOST_ROUNDS = 32
-"""A world of more ranks than this is measured in part."""
+"""The most rounds: among more ranks than this only some pairs are measured."""
 
 
 class Measured(NamedTuple):
-    """What one pair got: half a round trip, seconds, and bytes/s, each the best of a few trials."""
+    """The result of one pair: half a round trip in seconds, and bytes/s, each the best of a few trials."""
 
     latency_s: float
     bandwidth: float
@@ -38,11 +38,11 @@ def rounds(ranks: int) -> list[list[tuple[int, int]]]:
 
 
 def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s: float) -> dict[int, Measured]:
-    """Meet every other rank; what the pairs got in which this rank sent.
+    """Measure with every other rank; returns the results of the pairs in which this rank sent.
 
     Args:
-        sockets: to each rank, used for nothing else until this returns.
-        timeout_s: for how long a peer may say nothing.
+        sockets: the connection to each rank, used for nothing else until this returns.
+        timeout_s: seconds for which a peer may be silent.
     Raises:
         PeerFailed: a peer was silent, or is gone.
     """
@@ -66,10 +66,10 @@ def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s
 def flow(
     rank: int, flows: Sequence[tuple[int, int]], sockets: Mapping[int, socket.socket], size_bytes: int, timeout_s: float
 ) -> float | None:
-    """Send over all these pairs at once, each from its first rank to its second.
+    """Send over several pairs at once, each from its first rank to its second.
 
     Returns:
-        The seconds until the other had all, None at ranks that do not send.
+        The seconds until the receiver had everything; None at ranks that do not send.
     Raises:
         PeerFailed: as :func:`probe`.
     """
@@ -82,7 +82,7 @@ def flow(
             if rank == sink:
                 _answer(sockets[peer], (1, size_bytes))
                 return None
-            _timed(sockets[peer], b"?")  # the other is there
+            _timed(sockets[peer], b"?")  # the receiver is ready
             return _timed(sockets[peer], bytes(size_bytes))
         except OSError as error:
             _silent(peer, error)

@@ -1,9 +1,9 @@
 """The loop that runs one program: sends what is ready, receives what comes, and watches the peers.
 
-It never blocks on one peer: all sockets are non-blocking and one selector waits for all of them. A process whose
-peers are ahead of it stops reading their next run until it begins that itself. Every process says now and then
-that it is alive; the one that has been silent for ``timeout_s``, and has not finished, is at fault, however
-many wait for each other because of it.
+The loop never blocks on one peer: all sockets are non-blocking and one selector waits for all of them. If a peer is
+a run ahead, nothing more is read from it until this process begins that run too. Every process regularly says that it
+is alive. A process that has been silent for ``timeout_s`` and has not finished is at fault, however many others wait
+for each other because of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .wire import Kind, encode
 
 
 class Run:
-    """The state of one program that is under way."""
+    """The state of a program that is running."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Run:
     # --- the loop ---------------------------------------------------------------------------------
 
     def loop(self) -> None:
-        """Until all is received, sent and told."""
+        """Run until everything is received and sent, and every peer knows it."""
         now = time.monotonic()
         if self.mesh.condemned is not None:
             self.fail(*self.mesh.condemned)
@@ -76,7 +76,7 @@ class Run:
         for row, count in self.waits.items():
             if count == 0:
                 self._ready(row)
-        # after that: an empty transfer is whole as soon as its header is taken, and others may wait for it
+        # only now: an empty transfer has arrived with its header, which may release transfers that wait for it
         for peer, frame in list(self.mesh.waiting.items()):
             if peer in self.peers and frame.run == self.number:
                 del self.mesh.waiting[peer]
@@ -105,7 +105,7 @@ class Run:
                 self.incoming.unpark()
 
     def pending(self) -> bool:
-        """Whether something is still to come, to go or to happen."""
+        """Whether a row is still to be received, sent or executed, or a signal is missing."""
         return bool(self.incoming.missing or self.unsent or self.signals or self.events)
 
     def _finished(self) -> bool:
@@ -119,17 +119,17 @@ class Run:
         return not any(c.unsent and c.closed is None for c in self.peers.values())
 
     def later(self, at: float, row: int, what: Callable[[int], None]) -> None:
-        """Do something about a row at this moment of the monotonic clock."""
+        """Call ``what(row)`` at a moment of the monotonic clock."""
         heapq.heappush(self.timers, (at, row, what))
 
     def _fire(self, now: float) -> None:
-        """Begin what was waiting for its moment."""
+        """Make the calls whose moment has come."""
         while self.timers and self.timers[0][0] <= now:
             _, row, what = heapq.heappop(self.timers)
             what(row)
 
     def _watch_peers(self, now: float) -> None:
-        """Say that this process is alive, and look who has not."""
+        """Tell the peers that this process is alive, and fail if one of them has been silent for too long."""
         for c in self.peers.values():
             if c.closed is None and not c.unsent:
                 c.queue(encode(Kind.PING, self.number))
@@ -139,7 +139,7 @@ class Run:
     # --- what happens ----------------------------------------------------------------------------
 
     def _ready(self, row: int) -> None:
-        """All that a row waits for has happened; a paced one may have to wait for its time."""
+        """Begin a row whose dependencies have all happened; a paced row waits for its start time."""
         now = time.monotonic()
         asked = self.program.sends[row].start_s if row in self.program.sends else self.program.events[row].start_s
         at = self.start + asked * self.pace if self.pace is not None else now
@@ -166,7 +166,7 @@ class Run:
         self.happened(row, self.program.node)
 
     def happened(self, row: int, place: int) -> None:
-        """Release what waits for this, and tell those that wait elsewhere."""
+        """Release the rows that wait for this row, and signal the nodes where others wait."""
         self.trace.arrived_s.setdefault(row, time.monotonic() - self.start)
         if place == self.program.node:
             for peer in self.program.signals.get(row, ()):
@@ -179,7 +179,7 @@ class Run:
     # --- writing ---------------------------------------------------------------------------------
 
     def _write_all(self, now: float) -> list[float]:
-        """Send what may go; the moments at which paced transfers may go on."""
+        """Send what may be sent now; returns the moments at which paced transfers may go on."""
         later = []
         for peer, c in self.peers.items():
             queue = self.queues[peer]
@@ -217,7 +217,7 @@ class Run:
             self.unsent.discard((out.row, peer))
 
     def watch(self, c: Connection) -> None:
-        """Ask the selector for what this connection now waits for."""
+        """Register with the selector the events that this connection now waits for."""
         if c.closed is not None:
             return
         stopped = c.peer in self.mesh.waiting or c.peer in self.incoming.parked
@@ -233,7 +233,7 @@ class Run:
     # --- failing ---------------------------------------------------------------------------------
 
     def closed(self, c: Connection, why: str) -> None:
-        """Nothing more can come from a peer, which may not matter any more."""
+        """Handle a closed connection: a failure if something is still expected from that peer."""
         c.closed = why
         if self.watched[c.peer]:
             self.selector.unregister(c.sock)
@@ -242,7 +242,7 @@ class Run:
             self.fail(c.peer, why)
 
     def _needs(self, peer: int) -> bool:
-        """Whether something is still to come from a peer, or to go to it, whatever it says."""
+        """Whether something is still to be received from a peer, or to be sent to it."""
         return (
             any(to == peer for _, to in self.unsent)
             or any(source == peer for _, source in self.signals)
@@ -250,7 +250,7 @@ class Run:
         )
 
     def fail(self, peer: int, reason: str, row: int | None = None) -> NoReturn:
-        """Give up because of a peer, naming the transfer that suffers."""
+        """Give up because of a peer, naming a transfer that cannot complete."""
         self.culprit = peer
         with_it = [*self.incoming.missing_from(peer), *sorted(r for r, to in self.unsent if to == peer)]
         others = [*sorted(self.incoming.missing), *sorted(r for r, _ in self.unsent), *sorted(self.waits)]

@@ -1,4 +1,4 @@
-"""What a run notes down as it goes."""
+"""The record of a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Trace:
-    """When rows were under way at this node, seconds from the start of the run.
+    """When each row was sent or received at this node, seconds from the start of the run.
 
     Attributes:
         sent_s, gone_s: when the first and the last byte were given to the network.
-        coming_s, arrived_s: when the first byte came, and when the row had arrived.
+        coming_s, arrived_s: when the first byte arrived, and when the whole row had.
         by_kernel: whether the kernel paced connections.
     """
 

@@ -1,8 +1,7 @@
-"""Frames on a connection: sixteen bytes, then at most a segment of payload.
+"""Frames on a connection: a header of sixteen bytes, then at most a segment of payload.
 
-A reader knows from the header alone how much follows, and refuses more than it could ever want
-before it reads any of it. Data comes in segments, so that transfers take turns on a connection and an abort
-need not wait for a long one.
+A reader knows from the header alone how much follows, and refuses too much before it reads any of it. Data is sent
+in segments, so that transfers can take turns on a connection and an abort need not wait for a long transfer.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ MAGIC = 0x5C7E
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """Kinds of frames."""
 
     DATA = 1
     """The next bytes of a transfer."""
     SIGNAL = 2
-    """A row has happened at the sender."""
+    """A row has happened at the sender, for which the receiver waits."""
     DONE = 3
-    """The sender has sent and received all of its program."""
+    """The sender has finished its program."""
     PING = 4
     """The sender is alive, and waits."""
     ABORT = 5
     """The sender gives up; ``row`` is the node at fault and the payload says why."""
     BYE = 6
-    """The sender closes the connection, and means to."""
+    """The sender closes the connection on purpose."""
 
 
 LIMIT = {Kind.DATA: SEGMENT_BYTES, Kind.ABORT: TEXT_BYTES}
-"""The most bytes that may follow a header; none after the other kinds."""
+"""The most bytes that may follow a header of each kind; nothing follows the other kinds."""
 
 
 class Frame(NamedTuple):
@@ -48,7 +47,7 @@ class Frame(NamedTuple):
 
 
 class Malformed(Exception):
-    """Bytes that are no frame."""
+    """The bytes are no frame."""
 
 
 def encode(kind: Kind, run: int, row: int = 0, length: int = 0) -> bytes:
@@ -56,7 +55,7 @@ def encode(kind: Kind, run: int, row: int = 0, length: int = 0) -> bytes:
 
 
 def decode(header: bytes | bytearray | memoryview) -> Frame:
-    """The frame of sixteen bytes; Malformed if they are none."""
+    """The frame of sixteen bytes; raises Malformed if they are no frame."""
     magic, kind, run, row, length = HEADER.unpack(header)
     if magic != MAGIC:
         raise Malformed(f"it sent {bytes(header[:2]).hex()} where a frame must begin")

@@ -1,8 +1,9 @@
-"""Studies: a paper's evaluation, or one's own, as a list of cells, and one page about them.
+"""Studies: the evaluation of a paper, or your own, as a list of cells and a page of results.
 
-:mod:`.model` has the nouns, :mod:`.cell` runs one cell, :mod:`.engines` and :mod:`.on_ray` run many,
-:mod:`.store` keeps what is done, :mod:`.page` draws it, :mod:`.grid` reads a study of one's own. Each
-paper's study is a module with a ``STUDY``.
+- ``model``: the nouns (cell, figure, table, study); ``grid``: reads your own study from a TOML file.
+- ``cell`` runs one cell; ``engines`` and ``on_ray`` run many; ``store`` keeps results; ``identity`` names them.
+- ``comparison`` compares the rows; ``page`` draws them.
+- ``mtegcca``, ``scale_ccl``, ``swot`` (with ``swot_tables``), ``wan`` (with ``wan_tables``): the papers' studies.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ def run_study(
     store: Store | None = None,
     retry_failed: bool = False,
 ) -> dict[str, Any]:
-    """Run the cells of a study, but for those whose results are in ``store``.
+    """Run the cells of a study whose results are not in ``store`` yet.
 
     Args:
-        progress: called with how many cells are done, of how many, and what was done last.
-        engine: where cells are run; in this process by default.
-        retry_failed: whether cells of the store that failed are run again.
+        progress: called with the number of finished cells, the number of all, and the last finished cell.
+        engine: runs the cells; in this process by default.
+        retry_failed: whether to run cells again that failed according to the store.
     Returns:
-        An object of plain data: ``rows`` (one a cell), ``tables``, ``published``, ``trends`` (how often the
-        published order came out), ``skipped`` (what the short form leaves out, and why), ``cells``
-        (how many were asked for, found, run, failed), ``versions``, ``seconds`` and ``cpu_s`` (of what was run).
+        An object of plain data: ``rows`` (one for each cell), ``tables``, ``published``, ``trends`` (how often the
+        published order came out), ``skipped`` (cells that the short form leaves out, and why), ``cells``
+        (how many were asked for, found, run, failed), ``versions``, ``seconds`` and ``cpu_s`` (of the cells run).
     """
     cells = [c for c in study.cells if full or not c.why_full]
     started = time.perf_counter()
@@ -116,14 +117,14 @@ def run_study(
 
 
 def _check(outcome: Outcome) -> None:
-    """Rows of one study are of one code, also where they come from other machines."""
+    """Refuse an outcome that another version of the code computed, as a machine of a cluster may."""
     if outcome.code != code_digest():
         theirs = outcome.versions["stretto"]
         raise InputError(f"a node runs another stretto ({theirs}, source {outcome.code}) than this process", "--engine")
 
 
 def _skipped(cells: Sequence[Cell]) -> list[Row]:
-    """What the short form leaves out, and why."""
+    """The cells that the short form leaves out, and why."""
     return [
         {"scheme": c.scheme, "where": c.where, "size_bytes": c.size_bytes, "chunks": c.chunks, "why": c.why_full}
         for c in cells
@@ -132,14 +133,14 @@ def _skipped(cells: Sequence[Cell]) -> list[Row]:
 
 
 def write_study(result: Mapping[str, Any], study: Study, folder: str) -> list[str]:
-    """Write ``results.json`` and ``index.html`` into a folder; the paths written."""
+    """Write ``results.json`` and ``index.html`` into a folder; returns their paths."""
     from .page import study_page
 
     return _written({"results.json": json.dumps(result, indent=1), "index.html": study_page(result, study)}, folder)
 
 
 def write_index(results: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
-    """Write the page that leads to those of several studies, each in a folder of its name; its path."""
+    """Write the page with links to several studies, each in a folder of its name; returns its path."""
     from .page import index_page
 
     return _written({"index.html": index_page(results)}, folder)

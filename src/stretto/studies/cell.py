@@ -1,4 +1,4 @@
-"""Running one cell: plan, verify, simulate and bound; whatever goes wrong is its row's reason."""
+"""Running one cell: plan, verify, simulate and bound. An error becomes a row with the reason."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .model import Cell, Row
 
 
 class Outcome(NamedTuple):
-    """What running a cell gave, and where.
+    """The result of running a cell.
 
     Attributes:
-        code: see :func:`stretto.studies.identity.code_digest`, of the process that ran it.
-        wall_s, cpu_s: what the whole cell took, planning, verifying and simulating.
+        code: :func:`stretto.studies.identity.code_digest` in the process that ran the cell.
+        wall_s, cpu_s: seconds that the whole cell took: planning, verifying and simulating.
     """
 
     row: Row
@@ -43,7 +43,7 @@ def attempt(cell: Cell, seed: int) -> Outcome:
 
 
 def lost(cell: Cell, why: str) -> Outcome:
-    """The outcome of a cell that took its process with it."""
+    """The outcome of a cell whose process died."""
     return Outcome(failed(cell, why), versions(), code_digest(), 0.0, 0.0)
 
 
@@ -52,12 +52,12 @@ def failed(cell: Cell, why: str) -> Row:
 
 
 def reason(error: Exception) -> str:
-    """An error in words; its type where it is none of ours."""
+    """An error in words, with its type if it is not one of stretto's."""
     return str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}"
 
 
 def asked(cell: Cell) -> Row:
-    """The part of a row that says what was asked for."""
+    """The part of a row that describes the request."""
     row: Row = {
         "scheme": cell.scheme,
         "topology": cell.topology,
@@ -87,7 +87,7 @@ def run_cell(cell: Cell, seed: int = 0) -> Row:
 
 
 def _instance(cell: Cell, seed: int) -> Row:
-    """What one instance of a cell gives."""
+    """The results of one instance of a cell."""
     topology, workload = cell.request(seed)
     plan = run_planner(
         cell.planner, topology, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
@@ -121,7 +121,7 @@ def _instance(cell: Cell, seed: int) -> Row:
 
 
 def _varying(plan: Plan, amount: float, until_s: float, seed: int) -> Changes:
-    """Every second each link's bandwidth anew, uniformly within ``amount`` of its mean."""
+    """Bandwidths that are drawn anew every second, uniformly within ``amount`` of each link's mean."""
     net = plan.topology
     rng = np.random.default_rng(1000 + seed)
     at = np.arange(1.0, max(until_s, 2.0))
@@ -129,7 +129,7 @@ def _varying(plan: Plan, amount: float, until_s: float, seed: int) -> Changes:
 
 
 def _over_seeds(found: list[Row]) -> Row:
-    """One row of several: means, the spread of what figures show, and completions and bounds one by one."""
+    """One row for several seeds: means, the spread of the figures' columns, and the completions and bounds by seed."""
     row: Row = {}
     for key, first in found[0].items():
         values = [f[key] for f in found]

@@ -1,4 +1,4 @@
-"""What the rows of a study say together: who is best where, and whether published orders came out."""
+"""Comparing the rows of a study: which scheme is best, and whether published orders came out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .model import Row
 
 
 def compare_rows(rows: list[Row], baseline: str) -> None:
-    """Add ``over_best``, completion over the best of all schemes on the same request, and ``over_baseline``."""
+    """Add ``over_best``, the ratio to the best completion of all schemes on the same request, and ``over_baseline``."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if "completion_s" in row:
@@ -29,7 +29,7 @@ def compare_rows(rows: list[Row], baseline: str) -> None:
 
 
 def trend_of(trend: Mapping[str, Any], rows: list[Row]) -> Row:
-    """A published order beside ours: at how many of the figure's points the schemes come in it."""
+    """A published order of schemes, and at how many of the figure's points it came out here."""
     points: dict[str, dict[str, float]] = {}
     for row in rows:
         if trend["figure"] in row["figures"] and "completion_s" in row:
@@ -45,5 +45,5 @@ def trend_of(trend: Mapping[str, Any], rows: list[Row]) -> Row:
 
 
 def _request(row: Row) -> tuple[Any, ...]:
-    """What rows must have in common to be compared."""
+    """The request of a row: rows are compared if it is equal."""
     return row.get("where", row["topology"]), row["collective"], row["size_bytes"], row.get("chunks", 1)

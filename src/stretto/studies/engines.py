@@ -1,4 +1,4 @@
-"""Where cells are run: in this process, in processes of this machine; :mod:`.on_ray` has a cluster.
+"""Engines that run cells: in this process, or in processes of this machine; :mod:`.on_ray` uses a cluster.
 
 An engine takes (cell, seed) pairs and yields (position, outcome) as they finish, in any order.
 """
@@ -24,7 +24,7 @@ Engine = Callable[[Sequence[Task], Sequence[Cell]], Iterator[tuple[int, Outcome]
 
 
 def here(tasks: Sequence[Task], warm_up: Sequence[Cell]) -> Iterator[tuple[int, Outcome]]:
-    """Run the tasks in this process, in their order."""
+    """Run the tasks in this process, in order."""
     for cell in warm_up:
         attempt(cell, 0)
     for i, (cell, seed) in enumerate(tasks):
@@ -32,10 +32,10 @@ def here(tasks: Sequence[Task], warm_up: Sequence[Cell]) -> Iterator[tuple[int, 
 
 
 class Processes:
-    """Run tasks in so many processes, which live on, so that what they compiled and imported stays warm.
+    """Run tasks in a number of processes that stay alive, so that compiled and imported code stays loaded.
 
-    A task whose process dies (a crash in a solver, no memory) is recorded as failed, and another process
-    takes its place. The processes end with this one, however it ends.
+    If a process dies (a crash in a solver, no memory), its task is recorded as failed and a new process takes its
+    place. The processes end with this one, however it ends.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -75,7 +75,7 @@ class Processes:
 
 
 class _Worker:
-    """A process that runs one task after the other."""
+    """A process that runs one task after another."""
 
     def __init__(self, context: SpawnContext, warm_up: Sequence[Cell]) -> None:
         self.pipe, theirs = context.Pipe()
@@ -95,8 +95,8 @@ class _Worker:
 
 
 def _serve(pipe: Connection, warm_up: Sequence[Cell]) -> None:
-    """What a worker does until it is ended or its parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    """The loop of a worker, until it is told to end or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for cell in warm_up:
         attempt(cell, 0)

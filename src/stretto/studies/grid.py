@@ -1,4 +1,4 @@
-"""A study of one's own: every planner on every topology, collective and size of a TOML file.
+"""Your own study: every planner on every topology, collective and size of a TOML file.
 
 title = "..."                       # all but topologies, sizes and planners may be left out
 topologies = ["ndv2:2", "mine.json"]  # specs, or files beside this one
@@ -32,7 +32,7 @@ PLANNER = {"planner", "name", "options", "time_limit"}
 
 @dataclass(frozen=True)
 class Scheme:
-    """A planner as a grid runs it."""
+    """A planner with its options and limits, as a grid runs it."""
 
     name: str
     planner: str
@@ -44,7 +44,7 @@ def read_grid(path: str) -> Study:
     """The study that a TOML file describes.
 
     Raises:
-        InputError: it cannot be read, or something in it is wrong; names the place and the remedy.
+        InputError: the file cannot be read, or an entry is wrong; names the place and the remedy.
     """
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -88,14 +88,14 @@ def _study(
         for kind, topology in product(collectives, topologies)
     ]
     every = [Figure(kind, f"{kind}: every run", "scheme", "completion_over_bound", lines) for kind in collectives]
-    # once over each planner, small, so that no cell's planning time has imports in it
+    # run each planner once on a small request, so that no cell's planning time includes imports
     first = {c.scheme: replace(c, topology="ring:4", size_bytes=4000, seeds=1, time_limit_s=1.0) for c in cells}
     return Study("grid", title, f"A grid of one's own: {Path(path).name}", cells, [*over_sizes, *every],
                  warm_up=list(first.values()))  # fmt: skip
 
 
 def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Scheme:
-    """A planner of the file, with its options looked at."""
+    """A planner of the file, after checking its options."""
     table = {"planner": given} if isinstance(given, str) else given
     _only(table, PLANNER, where)
     spec = table.get("planner")
@@ -117,7 +117,7 @@ def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Sch
 
 
 def _stages(name: str, where: str) -> list[Any]:
-    """A planner, and those that it is run after where it stands alone."""
+    """A planner and its refiners; for a refiner that stands alone also the planners that it is run after."""
     try:
         entry = find(name)
     except InputError as error:
@@ -126,12 +126,12 @@ def _stages(name: str, where: str) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """A TOML value as ``--option`` takes it."""
+    """A TOML value as the text of an option."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _topology(spec: str, folder: Path, where: str) -> str:
-    """A spec that loads; a file is looked for beside the grid's own."""
+    """A topology's spec, after checking that it loads; paths are relative to the grid's file."""
     beside = folder / spec
     if Path(spec.partition("?")[0]).name and (folder / spec.partition("?")[0]).is_file():
         spec = str(beside)
@@ -149,7 +149,7 @@ def _only(table: Mapping[str, Any], known: set[str], where: str) -> None:
 
 
 def _list(table: Mapping[str, Any], name: str, kind: Any, path: str, default: Any = None) -> list[Any]:
-    """A list of the file that is not empty, all of one kind."""
+    """A list of the file, after checking that it is not empty and that all its values have one type."""
     values = table.get(name, default)
     if not isinstance(values, list) or not values or not all(isinstance(v, kind) for v in values):
         raise InputError(f"{name} = [...] is missing, empty, or has something of another kind in it", path)

@@ -1,7 +1,7 @@
-"""What makes a cell the same cell: its request, its seed, and the code that answers it.
+"""The identity of a cell: its request, its seed, and the code that answers it.
 
-A result is used again only where all of these are equal, so that a study that is resumed after a planner
-was changed runs its cells again.
+A result is reused only if all of these are equal, so a study that is resumed after a planner was changed runs
+its cells again.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..planners import find
 from .model import Cell
 
 PACKAGES = ("stretto", "numpy", "numba", "scipy", "highspy", "ortools", "clarabel")
-"""Whose versions stand in every row."""
+"""Packages whose versions are kept with every row."""
 
 NOT_IN_ROWS = {
     *("cli", "report", "formats", "runtime", "emulator", "lower.py", "library.py", "torch.py"),
     *("replan.py", "telemetry.py", "tuning.py"),
 }
-"""The parts of stretto that no row depends on."""
+"""The parts of stretto on which no row depends."""
 
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions of Python, stretto and what it computes with, here."""
+    """The versions of Python, stretto and the packages it computes with, in this process."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -45,7 +45,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """A digest of the source that rows depend on, here."""
+    """A digest of the source on which rows depend, in this process."""
     root = Path(__file__).parents[1]
     h = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -71,7 +71,7 @@ def _foreign_planners(spec: str) -> str:
     """Digests of the planners of a spec that are not stretto's own."""
     try:
         return " ".join(_foreign_source(find(name).run) for name in spec.split("+"))
-    except InputError:  # no such planner: running the cell says so
+    except InputError:  # there is no such planner: running the cell will say so
         return ""
 
 
@@ -83,6 +83,6 @@ def _foreign_source(function: Callable[..., Any]) -> str:
 
 @cache
 def _file_digest(path: str) -> str:
-    """A digest of a file's bytes; empty if ``path`` (a spec of a topology, say) names none."""
+    """A digest of a file's bytes; empty if there is no such file (``path`` may be a topology's spec)."""
     place = Path(path.partition("?")[0])
     return hashlib.sha256(place.read_bytes()).hexdigest()[:16] if place.is_file() else ""

@@ -1,7 +1,7 @@
-"""Running cells on Ray: this machine's, or a cluster's.
+"""Running cells on Ray, on this machine or a cluster.
 
-Ray runs a task again where its node or process died; only what came back is recorded, once, by the process
-that asked. Every node needs the same stretto, which is checked.
+Ray runs a task again if its node or process dies; the process that asked records each result once. Every node needs
+the same version of stretto, which is checked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .engines import Task
 from .model import Cell
 
 RETRIES = 3
-"""How often a task is run again whose node or process died, before it counts as failed."""
+"""How often a task is run again after its node or process has died, before it counts as failed."""
 
 _WARM: set[str] = set()
 
 
 def _run(cell: Cell, seed: int, warm_up: Sequence[Cell]) -> Outcome:
-    """A task, in a process that Ray keeps for more of them."""
+    """Run a task, in a process that Ray reuses."""
     if repr(warm_up) not in _WARM:
         _WARM.add(repr(warm_up))
         for one in warm_up:
@@ -34,8 +34,8 @@ class OnRay:
     """Run tasks by Ray.
 
     Args:
-        address: ``ray://HOST:PORT`` or HOST:PORT; by default what ``RAY_ADDRESS`` names, else a Ray of this machine's.
-        jobs: how many tasks at once at most; by default as many as there are CPUs.
+        address: ``ray://HOST:PORT`` or HOST:PORT; by default that of ``RAY_ADDRESS``, else a new Ray on this machine.
+        jobs: the most tasks at once; by default the number of CPUs.
     """
 
     def __init__(self, address: str | None = None, jobs: int | None = None) -> None:
@@ -51,7 +51,7 @@ class OnRay:
         running: dict[Any, int] = {}
         try:
             for position, (cell, seed) in enumerate(tasks):
-                # a few more than there are CPUs: none is idle while a result is written
+                # a few more tasks than CPUs, so that no CPU is idle while a result is written
                 while len(running) >= (self.jobs or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))):
                     yield self._next(ray, running, tasks)
                 running[run.remote(cell, seed, common)] = position
@@ -73,7 +73,7 @@ class OnRay:
 
     @staticmethod
     def _next(ray: Any, running: dict[Any, int], tasks: Sequence[Task]) -> tuple[int, Outcome]:
-        """Wait for any of those that run; what came of it."""
+        """Wait for any running task; returns its outcome."""
         (done,), _ = ray.wait(list(running), num_returns=1)
         position = running.pop(done)
         try:

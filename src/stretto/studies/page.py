@@ -1,4 +1,4 @@
-"""A study as one page: a chart a figure (Plotly, embedded, works offline), the tables, what was skipped."""
+"""The page of a study: one chart for each figure (Plotly, embedded, works offline), tables, and what was skipped."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ TITLES = {
 SCALES = {"size_bytes": "log", "ranks": "log", "topology": "category"}
 PALETTE = ("#636efa", "#ef553b", "#00b386", "#ab63fa", "#e8853d", "#0fa5c9", "#e0427f", "#7f9c2d", "#c957d6", "#b8860b",
            "#5a7d9a", "#a0522d", "#e0a800", "#2a9d8f", "#8e44ad", "#d35400")  # fmt: skip
-"""Of the schemes, readable on light and on dark; what was published has its scheme's, dotted."""
+"""Colours of schemes, readable on light and dark; published values have their scheme's colour, dotted."""
 SYMBOLS = ("circle", "square", "diamond", "x", "triangle-up", "cross")
 LEGEND_ROW, AROUND = 20, 190
-"""Pixels of a line in a legend, and of what is above and below it."""
+"""Height in pixels of a line in a legend, and of the space above and below the legend."""
 NARROW = """<script>if (innerWidth < 700) for (const chart of document.querySelectorAll(".js-plotly-plot")) {
 const height = chart.offsetHeight + 20 * chart.data.length; chart.parentElement.style.height = height + "px";
 Plotly.relayout(chart, {"legend.orientation": "h", "legend.y": -0.3, "margin.l": 50, "margin.r": 10, height});
@@ -88,7 +88,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
 
 
 def index_page(results: Sequence[Mapping[str, Any]]) -> str:
-    """The page that leads to those of several studies."""
+    """The page with links to several studies."""
     rows = [
         f"<td><a href='{r['study']}/index.html'>{escape(r['study'])}</a></td><td>{escape(r['title'])}</td>"
         f"<td>{r['cells']['asked']}</td><td>{r['cells']['failed']}</td><td>{len(r['skipped'])}</td>"
@@ -113,7 +113,7 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
             drawn.setdefault(", ".join(str(r[column]) for column in figure.lines), []).append(r)
     marks: dict[str, int] = {}
     for line, own in drawn.items():
-        # the first column has the colour, what else tells lines apart the mark
+        # the first column decides the colour, the other columns of a line decide the marker
         base = str(own[0][figure.lines[0]])
         colour = colours.setdefault(base, PALETTE[len(colours) % len(PALETTE)])
         marks[base] = marks.get(base, -1) + 1
@@ -123,7 +123,7 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
         spread = [r[f"{figure.y}_spread"] for r in own if f"{figure.y}_spread" in r]
         _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour,
              symbol=SYMBOLS[marks[base] % len(SYMBOLS)])  # fmt: skip
-    # what was published: the schedule's own time, and planning on another machine
+    # published values: the schedule's own time, and planning on another machine
     key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
     shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
     for source in ("shipped", "paper"):
@@ -158,7 +158,7 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
 
 
 def _colour_of(scheme: str, colours: dict[str, str]) -> str:
-    """The colour of the line that is this scheme's or, as "teccl slow" is for "teccl", a variant's; else a new one."""
+    """The colour of a scheme: that of its line, or of its variant ("teccl slow" for "teccl"), or a new one."""
     variants = (c for name, c in colours.items() if name.startswith((f"{scheme} ", f"{scheme},")))
     found = colours.get(scheme) or next(variants, None)
     unused = (c for c in reversed(PALETTE) if c not in colours.values())
@@ -188,13 +188,13 @@ def _add(
 
 
 def _sources(published: Mapping[str, Any]) -> str:
-    """Where the published values and trends come from."""
+    """The sources of the published values and trends."""
     items = "".join(f"<li>{escape(k)}: {escape(v)}</li>" for k, v in published.get("sources", {}).items())
     return f"<p>Published, dotted or under its figure:</p><ul>{items}</ul>" if items else ""
 
 
 def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
-    """What was published without numbers, and where it came out here."""
+    """The published trends, and at how many points they came out here."""
     return "".join(
         f"<p class='trend'>Published, figure {escape(t['figure'])}: {escape(t['says'])} Ours, "
         f"{escape(TITLES.get(t.get('of', ''), 'completion'))}: {escape(' > '.join(t['slowest_first']))} "
@@ -211,7 +211,7 @@ SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "
 
 
 def summary_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """How near to the bound each scheme is over all its cells, and what its planning costs, see :data:`SUMMARY`."""
+    """For each scheme how near it is to the bound over all its cells, and its planning cost; see :data:`SUMMARY`."""
     table = []
     for scheme in dict.fromkeys(r["scheme"] for r in rows):
         own = [r for r in rows if r["scheme"] == scheme]

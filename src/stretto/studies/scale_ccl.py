@@ -3,10 +3,10 @@
 Xiong et al., INET4AI 2025, section 5: AllGather among 12 GPUs in datacenters joined by a WAN.
 Planning at 150 km over sizes and subchunks (table 1), completion over sizes by WAN delay (figure 9)
 and by subchunks (figure 10), and the runs that the paper mentions without showing (connectivity 0.7
-and 0.9, 10 to 200 km). The paper does not give its node counts; 3 sites of 4 GPUs, a router each,
-is the plainest arrangement that its numbers leave (docs: planners/scale-ccl). TE-CCL begins, in the
-short form, from MTEGCCA's number of epochs and has a limit of some seconds; ``--full`` gives it
-its own search and time.
+and 0.9, 10 to 200 km). The paper does not give its node counts. Three sites of four GPUs with one router
+each are the simplest arrangement that fits its numbers (docs: planners/scale-ccl). In the short form TE-CCL
+starts from MTEGCCA's number of epochs with a limit of some seconds; the full form gives it its own search
+and time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def topology_of(connectivity: float, km: int) -> str:
 
 
 def buffer_bytes(megabytes: int) -> int:
-    """The full buffer for the paper's size a GPU: its MB are 10^9 / 1024 bytes."""
+    """The full buffer for the paper's size of one GPU; the paper's MB are 10^9 / 1024 bytes."""
     return RANKS * (megabytes * 10**9 // 1024)
 
 
@@ -53,7 +53,7 @@ def _figures(connectivity: float, km: int, chunks: int) -> tuple[str, ...]:
 
 
 def _teccl(topology: str, km: int, megabytes: int, chunks: int, figures: tuple[str, ...]) -> list[Cell]:
-    """TE-CCL's modes: short, from MTEGCCA's epochs, where seconds do; full, with its own search."""
+    """Cells of TE-CCL's modes: short, from MTEGCCA's epochs, if seconds suffice; full, with its own search."""
     size = buffer_bytes(megabytes)
     cells = []
     for mode in ("fast", "slow"):
@@ -84,7 +84,7 @@ def _cells() -> list[Cell]:
 
 
 def _published() -> dict[str, Any]:
-    """The paper's values, each at the request that it stands for."""
+    """The paper's values, each with its request."""
     data = published("scale_ccl")
     data["paper"] = [
         p | {"topology": topology_of(p["connectivity"], p["km"]), "size_bytes": buffer_bytes(p["megabytes"])}

@@ -1,8 +1,8 @@
-"""A study's results as a folder: one row a cell, each on disk as soon as it is known.
+"""A study's results as a folder: one row for each cell, on disk as soon as the cell is finished.
 
 A finished cell is one small Parquet file in ``cells/``, written under a temporary name and renamed, so that
-it is there whole or not at all, whenever the process dies. They are put together in ``results.parquet`` at
-the end, and whenever there are many; what is in both is the same row twice and counts once.
+it exists whole or not at all, whenever the process dies. The files are merged into ``results.parquet`` at
+the end, and whenever there are many; a row that is in both counts once.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NUMBERS = (
     *("planning_s", "planning_cpu_s", "wall_s", "cpu_s"),
 )
 TRUTHS = ("proven", "verified")
-"""The columns: what all studies' rows have, and the whole row as JSON."""
+"""Columns that are true or false. The table has the columns that all studies share, and the whole row as JSON."""
 
 
 class Store:
-    """The results in a folder, which no other process writes to meanwhile.
+    """The results in a folder; only one process may write to it at a time.
 
     Raises:
         InputError: the folder cannot be made, another study writes to it, or its table cannot be read.
@@ -65,12 +65,12 @@ class Store:
         self._lock.close()
 
     def clear(self) -> None:
-        """Forget all results."""
+        """Delete all results."""
         for file in (*self._parts(), self.whole):
             file.unlink(missing_ok=True)
 
     def rows(self) -> dict[str, Row]:
-        """The rows of all cells that are done, by key."""
+        """The rows of all finished cells, by key."""
         return {key: json.loads(row) for table in self._tables() for key, row in _pairs(table)}
 
     def add(self, key: str, seed: int, outcome: Outcome) -> None:
@@ -89,7 +89,7 @@ class Store:
             pq.write_table(table, file)
 
     def compact(self) -> None:
-        """Put all rows into one table, then remove the parts."""
+        """Merge all rows into one table, then remove the files of single cells."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -104,7 +104,7 @@ class Store:
             part.unlink()
 
     def compact_many(self) -> None:
-        """:meth:`compact`, if there are so many parts that a folder of them gets slow."""
+        """:meth:`compact`, if there are many files of single cells."""
         if len(self._parts()) >= MOST_PARTS:
             self.compact()
 
@@ -112,7 +112,7 @@ class Store:
         return sorted(self.parts.glob("*.parquet"))
 
     def _tables(self) -> list[Any]:
-        """What is on disk; a part that a dying disk left torn is as if it had never been."""
+        """The tables on disk; a torn file is ignored."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

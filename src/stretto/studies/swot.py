@@ -2,10 +2,10 @@
 
 "Enabling Reconfiguration-Communication Overlap for Collective Communication in Optical Networks",
 section 4: algorithms over sizes (7), over ranks (8), the best algorithm of each scheme (9), over
-planes (10) and over reconfiguration times (11). Up to 16 ranks a cell is a plan, verified and
-simulated; beyond, its steps are scheduled without making the transfers, of which there would be
-hundreds of thousands; the full form makes some of these plans, too. Volumes are true ones but in
-figure 7c, where Bruck sends what the paper's does, the whole buffer in each step.
+planes (10) and over reconfiguration times (11). A cell of up to 16 ranks is a plan, verified and
+simulated. A larger cell only schedules the steps and does not build their hundreds of thousands of
+transfers; the full form builds some of these plans too. Volumes are the true ones, except in figure 7c,
+where Bruck sends the whole buffer in each step, as the paper's Bruck does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAPER_VOLUMES = {"volumes": "paper"}
 
 
 def held(instance: Instance) -> float | None:
-    """Completion of one-shot, seconds; None where it cannot be."""
+    """Completion of one-shot, seconds; None if one-shot is impossible."""
     share = one_shot(instance)
     return None if share is None else completion(instance, share)
 
@@ -51,13 +51,13 @@ TIMES: dict[str, Callable[[Instance], float | None]] = {
     "strawman-icr": lambda instance: completion(instance, strawman(instance)),
     "ideal": ideal,
 }
-"""Completion by each scheme."""
+"""The completion of each scheme, seconds."""
 
 _demands = cache(lambda name, kind, ranks, size: demands(ALGORITHMS[name], kind, ranks, size))
 
 
 def instance_for(topology: Topology, algorithm: str, kind: str, size_bytes: float, volumes: str = "true") -> Instance:
-    """The steps of an algorithm on planes that are free at first; ``volumes`` are the true ones or the paper's."""
+    """The steps of an algorithm on planes that join nothing at first, with the true or the paper's ``volumes``."""
     part, matching = _demands(algorithm, kind, len(topology.accelerators), round(size_bytes))
     if volumes == "paper" and algorithm == "bruck":
         part = part * 0 + 1.0
@@ -69,7 +69,7 @@ def instance_for(topology: Topology, algorithm: str, kind: str, size_bytes: floa
 
 
 def instances(cell: Cell) -> dict[str, Instance]:
-    """For each algorithm that a cell may use its steps."""
+    """The steps of each algorithm that a cell may use."""
     topology = load_topology(cell.topology)
     named, _, scheme = cell.planner.partition("+")
     serving = [
@@ -85,7 +85,7 @@ def instances(cell: Cell) -> dict[str, Instance]:
 
 
 def compared(cell: Cell, some: dict[str, Instance], completion_s: float) -> Row:
-    """What a cell's time comes to beside ideal and baselines, each with its own best algorithm."""
+    """The completion of a cell compared with ideal and the baselines, each with its own best algorithm."""
     by_scheme = {
         name: [seconds for seconds in map(TIMES[name], some.values()) if seconds is not None] for name in SCHEMES[1:]
     }
@@ -110,7 +110,7 @@ def compared(cell: Cell, some: dict[str, Instance], completion_s: float) -> Row:
 
 
 def scheduled(cell: Cell, seed: int = 0) -> Row:
-    """The row of a cell whose steps are scheduled, without making transfers."""
+    """The row of a cell whose steps are scheduled without building transfers."""
     row: Row = {
         "scheme": cell.scheme, "topology": cell.topology, "collective": cell.collective,
         "size_bytes": cell.size_bytes, "planner": cell.planner, "options": dict(cell.options),
@@ -179,11 +179,11 @@ SWEPT = (
     ("bruck", "alltoall"),
     ("pairwise", "alltoall"),
 )
-"""What figures 10 and 11 sweep."""
+"""The algorithms and collectives of figures 10 and 11."""
 
 
 def _buffer(algorithm: str, setting: str, sent: int) -> int:
-    """The full buffer of a size of the paper; its pairwise AllToAll leaves out what a rank keeps."""
+    """The full buffer for a size of the paper; its pairwise AllToAll does not count the part that a rank keeps."""
     ranks = int(setting.partition(",")[0])
     return round(sent / (ranks - 1)) * ranks if algorithm == "pairwise" else sent
 
@@ -281,10 +281,10 @@ def _summary(rows: Any) -> list[Table]:
 
 
 def break_even(row: Row, low: float, high: float) -> float:
-    """The buffer, bytes, below which a row's algorithm does best without turning a plane, to 5 %, by bisection.
+    """The buffer size, bytes, below which no turn of a plane pays for a row's algorithm; by bisection, to 5 %.
 
     Args:
-        low, high: sizes of which turning pays at the second alone.
+        low, high: two sizes: turning does not pay at the first, and pays at the second.
     """
     topology = load_topology(row["topology"])
     while high / low > 1.05:

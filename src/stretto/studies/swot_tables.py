@@ -1,4 +1,4 @@
-"""What the rows of SWOT's study come to: headlines beside the published ones, the what-if, break-even sizes."""
+"""The tables of SWOT's study: headlines beside the published ones, the what-if, break-even sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BreakEven = Callable[[Row, float, float], float]
 
 
 def tables(rows: Sequence[Row], published: Mapping[str, Any], break_even: BreakEven) -> list[Table]:
-    """All tables; ``break_even`` narrows down (row, low, high), bytes."""
+    """All tables; ``break_even(row, low, high)`` finds a size between two, bytes."""
     ours = [r for r in rows if r["scheme"] == "swot"]
     return [
         headlines(ours, published["headlines"]),
@@ -36,7 +36,7 @@ def _best(rows: Iterable[Row], column: str) -> Row | None:
 
 
 def headlines(rows: Sequence[Row], claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Each published headline, ours, and the setting in which it occurs."""
+    """Each published headline, the value here, and the setting in which it occurs."""
     table: list[tuple[str, ...]] = []
     for claim in claims:
         figures = {claim["figure"], f"{claim['figure']}-small"}
@@ -46,7 +46,7 @@ def headlines(rows: Sequence[Row], claims: Sequence[Mapping[str, Any]]) -> Table
         best = _best(own, column)
         if best is None:
             continue
-        # a speedup counts what the baseline takes longer, a reduction what SWOT takes less
+        # a speedup is relative to SWOT's time, a reduction to the baseline's
         part = best[column] / (1 - best[column]) if claim.get("speedup") else best[column]
         table.append(
             (claim["figure"], claim["what"], claim["published"], percent(part), where(best), _remark(claim, own))
@@ -58,13 +58,13 @@ def headlines(rows: Sequence[Row], claims: Sequence[Mapping[str, Any]]) -> Table
 def _remark(claim: Mapping[str, Any], rows: Sequence[Row]) -> str:
     if claim["against"] != "one_shot":
         return ""
-    # with one plane a matching no step is faster than planes times what its own plane takes
+    # with one plane for each matching, SWOT can be at most as many times faster as there are planes
     limit = 1 - 1 / max(r["planes"] for r in rows)
     return f"published cannot be: at most 1 - 1/k = {percent(limit)}" if claim["value"] > limit else ""
 
 
 def honest(rows: Sequence[Row]) -> Table:
-    """The largest reduction against the better of one-shot and strawman, for each algorithm."""
+    """For each algorithm the largest reduction against the better of one-shot and strawman."""
     table: list[tuple[str, ...]] = []
     for algorithm, collective in dict.fromkeys((r["algorithm"], r["collective"]) for r in rows if _seventh(r)):
         own = [r for r in rows if _seventh(r) and (r["algorithm"], r["collective"]) == (algorithm, collective)]
@@ -82,7 +82,7 @@ def _seventh(row: Row) -> bool:
 
 
 def what_if(rows: Sequence[Row]) -> list[Table]:
-    """Section 4.3: completion over planes and reconfiguration times, one table an algorithm."""
+    """Section 4.3: completion over planes and reconfiguration times, one table for each algorithm."""
     made = []
     own = [r for r in rows if "what-if" in r["figures"]]
     for algorithm, collective in dict.fromkeys((r["algorithm"], r["collective"]) for r in own):
@@ -104,7 +104,7 @@ def what_if(rows: Sequence[Row]) -> list[Table]:
 
 
 def break_evens(rows: Sequence[Row], break_even: BreakEven) -> Table:
-    """The size below which the best schedule turns no plane, where one-shot is possible."""
+    """The sizes below which the best schedule turns no plane, for algorithms that one-shot can serve."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for r in rows:
         if _seventh(r) and r["one_shot_s"] is not None:

@@ -1,10 +1,10 @@
-"""The evaluation of the WAN paper: who shares one WAN best, by mean completion over seeds.
+"""The evaluation of the WAN paper: which scheme shares one WAN best, by mean completion over seeds.
 
 Wang, Craps, Li, "Optimizing Wide-Area Collective Communication via Flow-Dependency-Aware Rate
 Allocation", section IV, over its generator: Abilene under 2 to 8 AllReduces (figure 4), five other
 networks (5), against TE-CCL over sizes (6 and 7), rings of 10 to 40 nodes (8, simulated), and
-bandwidths that vary, which it argues for and does not show. Beside the paper's schemes stand what
-TCP does by itself and ``wan``.
+bandwidths that vary, which the paper argues for but does not show. TCP's own sharing and ``wan`` are added
+to the paper's schemes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .wan_tables import tables
 
 SEEDS = 5
 CHUNK = 5_000_000
-"""Bytes of a chunk, on average (section IV-B)."""
+"""Average bytes of a chunk (section IV-B)."""
 
 OTHERS = {"zoo:Arpanet": 4, "zoo:Cesnet": 10, "zoo:Gblnet": 8, "zoo:HiberniaIreland": 8, "zoo:Napnet": 6}
-"""The networks of figure 5 and their nodes."""
+"""The networks of figure 5 and the number of ranks on each."""
 
 CONSERVING = {"reading": "work-conserving"}
 SEARCHED = ("multiring", "non-concurrent")
@@ -42,13 +42,13 @@ SCHEMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("tcp-fair", "tcp-fair", {}),
     ("wan", "wan", {}),
 )
-"""As figures name it, the planner, its options."""
+"""Schemes: the name in figures, the planner, its options."""
 
 AGAINST_TECCL = ("multiring", "rate-alloc", "weight-alloc", "tcp-fair", "wan")
 VARIED = tuple(name for name, planner, _ in SCHEMES if planner not in (*SEARCHED, "ring"))
 
 MOST_RANKS = 12
-"""With more ranks nothing is searched for: schedules are greedy."""
+"""The most ranks for which schedules are searched; with more they are greedy."""
 
 SEARCH_S, FULL_SEARCH_S = 0.5, 30.0
 TECCL_S, FULL_TECCL_S = 5.0, 600.0
@@ -57,7 +57,7 @@ TECCL_S, FULL_TECCL_S = 5.0, 600.0
 def _all(
     topology: str, nodes: int, shared: Shared, figures: tuple[str, ...], why_full: str, names: tuple[str, ...] = ()
 ) -> Iterator[Cell]:
-    """The schemes on one generated workload; those that search, also with more time."""
+    """The schemes on one generated workload; searching schemes also with more time."""
     for name, planner, options in SCHEMES:
         if names and name not in names:
             continue
@@ -86,7 +86,7 @@ def _teccl(shared: Shared, why_full: str) -> Iterator[Cell]:
 
 
 def _free(shared: Shared, why_full: str) -> Cell:
-    """``wan`` where routes are free, too: SCALE-CCL chooses them."""
+    """``wan`` with free routes: SCALE-CCL chooses them."""
     size = round(CHUNK * 11 * shared.scale)
     return Cell("wan, SCALE-CCL's routes", "zoo:Abilene", size, "scale-ccl+wan", ("6", "7"), "allreduce",
                 shared=shared, seeds=SEEDS, why_full=why_full)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the rows of the WAN study come to: ratios to TCP's sharing by figure, and how ``wan`` stands."""
+"""The tables of the WAN study: ratios to TCP's sharing for each figure, and ``wan`` against the others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from . import Row, Table
 
 RATIOS = {"4": "collectives", "4b": "collectives", "5": "topology", "8": "topology"}
-"""Figures of ratios to ``tcp-fair``, and what their columns are."""
+"""Figures that show ratios to ``tcp-fair``, and the quantity of their columns."""
 
 FREE = ("teccl", "scale-ccl+wan")
-"""Planners that choose routes: no bound for fixed routes holds for them."""
+"""Planners that choose routes: the bound for fixed routes does not hold for them."""
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """All tables of which there are rows."""
+    """All tables for which there are rows."""
     found = [_ratios(f"Figure {f}: mean completion / tcp-fair", _of(rows, f), x) for f, x in RATIOS.items()]
     found.append(_seconds("Figures 6 and 7: mean completion, s", [*_of(rows, "6"), *_of(rows, "7")]))
     found.append(_slowdowns(_of(rows, "varying")))
@@ -30,7 +30,7 @@ def _of(rows: Iterable[Row], figure: str) -> list[Row]:
 
 
 def _grid(title: str, rows: Sequence[Row], x: str, cell: Any) -> Table:
-    """Schemes down, ``x`` across; ``cell`` makes text of a row."""
+    """A table with a line for each scheme and a column for each ``x``; ``cell`` makes the text of a row."""
     across = list(dict.fromkeys(row[x] for row in rows))
     at = {(row["scheme"], row[x]): cell(row) for row in rows}
     down = list(dict.fromkeys(row["scheme"] for row in rows))
@@ -58,7 +58,7 @@ def _slowdowns(rows: Sequence[Row]) -> Table:
 
 
 def _standing(rows: Sequence[Row]) -> Table:
-    """``wan`` against TCP's sharing, the bound, and on each instance the best other scheme with the same routes."""
+    """``wan`` against TCP's sharing, the bound, and the best other scheme with the same routes on each instance."""
     body: list[tuple[str, ...]] = []
     for figure in (*RATIOS, "6"):
         requests: dict[tuple[str, int], dict[str, Row]] = {}

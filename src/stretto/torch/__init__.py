@@ -1,11 +1,13 @@
 """The ``torch.distributed`` backend ``stretto``: ``import stretto.torch`` and ``init_process_group("stretto")``.
 
-Each group has one thread that runs its collectives in the order in which they were asked for, by plans made on the
-first use of each kind and size class; messages between two ranks go beside it. ``STRETTO_TOPOLOGY`` names the
-topology whose accelerators are the ranks (measured otherwise), ``STRETTO_TUNING`` the table of ``stretto tune``
-that says which planner is best for which size, ``STRETTO_SECRET`` the secret (else the store
-hands one out), ``STRETTO_HOST`` the address at which this process listens, ``STRETTO_TRACE`` a folder for a
-record of every transfer.
+Each group has one thread that runs its collectives in the order of the calls. A plan is made on the first use of each
+kind and size class. Messages between two ranks do not wait for collectives. Environment variables:
+
+- ``STRETTO_TOPOLOGY``: the topology whose accelerators are the ranks; without it the network is measured.
+- ``STRETTO_TUNING``: the table of ``stretto tune`` that says which planner is best for which size.
+- ``STRETTO_SECRET``: the secret by which ranks authenticate; without it the store hands one out.
+- ``STRETTO_HOST``: the address at which this process listens.
+- ``STRETTO_TRACE``: a folder for a record of every transfer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One collective at one rank: the plan for its size, its pieces cut as the plan cuts them, and a record of it."""
+"""One collective at one rank: it looks up the plan, cuts the pieces as the plan does, runs it and records it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Collectives:
         """Run one collective over pieces.
 
         Args:
-            held, wanted: for each piece that this rank holds or wants its tensor.
-            elements: of every piece.
-            op: how pieces are reduced, None where nothing is.
-            direct: sent from end to end, since the ranks between them do not know the sizes.
+            held, wanted: the tensor of each piece that this rank holds or wants.
+            elements: the number of elements of every piece.
+            op: how pieces are reduced; None for kinds that do not reduce.
+            direct: whether pieces go straight from sender to receiver, since no other rank knows their sizes.
         """
         if self._library.size == 1:
             for p, t in wanted.items():

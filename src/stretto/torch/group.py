@@ -24,7 +24,7 @@ from .pending import Order, Pending
 from .tensors import OPS, array_of
 
 LEAVE_S = 5.0
-"""How long threads are given to end when their process does."""
+"""Seconds that threads get to end when their process ends."""
 
 
 class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -65,14 +65,14 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._text
 
     def shutdown(self) -> None:
-        """Finish what was asked for and close."""
+        """Finish the calls made so far and close."""
         self._leave.detach()
         self._order.stop(self._timeout_s)
         self._collectives.close()
         self._links.close()
 
     def abort(self) -> None:
-        """Give up what is under way and close."""
+        """Give up running calls and close."""
         self._leave()
         self._collectives.close()
 
@@ -85,7 +85,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 raise Unsupported(f"the backend 'stretto' does not move {what}; it moves dense tensors on the CPU")
 
     def _later(self, tensors: Sequence[Tensor], result: Any, *jobs: Callable[[], None]) -> Pending:
-        """Run these jobs on these tensors when it is their turn."""
+        """Queue a job on some tensors; the group's thread runs jobs in the order of the calls."""
         self._refuse_devices(*tensors)
 
         def run() -> None:
@@ -232,7 +232,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         raise Unsupported("the backend 'stretto' has no monitored_barrier; its barrier names who is missing")
 
     def _shares(self, tensor: Tensor, splits: Sequence[int] = ()) -> list[Tensor]:
-        """A tensor as one part a rank, along its first dimension."""
+        """A tensor as one part for each rank, along its first dimension."""
         if splits:
             return list(torch.split(tensor, list(splits)))
         rows = tensor.shape[0] if tensor.dim() else 1
@@ -244,7 +244,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def _leave(links: Links, order: Order, owner: int) -> None:
-    """End a group's threads in the process that began them; a fork has the sockets, but not the threads."""
+    """End a group's threads in the process that started them: a forked process has the sockets, but not the threads."""
     if os.getpid() == owner:
         order.stop(GRACE_S)
         links.leave()

@@ -1,4 +1,4 @@
-"""How the ranks of a group meet and part: by the store, then over sockets, collectives beside messages."""
+"""How the ranks of a group connect and disconnect: they find each other in the store, then use sockets."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ..runtime.near import listen_near, machine
 from .measuring import measure
 
 LOOK_S = 0.01
-"""How often the store is asked for what is not there yet: a blocking question could not be given up."""
+"""Seconds between two looks for a missing key in the store: a blocking look could not be cancelled."""
 _FAILED = "stretto/failed"
-"""Where the first rank that fails before all are joined says why."""
+"""The key under which the first rank that fails before all are connected says why."""
 
 
 class Links:
     """One rank's connections to the others of its group.
 
     Args:
-        store: PyTorch's, which all ranks of the group share.
-        library: says which nodes the ranks are; learns the network where that is measured.
+        store: PyTorch's store, which all ranks of the group share.
+        library: knows which nodes the ranks are; is told the network if that is measured.
         host: the address at which this rank listens.
-        measures: whether it is.
+        measures: whether to measure the network.
     """
 
     def __init__(self, store: Any, library: Library, host: str, measures: bool, timeout_s: float) -> None:
@@ -42,7 +42,7 @@ class Links:
         self._messages: dict[int, Messages] = {}
 
     def mesh(self) -> Mesh:
-        """The connections for collectives; the first time, the network between them is measured if need be."""
+        """The connections for collectives. The first call connects, and measures the network if that was asked for."""
         self.connect()
         if self._measures:
             self._measure()
@@ -50,12 +50,12 @@ class Links:
         return self._meshes[0]
 
     def messages(self, peer: int) -> Messages:
-        """Those to and from one rank."""
+        """The messages to and from one rank."""
         self.connect()
         return self._messages[peer]
 
     def connect(self) -> None:
-        """Meet all others, the first time: one mesh for collectives, one for messages."""
+        """Connect to all other ranks at the first call: one mesh for collectives, one for messages."""
         with self._lock:
             if self._messages or self._library.size == 1:
                 return
@@ -84,7 +84,7 @@ class Links:
 
     @property
     def left(self) -> bool:
-        """Whether this rank has closed them, or given up."""
+        """Whether this rank has closed the connections, or given up."""
         return self._left.is_set()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Links:
             mesh.close()
 
     def leave(self) -> None:
-        """Give up at once, whatever is under way: who waits here is told, and peers see this rank go."""
+        """Give up at once: waiting calls fail, and the peers see this rank leave."""
         self._left.set()
         for mesh in self._meshes:
             mesh.leave()
@@ -104,7 +104,7 @@ class Links:
             messages.leave()
 
     def _meet(self, purpose: str, secret: bytes) -> Mesh:
-        """Connections to all others, whose addresses are in the store; to those of this machine by Unix sockets."""
+        """Connections to all other ranks, by the addresses in the store; within a machine by Unix sockets."""
         library, here = self._library, machine()
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(contextlib.closing(listen(self._host)))
@@ -120,13 +120,13 @@ class Links:
             return join(own, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
 
     def _measure(self) -> None:
-        """Measure the network; by the store all ranks learn all numbers, and so plan alike."""
+        """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
         library, mesh = self._library, self._meshes[0]
         sockets = {r: mesh.connections[v].sock for r, v in enumerate(library.nodes) if r != library.rank}
         try:
             library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s))
         except PeerFailed as failure:
-            if self._store.check([_FAILED]):  # the first to fail knows best
+            if self._store.check([_FAILED]):  # the first failure is the cause of the others
                 raise self._failure() from None
             self._store.set(_FAILED, f"{failure.peer}\n{failure.reason}")
             raise
@@ -138,7 +138,7 @@ class Links:
         return PeerFailed(peer, reason)
 
     def _share(self, name: str, value: Any) -> list[Any]:
-        """Everyone's value of this name, by rank."""
+        """Publish this rank's value under a name; returns the values of all ranks, in order."""
         self._store.set(f"stretto/{name}/{self._library.rank}", json.dumps(value))
         return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
 
@@ -151,7 +151,7 @@ class Links:
         return self._ask("stretto/secret", 0)
 
     def _ask(self, key: str, rank: int) -> bytes:
-        """What another rank put into the store, once it has."""
+        """The value that another rank puts into the store; waits until it is there."""
         waited_s = 0.0
         while not self._store.check([key]):
             if self._store.check([_FAILED]):
@@ -165,7 +165,7 @@ class Links:
 
 
 def own_address() -> str:
-    """The address that leads to the master, or loopback."""
+    """The local address of the route to the master, or loopback."""
     master = os.environ.get("MASTER_ADDR", "127.0.0.1")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -1,8 +1,8 @@
-"""Measure the network between the ranks of a group, where none is named, so that all learn the same.
+"""Measure the network between the ranks of a group when no topology is given; all ranks learn the same numbers.
 
-First every pair, many at once; that tells who is near whom. Then, site by site and nothing else meanwhile, as many
-pairs at once as two sites have: what they get together, at best, is what the link between the sites has, which no
-single pair shows where many share it.
+First every pair is measured, many pairs at once; the result tells which ranks form a site. Then, for one pair of sites
+at a time, all their pairs of ranks send at once: the best sum is the bandwidth of the link between the sites, which a
+single pair cannot show where many share it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..model.topology import Topology
 from ..runtime.probe import MOST_ROUNDS, SENT_BYTES, flow, probe
 
 LONG_S = 0.2
-"""How long the pairs of two sites send at least, by what they got one by one: long enough for TCP to speed up."""
+"""Seconds that the pairs of two sites send at least, at the rates measured one by one: enough for TCP to speed up."""
 MOST_BYTES = 1 << 24
 TIMES = 3
-"""How often two sites send: whatever else a machine does can only make a time longer, so the best one counts."""
+"""How often two sites send. Other load on a machine only makes a trial longer, so the best trial counts."""
 
 Share = Callable[[str, Any], list[Any]]
 
 
 def measure(rank: int, ranks: int, sockets: Mapping[int, socket.socket], share: Share, timeout_s: float) -> Topology:
-    """The network as all ranks together find it; every rank of the group must call this.
+    """The network as all ranks together measure it; every rank of the group must call this.
 
     Args:
-        sockets: to each other rank, used for nothing else until this returns.
-        share: gives every rank a name's value and returns everyone's, by rank, when all have come.
-        timeout_s: for how long a peer may say nothing.
+        sockets: the connection to each other rank, used for nothing else until this returns.
+        share: publishes this rank's value under a name, and returns the values of all ranks.
+        timeout_s: seconds for which a peer may be silent.
     Raises:
         PeerFailed: a peer was silent, or is gone.
     """

@@ -1,4 +1,4 @@
-"""What a caller waits for, and the thread that runs what callers asked for, in their order."""
+"""The handle that a caller waits on, and the thread that runs the calls in their order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..model.errors import PeerFailed
 
 
 class Pending(dist._Work):  # type: ignore[misc]
-    """A job that is under way; unlike PyTorch's own wrapper of a future its ``wait`` raises what the job raised."""
+    """A job that is running. Unlike PyTorch's own wrapper of a future its ``wait`` raises what the job raised."""
 
     def __init__(self, future: torch.futures.Future) -> None:
         super().__init__()
         self._future = future
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until it has ended. The job has a timeout of its own, so ``timeout`` is not needed to end."""
+        """Wait until the job has ended. A job has a timeout of its own, so ``timeout`` is ignored."""
         self._future.wait()
         return True
 
@@ -34,10 +34,10 @@ class Pending(dist._Work):  # type: ignore[misc]
 
 
 class Order:
-    """Jobs of one group, run one after the other by a thread; after a peer failed none runs any more.
+    """The jobs of one group, which a thread runs one after another. After a peer has failed no job runs any more.
 
     Args:
-        name: of the thread.
+        name: the name of the thread.
         failed: called once, when a peer has failed.
     """
 
@@ -49,13 +49,13 @@ class Order:
         self._thread.start()
 
     def later(self, run: Callable[[], None], result: Any) -> Pending:
-        """Run a job after all that were asked for before it; its future then has ``result``."""
+        """Queue a job; when it has run, its future has ``result``."""
         future: torch.futures.Future = torch.futures.Future()
         self._jobs.put((run, future, result))
         return Pending(future)
 
     def fail(self, failure: PeerFailed, within_s: float) -> None:
-        """Run nothing more because of this, and wait until those that must know have been told."""
+        """Run no more jobs because of a failure, and wait until the other ranks have been told."""
         told = threading.Event()
 
         def run() -> None:
@@ -65,7 +65,7 @@ class Order:
         told.wait(within_s)
 
     def stop(self, within_s: float) -> None:
-        """Run nothing that is asked for after this, and wait for the thread to end."""
+        """Accept no more jobs, and wait for the thread to end."""
         self._jobs.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(within_s)
@@ -84,4 +84,4 @@ class Order:
                 future.set_exception(error)  # type: ignore[arg-type]
             else:
                 future.set_result(result)
-            del job, run, future, result  # a job that is over keeps no tensor, and no group, alive
+            del job, run, future, result  # a finished job must keep no tensor and no group alive

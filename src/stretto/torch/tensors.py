@@ -24,11 +24,11 @@ REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
     OPS.BOR: (np.bitwise_or, torch.bitwise_or),
     OPS.BXOR: (np.bitwise_xor, torch.bitwise_xor),
 }
-"""For each operation the function over arrays, and over tensors of types that NumPy does not know."""
+"""For each operation the function over arrays, and the one over tensors of types that NumPy lacks."""
 
 
 def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """The flat memory of a contiguous tensor on the CPU, as numbers or (of types NumPy lacks) as bits."""
+    """The flat memory of a contiguous CPU tensor, as numbers, or as raw bits for types that NumPy lacks."""
     flat = tensor.detach().reshape(-1)
     try:
         return np.asarray(flat.numpy())
@@ -37,18 +37,18 @@ def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
 
 
 def divide(tensor: Tensor, count: int) -> None:
-    """Make a sum of ``count`` an average, of integers without what is left over."""
+    """Turn a sum of ``count`` values into their average, rounded towards zero for integers."""
     tensor.div_(count, rounding_mode=None if tensor.is_floating_point() or tensor.is_complex() else "trunc")
 
 
 @cache
 def reducer(kind: Any, dtype: torch.dtype) -> Callable[..., Any]:
-    """How arrays of a type are reduced by an operation; Unsupported names one that is not there."""
+    """The function that reduces arrays of a type by an operation; raises Unsupported if there is none."""
     if kind not in REDUCE:
         name, known = str(kind).rpartition(".")[2], ", ".join(o.name for o in REDUCE)
         raise Unsupported(f"the backend 'stretto' does not reduce by {name}; it does by {known}")
     with_arrays, with_tensors = REDUCE[kind]
-    try:  # once, before any byte moves
+    try:  # checked once, before any byte moves
         tried = with_tensors(*(torch.ones(1, dtype=dtype),) * 2)
         if kind == OPS.AVG:
             divide(tried, 1)
