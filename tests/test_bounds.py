@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -35,6 +37,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.kinds import KINDS
+from stretto.model.reach import find_unreachable
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -405,3 +408,14 @@ def test_symmetries_are_counted(spec, many):
     for g in found:
         assert {(g[a], g[b], w) for a, b, w in links} == links
     assert len(found) == many
+
+
+def test_bounds_do_not_keep_a_topology_or_a_workload_alive():
+    topology = load_topology("ring:4")
+    workload = Workload((make_collective("allreduce", topology, 4000),))
+    bounds(topology, workload)
+    find_unreachable(topology, workload.collectives[0])
+    objects = [weakref.ref(x) for x in (topology, workload, workload.collectives[0])]
+    del topology, workload
+    gc.collect()
+    assert [ref() for ref in objects] == [None, None, None]

@@ -19,15 +19,13 @@ are few nodes.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ..model.collective import Workload
 from ..model.topology import Topology
 from .check import check_covers, check_cut, check_expanded, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
-from .exact import MOST_KEPT, Bottleneck, bottleneck
+from .exact import Bottleneck, bottleneck
 from .expanded import Expanded, expanded_bound
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
@@ -46,7 +44,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@lru_cache(maxsize=MOST_KEPT)
 def bounds(
     topology: Topology, workload: Workload, chunk_bytes: float | None = None, *, whole_chunks: bool = False
 ) -> tuple[Bound, ...]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,6 @@ Int64 = NDArray[np.int64]
 
 FINEST = 1 << 24
 """Capacities and weights that have no common measure are counted in so many parts of the largest."""
-
-MOST_KEPT = 8
-"""Of how many requests (the same frozen objects) the answer is kept: planners ask for what ``bounds`` has found."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,6 @@ class Bottleneck:
         return Fraction(self.load_bytes) / self.width
 
 
-@lru_cache(maxsize=MOST_KEPT)
 def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
     """The cut of the largest ratio of bytes to width, None where no cut binds.
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from ..kernels import maxflow as maxflow_kernel
 from ..model.collective import Collective
 from ..model.topology import Topology
 from .candidates import clusters
-from .exact import MOST_KEPT, Arcs, in_units
+from .exact import Arcs, in_units
 from .model import Bound
 from .reach import least
 from .windows import windows
@@ -67,7 +66,6 @@ class Parts:
         return Fraction(self.load_bytes) / self.width
 
 
-@lru_cache(maxsize=MOST_KEPT)
 def best_parts(topology: Topology, collective: Collective) -> Parts | None:
     """The partition of the largest bound, None but for AllReduce over links."""
     if collective.kind != "allreduce" or topology.planes:

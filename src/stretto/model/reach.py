@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Bool
 from .collective import Collective
 from .topology import Topology
 
@@ -19,7 +18,7 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
     """
     if _are_joined(topology, int(collective.ranks[0]))[collective.ranks].all():
         return None
-    reached: dict[int, NDArray[np.bool_]] = {}
+    reached: dict[int, Bool] = {}
     for p in range(len(collective.piece_bytes)):
         holders = [int(v) for v in collective.ranks[collective.holders[p]]]
         for h in holders:
@@ -34,16 +33,15 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
     return None
 
 
-@lru_cache(maxsize=4)
-def _are_joined(topology: Topology, node: int) -> NDArray[np.bool_]:
-    """bool[nodes], which can be reached from a node, and it from them; kept, as a topology is asked about often."""
+def _are_joined(topology: Topology, node: int) -> Bool:
+    """bool[nodes], which nodes can be reached from ``node`` and can reach it."""
     return reachable_from(topology, [node]) & reachable_from(topology, [node], backward=True)
 
 
-def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> NDArray[np.bool_]:
-    """bool[nodes], where one can get to from any of ``nodes`` (or from where to them)."""
+def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> Bool:
+    """bool[nodes], which nodes can be reached from any of ``nodes``, or can reach one of them where ``backward``."""
     csr, ends = (topology.in_links, topology.src) if backward else (topology.out_links, topology.dst)
-    # plain numbers: looking at one link of an array costs ten times as much
+    # lists of plain numbers: indexing an array costs ten times as much
     offsets, near = csr[0].tolist(), ends[csr[1]].tolist()
     stack, planes = list(map(int, nodes)), [set(p.nodes.tolist()) for p in topology.planes]
     seen = bytearray(topology.node_count)

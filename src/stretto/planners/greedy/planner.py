@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...bounds import bounds, distances
+from ...bounds import Bound, bounds, distances
 from ...model.collective import Collective, Workload
 from ...model.errors import InputError
 from ...model.kinds import KINDS
@@ -189,17 +189,21 @@ class _Stages:
         return bool((self.workload.chunk_reduces & (self.workload.chunk_wanted.lengths > 1)).any())
 
     @cached_property
-    def bound_s(self) -> float:
-        """The lower bound of a single AllReduce among few ranks; 0 for all else, which cannot be an exchange."""
+    def bounds(self) -> tuple[Bound, ...]:
+        """Lower bounds of a single AllReduce among few ranks; none for all else, which cannot be an exchange."""
         c = self.workload.collectives[0]
         alone = len(self.workload.collectives) == 1 and c.kind == "allreduce" and len(c.ranks) <= MOST_RANKS
-        return bounds(self.topology, self.workload)[0].seconds if alone else 0.0
+        return bounds(self.topology, self.workload) if alone else ()
 
-    @cached_property
+    @property
+    def bound_s(self) -> float:
+        """The largest lower bound, seconds; 0 where none was asked for."""
+        return self.bounds[0].seconds if self.bounds else 0.0
+
+    @property
     def far(self) -> float:
         """The share of the bound that the longest way alone takes."""
-        found = bounds(self.topology, self.workload)
-        return next((b.seconds for b in found if b.kind == "latency path"), 0.0) / self.bound_s
+        return next((b.seconds for b in self.bounds if b.kind == "latency path"), 0.0) / self.bound_s
 
     @property
     def hops_decide(self) -> bool:
