@@ -70,7 +70,7 @@ class Threads:
 
 def wrong(plan: Plan, results: dict[int, dict[int, np.ndarray]], seed: int = 0) -> list[tuple[int, int]]:
     """The (node, chunk) pairs with wrong bytes, and those that are missing."""
-    bad = [(v, chunk) for v, got in results.items() for chunk in content.wrong(plan, got, seed)]
+    bad = [(v, chunk) for v, got in results.items() for chunk in content.wrong_chunks(plan, got, seed)]
     lists = plan.workload.chunk_wanted
     missing = {*zip(lists.values.tolist(), lists.owners.tolist())} - {(v, c) for v, got in results.items() for c in got}
     return bad + sorted(missing)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import random_network, ring
-from stretto.formats import exporters, written_whole
+from stretto.formats import atomic_file, exporters
 from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError
@@ -138,7 +138,7 @@ def test_a_damaged_plan_never_ends_in_a_traceback(tmp_path_factory, name, change
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     path = tmp_path / "p"
     path.write_text("before")
-    with pytest.raises(RuntimeError), written_whole(str(path)) as file:
+    with pytest.raises(RuntimeError), atomic_file(str(path)) as file:
         file.write("half")
         raise RuntimeError
     assert path.read_text() == "before"

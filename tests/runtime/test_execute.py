@@ -216,7 +216,7 @@ def test_an_empty_transfer_of_a_peer_that_is_ahead_waits_for_this_node_to_begin(
 def test_what_a_peer_sent_before_it_left_counts(delay_s):
     net = load_topology("fullmesh:2")
     plan = run_planner("shortest-path", net, Workload((make_collective("broadcast", net, 1000, root=1),)))
-    row, data = 0, content.held(plan, 0, 1)
+    row, data = 0, content.initial_bytes(plan, 0, 1)
     ours, theirs = socket.socketpair()
     mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
     theirs.sendall(encode(Kind.DATA, 1, row, 1000) + data.tobytes() + encode(Kind.DONE, 1))
@@ -224,7 +224,7 @@ def test_what_a_peer_sent_before_it_left_counts(delay_s):
     mesh.connections[1].queue(encode(Kind.PING, 0))  # it cannot be sent any more
     outputs = content.outputs(plan, [0])
     execute(mesh, lower(plan)[0], {}, outputs, timeout_s=5, delays={row: delay_s})
-    assert content.wrong(plan, outputs) == []
+    assert content.wrong_chunks(plan, outputs) == []
     mesh.close()
 
 
@@ -279,9 +279,9 @@ def test_processes_of_their_own_end_right():
 def test_one_wrong_byte_is_found_and_where():
     net = load_topology("ring:4")
     plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 4000),)))
-    right = {chunk: content.wanted(plan, chunk) for chunk in range(plan.workload.chunk_count)}
+    right = {chunk: content.final_bytes(plan, chunk) for chunk in range(plan.workload.chunk_count)}
     digests = {v: {chunk: content.digest(got) for chunk, got in right.items()} for v in range(4)}
-    assert content.wrong_digests(plan, digests) == []
+    assert content.wrong_by_digest(plan, digests) == []
     right[1][7] ^= 1
     digests[2][1] = content.digest(right[1])
-    assert content.wrong_digests(plan, digests) == [(2, 1)]
+    assert content.wrong_by_digest(plan, digests) == [(2, 1)]

@@ -48,7 +48,7 @@ def tune(
 
     from ..choose.tuning import PLANNERS, to_json
     from ..choose.tuning import tune as find_best
-    from ..formats import written_whole
+    from ..formats import atomic_file
     from ..model.kinds import KINDS
     from ..model.units import parse_size
 
@@ -70,7 +70,7 @@ def tune(
     show_progress(1, 1, "done")
     data = to_json(table)
     if output is not None:
-        with written_whole(output) as file:
+        with atomic_file(output) as file:
             file.write(json.dumps(data, indent=1) + "\n")
         data["file"] = output
     answer(as_json, data, lambda: _show(table, output))
@@ -96,7 +96,7 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
     import json
 
     from ..choose.tuning import read_tuning
-    from ..formats import written_whole
+    from ..formats import atomic_file
     from ..simulate import simulate
     from ..topologies import load_topology
 
@@ -123,7 +123,7 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
             files.append({"file": None, "failed": str(error)} | entry)
     if all(f["file"] is None for f in files):
         raise Unsupported(f"{format.name} can say none of its plans: {files[0]['failed']}")
-    with written_whole(os.path.join(folder, "index.json")) as index:
+    with atomic_file(os.path.join(folder, "index.json")) as index:
         index.write(json.dumps({"topology": table.spec, "files": files}, indent=1) + "\n")
     return {"folder": folder, "format": format.name, "files": files}
 

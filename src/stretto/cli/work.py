@@ -256,7 +256,7 @@ def describe(net: Topology) -> dict[str, Any]:
 
 def write_topology(net: Topology, to: str | None, output: str | None) -> dict[str, Any]:
     """Write a topology in another format, if asked to; what was written."""
-    from ..formats import written_whole
+    from ..formats import atomic_file
     from ..topologies.files import WRITERS
 
     if to is None and output is None:
@@ -266,7 +266,7 @@ def write_topology(net: Topology, to: str | None, output: str | None) -> dict[st
     if to not in WRITERS:
         raise InputError(f"there is no format {to!r}; there are {', '.join(WRITERS)}", "--to")
     text = WRITERS[to](net, "--to astra-sim" if to == "astra-sim" else output)
-    with written_whole(output) as file:
+    with atomic_file(output) as file:
         file.write(text)
     return {"file": output, "format": to}
 

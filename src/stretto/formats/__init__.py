@@ -100,7 +100,7 @@ def check_writable(path: str) -> None:
 
 
 @contextmanager
-def written_whole(path: str, mode: str = "w") -> Iterator[IO[Any]]:
+def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """A file that appears under its name only when it is complete.
 
     Raises:

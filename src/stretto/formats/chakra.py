@@ -19,7 +19,7 @@ import numpy as np
 from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.timeline import Timeline
-from . import written_whole
+from . import atomic_file
 from .protobuf import block, number, sized, varint
 from .steps import only_collective
 
@@ -67,7 +67,7 @@ def write(timeline: Timeline, path: str) -> Sequence[str]:
             traces[src].append(_node(2 * r, f"send chunk {chunk} to {dst}", SEND, deps, [*facts_of, *ends, *own]))
             traces[dst].append(_node(2 * r + 1, f"receive chunk {chunk} from {src}", RECEIVE, [], [*facts_of, *ends]))
     for r, trace in enumerate(traces):
-        with written_whole(f"{path}.{r}.et", "wb") as file:
+        with atomic_file(f"{path}.{r}.et", "wb") as file:
             file.writelines(trace)
     notes = ["routes and times left out: they are the network's that runs the trace"]
     return notes + [f"dependencies on what happens at other ranks left out: {dropped}"] * bool(dropped)

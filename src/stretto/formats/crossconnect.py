@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..model.errors import InputError
 from ..model.timeline import Timeline
-from . import written_whole
+from . import atomic_file
 
 FORMAT, VERSION = "stretto-cross-connects", 1
 HEADER = ("switch", "turn", "start_s", "end_s", "slack_s", "action", "in_port", "out_port", "from", "to")
@@ -79,14 +79,14 @@ def write_json(timeline: Timeline, path: str) -> None:
         "completion_s": timeline.completion_s,
         "switches": _needed(timeline, path),
     }
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         json.dump(document, file)
         file.write("\n")
 
 
 def write_csv(timeline: Timeline, path: str) -> None:
     """Write one row for each circuit that is made or broken, by switch and time."""
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(HEADER)
         for switch in _needed(timeline, path):

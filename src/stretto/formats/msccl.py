@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from ..model.errors import Unsupported
 from ..model.timeline import Timeline
-from . import written_whole
+from . import atomic_file
 from .steps import Program, Step, program_of
 
 MOST_STEPS, MOST_CHANNELS, MOST_ELEMENTS = 256, 32, 4096
@@ -48,7 +48,7 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES
     program = program_of(timeline)
     root = to_xml(program, timeline.plan.topology.name, sizes)
     ElementTree.indent(root)
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         file.write(ElementTree.tostring(root, encoding="unicode") + "\n")
     return program.notes
 

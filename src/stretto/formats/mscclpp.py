@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..model.timeline import Timeline
-from . import written_whole
+from . import atomic_file
 from .steps import Program, Slot, Step, program_of
 
 MEMORY = "memory"
@@ -40,7 +40,7 @@ def write(timeline: Timeline, path: str) -> Sequence[str]:
         Unsupported: steps cannot express the plan.
     """
     program = program_of(timeline)
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         json.dump(to_json(program, timeline.plan.topology.name), file, indent=1)
         file.write("\n")
     return [*program.notes, "steps one after the other, memory channels, a scratch slot a message: correct, not fast"]

@@ -21,7 +21,7 @@ from ..model.errors import InputError, StrettoError
 from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
-from . import written_whole
+from . import atomic_file
 
 VERSION = 1
 FORMAT = "stretto-plan"
@@ -226,7 +226,7 @@ def write_parquet(plan: Plan, path: str) -> None:
         if getattr(plan, name) is not None:
             columns[name] = pa.array(getattr(plan, name))
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
-    with written_whole(path, "wb") as file:
+    with atomic_file(path, "wb") as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
@@ -284,7 +284,7 @@ def write_json(plan: Plan, path: str) -> None:
     scalars = [n for n in TIMING_COLUMNS if getattr(plan, n) is not None]
     columns = {n: getattr(plan, n).tolist() for n in ("chunk", "src", "size_bytes", "op", *scalars)}
     lists = {n: (getattr(plan, n).offsets.tolist(), getattr(plan, n).values.tolist()) for n in LISTS}
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         head = json.dumps(_header(plan), indent=1)
         file.write(head[:-2] + ',\n "transfers": [\n')
         for k in range(plan.transfer_count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 
 from ..model.timeline import Timeline
-from . import written_whole
+from . import atomic_file
 
 HEADER = ("transfer", "chunk", "op", "src", "dst", "size_bytes", "route", "depends", "start_s", "finish_s", "arrival_s")
 
@@ -14,7 +14,7 @@ def write(timeline: Timeline, path: str) -> None:
     """Write the transfers of a plan; a multicast has one row for each receiver."""
     plan = timeline.plan
     names = plan.topology.names
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(HEADER)
         for k in range(plan.transfer_count):

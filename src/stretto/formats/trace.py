@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..model.timeline import Timeline
-from . import written_whole
+from . import atomic_file
 
 LINKS, RANKS, PLANES = 1, 2, 3
 
@@ -20,7 +20,7 @@ def write(timeline: Timeline, path: str) -> None:
     """Write the timeline of a plan, event by event."""
     plan = timeline.plan
     topology = plan.topology
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
         names = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": text}} for pid, text in
                  ((LINKS, "links"), (RANKS, "delivered"))]  # fmt: skip

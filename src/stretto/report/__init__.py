@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from ..bounds import Bound
-from ..formats import written_whole
+from ..formats import atomic_file
 from ..model.timeline import Timeline
 from .data import page_data
 
@@ -48,5 +48,5 @@ def write_page(
     for mark, text in pieces.items():
         before, _, after = template.partition(mark)
         template = before + text + after
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         file.write(template)

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from ..formats import written_whole
+from ..formats import atomic_file
 from ..model.errors import InputError
 from ..model.topology import Topology
 from ..model.units import format_bandwidth
@@ -64,7 +64,7 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
         if topology.node_count <= 120:
             label = f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" font-size="11">{escape(topology.names[v])}</text>'
         lines.append(shape + label)
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         file.write("\n".join([*lines, "</svg>"]) + "\n")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bounds import Bound
-from ..formats import written_whole
+from ..formats import atomic_file
 from ..model.errors import InputError
 from ..model.timeline import Timeline
 from ..model.topology import ROUTER, SWITCH, Topology
@@ -49,7 +49,7 @@ def write_picture(path: str, timelines: Sequence[Timeline], bounds: Sequence[Bou
         InputError: the plans are not of one request over links, or the file cannot be written.
     """
     text = _picture(timelines, max(bound.seconds for bound in bounds), path)
-    with written_whole(path) as file:
+    with atomic_file(path) as file:
         file.write(text)
 
 

@@ -13,27 +13,27 @@ from ..model.plan import Plan
 Bytes = NDArray[np.uint8]
 
 
-def held(plan: Plan, chunk: int, node: int, seed: int = 0) -> Bytes:
+def initial_bytes(plan: Plan, chunk: int, node: int, seed: int = 0) -> Bytes:
     """The bytes of a chunk at a node at first: random, and different at every node where they will be summed."""
     own = node if plan.workload.chunk_reduces[chunk] else -1
     rng = np.random.default_rng((seed, chunk, own + 1))
     return rng.integers(0, 256, int(plan.workload.chunk_bytes[chunk]), dtype=np.uint8)
 
 
-def wanted(plan: Plan, chunk: int, seed: int = 0) -> Bytes:
+def final_bytes(plan: Plan, chunk: int, seed: int = 0) -> Bytes:
     """The bytes that a rank must end with: the copy, or the sum modulo 256 over all holders."""
     holders = plan.workload.chunk_holders[chunk].tolist()
     if not plan.workload.chunk_reduces[chunk]:
-        return held(plan, chunk, holders[0], seed)
+        return initial_bytes(plan, chunk, holders[0], seed)
     total = np.zeros(int(plan.workload.chunk_bytes[chunk]), dtype=np.uint8)
     for node in holders:
-        total += held(plan, chunk, node, seed)
+        total += initial_bytes(plan, chunk, node, seed)
     return total
 
 
 def inputs(plan: Plan, chunks: set[int], node: int, seed: int = 0) -> dict[int, Bytes]:
     """The bytes of each chunk that a node holds at first."""
-    return {chunk: held(plan, chunk, node, seed) for chunk in sorted(chunks)}
+    return {chunk: initial_bytes(plan, chunk, node, seed) for chunk in sorted(chunks)}
 
 
 def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
@@ -41,9 +41,9 @@ def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
     return {chunk: np.full(int(plan.workload.chunk_bytes[chunk]), 0xA5, dtype=np.uint8) for chunk in chunks}
 
 
-def wrong(plan: Plan, results: dict[int, Bytes], seed: int = 0) -> list[int]:
+def wrong_chunks(plan: Plan, results: dict[int, Bytes], seed: int = 0) -> list[int]:
     """The chunks whose bytes are wrong."""
-    return [chunk for chunk, got in results.items() if not np.array_equal(got, wanted(plan, chunk, seed))]
+    return [chunk for chunk, got in results.items() if not np.array_equal(got, final_bytes(plan, chunk, seed))]
 
 
 def digest(content: Bytes) -> bytes:
@@ -51,8 +51,8 @@ def digest(content: Bytes) -> bytes:
     return blake2b(content.data, digest_size=16).digest()
 
 
-def wrong_digests(plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0) -> list[tuple[int, int]]:
+def wrong_by_digest(plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0) -> list[tuple[int, int]]:
     """The (node, chunk) pairs whose bytes are wrong; the right bytes of a chunk are computed once for all nodes."""
     chunks = sorted({chunk for own in digests.values() for chunk in own})
-    right = {chunk: digest(wanted(plan, chunk, seed)) for chunk in chunks}
+    right = {chunk: digest(final_bytes(plan, chunk, seed)) for chunk in chunks}
     return [(node, chunk) for node, own in digests.items() for chunk, got in own.items() if got != right[chunk]]

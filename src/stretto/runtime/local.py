@@ -110,7 +110,7 @@ def run_local(
     traces = {node: trace for node, (trace, _) in results.items()}
     last = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
     digests = {node: digests for node, (_, digests) in results.items()}
-    return Outcome(last, traces, content.wrong_digests(plan, digests, seed))
+    return Outcome(last, traces, content.wrong_by_digest(plan, digests, seed))
 
 
 def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:

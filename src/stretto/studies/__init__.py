@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..formats import written_whole
+from ..formats import atomic_file
 from ..model.errors import InputError
 from .cell import Outcome, run_cell
 from .comparison import compare_rows, trend_of
@@ -153,6 +153,6 @@ def _written(texts: Mapping[str, str], folder: str) -> list[str]:
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", folder) from None
     for name, text in texts.items():
-        with written_whole(str(place / name)) as file:
+        with atomic_file(str(place / name)) as file:
             file.write(text)
     return [str(place / name) for name in texts]

@@ -38,25 +38,25 @@ def attempt(cell: Cell, seed: int) -> Outcome:
     try:
         row = (cell.run or run_cell)(cell, seed)
     except Exception as error:  # whatever is wrong with a cell, the others are run
-        row = failed(cell, reason(error)) | {"planning_cpu_s": time.process_time() - cpu}
+        row = failed_row(cell, message_of(error)) | {"planning_cpu_s": time.process_time() - cpu}
     return Outcome(row, versions(), code_digest(), time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def lost(cell: Cell, why: str) -> Outcome:
+def lost_cell(cell: Cell, why: str) -> Outcome:
     """The outcome of a cell whose process died."""
-    return Outcome(failed(cell, why), versions(), code_digest(), 0.0, 0.0)
+    return Outcome(failed_row(cell, why), versions(), code_digest(), 0.0, 0.0)
 
 
-def failed(cell: Cell, why: str) -> Row:
-    return asked(cell) | {"failed": why, "planning_cpu_s": 0.0}
+def failed_row(cell: Cell, why: str) -> Row:
+    return request_columns(cell) | {"failed": why, "planning_cpu_s": 0.0}
 
 
-def reason(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """An error in words, with its type if it is not one of stretto's."""
     return str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}"
 
 
-def asked(cell: Cell) -> Row:
+def request_columns(cell: Cell) -> Row:
     """The part of a row that describes the request."""
     row: Row = {
         "scheme": cell.scheme,
@@ -82,8 +82,8 @@ def run_cell(cell: Cell, seed: int = 0) -> Row:
     try:
         found = [_instance(cell, s) for s in range(seed, seed + cell.seeds)]
     except Exception as error:  # whatever is wrong with a cell, the others are run
-        return failed(cell, reason(error)) | {"planning_cpu_s": time.process_time() - spent}
-    return asked(cell) | (found[0] if cell.seeds == 1 else _over_seeds(found))
+        return failed_row(cell, message_of(error)) | {"planning_cpu_s": time.process_time() - spent}
+    return request_columns(cell) | (found[0] if cell.seeds == 1 else _over_seeds(found))
 
 
 def _instance(cell: Cell, seed: int) -> Row:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
 
-from .cell import Outcome, attempt, lost
+from .cell import Outcome, attempt, lost_cell
 from .model import Cell
 
 Task = tuple[Cell, int]
@@ -61,7 +61,7 @@ class Processes:
                     try:
                         outcome = worker.pipe.recv()
                     except (EOFError, ConnectionError):
-                        outcome = lost(tasks[position][0], worker.last_words())
+                        outcome = lost_cell(tasks[position][0], worker.last_words())
                         if waiting:
                             worker = _Worker(context, warm_up)
                     if waiting:

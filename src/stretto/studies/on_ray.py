@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..model.errors import InputError, Unsupported
-from .cell import Outcome, attempt, lost, reason
+from .cell import Outcome, attempt, lost_cell, message_of
 from .engines import Task
 from .model import Cell
 
@@ -79,7 +79,7 @@ class OnRay:
         try:
             outcome: Outcome = ray.get(done)
         except ray.exceptions.RayError as error:
-            outcome = lost(tasks[position][0], f"by Ray: {reason(error)}".splitlines()[0])
+            outcome = lost_cell(tasks[position][0], f"by Ray: {message_of(error)}".splitlines()[0])
         return position, outcome
 
 

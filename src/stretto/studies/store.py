@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..formats import written_whole
+from ..formats import atomic_file
 from ..model.errors import InputError
 from .cell import Outcome
 from .identity import PACKAGES
@@ -85,7 +85,7 @@ class Store:
         }  # fmt: skip
         schema = _schema()
         table = pa.Table.from_pylist([{name: known.get(name) for name in schema.names}], schema)
-        with written_whole(str(self.parts / f"{key}.parquet"), "wb") as file:
+        with atomic_file(str(self.parts / f"{key}.parquet"), "wb") as file:
             pq.write_table(table, file)
 
     def compact(self) -> None:
@@ -98,7 +98,7 @@ class Store:
             return
         whole = pa.concat_tables(self._tables(), promote_options="default")
         last = {key: i for i, key in enumerate(whole["key"].to_pylist())}
-        with written_whole(str(self.whole), "wb") as file:
+        with atomic_file(str(self.whole), "wb") as file:
             pq.write_table(whole.take(list(last.values())), file)
         for part in parts:
             part.unlink()

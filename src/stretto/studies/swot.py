@@ -39,7 +39,7 @@ PAPER_VOLUMES = {"volumes": "paper"}
 # --- a cell as a schedule -----------------------------------------------------------------------
 
 
-def held(instance: Instance) -> float | None:
+def one_shot_s(instance: Instance) -> float | None:
     """Completion of one-shot, seconds; None if one-shot is impossible."""
     share = one_shot(instance)
     return None if share is None else completion(instance, share)
@@ -47,7 +47,7 @@ def held(instance: Instance) -> float | None:
 
 TIMES: dict[str, Callable[[Instance], float | None]] = {
     "swot": lambda instance: completion(instance, fast(instance)),
-    "one-shot": held,
+    "one-shot": one_shot_s,
     "strawman-icr": lambda instance: completion(instance, strawman(instance)),
     "ideal": ideal,
 }
@@ -84,7 +84,7 @@ def instances(cell: Cell) -> dict[str, Instance]:
     }
 
 
-def compared(cell: Cell, some: dict[str, Instance], completion_s: float) -> Row:
+def comparison_columns(cell: Cell, some: dict[str, Instance], completion_s: float) -> Row:
     """The completion of a cell compared with ideal and the baselines, each with its own best algorithm."""
     by_scheme = {
         name: [seconds for seconds in map(TIMES[name], some.values()) if seconds is not None] for name in SCHEMES[1:]
@@ -109,7 +109,7 @@ def compared(cell: Cell, some: dict[str, Instance], completion_s: float) -> Row:
     }
 
 
-def scheduled(cell: Cell, seed: int = 0) -> Row:
+def scheduled_row(cell: Cell, seed: int = 0) -> Row:
     """The row of a cell whose steps are scheduled without building transfers."""
     row: Row = {
         "scheme": cell.scheme, "topology": cell.topology, "collective": cell.collective,
@@ -125,18 +125,22 @@ def scheduled(cell: Cell, seed: int = 0) -> Row:
         return row | spent | {"failed": "its steps need more matchings than there are planes"}
     algorithm = min(possible, key=lambda name: possible[name])
     done = possible[algorithm]
-    return row | spent | compared(cell, some, done) | {
+    return row | spent | comparison_columns(cell, some, done) | {
         "algorithm": algorithm, "completion_s": done, "reported_s": done,
         "algorithm_bandwidth": cell.size_bytes / done, "proven": None, "verified": False,
     }  # fmt: skip
 
 
-def planned(cell: Cell, seed: int = 0) -> Row:
+def planned_row(cell: Cell, seed: int = 0) -> Row:
     """The row of a cell that is planned, verified and simulated."""
     row = run_cell(cell, seed)
     if "failed" in row:
         return row
-    return row | {"algorithm": cell.planner.partition("+")[0]} | compared(cell, instances(cell), row["completion_s"])
+    return (
+        row
+        | {"algorithm": cell.planner.partition("+")[0]}
+        | comparison_columns(cell, instances(cell), row["completion_s"])
+    )
 
 
 # --- the cells ----------------------------------------------------------------------------------
@@ -157,7 +161,7 @@ def _cell(
     return Cell(
         scheme, f"optical:{setting}", size, planner, tuple(figures), collective=collective,
         options={"volumes": volumes} if volumes else {}, contends=scheme != "ideal" and not volumes,
-        why_full=why_full, run=planned if few else scheduled,
+        why_full=why_full, run=planned_row if few else scheduled_row,
     )  # fmt: skip
 
 
@@ -259,7 +263,7 @@ def _as_plans() -> list[Cell]:
         ("pairwise", "alltoall", "10"),
     )
     return [
-        replace(_cell(f"{algorithm}+swot", kind, "256,8", size, (figure,), why_full=why), run=planned)
+        replace(_cell(f"{algorithm}+swot", kind, "256,8", size, (figure,), why_full=why), run=planned_row)
         for algorithm, kind, figure in drawn
         for size in (2 * MB, 32 * MB, 512 * MB)
     ]
@@ -291,7 +295,7 @@ def break_even(row: Row, low: float, high: float) -> float:
         middle = (low * high) ** 0.5
         volumes = row["options"].get("volumes", "true")
         instance = instance_for(topology, row["algorithm"], row["collective"], middle, volumes)
-        still = held(instance)
+        still = one_shot_s(instance)
         pays = still is None or completion(instance, fast(instance)) < still * (1 - 1e-6)
         low, high = (low, middle) if pays else (middle, high)
     return high

@@ -16,7 +16,7 @@ def tables(rows: Sequence[Row], published: Mapping[str, Any], break_even: BreakE
     ours = [r for r in rows if r["scheme"] == "swot"]
     return [
         headlines(ours, published["headlines"]),
-        honest(ours),
+        against_best_baseline(ours),
         *what_if(ours),
         break_evens(ours, break_even),
     ]
@@ -63,7 +63,7 @@ def _remark(claim: Mapping[str, Any], rows: Sequence[Row]) -> str:
     return f"published cannot be: at most 1 - 1/k = {percent(limit)}" if claim["value"] > limit else ""
 
 
-def honest(rows: Sequence[Row]) -> Table:
+def against_best_baseline(rows: Sequence[Row]) -> Table:
     """For each algorithm the largest reduction against the better of one-shot and strawman."""
     table: list[tuple[str, ...]] = []
     for algorithm, collective in dict.fromkeys((r["algorithm"], r["collective"]) for r in rows if _seventh(r)):
