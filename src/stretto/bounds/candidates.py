@@ -132,12 +132,10 @@ def _settle(topology: Topology, inside: Bool) -> Bool:
 
 def _move(topology: Topology, inside: Bool, movable: NDArray[np.int64]) -> None:
     """Move nodes to the side on which they narrow each cut, in place, until none moves."""
-    offsets_out, out = topology.out_links
-    offsets_in, into = topology.in_links
     for _ in range(MOST_ROUNDS):
         before = inside.copy()
         for v in map(int, movable):
-            leaving, entering = out[offsets_out[v] : offsets_out[v + 1]], into[offsets_in[v] : offsets_in[v + 1]]
+            leaving, entering = topology.out_links[v], topology.in_links[v]
             # outside, v's links into the set count; inside, the links into v from without
             if_outside = inside[:, topology.dst[leaving]] @ topology.bandwidth[leaving]
             if_inside = ~inside[:, topology.src[entering]] @ topology.bandwidth[entering]

@@ -59,7 +59,7 @@ def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float6
     offsets, links = topology.out_links
     tie = HOP / topology.node_count + wait * topology.latency_s / _least(topology, source, goal, size)
     length = at_speed(kernel_concurrent.spread, 30.0 * rounds * (len(source) + len(sources) * topology.link_count))(
-        offsets.astype(np.int64), links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
+        offsets, links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
         topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),
         np.append(first, len(source)), sources, goal, size, np.geomspace(*POWERS, rounds), path,
         np.zeros(len(source), dtype=np.int64),

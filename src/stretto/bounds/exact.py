@@ -220,11 +220,10 @@ class Arcs:
 
 def near_first(topology: Topology, sinks: Int64) -> Int64:
     """The sinks, each near one before it: breadth-first from the first, then what is left."""
-    offsets, out = topology.out_links
     order = {int(sinks[0]): None}
     queue = [int(sinks[0])]
     for v in queue:
-        for w in topology.dst[out[offsets[v] : offsets[v + 1]]].tolist():
+        for w in topology.dst[topology.out_links[v]].tolist():
             if w not in order:
                 order[w] = None
                 queue.append(w)

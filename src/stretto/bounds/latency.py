@@ -82,13 +82,12 @@ def _path(
     topology: Topology, ends: tuple[int, int], distance: Float64, chunk_bytes: float
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The nodes and links of a shortest path, walked back from its end."""
-    offsets, into = topology.in_links
     weight = _weights(topology, chunk_bytes)
     nodes: list[int] = [ends[1]]
     links: list[int] = []
     while nodes[-1] != ends[0]:
         v = nodes[-1]
-        choices = into[offsets[v] : offsets[v + 1]]
+        choices = topology.in_links[v]
         if not len(choices):
             return ends, ()
         slack = distance[ends[0], topology.src[choices]] + weight[choices]

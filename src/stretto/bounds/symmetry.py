@@ -104,13 +104,12 @@ def _relations(topology: Topology, ranks: NDArray[np.int32]) -> Int64:
 def _outward(topology: Topology) -> Int64:
     """int64[nodes], so that each node but the first of a component comes after one that it is joined to."""
     order: dict[int, None] = {}
-    offsets, out = topology.out_links
     for first in range(topology.node_count):
         left = [first]
         for v in left:
             if v not in order:
                 order[v] = None
-                left += topology.dst[out[offsets[v] : offsets[v + 1]]].tolist()
+                left += topology.dst[topology.out_links[v]].tolist()
     return np.array(list(order))
 
 

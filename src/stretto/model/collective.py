@@ -1,10 +1,10 @@
 """What must happen: collectives as data.
 
 A collective is a set of *pieces*: bytes with the ranks that hold them at first and the ranks that
-want them at the end, summed over the holders or not. Ten collectives are ten short lists of
-promise. Planners cut pieces into *chunks*, the unit that a transfer moves; the parts of a piece
-must cover it exactly (the verifier checks). Sizes are whole bytes: what does not divide evenly
-differs by one byte.
+want them at the end, summed over the holders or not. A row of :mod:`.kinds` says which for each kind.
+Planners cut pieces into *chunks*, the unit that a transfer moves; the chunks of a piece
+must cover it exactly (the verifier checks). Sizes are whole bytes: parts of a size that does not
+divide evenly differ by one byte.
 
 ``size_bytes`` is the full buffer as nccl-tests count it: AllGather and Gather what a rank ends
 with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it starts with.
@@ -163,17 +163,17 @@ def make_collective(
         chunks: into how many chunks each piece is cut (each of at least one byte).
         start_s: when it may start.
     Raises:
-        InputError: an unknown kind, too few bytes or ranks, a rank that is no accelerator.
+        InputError: an unknown kind, too few bytes or ranks, a rank that is not an accelerator.
     """
     nodes = topology.accelerators if ranks is None else np.asarray(ranks, dtype=np.int32)
     n = len(nodes)
-    known = BY_NAME.get(kind)
-    if known is None or kind == "remainder":
+    traits = BY_NAME.get(kind)
+    if traits is None or kind == "remainder":
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*KINDS, 'alltoallv'))}"
-        raise InputError(f"{kind!r} is no collective; {hint}", "collective")
-    if not known.general and known.wanted != "receivers":
-        raise InputError(f"{kind} needs a matrix of bytes, from each rank to each (--demand FILE)", "collective")
+        raise InputError(f"there is no collective {kind!r}; {hint}", "collective")
+    if not traits.general and traits.wanted != "receivers":
+        raise InputError(f"{kind} needs a matrix as its demand: the bytes that each rank has for each", "collective")
     if n < 2:
         raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")
     if ranks is not None:
@@ -182,24 +182,24 @@ def make_collective(
         if len(np.unique(nodes)) != n:
             raise InputError("a node may be a rank only once", "ranks")
     if not 0 <= root < n:
-        raise InputError(f"root {root} is no rank; there are ranks 0 to {n - 1}", "root")
+        raise InputError(f"there is no rank {root} to be the root; there are ranks 0 to {n - 1}", "root")
     if (size_bytes is None) == (shard_bytes is None):
         raise InputError("give either the size of the full buffer or of one rank's shard", "size")
     size = size_bytes if size_bytes is not None else int(shard_bytes or 0) * n
     wanted = sorted({int(r) for r in receivers or ()})
-    if known.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
+    if traits.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
         raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
-    promise = known.promise(n, size, root, wanted)
+    promise = traits.promise(n, size, root, wanted)
     uncut = Collective(
         kind=kind,
         ranks=nodes,
         size_bytes=size,
-        root=root if known.rooted else -1,
+        root=root if traits.rooted else -1,
         start_s=float(start_s),
         piece_bytes=promise.piece_bytes,
         holders=promise.holders,
         wanted=promise.wanted,
-        reduces=known.reduces,
+        reduces=traits.reduces,
         chunk_piece=np.arange(len(promise.piece_bytes), dtype=np.int32),
         chunk_offset=np.zeros(len(promise.piece_bytes), dtype=np.int64),
         chunk_bytes=promise.piece_bytes,

@@ -40,9 +40,9 @@ def _are_joined(topology: Topology, node: int) -> Bool:
 
 def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> Bool:
     """bool[nodes], which nodes can be reached from any of ``nodes``, or can reach one of them where ``backward``."""
-    csr, ends = (topology.in_links, topology.src) if backward else (topology.out_links, topology.dst)
+    lists, ends = (topology.in_links, topology.src) if backward else (topology.out_links, topology.dst)
     # lists of plain numbers: indexing an array costs ten times as much
-    offsets, near = csr[0].tolist(), ends[csr[1]].tolist()
+    offsets, near = lists.offsets.tolist(), ends[lists.values].tolist()
     stack, planes = list(map(int, nodes)), [set(p.nodes.tolist()) for p in topology.planes]
     seen = bytearray(topology.node_count)
     for v in stack:

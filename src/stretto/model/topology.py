@@ -121,14 +121,14 @@ class Topology:
         return np.asarray((self.forwarding == ACCELERATOR) & ~self.transit)
 
     @cached_property
-    def out_links(self) -> tuple[Int32, Int32]:
-        """CSR ``(offsets[nodes+1], links)``: the links that leave each node, in link order."""
-        return group(self.src, self.node_count)
+    def out_links(self) -> Ragged:
+        """For each node the links that leave it, in link order."""
+        return Ragged.grouped(self.src, np.arange(self.link_count), self.node_count)
 
     @cached_property
-    def in_links(self) -> tuple[Int32, Int32]:
-        """CSR ``(offsets[nodes+1], links)``: the links that enter each node, in link order."""
-        return group(self.dst, self.node_count)
+    def in_links(self) -> Ragged:
+        """For each node the links that enter it, in link order."""
+        return Ragged.grouped(self.dst, np.arange(self.link_count), self.node_count)
 
     def route_latency_s(self, route: Ragged) -> Float64:
         """float64[routes], the sum of the latencies of each route's links, seconds."""
@@ -292,19 +292,15 @@ def _check_links(
     fail(twice, "is given twice; add up the bandwidths of parallel links")
 
 
-def group(keys: Int32, n: int) -> tuple[Int32, Int32]:
-    """CSR of the indexes of ``keys`` by value: ``(offsets[n+1], indexes)``, stable."""
-    offsets = np.zeros(n + 1, dtype=np.int32)
-    np.cumsum(np.bincount(keys, minlength=n), out=offsets[1:])
-    return offsets, np.argsort(keys, kind="stable").astype(np.int32)
-
-
 def opposite(topology: Topology) -> Int64 | None:
-    """For each link the one the other way, of its latency if there is one; None where some have none of their width."""
+    """int64[links], for each link the one in the other direction of equal bandwidth; None if a link has no such one.
+
+    Of parallel links it is the one of equal latency, if there is one.
+    """
     src, dst, width, latency = topology.src, topology.dst, topology.bandwidth, topology.latency_s
     forth, back = np.lexsort((latency, width, dst, src)), np.lexsort((latency, width, src, dst))
     if not all(np.array_equal(a[forth], b[back]) for a, b in ((src, dst), (dst, src), (width, width))):
         return None
-    found = np.empty(topology.link_count, dtype=np.int64)
-    found[forth] = back
-    return found
+    other = np.empty(topology.link_count, dtype=np.int64)
+    other[forth] = back
+    return other

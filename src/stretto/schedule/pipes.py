@@ -19,7 +19,7 @@ from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
 from ..model.arrays import Ragged
 from ..model.collective import Workload
-from ..model.topology import ACCELERATOR, Topology, group
+from ..model.topology import ACCELERATOR, Topology
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -157,13 +157,8 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
 
 
 def _csr(keys: NDArray[Any], n: int) -> tuple[Int64, Int64]:
-    offsets, indexes = group(keys, n)
-    return offsets.astype(np.int64), indexes.astype(np.int64)
-
-
-def _users(hops: Ragged, links: int) -> tuple[Int64, Int64]:
-    offsets, indexes = _csr(hops.values, links)
-    return offsets, hops.owners[indexes]
+    offsets, indexes = Ragged.grouped(keys, np.arange(len(keys)), n)
+    return offsets, indexes.astype(np.int64)
 
 
 def _regions(topology: Topology, src: Int64, dst: Int64) -> Int64:

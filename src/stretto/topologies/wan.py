@@ -12,9 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..model.errors import InputError
+from ..model.reach import reachable_from
 from ..model.topology import ACCELERATOR, KINDS, Topology, make_topology
 from ..model.units import format_bandwidth, format_time
 from . import Setting, bandwidth, seconds
@@ -160,24 +159,9 @@ def _unique(names: list[str]) -> list[str]:
 def check_connected(topology: Topology, where: str) -> None:
     """Refuse a network in which some accelerator cannot reach another. A plane counts as joining all its nodes."""
     first = int(topology.accelerators[0])
-    for ends, (offsets, links), turned in (
-        (topology.dst, topology.out_links, False),
-        (topology.src, topology.in_links, True),
-    ):
-        reached = np.zeros(topology.node_count, dtype=np.bool_)
-        reached[first] = True
-        stack, planes = [first], list(topology.planes)
-        while stack:
-            v = stack.pop()
-            near = {int(w) for w in ends[links[offsets[v] : offsets[v + 1]]]}
-            for plane in [p for p in planes if v in p.nodes]:
-                near.update(plane.nodes.tolist())
-                planes = [p for p in planes if p is not plane]
-            fresh = [w for w in near if not reached[w]]
-            reached[fresh] = True
-            stack += fresh
-        lost = [int(v) for v in topology.accelerators if not reached[v]]
-        if lost:
+    for backward in (False, True):
+        lost = topology.accelerators[~reachable_from(topology, [first], backward)[topology.accelerators]]
+        if len(lost):
             a, b = topology.names[first], topology.names[lost[0]]
-            a, b = (b, a) if turned else (a, b)
+            a, b = (b, a) if backward else (a, b)
             raise InputError(f"{a} cannot reach {b}: the network is not connected; add the missing links", where)

@@ -65,7 +65,6 @@ def _routes(topology: Topology, pairs: Int32 | Int64) -> list[list[int]]:
 def _reach(topology: Topology, source: int) -> dict[int, list[int]]:
     """Routes from a node to all that can be reached by passing only through transit nodes: least latency first,
     then fewest links."""
-    offsets, links = topology.out_links
     done: dict[int, list[int]] = {}
     heap: list[tuple[float, int, int, list[int]]] = [(0.0, 0, source, [])]
     while heap:
@@ -75,7 +74,7 @@ def _reach(topology: Topology, source: int) -> dict[int, list[int]]:
         done[v] = route
         if v != source and not topology.transit[v]:
             continue
-        for link in map(int, links[offsets[v] : offsets[v + 1]]):
+        for link in map(int, topology.out_links[v]):
             w = int(topology.dst[link])
             if w not in done:
                 heappush(heap, (latency + float(topology.latency_s[link]), hops + 1, w, [*route, link]))

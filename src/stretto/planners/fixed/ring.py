@@ -203,7 +203,6 @@ def _cycle(distance: Float64, fewest_first: bool) -> Int64 | None:
 
 def _routes(topology: Topology, c: Collective, metric: str) -> Routes:
     """Shortest ways from each rank; they pass only through nodes that let them. Ties: lowest link first."""
-    offsets, out = topology.out_links
     ways: Routes = {}
     for source in map(int, c.ranks):
         best: list[tuple[float, float]] = [(np.inf, np.inf)] * topology.node_count
@@ -214,7 +213,7 @@ def _routes(topology: Topology, c: Collective, metric: str) -> Routes:
             a, b, v = heapq.heappop(heap)
             if (a, b) > best[v] or (v != source and not topology.transit[v]):
                 continue
-            for link in map(int, out[offsets[v] : offsets[v + 1]]):
+            for link in map(int, topology.out_links[v]):
                 w, latency = int(topology.dst[link]), float(topology.latency_s[link])
                 cost = (a + 1, b + latency) if metric == "hops" else (a + latency, b + 1)
                 if cost < best[w]:

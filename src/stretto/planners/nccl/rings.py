@@ -128,8 +128,7 @@ class _Search:
         self.position = {v: i for i, v in enumerate(self.ranks)}
         self.server = servers_of(topology, ranks)
         self.size = {s: list(self.server.values()).count(s) for s in self.server.values()}
-        offsets, links = topology.out_links
-        self.out = [links[offsets[v] : offsets[v + 1]].tolist() for v in range(topology.node_count)]
+        self.out = [topology.out_links[v].tolist() for v in range(topology.node_count)]
         self.end = topology.dst.tolist()
         full = topology.bandwidth.tolist()
         reach = {a: self._reach(a, 0.0, full) for a in self.ranks}
