@@ -182,7 +182,7 @@ def make_collective(
         if len(np.unique(nodes)) != n:
             raise InputError("a node may be a rank only once", "ranks")
     if not 0 <= root < n:
-        raise InputError(f"there is no rank {root} to be the root; there are ranks 0 to {n - 1}", "root")
+        raise InputError(f"root {root} is not a rank; there are ranks 0 to {n - 1}", "root")
     if (size_bytes is None) == (shard_bytes is None):
         raise InputError("give either the size of the full buffer or of one rank's shard", "size")
     size = size_bytes if size_bytes is not None else int(shard_bytes or 0) * n
