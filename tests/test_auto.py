@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
+from contextlib import suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -10,8 +13,10 @@ from typer.testing import CliRunner
 from stretto.bounds import bounds
 from stretto.cli import app
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import InputError
-from stretto.planners import run_planner
+from stretto.model.errors import InputError, Unsupported
+from stretto.planners import asked_by, run_planner
+from stretto.planners.auto import NO_EFFORT
+from stretto.schedule.effort import EFFORTS
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -21,10 +26,15 @@ def work(net, kind, shard):
     return Workload((make_collective(kind, net, shard_bytes=shard),))
 
 
+def planned_by(plan):
+    """The candidates that gave a plan, in the order in which they were asked."""
+    return [t["planner"] for t in plan.meta["tried"] if "completion_s" in t]
+
+
 def test_it_stops_where_a_plan_is_near_the_bound():
     net = load_topology("ndv2:2")
     plan = run_planner("auto", net, work(net, "allgather", 10**8))
-    assert [t["planner"] for t in plan.meta["tried"]] == ["forest"]
+    assert planned_by(plan) == ["forest"]
     assert plan.meta["chosen"] == "forest"
 
 
@@ -64,7 +74,7 @@ def test_a_fair_allreduce_among_many_is_not_searched_further():
     net = load_topology("mesh:5x5")
     request = work(net, "allreduce", 64 * 10**6)
     plan = run_planner("auto", net, request)
-    assert [t["planner"] for t in plan.meta["tried"]] == ["forest"]
+    assert planned_by(plan) == ["forest"]
     assert 1.005 < simulate(plan).completion_s / bounds(net, request)[0].seconds <= 1.05
 
 
@@ -74,3 +84,51 @@ def test_a_candidate_for_which_bytes_are_too_few_leaves_it_to_the_others():
     with pytest.raises(InputError, match="too few for 35 chunks"):
         run_planner("ring", net, few)
     assert verify(run_planner("auto", net, few)).ok
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_the_same_effort_gives_the_same_plan_however_slow_the_machine_is(effort, monkeypatch):
+    net = load_topology("mesh:3x3")
+    request = work(net, "allreduce", 10**5)
+    plan = run_planner("auto", net, request, effort=effort)
+    began = time.thread_time()
+    for clock in ("thread_time", "process_time", "perf_counter", "monotonic"):
+        # each look at a clock takes a second
+        ticks = itertools.count(began)
+        monkeypatch.setattr(time, clock, lambda ticks=ticks: float(next(ticks)))
+    again = run_planner("auto", net, request, effort=effort)
+    assert again.digest() == plan.digest()
+    assert again.meta["tried"] == plan.meta["tried"]
+
+
+@pytest.mark.parametrize(("spec", "kind", "shard"), [
+    ("dgx1", "allreduce", 1000), ("dgx1", "alltoall", 10**6), ("sites:2,3", "allgather", 10**6),
+    ("optical:8,2", "alltoall", 10**6), ("star:8", "broadcast", 10**5),
+])  # fmt: skip
+def test_it_never_loses_to_a_planner_that_fits_the_effort(spec, kind, shard):
+    net = load_topology(spec)
+    request = work(net, kind, shard)
+    limit = 1.005 * bounds(net, request)[0].seconds
+    reached = simulate(run_planner("auto", net, request, effort="normal")).completion_s
+    for entry in asked_by("auto"):
+        if not entry.auto.counts and entry.auto.suits(net) and kind in entry.collectives:
+            with suppress(Unsupported):
+                other = simulate(run_planner(entry.name, net, request)).completion_s
+                assert reached <= max(other * (1 + 1e-9), limit), entry.name
+
+
+def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
+    net = load_topology("mesh:6x6")
+    tried = run_planner("auto", net, work(net, "allreduce", 1000), effort="quick").meta["tried"]
+    refused = {t["planner"]: t.get("refused") for t in tried}
+    assert refused["greedy"] is None
+    assert refused["nccl-tree"] == NO_EFFORT
+
+
+def test_a_plan_that_the_net_cut_short_says_so():
+    command = ["plan", "allreduce", "-t", "mesh:4x4", "--shard", "1KB", "--time-limit", "0"]
+    data = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert data["stopped"] is True and data["verified"]
+    assert "stopped" in CliRunner().invoke(app, command).stdout
+    whole = json.loads(CliRunner().invoke(app, [*command[:-2], "--json"]).stdout)
+    assert "stopped" not in whole

@@ -52,6 +52,7 @@ def replan(
     *,
     planner: str | None = None,
     seed: int = 0,
+    effort: str = "thorough",
     time_limit_s: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Replanned:
@@ -90,8 +91,8 @@ def replan(
     if not parts:
         return Replanned(None, delivered, np.argwhere(lost))
     made = run_planner(
-        planner or _planner_of(plan), topology, Workload(tuple(parts)), seed=seed, time_limit_s=time_limit_s,
-        options=options,
+        planner or _planner_of(plan), topology, Workload(tuple(parts)), seed=seed, effort=effort,
+        time_limit_s=time_limit_s, options=options,
     )  # fmt: skip
     meta = {**made.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}
     return Replanned(replace(made, meta=meta), delivered, np.argwhere(lost))

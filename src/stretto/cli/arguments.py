@@ -25,6 +25,12 @@ def complete_collective(incomplete: str) -> list[str]:
     return [kind for kind in (*KINDS, "alltoallv") if kind.startswith(incomplete)]
 
 
+def complete_effort(incomplete: str) -> list[str]:
+    from ..schedule.effort import EFFORTS
+
+    return [level for level in EFFORTS if level.startswith(incomplete)]
+
+
 def complete_format(incomplete: str) -> list[str]:
     from ..formats import exporters
 
@@ -73,11 +79,21 @@ ChunksOption = Annotated[int, typer.Option("--chunks", help="Into how many chunk
 RootOption = Annotated[int, typer.Option("--root", help="The rank that rooted collectives start from or end at.")]
 OptionsOption = Annotated[list[str] | None, typer.Option("--option", help="An option of a planner, name=value.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Equal seeds, equal plans.", min=0)]
+EffortOption = Annotated[
+    str,
+    typer.Option(
+        "--effort",
+        help="How much to try, in counted work: quick (about 0.2 s of CPU), normal (about 1 s) or thorough (no limit). "
+        "The same effort gives the same plan on every machine.",
+        autocompletion=complete_effort,
+    ),
+]
 LimitOption = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="Seconds that planning may take; for auto, greedy and forest of CPU, not counting the loading of code.",
+        help="A safety net: seconds after which the best plan so far is taken. It says `stopped` then, since another "
+        "run may give another plan.",
         min=0.0,
     ),
 ]

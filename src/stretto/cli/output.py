@@ -107,7 +107,7 @@ def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 def show_summary(data: dict[str, Any]) -> None:
     from ..model.units import format_time
-    from ..planners.auto import NO_TIME
+    from ..planners.auto import NO_EFFORT
 
     chunks = data["chunks"]
     rows = [
@@ -128,14 +128,16 @@ def show_summary(data: dict[str, Any]) -> None:
         rows.append(("chosen", data["chosen"]))
         gave = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
         rows.append(("tried", ", ".join(gave)))
-        late = [t["planner"] for t in data["tried"] if t.get("refused") == NO_TIME]
-        if late:
-            rows.append(("no time was left for", f"{', '.join(late)} (--time-limit gives more)"))
-        others = sum("refused" in t for t in data["tried"]) - len(late)
+        left_out = [t["planner"] for t in data["tried"] if t.get("refused") == NO_EFFORT]
+        if left_out:
+            rows.append(("not asked", f"{', '.join(left_out)} (--effort thorough asks them too)"))
+        others = sum("refused" in t for t in data["tried"]) - len(left_out)
         if others:
             rows.append(("do not serve this", f"{others} other{'s' if others > 1 else ''} (--json says why)"))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
+    if data.get("stopped"):
+        rows.append(("stopped", "by --time-limit: another run may give another plan"))
     if data["verified"] is not None:
         rows.append(("verified", "yes"))
     if data.get("file"):

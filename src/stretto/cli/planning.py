@@ -11,6 +11,7 @@ from .arguments import (
     ChunksOption,
     CollectiveArgument,
     DemandOption,
+    EffortOption,
     JsonOption,
     LimitOption,
     OptionsOption,
@@ -40,6 +41,7 @@ def plan(
     root: RootOption = 0,
     option: OptionsOption = None,
     seed: SeedOption = 0,
+    effort: EffortOption = "normal",
     time_limit: LimitOption = None,
     tuning: Annotated[
         str | None, typer.Option("--tuning", help="A table of `stretto tune` that says which planner and chunks.")
@@ -60,7 +62,7 @@ def plan(
 
         planner, chunks = planned_by_table(tuning, topology, collective, request.header()["size_bytes"])
         request = Request(collective, topology, size, shard, chunks, root, demand)
-    made = request.plan(planner, seed, time_limit, option)
+    made = request.plan(planner, seed, effort, time_limit, option)
     verdict = verified(made) if check else None
     if verdict is not None and not verdict.ok:
         refuse(made, verdict, as_json)
@@ -82,6 +84,7 @@ def compare(
     root: RootOption = 0,
     option: OptionsOption = None,
     seed: SeedOption = 0,
+    effort: EffortOption = "normal",
     time_limit: LimitOption = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write a page here, or a picture if it ends in .svg.")
@@ -108,7 +111,7 @@ def compare(
         show_progress(i, len(cells), f"{name}, {text}")
         request = Request(collective, topology, text if size else None, text if shard else None, count, root, demand)
         try:
-            made = request.plan(name, seed, time_limit, option)
+            made = request.plan(name, seed, effort, time_limit, option)
             verdict = verified(made)
             if not verdict.ok:
                 raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")

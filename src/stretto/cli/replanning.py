@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import FileArgument, JsonOption, LimitOption, OptionsOption, SeedOption, complete_planner
+from .arguments import EffortOption, FileArgument, JsonOption, LimitOption, OptionsOption, SeedOption, complete_planner
 from .output import answer, print_line, refuse, show_summary
 from .work import given_options, judged, read_verified, summary, verified
 
@@ -21,7 +21,7 @@ MOST_NAMED = 100
 
 def plan_again(
     old: Plan, file: str, at: str | None, planner: str | None, options: Sequence[str] | None, seed: int,
-    time_limit_s: float | None,
+    effort: str, time_limit_s: float | None,
 ) -> Replanned:  # fmt: skip
     """Read the telemetry and plan what is left."""
     from ..choose.replan import replan
@@ -31,7 +31,8 @@ def plan_again(
     news = read_telemetry(file, old.topology, old.workload.chunk_count)
     if at is not None:
         news = replace(news, at_s=parse_time(at, "--at"))
-    return replan(old, news, planner=planner, seed=seed, time_limit_s=time_limit_s, options=given_options(options))
+    return replan(old, news, planner=planner, seed=seed, effort=effort, time_limit_s=time_limit_s,
+                  options=given_options(options))  # fmt: skip
 
 
 def answer_of(old: Plan, done: Replanned) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def replan(
     ] = None,
     option: OptionsOption = None,
     seed: SeedOption = 0,
+    effort: EffortOption = "normal",
     time_limit: LimitOption = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Write the new plan here.")] = None,
     as_json: JsonOption = False,
@@ -76,7 +78,7 @@ def replan(
     from ..formats.native import write_plan
 
     old = read_verified(file, as_json)
-    done = plan_again(old, telemetry, at, planner, option, seed, time_limit)
+    done = plan_again(old, telemetry, at, planner, option, seed, effort, time_limit)
     data: dict[str, Any] = {}
     if done.plan is not None:
         verdict = verified(done.plan)

@@ -23,7 +23,7 @@ SAID = (
     "reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts",
     "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s",
     "non_concurrent_optimal", "optimal",
-    "chosen", "tried",
+    "chosen", "tried", "stopped",
 )  # fmt: skip
 """What a planner that solves a program, or asks others, says of its answer, in the plan's meta and in summaries."""
 
@@ -68,17 +68,17 @@ class Request:
     def header(self) -> dict[str, Any]:
         return header(self.topology, self.workload)
 
-    def plan(self, planner: str, seed: int, time_limit_s: float | None, options: Sequence[str] | None) -> Plan:
+    def plan(
+        self, planner: str, seed: int, effort: str, time_limit_s: float | None, options: Sequence[str] | None
+    ) -> Plan:
         from ..planners import run_planner
-        from ..planners.auto import LIMIT_S
 
-        if planner == "auto" and time_limit_s is None:
-            time_limit_s = LIMIT_S
         return run_planner(
             planner,
             self.topology,
             self.workload,
             seed=seed,
+            effort=effort,
             time_limit_s=time_limit_s,
             progress=show_progress,
             options=given_options(options),

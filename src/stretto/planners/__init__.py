@@ -4,10 +4,23 @@
 module and folder here is a planner. A folder imports these two, the floors below, and no other planner's folder.
 """
 
-from .registry import Entry, Option, Progress, Request, find, over_links, refiner, register, registered
+from .registry import (
+    Candidate,
+    Entry,
+    Option,
+    Progress,
+    Request,
+    asked_by,
+    find,
+    over_links,
+    per_delivery,
+    refiner,
+    register,
+    registered,
+)  # fmt: skip
 from .run import plan_by, run_planner
 
 __all__ = [
-    "Entry", "Option", "Progress", "Request", "find", "over_links", "plan_by", "refiner", "register", "registered",
-    "run_planner",
+    "Candidate", "Entry", "Option", "Progress", "Request", "asked_by", "find", "over_links", "per_delivery", "plan_by",
+    "refiner", "register", "registered", "run_planner",
 ]  # fmt: skip

@@ -1,252 +1,227 @@
-"""Whatever suits: several planners on the same request, the plan that ends first.
+"""Asks several planners for the same request, and keeps the plan that ends first.
 
-Which are tried depends on the collective, the topology and the sizes, not on the clock, so equal requests give equal
-plans; and none further once a plan is within ``NEAR`` of the lower bound. A time limit, where one is given, keeps
-further candidates from being started, and those that heed it from searching on: a slow machine may then miss the best
-of them, and the answer says so. It is of CPU time, without the loading of code, so that a busy machine gives the plans
-of a quiet one, and a new process those of an old one.
+Each planner says where it is registered whether ``auto`` asks it, in which place, and how many steps of work it takes
+(:class:`~stretto.planners.registry.Candidate`). The order also depends on the collective, the topology and the size.
+``auto`` stops once a plan is near the lower bound, or once the effort is spent. No clock is read: the same request and
+effort give the same plan.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from ..bounds import Bound, bounds
-from ..model.collective import Workload
+from ..bounds import bounds
 from ..model.errors import InputError, Unsupported
-from ..model.kinds import KINDS
+from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
-from ..model.topology import Topology
-from ..schedule.budget import Pace
-from ..schedule.dispatch import completion
-from ..simulate import simulate
-from . import Progress, register, registered, run_planner
-
-CANDIDATES = (
-    *("switch-trees", "swot", "paths", "nccl-tree", "shortest-path", "greedy", "mtegcca", "scale-ccl", "ring"),
-    *("pairwise", "birkhoff", "by-dimension", "forest"),
-)
-"""In the order in which they are tried, as far as they are there: those first that answer soonest."""
-
-QUICK = {"switch-trees": 32, "nccl-tree": 16, "shortest-path": 32}
-"""Among how many accelerators these answer in less than a third of a second, mostly in hundredths; among more they come
-last."""
-
-SLOW_S = 0.25
-"""So many seconds of CPU they may take among more, and are not begun in less."""
-
-ALL_UP_TO = 64
-"""Ranks up to which all are tried; beyond, the trees that fill the network, and the first other that serves."""
-
-WIDE = 0.8
-"""Where bandwidth makes up such a share beside latency, the trees and paths that fill the network are tried first, and
-nothing is searched beside paths."""
-
-CLOSE, SPLIT = 0.98, 0.5
-"""Where bandwidth makes up less than the first of these, a search may still find better than the trees, which are then
-cut in this part of the time, and what is left is for the search."""
-
-SERVED = 0.75
-"""And in this part where accelerators that are no ranks may add and fork, which only trees make use of."""
-
-IN_PHASES = 1.2
-"""A search sums before it copies, at first. Where the links of some node would be busy so many times as long as the
-bound with the one after the other, it has no chance beside trees, which then have all of the time."""
-
-MIXED = 0.5
-"""Where bandwidth makes up such a share, but not ``WIDE``, searches leave time for trees."""
-
-TREES_S, TREES_OF_LINKS_S = 0.05, 6e-5
-"""What the first trees take at most, seconds of CPU, and what more for each rank and link."""
-
-TREES, ROOM = 0.2, 1.3
-"""What the first trees take may be such a part of the time limit, if so many times as much is to be left for them; they
-are begun where what is left is so many times less."""
+from ..schedule.best import Answer, ask
+from ..schedule.effort import Budget
+from .registry import Candidate, Entry, Request, asked_by, register
+from .run import plan_by
 
 NEAR = 1.005
-"""A plan that takes at most so many times the lower bound is good enough."""
+"""A plan that takes at most this many times the lower bound is good enough."""
 
-FAIR, FEW = 1.05, 16
-"""Of an AllReduce where bandwidth decides among more ranks than so few, a plan that takes at most so many times the
-lower bound is: what remains to be tried are searches for short ways, and patterns that fill fewer links."""
+NEAR_ALLREDUCE = 1.05
+"""The same for an AllReduce among more than :data:`FEW_RANKS` ranks where bandwidth decides: what is left to ask are
+searches for short ways and patterns that fill fewer links."""
 
-NO_TIME = "no time was left"
-"""Why a candidate was not tried that might have served."""
+FEW_RANKS = 16
+"""Ranks up to which searches still improve such an AllReduce."""
 
-SEARCH = 0.9
-"""The part of a time limit that candidates may take; the rest is for what they gave to be compared."""
+MANY_ACCELERATORS = 64
+"""On larger networks only candidates good for "size" are asked once there is a plan."""
 
-FIRST = 0.7
-"""The part of it that the first candidate may take in any case, even if the bound has left less."""
+BANDWIDTH_DECIDES = 0.8
+"""Share of the lower bound that is not latency, from which on candidates good for "bandwidth" are asked first."""
 
-LIMIT_S = 1.0
-"""The time limit of people who give none."""
+LATENCY_IS_LOST = 0.98
+"""Share from which on a search for short ways finds nothing better than the planners that fill links."""
+
+LATENCY_DECIDES = 0.5
+"""Share below which planners that fill links need not be given a part of the effort."""
+
+PLANNING_SHARE = 0.9
+"""Share of the effort that candidates may spend; the rest is for the bound and for the choice."""
+
+SPLIT_SHARE = 0.5
+"""Share of what is left for planners that fill links, where a search may still find better."""
+
+RELAYS_SHARE = 0.75
+"""The same where accelerators outside the collective can add and fork, which a search does not use."""
+
+RESERVE = 1.7
+"""Times the least steps of a planner that fills links: a search before it leaves so much, where neither latency nor
+bandwidth decides."""
+
+RESERVE_SHARE = 0.15
+"""Share of the effort that these least steps may be; otherwise the search leaves nothing."""
+
+PHASES = 1.2
+"""A search first sums, then copies. Where the links of some node are busy for more than this many times the bound in
+these two phases, the search has no chance, and planners that fill links get all of the effort."""
+
+NO_EFFORT = "the effort was spent"
+"""Why a candidate was not asked that may serve the request."""
 
 
 @register(
     "auto",
-    collectives=(*KINDS, "multicast"),
+    collectives=EVERY_KIND,
     topologies="any that a candidate serves",
     paper="our own",
+    cuts=True,
 )
-def auto(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-) -> Plan:
+def auto(request: Request) -> Plan:
     """The best of several planners.
 
     Returns:
-        The plan; its ``meta`` says as ``chosen`` who made it, and as ``tried`` what each candidate gave.
+        The plan. Its ``meta`` says as ``chosen`` which planner made it, and as ``tried`` what each candidate answered.
+    Raises:
+        InputError, Unsupported: no candidate serves the request.
     """
-    pace = Pace.within(None if time_limit_s is None else SEARCH * time_limit_s, {})
-    found = bounds(topology, workload)
-    bound = found[0].seconds
-    bandwidth = _bandwidth(found)
-    wide = not topology.planes and bandwidth >= WIDE
-    names = _candidates(topology, wide)
-    served = _is_served(topology, workload)
-    shares = _Shares.of(topology, workload, bandwidth if not topology.planes else 0.0, bound, served, time_limit_s)
-    if served:
-        names.sort(key=lambda name: name not in QUICK and name != "forest")
-    enough = bound * (FAIR if wide and _is_large(workload) else NEAR)
-    best: tuple[float, str, Plan] | None = None
-    tried: list[dict[str, object]] = []
-    wrong: InputError | None = None
-    for number, name in enumerate(names):
-        if best is not None and best[0] <= enough:
-            break
-        if best is not None and pace.left_s < shares.least_s(name):
-            tried.append({"planner": name, "refused": NO_TIME})
-            continue
-        if best is not None and len(topology.accelerators) > ALL_UP_TO and name != "forest":
-            continue
-        if wide and name == "greedy" and best is not None and best[1] == "paths":
-            continue
-        if progress is not None:
-            progress(number, len(names), name)
-        try:
-            left_s = shares.given_s(name, pace.left_s, best is None)
-            plan = run_planner(name, topology, workload, seed=seed, time_limit_s=left_s)
-        except (Unsupported, InputError) as refusal:
-            tried.append({"planner": name, "refused": str(refusal)})
-            wrong = refusal if isinstance(refusal, InputError) else wrong
-            continue
-        end_s = _completion(plan)
-        tried.append({"planner": name, "completion_s": end_s})
-        if best is None or end_s < best[0]:
-            best = end_s, name, plan
-    if best is None and wrong is not None:
-        raise wrong
-    if best is None:
-        raise Unsupported(f"auto does not serve {topology.name}: " + "; ".join(str(t["refused"]) for t in tried))
-    return replace(best[2], meta={**best[2].meta, "chosen": best[1], "tried": tried})
+    case = _Case.of(request)
+    budget = request.budget.share(PLANNING_SHARE)
+    candidates = case.candidates()
+    best: tuple[Answer, Candidate] | None = None
+    answers: list[Answer] = []
+    for number, (name, candidate) in enumerate(candidates):
+        if best is not None:
+            if best[0].score_s <= case.near_s:
+                break
+            if case.is_hopeless(candidate, best[1]):
+                continue
+            if budget.exhausted or candidate.steps(request) > budget.left:
+                answers.append(Answer(name, refusal=Unsupported(NO_EFFORT)))
+                continue
+        request.tell(number, len(candidates), name)
+        share = case.share(candidate, budget)
+        answer = ask(name, partial(plan_by, name, replace(request, budget=share, progress=None)))
+        if answer.plan is not None and not candidate.counts:
+            share.charge(candidate.steps(request))
+        answers.append(answer)
+        if answer.plan is not None and (best is None or answer.score_s < best[0].score_s):
+            best = answer, candidate
+    if best is None or best[0].plan is None:
+        raise _refusal(request, answers)
+    plan = best[0].plan
+    return replace(plan, meta={**plan.meta, "chosen": best[0].name, "tried": [_said(answer) for answer in answers]})
+
+
+def _said(answer: Answer) -> dict[str, object]:
+    """An answer as the meta of a plan holds it."""
+    if answer.refusal is not None:
+        return {"planner": answer.name, "refused": str(answer.refusal)}
+    return {"planner": answer.name, "completion_s": answer.score_s}
+
+
+def _refusal(request: Request, answers: list[Answer]) -> Exception:
+    """Why no candidate serves: the last wrong input, else all reasons."""
+    for answer in reversed(answers):
+        if isinstance(answer.refusal, InputError):
+            return answer.refusal
+    reasons = "; ".join(str(answer.refusal) for answer in answers)
+    return Unsupported(f"auto does not serve {request.topology.name}: {reasons}")
 
 
 @dataclass(frozen=True)
-class _Shares:
-    """How candidates share a time limit.
+class _Case:
+    """What the order of candidates and their shares of the effort depend on.
 
     Attributes:
-        limit_s: None if there is none.
-        slow: those that are not quick here.
-        trees_s: what the first trees take at most.
-        of_trees: the part of what is left that trees may take; the rest is for a search after them.
-        after_s: what a search leaves for trees after it.
+        bound_s: the lower bound.
+        bandwidth: the share of the bound that is not latency.
+        wide: whether bandwidth decides.
+        relays: whether accelerators outside the collective can add and fork for it.
     """
 
-    limit_s: float | None
-    slow: frozenset[str]
-    trees_s: float
-    of_trees: float
-    after_s: float
+    request: Request
+    bound_s: float
+    bandwidth: float
+    wide: bool
+    relays: bool
 
     @classmethod
-    def of(
-        cls, topology: Topology, workload: Workload, bandwidth: float, bound: float, served: bool, limit_s: float | None
-    ) -> _Shares:
-        """For a request of which bandwidth makes up such a share of the bound, seconds.
+    def of(cls, request: Request) -> _Case:
+        limits = bounds(request.topology, request.workload)
+        bound_s = limits[0].seconds
+        latency_s = next((b.seconds for b in limits if b.kind == "latency path"), 0.0)
+        bandwidth = 1 - latency_s / bound_s if latency_s else 1.0
+        wide = not request.topology.planes and bandwidth >= BANDWIDTH_DECIDES
+        return cls(request, bound_s, bandwidth, wide, _has_relays(request))
 
-        Args:
-            served: whether trees come first, for accelerators that are no ranks.
-        """
-        trees_s = TREES_S + TREES_OF_LINKS_S * sum(len(c.ranks) for c in workload.collectives) * topology.link_count
-        split = WIDE <= bandwidth < CLOSE and _in_phases_s(topology, workload) <= IN_PHASES * bound
-        of_trees = SERVED if served and bandwidth < CLOSE else SPLIT if split else 1.0
-        mixed = MIXED <= bandwidth < WIDE and limit_s is not None and trees_s <= TREES * limit_s
-        slow = frozenset(name for name, most in QUICK.items() if len(topology.accelerators) > most)
-        return cls(limit_s, slow, trees_s, of_trees, ROOM * trees_s if mixed else 0.0)
+    @property
+    def near_s(self) -> float:
+        """A plan that ends by then is good enough, seconds."""
+        many = all(c.kind == "allreduce" and len(c.ranks) > FEW_RANKS for c in self.request.workload.collectives)
+        return self.bound_s * (NEAR_ALLREDUCE if self.wide and many else NEAR)
 
-    def least_s(self, name: str) -> float:
-        """With less time left a candidate is not begun."""
-        return self.trees_s / ROOM if name == "forest" else SLOW_S if name in self.slow else 0.0
+    def candidates(self) -> list[tuple[str, Candidate]]:
+        """Names and candidates, in the order in which they are asked."""
+        accelerators = len(self.request.topology.accelerators)
+        named = [(entry.name, candidate) for entry, candidate in _entries() if candidate.suits(self.request.topology)]
+        if self.wide:
+            named.sort(key=lambda pair: "bandwidth" not in pair[1].good_for)
+        named.sort(key=lambda pair: pair[1].early_up_to is not None and accelerators > pair[1].early_up_to)
+        if self.relays:
+            named.sort(key=lambda pair: pair[1].early_up_to is None and "relays" not in pair[1].good_for)
+        return named
 
-    def given_s(self, name: str, left_s: float, first: bool) -> float | None:
-        """The time limit of a candidate, where so much is left; the first one has most of it in any case."""
-        if self.limit_s is None:
-            return None
-        left_s = max(left_s, FIRST * self.limit_s if first else 0.0)
-        return left_s * self.of_trees if name == "forest" else left_s - (self.after_s if name == "greedy" else 0.0)
+    def is_hopeless(self, candidate: Candidate, best: Candidate) -> bool:
+        """Whether a candidate would hardly improve on the plan of another one."""
+        if len(self.request.topology.accelerators) > MANY_ACCELERATORS and "size" not in candidate.good_for:
+            return True
+        alone = not any(c.traits.copies or c.reduces for c in self.request.workload.collectives)
+        # where each chunk has one sender and one receiver, planners that fill links leave a search nothing to find
+        return self.wide and alone and "latency" in candidate.good_for and "bandwidth" in best.good_for
 
+    def share(self, candidate: Candidate, budget: Budget) -> Budget:
+        """The part of what is left that a candidate may spend."""
+        if candidate.counts and "bandwidth" in candidate.good_for:
+            return budget.share(self._filling_share())
+        if candidate.counts and "latency" in candidate.good_for:
+            return budget.within(budget.left - self._reserve())
+        return budget.share(1.0)
 
-def _in_phases_s(topology: Topology, workload: Workload) -> float:
-    """Seconds for which the links of some node are busy with what it sends, and then of some with what it gets, if all
-    is summed before it is copied; 0 where not all is."""
-    if any(c.kind != "allreduce" for c in workload.collectives):
-        return 0.0
-    bandwidth = topology.bandwidth
-    into, out = (np.bincount(ends, bandwidth, topology.node_count) for ends in (topology.dst, topology.src))
-    most = 0.0
-    for c in workload.collectives:
-        each = c.size_bytes * (1 - 1 / len(c.ranks))
-        most = max(most, each / float(into[c.ranks].min()) + each / float(out[c.ranks].min()))
-    return most
+    def _filling_share(self) -> float:
+        """The share of what is left for a planner that fills links; the rest is for a search after it."""
+        if self.bandwidth >= LATENCY_IS_LOST:
+            return 1.0
+        if self.relays:
+            return RELAYS_SHARE
+        return SPLIT_SHARE if self.wide and self._phases_s() <= PHASES * self.bound_s else 1.0
 
+    def _reserve(self) -> float:
+        """Steps that a search leaves for the planners that fill links."""
+        if not LATENCY_DECIDES <= self.bandwidth < BANDWIDTH_DECIDES or self.request.topology.planes:
+            return 0.0
+        fills = [c for _, c in _entries() if c.counts and "bandwidth" in c.good_for]
+        least = max((c.steps(self.request) for c in fills), default=0.0)
+        return RESERVE * least if least <= RESERVE_SHARE * self.request.budget.steps else 0.0
 
-def _completion(plan: Plan) -> float:
-    """When it ends: as it says, where it says when each transfer arrives at its one receiver, else by the simulator."""
-    timed = plan.sharing == "timed" and not plan.topology.planes
-    if timed and plan.transfer_count and (plan.dst.lengths == 1).all():
-        return completion(plan)
-    return simulate(plan).completion_s
-
-
-def _candidates(topology: Topology, wide: bool) -> list[str]:
-    names = [name for name in CANDIDATES if name in registered()]
-    if "scale-ccl" in names and not _is_wan(topology):
-        # its event loop is for networks of datacenters; elsewhere it can take minutes
-        names.remove("scale-ccl")
-    if "switch-trees" in names and not (topology.transit & topology.replicates).any():
-        names.remove("switch-trees")
-    if wide:
-        names.sort(key=lambda name: {"switch-trees": 0, "forest": 1, "paths": 2}.get(name, 3))
-    names.sort(key=lambda name: name in QUICK and len(topology.accelerators) > QUICK[name])
-    return names
-
-
-def _is_wan(topology: Topology) -> bool:
-    """Whether there are routers, or neither switches nor many nodes."""
-    routers, switches = topology.is_router.any(), topology.is_switch.any()
-    return bool(routers or (not switches and len(topology.accelerators) <= ALL_UP_TO // 4))
-
-
-def _is_large(workload: Workload) -> bool:
-    """Whether a search would have both to sum and to copy among many."""
-    return all(c.kind == "allreduce" and len(c.ranks) > FEW for c in workload.collectives)
+    def _phases_s(self) -> float:
+        """Seconds for which the links into some node and then those out of some node are busy, if all is summed before
+        it is copied; 0 where not all collectives are AllReduces."""
+        topology, collectives = self.request.topology, self.request.workload.collectives
+        if any(not c.traits.reduces_to_all for c in collectives):
+            return 0.0
+        into, out = (np.bincount(v, topology.bandwidth, topology.node_count) for v in (topology.dst, topology.src))
+        return max(
+            c.size_bytes * (1 - 1 / len(c.ranks)) * (1 / float(into[c.ranks].min()) + 1 / float(out[c.ranks].min()))
+            for c in collectives
+        )
 
 
-def _is_served(topology: Topology, workload: Workload) -> bool:
-    """Whether there are accelerators beside the ranks that could add and fork for them; only trees make use of that."""
-    kinds = registered()["forest"].collectives if "forest" in registered() else ()
-    return all(c.kind in kinds and len(c.ranks) < len(topology.accelerators) for c in workload.collectives)
+def _entries() -> list[tuple[Entry, Candidate]]:
+    """The planners that ``auto`` asks, by place."""
+    return [(entry, entry.auto) for entry in asked_by("auto") if entry.auto is not None]
 
 
-def _bandwidth(found: tuple[Bound, ...]) -> float:
-    """The part of the bound that is not latency."""
-    longest = next((b.seconds for b in found if b.kind == "latency path"), 0.0)
-    return 1 - longest / found[0].seconds if longest else 1.0
+def _has_relays(request: Request) -> bool:
+    """Whether there are accelerators outside each collective, and a candidate that makes use of them."""
+    kinds = {kind for entry, candidate in _entries() if "relays" in candidate.good_for for kind in entry.collectives}
+    accelerators = len(request.topology.accelerators)
+    return all(c.kind in kinds and len(c.ranks) < accelerators for c in request.workload.collectives)

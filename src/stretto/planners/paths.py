@@ -21,7 +21,7 @@ from ..model.topology import ACCELERATOR, Topology
 from ..schedule.best import best, completion_s
 from ..schedule.dispatch import busiest_link_s, dispatch
 from ..schedule.trees import split_chunks
-from . import Option, Request, register
+from . import Candidate, Option, Request, per_delivery, register
 
 UNITS = 8_000
 """Units into which the data of all pairs is divided, about."""
@@ -69,6 +69,8 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     paper="our own; maximum concurrent flow, Shahrokhi and Matula, J. ACM 1990",
     options=OPTIONS,
     serves=_serves,
+    cuts=True,
+    auto=Candidate(30, per_delivery(10, first=150_000), good_for=("bandwidth",)),
 )
 def paths(request: Request, *, parts: int = 0) -> Plan:
     """Paths that load links alike, their parts pipelined.

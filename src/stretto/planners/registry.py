@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Literal
 
 from ..model.collective import Workload
 from ..model.errors import InputError
@@ -49,6 +49,50 @@ class Request:
         """Tell :attr:`progress`, if somebody listens."""
         if self.progress is not None:
             self.progress(done, total, what)
+
+    @property
+    def deliveries(self) -> int:
+        """About how many deliveries a plan makes: for each chunk one from every holder and one to every receiver.
+
+        A chunk that every rank wants summed counts once for each rank, since planners cut it into a part for each.
+        """
+        deliveries = 0
+        for c in self.workload.collectives:
+            pairs = int(c.holders.lengths.sum() + c.wanted.lengths.sum())
+            parts = len(c.ranks) if c.traits.reduces_to_all else 1
+            deliveries += pairs * parts * c.chunk_count // len(c.piece_bytes)
+        return deliveries
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """How ``auto`` asks a planner.
+
+    Attributes:
+        place: ``auto`` asks its candidates from the lowest place to the highest: first those that answer soonest.
+        steps: ``request -> steps``, the work that the planner and the simulation of its plan take, about (see
+            :mod:`stretto.schedule.effort`). ``auto`` asks the planner if so many are left, and counts them as spent.
+        counts: True for a planner that counts its work on ``request.budget`` itself; ``steps`` is then the least
+            with which it is worth asking.
+        good_for: where it is asked before others: "bandwidth" (it fills links), "relays" (it makes use of
+            accelerators outside the collective), "size" (it also serves hundreds of ranks); "latency" (it searches
+            for short ways) is asked after them.
+        early_up_to: for a planner that answers in hundredths of a second among up to this many accelerators and in
+            seconds among more: there it is asked last.
+        suits: ``topology -> bool``, whether it is worth asking on this network at all.
+    """
+
+    place: int
+    steps: Callable[[Request], float]
+    counts: bool = False
+    good_for: tuple[str, ...] = ()
+    early_up_to: int | None = None
+    suits: Callable[[Topology], bool] = lambda topology: True
+
+
+def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:
+    """A cost for :class:`Candidate`: ``first`` steps, and ``steps`` for each of the request's deliveries."""
+    return lambda request: first + steps * request.deliveries
 
 
 @dataclass(frozen=True)
@@ -93,6 +137,11 @@ class Entry:
         exact: True if its answer is optimal by construction.
         alone: for a refiner that may be named without a planner: the planners to run it after; the best plan is kept.
         quick: for one that solves programs: options with which it answers within seconds on a few ranks.
+        cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
+        auto: how ``auto`` asks it; None if ``auto`` does not.
+        tune: its place among the planners that ``stretto tune`` compares by default, the lowest first; None if it is
+            not among them. Of plans that end together the first is kept.
+        library: the same for plans that processes run (:mod:`stretto.choose.library`).
         takes_request: False while a function still takes topology, workload, seed, time limit and progress apart.
     """
 
@@ -107,6 +156,10 @@ class Entry:
     alone: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     quick: Mapping[str, Any] | None = None
+    cuts: bool = False
+    auto: Candidate | None = None
+    tune: int | None = None
+    library: int | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
     takes_request: bool = True
 
@@ -125,6 +178,10 @@ def register(
     alone: Iterable[str] = (),
     options: Iterable[Option] = (),
     quick: Mapping[str, Any] | None = None,
+    cuts: bool = False,
+    auto: Candidate | None = None,
+    tune: int | None = None,
+    library: int | None = None,
     serves: Callable[[Topology, Workload], str | None] | None = None,
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
     """Register the decorated function; the first line of its docstring is the summary."""
@@ -144,6 +201,10 @@ def register(
             alone=tuple(alone),
             options=tuple(options),
             quick=quick,
+            cuts=cuts,
+            auto=auto,
+            tune=tune,
+            library=library,
             takes_request="request" in inspect.signature(run).parameters,
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
@@ -154,6 +215,17 @@ def register(
 
 refiner = partial(register, refines=True)
 """Register the decorated ``f(plan, request, **options) -> Plan`` as a refiner."""
+
+
+def asked_by(role: Literal["auto", "tune", "library"]) -> list[Entry]:
+    """The planners that ``auto``, ``tune`` or the library asks, in their places."""
+
+    def place(entry: Entry) -> int | None:
+        given: Candidate | int | None = getattr(entry, role)
+        return given.place if isinstance(given, Candidate) else given
+
+    placed = [(number, entry) for entry in registered().values() if (number := place(entry)) is not None]
+    return [entry for _, entry in sorted(placed, key=lambda pair: pair[0])]
 
 
 def over_links(topology: Topology, workload: Workload) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..kernels.clock import clock
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
 from ..model.plan import Plan
@@ -48,16 +50,20 @@ def run_planner(
     wall, cpu = time.perf_counter(), time.process_time()
     budget = Budget(steps_of(effort), stop=Stop(time_limit_s))
     request = Request(topology, from_zero(workload), seed, budget, progress)
-    candidates = find(spec.partition("+")[0]).alone
-    plan = _best(candidates, spec, request, options or {}) if candidates else _run(spec, request, options or {})
+    plan = _plan(spec, request, options or {})
     spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
     stopped = {"stopped": True} if budget.stop.used else {}
     return moved(replace(plan, meta={**plan.meta, **spent, **stopped}), workload)
 
 
 def plan_by(spec: str, request: Request, **options: Any) -> Plan:
-    """The plan of another planner for the same request: a start for one that improves it, or a candidate."""
-    return _run(spec, request, options)
+    """The plan of ``planner[+refiner...]`` for a request; what planners ask each other by."""
+    return _plan(spec, request, options)
+
+
+def _plan(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
+    candidates = find(spec.partition("+")[0]).alone
+    return _best(candidates, spec, request, options) if candidates else _run(spec, request, options)
 
 
 def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
@@ -72,7 +78,12 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
             continue
         inputs = (plan,) if stage.refines else (request.topology, request.workload)
         limit_s = request.budget.stop.limit_s
+        if math.isfinite(request.budget.steps):
+            limit_s = min(request.budget.left * 1e-6, math.inf if limit_s is None else limit_s)
+        began_s = clock()
         plan = stage.run(*inputs, seed=request.seed, time_limit_s=limit_s, progress=request.progress, **own)
+        if stage.auto is not None and stage.auto.counts:
+            request.budget.charge(1e6 * (clock() - began_s))
     made = {"planner": spec, "seed": request.seed, "options": {k: v for own in given for k, v in own.items()}}
     result: Plan = replace(plan, meta={**plan.meta, **made})
     return result

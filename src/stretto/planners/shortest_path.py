@@ -17,7 +17,7 @@ from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from ..schedule.shortest_trees import shortest_trees
 from ..schedule.trees import Trees, divide, lower
-from . import Option, Request, over_links, register
+from . import Candidate, Option, Request, over_links, per_delivery, register
 
 OPTIONS = (
     Option("copy", bool, True, "one tree a chunk, whose shared links carry it once; false: once for each receiver"),
@@ -34,6 +34,9 @@ OPTIONS = (
     paper="SPH in SCALE-CCL, INET4AI 2025, section 5",
     options=OPTIONS,
     serves=over_links,
+    auto=Candidate(50, per_delivery(12, first=1_000), early_up_to=32),
+    tune=30,
+    library=70,
 )
 def shortest_path(request: Request, *, copy: bool = True, cost: str = "alpha-beta") -> Plan:
     """Every chunk by shortest paths, first come first served.

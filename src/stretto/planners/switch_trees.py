@@ -22,7 +22,7 @@ from ..model.collective import Workload
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from ..schedule.trees import split_chunks
-from . import Request, register
+from . import Candidate, Request, per_delivery, register
 
 MOST_ROUNDS = 16
 """How often each demand's tree is grown anew at most; at least twice."""
@@ -95,6 +95,14 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     topologies="any in which switches that copy join all ranks",
     paper="our own; trees by Takahashi and Matsuyama, 1980",
     serves=_serves,
+    cuts=True,
+    auto=Candidate(
+        10,
+        per_delivery(60, first=3_000),
+        good_for=("bandwidth",),
+        early_up_to=32,
+        suits=lambda topology: bool((topology.transit & topology.replicates).any()),
+    ),
 )
 def switch_trees(request: Request) -> Plan:
     """Trees that fork in switches, all at once, at rates that end together.

@@ -55,7 +55,11 @@ class Budget:
 
     def share(self, part: float) -> Budget:
         """A part of what is left of this budget."""
-        return Budget(part * self.left, self.costs, self.stop, parent=self)
+        return self.within(part * self.left)
+
+    def within(self, steps: float) -> Budget:
+        """At most this many steps of what is left of this budget."""
+        return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self)
 
     @property
     def left(self) -> float:

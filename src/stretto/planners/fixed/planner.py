@@ -21,7 +21,7 @@ from ...model.collective import Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
-from .. import Progress, register
+from .. import Candidate, Progress, per_delivery, register
 
 
 def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> str | None:
@@ -136,6 +136,14 @@ def ring_on_planes(topology: Topology, workload: Workload) -> Plan:
     return _plan(ALGORITHMS["ring"], topology, workload)
 
 
+_ASKED: dict[str, dict[str, Any]] = {
+    "all-pairs": {"library": 10},
+    "recursive-doubling": {"library": 30},
+    "rabenseifner": {"library": 40},
+    "pairwise": {"auto": Candidate(100, per_delivery(12, first=1_000)), "tune": 70},
+}
+"""Who asks each algorithm, see :class:`~stretto.planners.registry.Entry`."""
+
 for _algorithm in ALGORITHMS.values():
     if _algorithm.name == "ring":
         continue  # over links the ring has a planner of its own
@@ -145,4 +153,5 @@ for _algorithm in ALGORITHMS.values():
         topologies="where each pair of partners is joined, or planes",
         paper=_algorithm.paper,
         serves=partial(_refusal, _algorithm),
+        **_ASKED.get(_algorithm.name, {}),
     )(_planner(_algorithm))

@@ -19,7 +19,7 @@ from ...model.arrays import Ragged
 from ...model.collective import Collective, Workload, cut
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
-from .. import Option, Progress, register
+from .. import Candidate, Option, Progress, per_delivery, register
 from .planner import ring_on_planes
 
 Int64 = NDArray[np.int64]
@@ -57,6 +57,9 @@ def _no_ring(topology: Topology, workload: Workload) -> str | None:
     paper="Wang, Craps, Li, section II; Patarasuk and Yuan, JPDC 2009",
     options=OPTIONS,
     serves=_no_ring,
+    auto=Candidate(90, per_delivery(12, first=1_000)),
+    tune=50,
+    library=20,
 )
 def ring(
     topology: Topology,

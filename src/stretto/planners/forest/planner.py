@@ -27,7 +27,7 @@ from ...model.topology import Topology
 from ...schedule.dispatch import NEAR as DISPATCHED
 from ...schedule.dispatch import busiest_link_s, completion, dispatch
 from ...schedule.trees import Trees, lower, split_chunks
-from .. import Option, Progress, register
+from .. import Candidate, Option, Progress, Request, register
 from .budget import limited
 from .priced import busiest_s, priced_forest
 from .relays import find_relays
@@ -95,6 +95,11 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     return None
 
 
+def _least_steps(request: Request) -> float:
+    """Steps that the first trees take, about."""
+    return 40_000 + 46 * sum(len(c.ranks) for c in request.workload.collectives) * request.topology.link_count
+
+
 @register(
     "forest",
     collectives=KINDS,
@@ -102,6 +107,9 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     paper="Zhao et al., arXiv 2402.06787; AllReduce our own",
     options=OPTIONS,
     serves=_serves,
+    cuts=True,
+    auto=Candidate(130, _least_steps, counts=True, good_for=("bandwidth", "relays", "size")),
+    tune=40,
 )
 def forest(
     topology: Topology,

@@ -25,7 +25,7 @@ from ...schedule.budget import Pace
 from ...schedule.dispatch import completion, dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.trees import divide
-from .. import Option, Progress, register
+from .. import Candidate, Option, Progress, per_delivery, register
 from .crossed import crossed
 from .exchange.clusters import in_clusters
 from .exchange.crossings import PARTS, in_crossings
@@ -104,6 +104,8 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     paper="our own; greedy matching as in TACOS, MICRO 2024",
     options=OPTIONS,
     serves=_unserved,
+    cuts=True,
+    auto=Candidate(60, per_delivery(10), counts=True, good_for=("latency",)),
 )
 def greedy(
     topology: Topology,

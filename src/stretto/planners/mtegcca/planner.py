@@ -24,7 +24,7 @@ from ...model.errors import InputError
 from ...model.plan import Plan, make_plan
 from ...model.topology import Topology
 from ...schedule.multicast import Grown, grow_implicitly, slot_seconds, task_order, tree_steps
-from .. import Option, Progress, over_links, register
+from .. import Candidate, Option, Progress, over_links, per_delivery, register
 
 RULES = {"earliest": (0.0, 0.0), "nearest": (1.0, 0.0), "thrifty": (0.0, 2.0), "balanced": (0.5, 2.0)}
 """How a tree grows: (nearness, thrift), see :func:`stretto.schedule.kernel_multicast.grow_trees`."""
@@ -62,6 +62,8 @@ OPTIONS = (
     paper="Liu et al., Journal on Communications 2026, section 2",
     options=OPTIONS,
     serves=over_links,
+    auto=Candidate(70, per_delivery(15, first=10_000)),
+    tune=20,
 )
 def mtegcca(
     topology: Topology,

@@ -37,6 +37,7 @@ OPTIONS = (
     paper="NVIDIA NCCL 2.20, src/graph/tuning.cc",
     options=OPTIONS,
     serves=over_links,
+    library=50,
 )
 def nccl(
     topology: Topology,

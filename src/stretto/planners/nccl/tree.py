@@ -22,7 +22,7 @@ from ...model.topology import Topology
 from ...schedule.shortest_trees import shortest_trees
 from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import parents, slice_count
-from .. import Option, Progress, over_links, register
+from .. import Candidate, Option, Progress, over_links, register
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Rings, channel_count, find_rings, servers_of, slice_option
 
 OPTIONS = (
@@ -47,6 +47,10 @@ class RankTree:
     paper="NVIDIA NCCL 2.20, src/graph/trees.cc; Sanders et al., Parallel Computing 2009",
     options=OPTIONS,
     serves=over_links,
+    auto=Candidate(
+        40, lambda request: 400.0 * sum(len(c.ranks) ** 2 for c in request.workload.collectives), early_up_to=16
+    ),
+    tune=60,
 )
 def nccl_tree(
     topology: Topology,

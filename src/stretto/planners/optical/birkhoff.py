@@ -19,7 +19,7 @@ from ...model.demand import demand_of
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.trees import split_chunks
-from .. import Option, Progress, register
+from .. import Candidate, Option, Progress, per_delivery, register
 from .circuits import refusal, to_nodes, to_ports
 from .matchings import Slot, decompositions, shifts
 from .slots import Part, Planes, direct_bound, placed
@@ -32,6 +32,9 @@ from .slots import Part, Planes, direct_bound, placed
     paper="after Birkhoff 1946 and von Neumann 1953; SWOT, section 6, asks for it",
     options=(Option("matchings", str, "few", "few by weight, or those of pairwise exchange", ("few", "shifts")),),
     serves=refusal,
+    cuts=True,
+    auto=Candidate(110, per_delivery(12, first=1_000)),
+    tune=90,
 )
 def birkhoff(
     topology: Topology,

@@ -24,7 +24,7 @@ from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Plane, Topology
 from ...schedule.algorithms import lower
 from ...schedule.grid_steps import HALVES, Phased, line_algorithms, on_grid
-from .. import Option, Progress, register
+from .. import Candidate, Option, Progress, per_delivery, register
 from .bound import lower_bound
 from .circuits import instance_of, scheduled, to_nodes
 from .fast import fast
@@ -107,6 +107,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
                ("auto", "yes", "no")),
     ),
     serves=_refusal,
+    auto=Candidate(120, per_delivery(100, first=20_000)),
 )  # fmt: skip
 def by_dimension(
     topology: Topology,

@@ -14,7 +14,7 @@ from functools import partial
 from ...model.errors import Unsupported
 from ...model.plan import Plan
 from ...schedule.algorithms import ALGORITHMS
-from .. import Option, Progress, refiner
+from .. import Candidate, Option, Progress, per_delivery, refiner
 from .bound import lower_bound
 from .circuits import instance_of, refusal, scheduled
 from .fast import fast
@@ -75,6 +75,9 @@ def one_shot_planes(
     "swot",
     alone=(*ALONE, "birkhoff"),
     options=(Option("mode", str, "fast", "search, or prove the optimum in 30 s or --time-limit", ("fast", "exact")),),
+    cuts=True,
+    auto=Candidate(20, per_delivery(500, first=10_000)),
+    tune=80,
 )
 def swot(
     plan: Plan,

@@ -23,12 +23,12 @@ from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError, Unsupported
 from ...model.kinds import KINDS
 from ...model.plan import Plan
-from ...model.topology import Topology
+from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.pipes import HELD, LACKS_WANTED, Goals, Network, build_network, set_goals
 from ...schedule.trees import divide
 from ...simulate import simulate
-from .. import Option, Progress, over_links, register
+from .. import Candidate, Option, Progress, over_links, per_delivery, register
 from . import kernel_forwarding, kernel_subchunks
 
 TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
@@ -57,6 +57,16 @@ OPTIONS = (
 )
 
 
+MOST_PLAIN = 16
+"""Accelerators up to which a network without routers and switches may join datacenters."""
+
+
+def _joins_sites(topology: Topology) -> bool:
+    """Whether a network may join datacenters. On others its event loop can take minutes."""
+    routers, switches = (topology.kind == ROUTER).any(), (topology.kind == SWITCH).any()
+    return bool(routers or (not switches and len(topology.accelerators) <= MOST_PLAIN))
+
+
 @register(
     "scale-ccl",
     collectives=(*KINDS, "multicast"),
@@ -64,6 +74,9 @@ OPTIONS = (
     paper="Xiong et al., INET4AI 2025, section 4",
     options=OPTIONS,
     serves=over_links,
+    auto=Candidate(80, per_delivery(200, first=5_000), suits=_joins_sites),
+    tune=10,
+    library=60,
 )
 def scale_ccl(
     topology: Topology,
