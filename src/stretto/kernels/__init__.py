@@ -123,7 +123,7 @@ def _inner(module: str) -> ModuleType:
     copy = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = copy
     spec.loader.exec_module(copy)
-    functions = {name: value for name, value in vars(copy).items() if isinstance(value, FunctionType)}
+    functions = {name: value for name, value in vars(copy).items() if _is_kernel(value)}
     imported = sorted({value.__module__ for value in functions.values() if value.__module__ != full_name})
     stamps = tuple(stamp for other in imported for stamp in _stamps(other))
     for name, value in functions.items():
@@ -138,6 +138,11 @@ def _inner(module: str) -> ModuleType:
         setattr(copy, name, compiled)
     _INNER[module] = copy
     return copy
+
+
+def _is_kernel(value: object) -> bool:
+    """Whether a name of a kernel module is a kernel; ``typing.NamedTuple`` is a function, too."""
+    return isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in sys.stdlib_module_names
 
 
 def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,7 +164,7 @@ def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callabl
 def _stamps(module: str) -> list[tuple[str, float, int]]:
     """When a kernel's file was last changed, and its size; and the same of the kernel files that it imports."""
     file = _file(module).stat()
-    functions = [value for value in vars(sys.modules[module]).values() if isinstance(value, FunctionType)]
+    functions = [value for value in vars(sys.modules[module]).values() if _is_kernel(value)]
     imported = sorted({value.__module__ for value in functions if value.__module__ != module})
     return [(module, file.st_mtime, file.st_size), *(stamp for other in imported for stamp in _stamps(other))]
 
