@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from functools import partial
+
 import numba
 import numpy as np
 import pytest
@@ -62,6 +67,21 @@ def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, mon
     to_goals = at_speed(paths.to_goals, 100_000)
     assert to_goals(*path, np.array([0, 1]), np.array([1])).tolist() == [[1.0, 0.0]]
     assert not capfd.readouterr().err
+
+
+def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
+    program = (
+        "import numpy as np\n"
+        "from stretto.kernels import at_speed, matching\n"
+        "edges = np.array([0], dtype=np.int32), np.array([1], dtype=np.int32)\n"
+        "print(at_speed(matching.components, 1)(*edges, 2))"
+    )
+    environment = {**os.environ, "STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": str(tmp_path)}
+    start = partial(subprocess.Popen, [sys.executable, "-c", program], env=environment, text=True)
+    both = [start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    said = [process.communicate() for process in both]
+    assert [out for out, _ in said] == ["[0 0]\n"] * 2
+    assert "".join(err for _, err in said).count("compiling kernel matching") == 1
 
 
 def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkeypatch):

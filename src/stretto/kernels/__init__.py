@@ -8,10 +8,12 @@ disk) for large work. ``STRETTO_KERNELS=python`` or ``compiled`` forces one spee
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -178,7 +180,7 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         nonlocal told
         if not told and not compiled.signatures:
-            with loading():
+            with loading(), _one_process(compiled):
                 if not _cache_is_warm(compiled):
                     name = module.rpartition(".")[2].removeprefix("kernel_")
                     print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
@@ -187,6 +189,19 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
         return compiled(*arguments)
 
     return call
+
+
+@contextmanager
+def _one_process(compiled: Any) -> Iterator[None]:
+    """Let one process at a time compile this function; those that wait then find its code on disk."""
+    folder, function = getattr(getattr(compiled, "_cache", None), "cache_path", None), compiled.py_func
+    with ExitStack() as opened:
+        # where nothing can be kept or locked, each process compiles for itself
+        with suppress(OSError, TypeError):
+            os.makedirs(folder, exist_ok=True)
+            file = opened.enter_context(open(f"{folder}/{function.__module__}.{function.__name__}.lock", "w"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _cache_is_warm(compiled: Any) -> bool:
