@@ -65,7 +65,7 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
             "inside": [[net.names[v] for v in sorted(some)] for some in sets],
             "checked": check_parts(net, collective, sets) == parts.seconds,
         }
-    if collective.kind == "allreduce":
+    if collective.traits.reduces_to_all:
         rates = tree_rates(net, collective.ranks)
         data["trees"] = {"seconds": collective.size_bytes / rates.rate, "rate": rates.rate}
     covers = covers_bound(net, collective, bound_s)

@@ -14,6 +14,7 @@ from typing import Any
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
+from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
 from ..topologies.files import read_text
@@ -24,8 +25,6 @@ from .routes import Routes
 KINDS = {"reduce_scatter": "reducescatter", "reducescatter": "reducescatter"} | {
     kind: kind for kind in ("allgather", "allreduce", "alltoall", "broadcast", "reduce")
 }
-SPREAD = ("allgather", "reducescatter", "alltoall")
-"""Kinds whose buffer has one part for each rank."""
 SENDS = ("s", "rcs", "rrs", "rrcs")
 RECEIVES = ("r", "rcs", "rrc", "rrs", "rrcs")
 MOST_CHUNKS, MOST_MOVES = 2_000_000, 2_000_000
@@ -59,7 +58,7 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     if len(gpus) != n or [g.get("id") for g in gpus] != [str(r) for r in range(n)]:
         raise InputError(f"has {len(gpus)} gpus, and {topology.name} has {n} accelerators, gpu 0 to {n - 1}", path)
     loop = count(root.get("nchunksperloop"), "nchunksperloop", path, 1, MOST_CHUNKS)
-    parts, rest = divmod(loop, n) if kind in SPREAD else (loop, 0)
+    parts, rest = divmod(loop, n) if not BY_NAME[kind].whole else (loop, 0)
     if rest or parts < 1 or parts * n * n > MOST_CHUNKS:
         raise InputError(f"{loop} chunks do not go evenly into {n} ranks, or are too many", path)
     collective = make_collective(kind, topology, size.full_bytes, shard_bytes=size.shard_bytes, chunks=parts)
@@ -181,10 +180,11 @@ class _Run:
     def _slot(self, rank: int, slot: tuple[str, int]) -> tuple[int, str, int]:
         """The one name of a slot that has two, where input and output are one buffer ("in place")."""
         buffer, offset = slot
-        if self.inplace and buffer == "i" and self.collective.kind == "allgather":
+        traits = self.collective.traits
+        if self.inplace and buffer == "i" and traits.held == "own":
             return rank, "o", offset + rank * self.parts
-        if self.inplace and buffer == "o" and self.collective.kind != "allgather":
-            return rank, "i", offset + (rank * self.parts if self.collective.kind == "reducescatter" else 0)
+        if self.inplace and buffer == "o" and traits.held != "own":
+            return rank, "i", offset + (rank * self.parts if traits.wanted == "own" else 0)
         return rank, buffer, offset
 
     def _content(self, rank: int, slot: tuple[str, int], step: dict[str, Any]) -> _Content:
@@ -196,15 +196,13 @@ class _Run:
 
     def _initial(self, rank: int, buffer: str, offset: int) -> _Content | None:
         """What a rank holds at first."""
-        kind, parts, n = self.collective.kind, self.parts, self.n
-        if kind == "allgather" and self.inplace and buffer == "o":
+        traits, parts = self.collective.traits, self.parts
+        if self.inplace and buffer == "o" and traits.held == "own":
             buffer, offset = "i", offset - rank * parts
-        if buffer != "i" or not 0 <= offset < (parts * n if kind in ("reducescatter", "alltoall") else parts):
+        pieces = traits.input_pieces(rank, self.n, self.collective.root)
+        if buffer != "i" or not 0 <= offset < parts * len(pieces):
             return None
-        if kind == "broadcast" and rank != self.collective.root:
-            return None
-        base = {"allgather": rank * parts, "alltoall": rank * n * parts}.get(kind, 0)
-        return _Content(base + offset, (), True)
+        return _Content(pieces[offset // parts] * parts + offset % parts, (), True)
 
     def _send(self, rank: int, peer: int, content: _Content, step: dict[str, Any]) -> int:
         if peer < 0 or peer == rank:

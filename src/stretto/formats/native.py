@@ -89,7 +89,7 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
         short["root"] = c.root
     if c.start_s:
         short["start_s"] = c.start_s
-    if c.kind == "multicast":
+    if c.traits.rooted and c.traits.wanted == "receivers":
         short["receivers"] = c.wanted[0].tolist()
     if not np.array_equal(c.ranks, topology.accelerators):
         short["ranks"] = c.ranks.tolist()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,8 @@ from ..model.timeline import Timeline
 Slot = tuple[str, int]
 """A buffer, "i", "o" or "s", and the chunk in it."""
 RESERVED = ("rates", "weights", "priorities")
+SERVED = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+"""Kinds of collectives that the runtimes of these formats know."""
 
 
 @dataclass
@@ -89,8 +90,8 @@ def only_collective(plan: Plan) -> Collective:
     if plan.topology.planes or plan.barriers:
         raise Unsupported("the plan has optical planes or barriers, which steps cannot say")
     collective = plan.workload.collectives[0]
-    if collective.kind not in INPUT:
-        raise Unsupported(f"{collective.kind} has no layout of buffers; there are {', '.join(INPUT)}")
+    if collective.kind not in SERVED:
+        raise Unsupported(f"{collective.kind} has no layout of buffers; there are {', '.join(SERVED)}")
     counts = np.bincount(collective.chunk_piece, minlength=len(collective.piece_bytes))
     if len(set(counts.tolist())) > 1 or np.ptp(collective.chunk_bytes) > 1:
         raise Unsupported("the chunks are of different sizes, and a buffer of steps has equal ones")
@@ -193,14 +194,19 @@ class _Lowering:
 
     def _input(self, rank: int, chunk: int) -> Slot:
         piece, part = divmod(chunk, self.parts)
-        return "i", INPUT[self.collective.kind](piece, len(self.rank)) * self.parts + part
+        return "i", self._pieces("input", rank).index(piece) * self.parts + part
+
+    def _pieces(self, buffer: str, rank: int) -> range:
+        """The pieces of a rank's input or output buffer, in their order there."""
+        traits, n, root = self.collective.traits, len(self.rank), self.collective.root
+        return traits.input_pieces(rank, n, root) if buffer == "input" else traits.output_pieces(rank, n, root)
 
     def home(self, rank: int, chunk: int) -> Slot:
         """The slot of a chunk at a rank, allocated when it is first asked for."""
         if (rank, chunk) not in self.homes:
             piece, part = divmod(chunk, self.parts)
             if rank in self.wanted[piece]:
-                slot = ("o", OUTPUT[self.collective.kind](piece, len(self.rank)) * self.parts + part)
+                slot = ("o", self._pieces("output", rank).index(piece) * self.parts + part)
             else:
                 slot = ("s", self.scratch[rank])
                 self.scratch[rank] += 1
@@ -239,31 +245,6 @@ class _Lowering:
         return number
 
     def program(self, notes: list[str]) -> Program:
-        n, kind = len(self.rank), self.collective.kind
-        sizes = [0] * n, [0] * n
-        for pieces, layout, size in ((self.holders, INPUT, sizes[0]), (self.wanted, OUTPUT, sizes[1])):
-            for piece, ranks in enumerate(pieces):
-                for r in ranks:
-                    size[r] = max(size[r], (layout[kind](piece, n) + 1) * self.parts)
-        return Program(kind, n, *sizes, self.scratch, self.steps, notes)
-
-
-INPUT: dict[str, Callable[[int, int], int]] = {
-    "allgather": lambda piece, n: 0,
-    "reducescatter": lambda piece, n: piece,
-    "allreduce": lambda piece, n: piece,
-    "alltoall": lambda piece, n: piece % n,
-    "broadcast": lambda piece, n: piece,
-    "reduce": lambda piece, n: piece,
-}
-"""For each kind of collective: the index of a piece in the input buffer of a rank that holds it."""
-
-OUTPUT: dict[str, Callable[[int, int], int]] = {
-    "allgather": lambda piece, n: piece,
-    "reducescatter": lambda piece, n: 0,
-    "allreduce": lambda piece, n: piece,
-    "alltoall": lambda piece, n: piece // n,
-    "broadcast": lambda piece, n: piece,
-    "reduce": lambda piece, n: piece,
-}
-"""For each kind of collective: the index of a piece in the output buffer of a rank that wants it."""
+        n = len(self.rank)
+        inputs, outputs = ([len(self._pieces(b, rank)) * self.parts for rank in range(n)] for b in ("input", "output"))
+        return Program(self.collective.kind, n, inputs, outputs, self.scratch, self.steps, notes)

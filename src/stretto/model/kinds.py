@@ -82,6 +82,24 @@ class Kind:
         uneven = not self.general and not self.rooted
         return (self.name, "multicast") if uneven else (self.name,)
 
+    def input_pieces(self, rank: int, ranks: int, root: int) -> range:
+        """The pieces that a rank holds at first, in the order of its input buffer (for kinds with even pieces)."""
+        return self._pieces_of(self.held, rank, ranks, root)
+
+    def output_pieces(self, rank: int, ranks: int, root: int) -> range:
+        """The pieces that a rank wants, in the order of its output buffer (for kinds with even pieces)."""
+        return self._pieces_of(self.wanted, rank, ranks, root)
+
+    def _pieces_of(self, who: Ranks, rank: int, ranks: int, root: int) -> range:
+        count = {"buffer": 1, "rank": ranks, "pair": ranks * ranks}[self.pieces]
+        if who == "own":
+            return range(rank, rank + 1)
+        if who == "sender":
+            return range(rank * ranks, (rank + 1) * ranks)
+        if who == "receiver":
+            return range(rank, count, ranks)
+        return range(count if who == "all" or rank == root else 0)
+
     def promise(self, ranks: int, size_bytes: int, root: int, receivers: Sequence[int] = ()) -> Promise:
         """Its pieces for a buffer of ``size_bytes``, as even as whole bytes allow.
 
