@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def module_of(file: Path) -> tuple[str, ...]:
 MODULES = {module_of(file): file for file in sorted(SOURCE.rglob("*.py"))}
 
 
+@cache
 def imports_of(file: Path) -> set[tuple[str, ...]]:
     """The modules below stretto that a file imports; names that are no modules count as the module that has them."""
     package = file.relative_to(SOURCE).parent.parts

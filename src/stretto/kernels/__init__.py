@@ -194,7 +194,8 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
 @contextmanager
 def _one_process(compiled: Any) -> Iterator[None]:
     """Let one process at a time compile this function; those that wait then find its code on disk."""
-    folder, function = getattr(getattr(compiled, "_cache", None), "cache_path", None), compiled.py_func
+    folder: Any = getattr(getattr(compiled, "_cache", None), "cache_path", None)
+    function = compiled.py_func
     with ExitStack() as opened:
         # where nothing can be kept or locked, each process compiles for itself
         with suppress(OSError, TypeError):
