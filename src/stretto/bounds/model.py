@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..model.units import format_time
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -22,3 +24,6 @@ class Bound:
     witness: str
     nodes: tuple[int, ...]
     links: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"<Bound {format_time(self.seconds)}, {self.kind}: {self.witness}>"

@@ -101,7 +101,7 @@ def bound(
     """Say what no plan can beat, and why, and which link to widen."""
     from ..bounds import bounds
 
-    request = Request(collective, topology, size, shard, chunks or 1, root, demand)
+    request = Request.read(collective, topology, size, shard, demand, chunks or 1, root)
     found = bounds(request.topology, request.workload, whole_chunks=bool(chunks))
     names = request.topology.names
     rows: list[dict[str, Any]] = [
@@ -115,7 +115,7 @@ def bound(
         for b in found
     ]
     total = sum(c.size_bytes for c in request.workload.collectives)
-    data = request.header() | {
+    data = request.facts() | {
         "bound_s": found[0].seconds,
         "algorithm_bandwidth_bound": total / found[0].seconds if found[0].seconds else None,
         "bounds": rows,

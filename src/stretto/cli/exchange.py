@@ -16,8 +16,8 @@ from .arguments import (
     complete_format,
     complete_source,
 )
-from .output import answer, print_line, refuse, show_summary
-from .work import draw, judged, read_foreign, read_verified, show_progress, summary, verified
+from .output import answer, print_line, show_summary
+from .work import accept, judge, read_foreign, read_verified, show_progress
 
 
 def report(
@@ -26,11 +26,13 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Draw plans on one page that needs no network, or as one picture (.svg)."""
-    drawn = []
+    from ..face import draw
+
+    plans = []
     for i, file in enumerate(files):
         show_progress(i, len(files), file)
-        drawn.append(judged(read_verified(file, as_json)))
-    draw(output, drawn)
+        plans.append(read_verified(file, as_json))
+    draw(output, plans)
     show_progress(len(files), len(files), "done")
     answer(as_json, {"file": output, "plans": len(files)}, lambda: print_line(f"wrote {output}"))
 
@@ -69,12 +71,10 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Read a schedule of another tool as a plan, verify it and say how long it takes."""
-    from ..formats.native import write_plan
+    from ..report.facts import plan_facts
 
-    made = read_foreign(file, source, topology, size, shard)
-    verdict = verified(made)
-    if not verdict.ok:
-        refuse(made, verdict, as_json)
-    write_plan(made, output)
-    data = summary(*judged(made), verdict) | {"file": output, "format": source}
+    plan = read_foreign(file, source, topology, size, shard)
+    accept(plan, as_json)
+    plan.save(output)
+    data = plan_facts(*judge(plan), True) | {"file": output, "format": source}
     answer(as_json, data, lambda: show_summary(data))

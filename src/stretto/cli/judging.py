@@ -8,19 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from .arguments import FileArgument, JsonOption
-from .output import answer, print_line, print_table, refuse, show_summary, show_times
-from .work import judged, read_verified, summary, times, verified
+from .output import answer, print_line, print_table, show_summary, show_times
+from .work import accept, judge, read_verified
 
 
 def verify(file: FileArgument, as_json: JsonOption = False) -> None:
     """Check a plan file: exit code 0 if it is correct, 1 if not."""
-    from ..formats.native import read_plan
+    from ..face import load
 
-    subject = read_plan(file)
+    subject = load(file)
     started = time.process_time()
-    verdict = verified(subject)
-    if not verdict.ok:
-        refuse(subject, verdict, as_json)
+    accept(subject, as_json)
     data = {
         "verified": True,
         "file": file,
@@ -40,8 +38,9 @@ def simulate(
 ) -> None:
     """Say how long a plan takes, and which links are busiest."""
     from ..model.units import format_size
+    from ..report.facts import time_facts
 
-    timeline, limits = judged(read_verified(file, as_json), barriers)
+    timeline, limits = judge(read_verified(file, as_json), barriers)
     net = timeline.plan.topology
     order = sorted(range(net.link_count), key=lambda i: -timeline.link_use[i])
     links = [
@@ -55,7 +54,7 @@ def simulate(
         for i in order
         if timeline.link_bytes[i]
     ]
-    data = times(timeline, limits) | {"links": links}
+    data = time_facts(timeline, limits) | {"links": links}
 
     def show() -> None:
         show_times(data)
@@ -72,10 +71,11 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is in a plan file."""
-    from ..formats.native import read_plan
+    from ..face import load
     from ..model.units import format_size, format_time
+    from ..report.facts import plan_facts
 
-    timeline, limits = judged(read_plan(file))
+    timeline, limits = judge(load(file))
     subject = timeline.plan
     names = subject.topology.names
     rows: list[dict[str, Any]] = [
@@ -93,7 +93,7 @@ def show(
         }
         for k in range(min(transfers, subject.transfer_count))
     ]
-    data = summary(timeline, limits, None) | {"file": file, "meta": subject.meta, "transfer_rows": rows}
+    data = plan_facts(timeline, limits, None) | {"file": file, "meta": subject.meta, "transfer_rows": rows}
 
     def print_it() -> None:
         show_summary(data)

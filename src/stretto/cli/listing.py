@@ -8,7 +8,7 @@ import typer
 
 from .arguments import JsonOption, complete_planner, complete_topology
 from .output import answer, print_line, print_table, show_topology
-from .work import describe, write_topology
+from .work import write_topology
 
 
 def topologies(
@@ -46,12 +46,14 @@ def topologies(
             ),
         )  # fmt: skip
         return
+    from ..report.facts import topology_facts
+
     net = load_topology(topology)
     if plot is not None:
         from ..report.drawing import write_svg
 
         write_svg(net, plot)
-    data = describe(net) | write_topology(net, to, output)
+    data = topology_facts(net) | write_topology(net, to, output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
 
 

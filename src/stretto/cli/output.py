@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from ..face import Comparison
     from ..model.plan import Plan
     from ..verify import Verdict
 
@@ -147,22 +148,9 @@ def show_summary(data: dict[str, Any]) -> None:
     )
 
 
-def show_rows(rows: list[dict[str, Any]], output: str | None) -> None:
-    from ..model.units import format_bandwidth, format_time
-
-    table = []
-    for r in rows:
-        start = (r["planner"], _size(r["size_bytes"]), str(r["chunks"]))
-        if "failed" in r:
-            table.append((*start, "none", "", "", "", ""))
-        else:
-            table.append((*start, format_time(r["completion_s"]), format_time(r["bound_s"]),
-                          f"{r['completion_over_bound']:.3f}", format_bandwidth(r["algorithm_bandwidth"]),
-                          format_time(r["planning_s"])))  # fmt: skip
-    first = rows[0]
-    header = ("planner", "size", "chunks", "completion", "bound", "ratio", "algorithm bandwidth", "planning")
-    print_table(f"{first['collective']} among {first['ranks']} ranks of {first['topology']}", header, table)
-    for planner, reason in dict.fromkeys((r["planner"], r["failed"]) for r in rows if "failed" in r):
+def show_comparison(comparison: Comparison, output: str | None) -> None:
+    print_table(comparison.title, comparison.HEADER, comparison.cells)
+    for planner, reason in comparison.failures:
         print_line(f"no plan by {planner}: {reason}")
     if output:
         print_line(f"wrote {output}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,12 +22,8 @@ from .arguments import (
     SizeOption,
     TopologyOption,
 )
-from .output import answer, refuse, show_rows, show_summary
-from .work import Request, chunk_count, draw, judged, show_progress, summary, verified
-
-if TYPE_CHECKING:
-    from ..bounds import Bound
-    from ..model.timeline import Timeline
+from .output import answer, show_comparison, show_summary
+from .work import Request, accept, chunk_count, given_options, judge, show_progress
 
 
 def plan(
@@ -51,25 +47,27 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Make a plan, verify it, simulate it, and print a summary."""
-    from ..formats import check_writable
-    from ..formats.native import write_plan
+    from .. import face
+    from ..report.facts import plan_facts
 
     if output is not None:
+        from ..formats import check_writable
+
         check_writable(output)
-    request = Request(collective, topology, size, shard, chunks, root, demand)
+    request = Request.read(collective, topology, size, shard, demand, chunks, root)
     if tuning is not None:
         from .tuning import planned_by_table
 
-        planner, chunks = planned_by_table(tuning, topology, collective, request.header()["size_bytes"])
-        request = Request(collective, topology, size, shard, chunks, root, demand)
-    made = request.plan(planner, seed, effort, time_limit, option)
-    verdict = verified(made) if check else None
-    if verdict is not None and not verdict.ok:
-        refuse(made, verdict, as_json)
-    timeline, limits = judged(made)
+        planner, chunks = planned_by_table(tuning, topology, collective, request.facts()["size_bytes"])
+        request = Request.read(collective, topology, size, shard, demand, chunks, root)
+    result = face.plan(
+        request.workload, request.topology, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
+        options=given_options(option), progress=show_progress,
+    )  # fmt: skip
+    verdict = accept(result, as_json) if check else None
     if output is not None:
-        write_plan(made, output)
-    data = summary(timeline, limits, verdict) | ({"file": output} if output else {})
+        result.save(output)
+    data = plan_facts(*judge(result), verdict.ok if verdict else None) | ({"file": output} if output else {})
     answer(as_json, data, lambda: show_summary(data))
 
 
@@ -92,41 +90,22 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare planners over sizes (both by comma) against the lower bound."""
+    from .. import face
+
     if demand is None and (size is None) == (shard is None):
-        raise InputError("give either --size or --shard", "size")
+        raise InputError("give either --size or --shard")
     counts = [chunk_count(text) for text in chunks.split(",")]
-    cells = [
-        (text, count, name)
-        for text in (size or shard or "").split(",")
-        for count in counts
-        for name in planner.split(",")
-    ]
     if output is not None:
         from ..formats import check_writable
 
         check_writable(output)
-    rows: list[dict[str, Any]] = []
-    pages: list[tuple[Timeline, tuple[Bound, ...]]] = []
-    for i, (text, count, name) in enumerate(cells):
-        show_progress(i, len(cells), f"{name}, {text}")
-        request = Request(collective, topology, text if size else None, text if shard else None, count, root, demand)
-        try:
-            made = request.plan(name, seed, effort, time_limit, option)
-            verdict = verified(made)
-            if not verdict.ok:
-                raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
-            timeline, limits = judged(made)
-        except InputError:
-            raise
-        except StrettoError as error:
-            rows.append(request.header() | {"planner": name, "failed": str(error)})
-            continue
-        rows.append(summary(timeline, limits, verdict))
-        pages.append((timeline, limits))
-    show_progress(len(cells), len(cells), "done")
-    if output is not None and pages:
-        draw(output, pages)
-    if not pages:
-        raise StrettoError(f"no planner could: {rows[0]['failed']}")
-    data = {"rows": rows} | ({"file": output} if output else {})
-    answer(as_json, data, lambda: show_rows(rows, output))
+    comparison = face.compare(
+        collective, topology, size, shard=shard, demand=demand, planner=planner, chunks=counts, root=root, seed=seed,
+        effort=effort, time_limit=time_limit, options=given_options(option), progress=show_progress,
+    )  # fmt: skip
+    if not any(comparison.plans):
+        raise StrettoError(f"no planner could: {comparison[0]['failed']}")
+    if output is not None:
+        comparison.report(output)
+    data = {"rows": list(comparison)} | ({"file": output} if output else {})
+    answer(as_json, data, lambda: show_comparison(comparison, output))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .arguments import EffortOption, FileArgument, JsonOption, LimitOption, OptionsOption, SeedOption, complete_planner
-from .output import answer, print_line, refuse, show_summary
-from .work import given_options, judged, read_verified, summary, verified
+from .output import answer, print_line, show_summary
+from .work import accept, given_options, judge, read_verified
 
 if TYPE_CHECKING:
     from ..choose.replan import Replanned
@@ -75,19 +75,18 @@ def replan(
     as_json: JsonOption = False,
 ) -> None:
     """Plan again what is left of a plan, on the network as it is now."""
-    from ..formats.native import write_plan
+    from ..face import of_model
+    from ..report.facts import plan_facts
 
     old = read_verified(file, as_json)
     done = plan_again(old, telemetry, at, planner, option, seed, effort, time_limit)
     data: dict[str, Any] = {}
     if done.plan is not None:
-        verdict = verified(done.plan)
-        if not verdict.ok:
-            refuse(done.plan, verdict, as_json)
-        timeline, limits = judged(done.plan)
-        data = summary(timeline, limits, verdict)
+        plan = of_model(done.plan)
+        accept(plan, as_json)
+        data = plan_facts(*judge(plan), True)
         if output is not None:
-            write_plan(done.plan, output)
+            plan.save(output)
             data["file"] = output
     data |= answer_of(old, done)
     answer(as_json, data, lambda: show_answer(data))

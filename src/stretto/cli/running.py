@@ -65,9 +65,9 @@ def clean_answer() -> list[str]:
 
 
 def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: float | None) -> dict[str, Any]:
-    from .work import header
+    from ..report.facts import request_facts
 
-    return header(plan.topology, plan.workload) | {
+    return request_facts(plan.topology, plan.workload) | {
         "file": file,
         "processes": len(outcome.traces),
         "transfers": plan.transfer_count,

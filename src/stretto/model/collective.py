@@ -26,6 +26,10 @@ from .arrays import Int32, Int64, Ragged
 from .errors import InputError
 from .kinds import BY_NAME, KINDS, Kind, split_evenly
 from .topology import Topology
+from .units import format_size
+
+MOST_TITLES = 4
+"""Collectives that the title of a workload names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,14 @@ class Collective:
     chunk_piece: Int32
     chunk_offset: Int64
     chunk_bytes: Int64
+
+    def __repr__(self) -> str:
+        return f"<Collective: {self.title}, {self.chunk_count} chunks>"
+
+    @property
+    def title(self) -> str:
+        """``allreduce of 1 GB among 8 ranks``."""
+        return f"{self.kind} of {format_size(self.size_bytes)} among {len(self.ranks)} ranks"
 
     @property
     def traits(self) -> Kind:
@@ -97,6 +109,16 @@ class Workload:
     """The collectives that share a topology. Chunks are numbered through: collective by collective."""
 
     collectives: tuple[Collective, ...]
+
+    def __repr__(self) -> str:
+        return f"<Workload: {self.title}, {self.chunk_count} chunks>"
+
+    @property
+    def title(self) -> str:
+        """``broadcast of 4 MB among 8 ranks, allgather of 8 MB among 8 ranks``: the first few collectives."""
+        titles = [c.title for c in self.collectives[:MOST_TITLES]]
+        more = len(self.collectives) - len(titles)
+        return ", ".join([*titles, *([f"and {more} more"] if more else [])])
 
     @cached_property
     def chunk_base(self) -> Int64:

@@ -53,6 +53,9 @@ class Turns:
     start_s: Float64
     matching: Ragged
 
+    def __repr__(self) -> str:
+        return f"<Turns: {self.count} of {len(np.unique(self.plane))} planes>"
+
     @property
     def count(self) -> int:
         return len(self.plane)
@@ -115,6 +118,19 @@ class Plan:
     turns: Turns = NO_TURNS
     barriers: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        turns = f", {self.turns.count} turns of optical planes" if self.turns.count else ""
+        return (
+            f"<{self.title}\n {self.transfer_count} transfers of {self.workload.chunk_count} chunks{turns}; "
+            f"links are shared by {self.sharing!r}>"
+        )
+
+    @property
+    def title(self) -> str:
+        """``Plan by ring: allreduce of 1 GB among 8 ranks of ring:8``: what was planned, and by which planner."""
+        planner = self.meta.get("planner", "an unknown planner")
+        return f"Plan by {planner}: {self.workload.title} of {self.topology.name}"
 
     @property
     def transfer_count(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .plan import Plan
+from .units import format_time
 
 Float64 = NDArray[np.float64]
 
@@ -35,6 +36,14 @@ class Timeline:
     hop_offset_s: Float64
     completions_s: Float64
     turn_start_s: Float64
+
+    def __repr__(self) -> str:
+        busiest = ""
+        if self.plan.topology.link_count and self.link_use.any():
+            link = int(self.link_use.argmax())
+            name, percent = self.plan.topology.link_name(link), 100 * self.link_use[link]
+            busiest = f", busiest link {name} ({percent:.0f} % of what it could carry)"
+        return f"<Timeline of {self.plan.title}\n completion {format_time(self.completion_s)}{busiest}>"
 
     @property
     def completion_s(self) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 
 from .arrays import Bool, Float64, Int8, Int32, Int64, Ragged
 from .errors import InputError
+from .units import format_bandwidth
 
 ACCELERATOR, ROUTER, SWITCH = 0, 1, 2
 KINDS = ("accelerator", "router", "switch")
@@ -46,6 +47,9 @@ class Plane:
     latency_s: float
     reconfiguration_s: float
     matching: Int32
+
+    def __repr__(self) -> str:
+        return f"<Plane of {len(self.nodes)} ports, {format_bandwidth(self.bandwidth)} a circuit>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +84,15 @@ class Topology:
     latency_s: Float64
     planes: tuple[Plane, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        counts = Counter(KINDS[k] for k in self.kind.tolist())
+        plural = {"switch": "switches"}
+        nodes = ", ".join(f"{n} {kind if n == 1 else plural.get(kind, kind + 's')}" for kind, n in counts.items())
+        widths = sorted({*self.bandwidth.tolist(), *(plane.bandwidth for plane in self.planes)})
+        rates = " to ".join(format_bandwidth(w) for w in dict.fromkeys((widths[0], widths[-1]))) if widths else "none"
+        planes = f", {len(self.planes)} optical planes" if self.planes else ""
+        return f"<Topology {self.name}: {nodes}\n {self.link_count} directed links{planes}; {rates}>"
 
     @property
     def node_count(self) -> int:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from ..bounds import Bound
 from ..formats import atomic_file
 from ..model.timeline import Timeline
 from .data import page_data
+
+if TYPE_CHECKING:
+    from ..bounds import Bound
 
 
 def write_page(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bounds import Bound
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
 from .critical import critical_path
 from .layout import positions
 from .planes import chain_over_planes, plane_rows
+
+if TYPE_CHECKING:
+    from ..bounds import Bound
 
 BINS = 240
 MOST_BARS = 20_000

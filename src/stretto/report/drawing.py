@@ -17,7 +17,7 @@ SIZE, MARGIN = 800, 60
 
 
 def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> None:
-    """Draw a topology: nodes by kind, links as wide as the logarithm of their bandwidth, first circuits dashed.
+    """Draw a topology to a file, see :func:`svg`.
 
     Args:
         emphasised: links drawn in red.
@@ -26,6 +26,12 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
     """
     if not path.lower().endswith(".svg"):
         raise InputError("a drawing is written as .svg", path)
+    with atomic_file(path) as file:
+        file.write(svg(topology, emphasised))
+
+
+def svg(topology: Topology, emphasised: Iterable[int] = ()) -> str:
+    """A topology: nodes by kind, links as wide as the logarithm of their bandwidth, first circuits dashed."""
     at = MARGIN + positions(topology) * (SIZE - 2 * MARGIN)
     widest = topology.bandwidth.max(initial=0.0)
     lines = [
@@ -64,8 +70,7 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
         if topology.node_count <= 120:
             label = f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" font-size="11">{escape(topology.names[v])}</text>'
         lines.append(shape + label)
-    with atomic_file(path) as file:
-        file.write("\n".join([*lines, "</svg>"]) + "\n")
+    return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 def _circuits(topology: Topology) -> list[tuple[int, int]]:

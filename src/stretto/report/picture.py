@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bounds import Bound
 from ..formats import atomic_file
 from ..model.errors import InputError
 from ..model.timeline import Timeline
@@ -20,6 +20,9 @@ from ..model.topology import ROUTER, SWITCH, Topology
 from ..model.units import format_bandwidth, format_size, format_time
 from .data import use_by_bin
 from .layout import positions
+
+if TYPE_CHECKING:
+    from ..bounds import Bound
 
 WIDTH, HEAD, BAND, FOOT = 880, 44, 186, 26
 MAP_WIDTH, MAP_HEIGHT = 232, 150
@@ -48,18 +51,25 @@ def write_picture(path: str, timelines: Sequence[Timeline], bounds: Sequence[Bou
     Raises:
         InputError: the plans are not of one request over links, or the file cannot be written.
     """
-    text = _picture(timelines, max(bound.seconds for bound in bounds), path)
+    text = picture(timelines, max(bound.seconds for bound in bounds), path)
     with atomic_file(path) as file:
         file.write(text)
 
 
-def _picture(timelines: Sequence[Timeline], bound_s: float, path: str) -> str:
+def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = None) -> str:
+    """The SVG of plans of one request, beside the time that no plan can beat.
+
+    Args:
+        where: the file to name in errors.
+    Raises:
+        InputError: the plans are not of one request over links.
+    """
     net, work = timelines[0].plan.topology, timelines[0].plan.workload
     asked = {(t.plan.topology.name, *((c.kind, c.size_bytes) for c in t.plan.workload.collectives)) for t in timelines}
     if len(asked) > 1:
-        raise InputError("a picture is of plans for one collective, size and topology; give an .html file", path)
+        raise InputError("a picture is of plans for one collective, size and topology; give an .html file", where)
     if not net.link_count:
-        raise InputError("a picture is of links, and there are only planes; give an .html file", path)
+        raise InputError("a picture is of links, and there are only planes; give an .html file", where)
     height = HEAD + BAND * len(timelines) + FOOT
     kinds = " and ".join(f"{c.kind} of {format_size(c.size_bytes)}" for c in work.collectives)
     title = f"{kinds} among {len(work.collectives[0].ranks)} ranks of {net.name}"
@@ -68,7 +78,7 @@ def _picture(timelines: Sequence[Timeline], bound_s: float, path: str) -> str:
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
-            'font-family="system-ui,sans-serif" font-size="12">'
+            'class="stretto" font-family="system-ui,sans-serif" font-size="12">'
         ),
         f"<title>{escape(title)}: {', '.join(_name(t) for t in timelines)}</title>",
         _style(),
@@ -86,13 +96,15 @@ def _name(timeline: Timeline) -> str:
 
 
 def _style() -> str:
+    """The colours, for this drawing alone: a notebook shows it beside others."""
+
     def rules(of: dict[str, str | tuple[str, ...]]) -> str:
-        use = "".join(f".u{i}{{stroke:{colour}}}" for i, colour in enumerate(of["use"]))
-        return (
-            f".card{{fill:{of['card']};stroke:{of['edge']}}}.ink{{fill:{of['ink']}}}.soft{{fill:{of['soft']}}}"
-            f".node{{fill:{of['node']}}}.line{{stroke:{of['edge']}}}.mark{{stroke:{of['mark']}}}.said{{fill:{of['mark']}}}"
-            f"{use}"
-        )
+        fills = {"ink": of["ink"], "soft": of["soft"], "node": of["node"], "said": of["mark"]}
+        strokes = {"line": of["edge"], "mark": of["mark"], **{f"u{i}": colour for i, colour in enumerate(of["use"])}}
+        rules = [f".card{{fill:{of['card']};stroke:{of['edge']}}}"]
+        rules += [f".{name}{{fill:{colour}}}" for name, colour in fills.items()]
+        rules += [f".{name}{{stroke:{colour}}}" for name, colour in strokes.items()]
+        return "".join(f".stretto {rule}" for rule in rules)
 
     return f"<style>{rules(LIGHT)}@media(prefers-color-scheme:dark){{{rules(DARK)}}}</style>"
 

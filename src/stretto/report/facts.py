@@ -1,0 +1,112 @@
+"""Requests, plans and topologies in numbers: what ``--json``, summaries, comparisons and notebooks say of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..model.collective import Workload
+from ..model.timeline import Timeline
+from ..model.topology import KINDS, Topology
+
+if TYPE_CHECKING:
+    from ..bounds import Bound
+
+META_FACTS = (
+    "reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts",
+    "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s",
+    "non_concurrent_optimal", "optimal",
+    "chosen", "tried", "stopped",
+)  # fmt: skip
+"""What planners say of their answer in a plan's meta: those that solve a program, or that choose among others."""
+
+
+def request_facts(net: Topology, workload: Workload) -> dict[str, Any]:
+    """What was asked: topology, collectives, ranks, sizes."""
+    collectives = workload.collectives
+    first = collectives[0]
+    return {
+        "topology": net.name,
+        "collective": ",".join(c.kind for c in collectives),
+        "ranks": len(first.ranks),
+        "size_bytes": first.size_bytes,
+        "shard_bytes": first.shard_bytes,
+        "chunks": int(first.chunk_count // len(first.piece_bytes)),
+    }
+
+
+def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
+    """How long a plan takes, beside the best of its lower bounds."""
+    best = limits[0].seconds
+    workload = timeline.plan.workload
+    completion = timeline.completion_s
+    total = sum(c.size_bytes for c in workload.collectives)
+    data: dict[str, Any] = {
+        "completion_s": completion,
+        "bound_s": best,
+        "bound_kind": limits[0].kind,
+        "bound_witness": limits[0].witness,
+        "completion_over_bound": completion / best if best else None,
+        "algorithm_bandwidth": total / completion if completion else None,
+    }
+    if len(workload.collectives) > 1:
+        data["mean_completion_s"] = timeline.mean_completion_s
+        data["completions_s"] = timeline.completions_s.tolist()
+    return data
+
+
+def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | None) -> dict[str, Any]:
+    """A plan: what was asked, how long it takes, what planning took, and what its planner says of it.
+
+    Args:
+        limits: lower bounds, the best first.
+        verified: what the verifier said; None if it was not asked.
+    """
+    subject = timeline.plan
+    meta = subject.meta
+    return (
+        {"planner": meta.get("planner", "unknown")}
+        | request_facts(subject.topology, subject.workload)
+        | {"transfers": subject.transfer_count}
+        | time_facts(timeline, limits)
+        | _schedule(meta.get("schedule"))
+        | {
+            "planning_s": meta.get("planning_s"),
+            "planning_cpu_s": meta.get("planning_cpu_s"),
+            "verified": verified,
+            "digest": subject.digest(),
+        }
+        | {key: meta[key] for key in META_FACTS if key in meta}
+    )
+
+
+def _schedule(facts: Any) -> dict[str, Any]:
+    """What a refiner of steps says of its schedule: a bound that no other schedule of the same steps can beat."""
+    if not isinstance(facts, dict) or not facts.get("completion_s"):
+        return {}
+    return {
+        "steps_bound_s": facts["bound_s"],
+        "steps_gap": (facts["completion_s"] - facts["bound_s"]) / facts["completion_s"],
+    }
+
+
+def topology_facts(net: Topology) -> dict[str, Any]:
+    """Nodes, links and planes by kind, sites, and notes."""
+    links = Counter(zip(net.bandwidth.tolist(), net.latency_s.tolist(), strict=True))
+    planes = Counter((len(p.nodes), p.bandwidth, p.latency_s, p.reconfiguration_s) for p in net.planes)
+    return {
+        "topology": net.name,
+        "nodes": {KINDS[k]: int((net.kind == k).sum()) for k in range(3) if (net.kind == k).any()},
+        "links": net.link_count,
+        "link_kinds": [
+            {"bandwidth": w, "latency_s": t, "links": count} for (w, t), count in sorted(links.items(), reverse=True)
+        ],
+        "sites": sorted({s for s in net.sites if s}),
+        "planes": len(net.planes),
+        "plane_kinds": [
+            {"ports": ports, "bandwidth": w, "latency_s": t, "reconfiguration_s": turn, "planes": count}
+            for (ports, w, t, turn), count in sorted(planes.items(), reverse=True)
+        ],
+        "notes": list(net.notes),
+    }

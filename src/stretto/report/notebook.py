@@ -1,0 +1,94 @@
+"""How notebooks show plans, topologies and tables: HTML with inline SVG, no script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ..model.plan import Plan
+from ..model.timeline import Timeline
+from ..model.topology import Topology
+from ..model.units import format_bandwidth, format_size, format_time
+from .drawing import svg
+from .facts import plan_facts, topology_facts
+from .picture import picture
+
+if TYPE_CHECKING:
+    from ..bounds import Bound
+
+MOST_NODES, MOST_LINKS = 300, 3_000
+"""Nodes and links up to which a topology is drawn."""
+MOST_KINDS = 8
+"""Kinds of links that the table of a topology lists."""
+CELL = 'style="text-align:left"'
+
+
+def topology_html(net: Topology) -> str:
+    """A map and a table."""
+    facts = topology_facts(net)
+    nodes = ", ".join(f"{n} {kind}{_plural(kind, n)}" for kind, n in facts["nodes"].items())
+    rows = [("nodes", nodes), ("links", f"{facts['links']}, directed")]
+    for kind in facts["link_kinds"][:MOST_KINDS]:
+        rows.append((f"{kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}"))
+    if len(facts["link_kinds"]) > MOST_KINDS:
+        rows.append(("", f"and {len(facts['link_kinds']) - MOST_KINDS} more kinds"))
+    for plane in facts["plane_kinds"]:
+        turn = f"reconfiguration {format_time(plane['reconfiguration_s'])}"
+        each = f"{format_bandwidth(plane['bandwidth'])} a port, {format_time(plane['latency_s'])}, {turn}"
+        rows.append((f"{plane['planes']} optical planes of {plane['ports']} ports", each))
+    if facts["sites"]:
+        rows.append(("sites", ", ".join(facts["sites"][:12]) + (" ..." if len(facts["sites"]) > 12 else "")))
+    rows += [("note", note) for note in facts["notes"]]
+    table = _facts_html(net.name, rows)
+    if net.node_count > MOST_NODES or net.link_count > MOST_LINKS:
+        return table
+    return _beside(f'<div style="width:340px">{svg(net)}</div>', table)
+
+
+def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) -> str:
+    """A summary, and below it when the busiest links carry; without a timeline the size of the plan alone."""
+    size = sum(c.size_bytes for c in plan.workload.collectives)
+    rows = [("size", format_size(size)), ("transfers", f"{plan.transfer_count:,}")]
+    if timeline is None:
+        return _facts_html(plan.title, rows)
+    facts = plan_facts(timeline, limits, True)
+    rows += [
+        ("completion", format_time(facts["completion_s"])),
+        ("lower bound", f"{format_time(facts['bound_s'])} ({facts['bound_kind']}: {facts['bound_witness']})"),
+    ]
+    if facts["completion_over_bound"] is not None:
+        rows.append(("completion / bound", f"{facts['completion_over_bound']:.3f}"))
+    if facts["algorithm_bandwidth"] is not None:
+        rows.append(("algorithm bandwidth", format_bandwidth(facts["algorithm_bandwidth"])))
+    if facts["planning_s"] is not None:
+        rows.append(("planning", format_time(facts["planning_s"])))
+    rows.append(("verified", "yes"))
+    drawn = picture([timeline], limits[0].seconds) if plan.topology.link_count else ""
+    return _facts_html(plan.title, rows) + drawn
+
+
+def wrong_plan_html(plan: Plan, message: str) -> str:
+    """A plan that is not correct: its times mean nothing."""
+    return _facts_html(plan.title, [("transfers", f"{plan.transfer_count:,}"), ("not correct", message)])
+
+
+def table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
+    """A table with a title above it and notes below it."""
+    head = "".join(f"<th {CELL}>{escape(name)}</th>" for name in header)
+    body = "".join("<tr>" + "".join(f"<td {CELL}>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    below = "".join(f"<div>{escape(note)}</div>" for note in notes)
+    return f"<b>{escape(title)}</b><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def _facts_html(title: str, rows: Sequence[tuple[str, Any]]) -> str:
+    body = "".join(f"<tr><th {CELL}>{escape(name)}</th><td {CELL}>{escape(str(v))}</td></tr>" for name, v in rows)
+    return f"<div><b>{escape(title)}</b><table>{body}</table></div>"
+
+
+def _beside(left: str, right: str) -> str:
+    return f'<div style="display:flex;gap:24px;align-items:center;flex-wrap:wrap">{left}{right}</div>'
+
+
+def _plural(word: str, count: int) -> str:
+    return "" if count == 1 else "es" if word.endswith("ch") else "s"
