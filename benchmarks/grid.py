@@ -1,9 +1,9 @@
-"""How near the bound is a planner on many topologies and sizes? One row a cell, and means at the end.
+"""How near is a planner to the bound on many topologies and sizes? One row for each cell, and means at the end.
 
-python benchmarks/grid.py [-p auto,forest] [-t dgx1,...] [-s 16MB,...] [-c allgather,...]
+python benchmarks/grid.py [-p auto,forest] [-t dgx1 ...] [-s 16MB,...] [-c allgather,...] [--effort normal]
 
-Topologies are separated by spaces or semicolons, since their specs hold commas. Seconds, of CPU and by the clock, are
-of a second, warm run of each cell; the plans are verified, simulated and held against `bounds` of the same cell.
+Topologies are separated by spaces, since their specs contain commas. Seconds, of CPU and of wall-clock time, are of a
+second, warm run of each cell. Plans are verified, simulated and compared with `bounds` of the same cell.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def main() -> None:
     parser.add_argument("-t", "--topologies", nargs="*", default=TOPOLOGIES)
     parser.add_argument("-s", "--sizes", default=",".join(SIZES), help="of a rank's shard, by comma")
     parser.add_argument("-c", "--collectives", default=",".join(KINDS), help="by comma")
-    parser.add_argument("--limit", type=float, help="seconds that a cell may take, as stretto plan's --time-limit")
-    parser.add_argument("--cold", action="store_true", help="run each cell once: times include loading of code")
+    parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
+    parser.add_argument("--cold", action="store_true", help="run each cell once: times include loading compiled code")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "grid.json")
     given = parser.parse_args()
     rows = []
@@ -52,7 +52,7 @@ def main() -> None:
             for size in given.sizes.split(","):
                 for planner in given.planners.split(","):
                     net = replace(load_topology(spec), name=spec)
-                    row = measured(net, kind, size, planner, 1 if given.cold else 2, given.limit)
+                    row = measured(net, kind, size, planner, 1 if given.cold else 2, given.effort)
                     if row is not None:
                         rows.append(row)
                         print(shown(row), flush=True)
@@ -67,15 +67,15 @@ def measured(
     size: str,
     planner: str,
     runs: int,
-    limit_s: float | None = None,
+    effort: str,
     ranks: Sequence[int] | None = None,
 ) -> dict[str, Any] | None:
-    """One cell, among all accelerators or some; None where the planner does not serve it."""
+    """The row of one cell, among all accelerators or some; None if the planner does not serve it."""
     work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
     for _ in range(runs):
         cpu, wall = time.process_time(), time.perf_counter()
         try:
-            plan = run_planner(planner, net, work, time_limit_s=limit_s)
+            plan = run_planner(planner, net, work, effort=effort)
         except Unsupported:
             return None
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

@@ -1,9 +1,9 @@
-"""How near the bound is a planner on networks that no grid has? Irregular ones of many kinds, drawn by a seed.
+"""How near is a planner to the bound on networks that nobody tuned it to? Irregular ones of many kinds, drawn by a seed.
 
-python benchmarks/heldout.py [-p auto] [-s 64KB,...] [-c allgather,...] [-n 2] [--seed 0] [-l 1] [-t NETWORK ...]
+python benchmarks/heldout.py [-p auto] [-s 64KB,...] [-c allgather,...] [-n 2] [--seed 0] [--effort LEVEL] [-t NAME ...]
 
-The kinds of networks are in benchmarks/heldout_networks.py; of each so many are drawn, the last of each with some of
-its accelerators as ranks only. A network is named KIND:SEED, or KIND:SEED:some with some ranks, and -t takes such a
+The kinds of networks are in benchmarks/heldout_networks.py; -n of each kind are drawn, the last one with only some of
+its accelerators as ranks. A network is named KIND:SEED, or KIND:SEED:some with some ranks, and -t takes such a
 name (or any topology spec) to look at one alone. Each plan is verified and simulated; CPU seconds are of the only run
 of each cell. What fails is printed with its message. A table by kind and size, and the worst cells, come last.
 """
@@ -35,10 +35,10 @@ def main() -> None:
     parser.add_argument("-p", "--planner", default="auto")
     parser.add_argument("-s", "--sizes", default="64KB,1MB,16MB,256MB", help="of a rank's shard, by comma")
     parser.add_argument("-c", "--collectives", default=",".join(KINDS), help="by comma")
-    parser.add_argument("-n", "--networks", type=int, default=2, help="how many are drawn of each kind")
+    parser.add_argument("-n", "--networks", type=int, default=2, help="networks of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("-l", "--time-limit", type=float, default=1.0, help="seconds")
-    parser.add_argument("-t", "--topologies", nargs="*", help="these instead")
+    parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
+    parser.add_argument("-t", "--topologies", nargs="*", help="networks to use instead")
     given = parser.parse_args()
     rows, failed = [], []
     for name in given.topologies or drawn(given.networks, given.seed):
@@ -46,7 +46,7 @@ def main() -> None:
         for kind in given.collectives.split(","):
             for size in given.sizes.split(","):
                 try:
-                    row = measured(net, kind, size, given.planner, 1, given.time_limit, ranks)
+                    row = measured(net, kind, size, given.planner, 1, given.effort, ranks)
                 except Exception as failure:  # one cell that fails must not hide the others
                     failed.append(f"{name} {kind} {size}: {type(failure).__name__}: {failure}")
                     print(failed[-1], flush=True)
