@@ -22,7 +22,7 @@ KNOWS = {
     "bounds": {"model", "kernels", "solvers"},
     "schedule": {"model", "kernels", "simulate"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule"},
-    "choose": {"model", "simulate", "verify", "lower", "topologies", "planners"},
+    "choose": {"model", "schedule", "simulate", "verify", "lower", "topologies", "planners"},
     "lower": {"model", "simulate"},
     "runtime": {"model", "lower"},
     "torch": {"model", "choose", "lower", "topologies", "runtime"},

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto.choose.library import from_environment
-from stretto.choose.tuning import CROSSING, NEARLY, read_tuning, tune
+from stretto.choose.tuning import CROSSING, KEPT_WITHIN, read_tuning, tune
 from stretto.cli import app
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError
@@ -54,7 +54,7 @@ def test_each_size_has_the_planner_that_ends_first(table):
     for kind in ("allreduce", "allgather"):
         for size in SIZES:
             times = {p: completion(p, kind, size) for p in CANDIDATES}
-            assert times[table.find(kind, size).planner] <= (1 + NEARLY) * min(times.values())
+            assert times[table.find(kind, size).planner] <= KEPT_WITHIN * min(times.values())
     assert {r.planner for r in table.ranges if r.collective == "allreduce"} == set(CANDIDATES)
 
 

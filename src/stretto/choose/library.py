@@ -1,48 +1,58 @@
 """Plans for processes that ask for collectives: chosen once for each kind and size class, then reused.
 
-Only ranks run here, so a plan whose chunks are stored elsewhere (at a router) is none. Which planner is asked a
-table of ``stretto tune`` says, where there is one for all ranks of the topology; else, of the planners that serve
-the request, the one whose plan the simulator says ends first is kept. The choice is the same at every rank.
+Only the ranks run, so a plan that stores chunks elsewhere (at a router) does not count. A table of ``stretto tune``
+names the planner, if there is a table for all ranks of the topology. Otherwise the planners that are registered for
+the library are asked, and the plan of the least cost is kept. Every rank makes the same choice.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..lower import Program, lower
+from ..model.arrays import Int64
 from ..model.collective import Collective, Workload, make_collective
-from ..model.errors import InputError, StrettoError
+from ..model.errors import InputError, Unsupported
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
-from ..planners import run_planner
-from ..simulate import simulate
+from ..planners import asked_by, run_planner
+from ..schedule.best import Answer, ask, best_of, completion_s
 from ..topologies import load_topology
 from .tuning import Tuning, needs_ranks_only, read_tuning
 
-CANDIDATES = ("all-pairs", "ring", "recursive-doubling", "rabenseifner", "nccl", "scale-ccl", "shortest-path")
-DIRECT = "shortest-path"
-BANDWIDTH, LATENCY_S = 1e9, 10e-6
-"""Of the way from a rank into the network and back, where no topology is given."""
-LEAST_CLASS = 1 << 12
-WHOLE = ("allreduce", "reduce", "broadcast")
-"""The collectives whose one piece is the whole buffer."""
-FAST = 3.0
-"""How many times slower than the best pair of ranks a pair of one site may be measured."""
-NEAR_S = 2e-3
-"""How much farther than the nearest pair the ranks of a site may be measured, one way."""
+DIRECT_PLANNER = "shortest-path"
+"""The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""
+
+BANDWIDTH = 1e9
+"""Bytes/s between a rank and the network, where no topology is given."""
+
+LATENCY_S = 10e-6
+"""Seconds between a rank and the network, where no topology is given."""
+
+SMALLEST_CLASS_BYTES = 1 << 12
+"""Pieces up to this size share one plan; larger ones share one for each power of two."""
+
+SITE_BANDWIDTH_RATIO = 3.0
+"""Two ranks of one site have at least the best bandwidth of any pair divided by this."""
+
+SITE_LATENCY_S = 2e-3
+"""Two ranks of one site are at most this much farther apart than the nearest pair, one way, seconds."""
+
 ALIKE = 1.005
-"""Plans of up to this many times the least cost are alike: the first by CANDIDATES is taken."""
+"""Plans of up to this many times the least cost are alike: the planner with the lower place in the library is taken."""
+
 OVERHEAD_S = 400e-6
-"""What one transfer costs at each of its ends, whatever its size: 60 µs of work, where several ranks share a core."""
-SMALL_BYTES = 1 << 18
-"""Pieces are cut in three, so that a rank sends while it receives, if the parts are not smaller than this."""
+"""Seconds that a transfer costs at each of its ends, whatever its size: 60 us of work, several ranks a core."""
+
+SMALLEST_PART_BYTES = 1 << 18
+"""Parts of a piece are cut in three, so that a rank sends while it receives, if the thirds are at least this large."""
 
 
 def joined_directly(nodes: Sequence[int]) -> Topology:
@@ -52,7 +62,7 @@ def joined_directly(nodes: Sequence[int]) -> Topology:
 
 
 def joined_by_one_switch(count: int) -> Topology:
-    """A network of which nothing is known but that every rank sends and receives by one port."""
+    """The network to assume where nothing is known: every rank sends and receives through one port."""
     links = [
         link for v in range(count) for link in ((v, count, BANDWIDTH, LATENCY_S), (count, v, BANDWIDTH, LATENCY_S))
     ]
@@ -61,26 +71,30 @@ def joined_by_one_switch(count: int) -> Topology:
 
 
 Pairs = Mapping[tuple[int, int], tuple[float, float]]
-"""For two ranks, the lower first, latency in seconds and bandwidth in bytes/s, as measured."""
+"""For each two ranks, the lower first, the latency in seconds and the bandwidth in bytes/s, as measured."""
 
 
 def sites_of(count: int, pairs: Pairs) -> list[list[int]]:
-    """The ranks that are near each other, perhaps by others: at no less than a third of the best bandwidth, and hardly
-    farther than the nearest."""
-    best, least_s = max((w for _, w in pairs.values()), default=0.0), min((t for t, _ in pairs.values()), default=0.0)
+    """The ranks of each site.
+
+    Two ranks are in one site if they are joined by a pair of high bandwidth and low latency, or by a chain of such
+    pairs (``SITE_BANDWIDTH_RATIO``, ``SITE_LATENCY_S``).
+    """
+    best = max((bandwidth for _, bandwidth in pairs.values()), default=0.0)
+    nearest_s = min((latency_s for latency_s, _ in pairs.values()), default=0.0)
     site = list(range(count))
-    for (a, b), (latency_s, width) in pairs.items():
-        if FAST * width >= best and latency_s <= least_s + NEAR_S:
+    for (a, b), (latency_s, bandwidth) in pairs.items():
+        if SITE_BANDWIDTH_RATIO * bandwidth >= best and latency_s <= nearest_s + SITE_LATENCY_S:
             site = [site[a] if s == site[b] else s for s in site]
     return [[v for v in range(count) if site[v] == s] for s in sorted(set(site))]
 
 
 def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None) -> Topology:
-    """The network that measurements show: sites of ranks at one switch each, and the links between sites.
+    """The network that measurements show: one switch for the ranks of each site, and links between the switches.
 
     Args:
-        between: bytes/s that many pairs got together from one site of :func:`sites_of` to another. Elsewhere the
-            most that any pair across got is taken: the link has at least that.
+        between: for two sites of :func:`sites_of` the bytes/s that many pairs reached together from the first to the
+            second. Where it is missing, the best pair of the two sites says what the link has at least.
     """
     sites = sites_of(count, pairs)
     if len(sites) == 1:
@@ -101,18 +115,14 @@ def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], 
 
 
 def cost_s(plan: Plan) -> float:
-    """When a plan would end: as simulated, and what the busiest node spends on its transfers one by one."""
-    busiest = np.bincount(np.concatenate((plan.src, plan.dst.values))).max()
-    return simulate(plan).completion_s + OVERHEAD_S * float(busiest)
+    """The score of a plan that processes run: its completion, and :data:`OVERHEAD_S` for each transfer of the busiest
+    node, seconds.
 
-
-def _cuts(planner: str, kind: str, size: int, ranks: int) -> list[int]:
-    """Into how many chunks to have a piece of so many bytes cut."""
-    if kind not in WHOLE:
-        return [1]
-    # the others cut an AllReduce into parts for the ranks themselves
-    parts = ranks if kind != "allreduce" or planner == "scale-ccl" else 1
-    return sorted({1, parts, *([3 * parts] if size >= 3 * ranks * SMALL_BYTES else [])})
+    The completion alone does not serve here. The network is often assumed or measured roughly, and processes pay for
+    every transfer, which no link of the topology says.
+    """
+    transfers_of_node = np.bincount(np.concatenate((plan.src, plan.dst.values)))
+    return completion_s(plan) + OVERHEAD_S * float(transfers_of_node.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,26 +130,29 @@ class Recipe:
     """A plan, this rank's program of it, and where in its piece each chunk lies.
 
     Attributes:
-        piece: int64[chunks].
-        low, high, whole: int64[chunks], where the chunk begins and ends in its piece, and the piece's size.
+        piece: int64[chunks], the piece of each chunk.
+        low, high, whole: int64[chunks], where the chunk begins and ends in its piece, and the size of the piece.
     """
 
     program: Program
-    piece: NDArray[np.int64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    whole: NDArray[np.int64]
+    piece: Int64
+    low: Int64
+    high: Int64
+    whole: Int64
 
-    def edges(self, elements: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each chunk its first element and the one after its last, for pieces of so many elements.
+    def edges(self, elements: Int64) -> tuple[Int64, Int64]:
+        """For each chunk its first element and the one after its last.
 
-        The plan was made for another size: its places are scaled, and still cover every piece.
+        The plan may have been made for another size. Its places are scaled; together they still cover every piece.
+
+        Args:
+            elements: int64[pieces], the elements of each piece.
         """
         count = elements[self.piece]
         return self._scaled(self.low, count), self._scaled(self.high, count)
 
-    def _scaled(self, place: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
-        # place * count // whole without a product that could overflow
+    def _scaled(self, place: Int64, count: Int64) -> Int64:
+        # place * count // whole, without a product that may overflow
         return place * (count // self.whole) + (place * (count % self.whole)) // self.whole
 
 
@@ -147,9 +160,10 @@ class Library:
     """The recipes of one rank of one group.
 
     Args:
-        topology: whose accelerators are the ranks of the world, or None.
-        ranks: the world's ranks in the group, in order; ``rank``: which of them this is.
-        tuning: which planner is best for which sizes, if that is known.
+        topology: the network whose accelerators are the ranks of the world; None if it is not known.
+        ranks: the ranks of the world that are in the group, in order.
+        rank: the position of this rank among them.
+        tuning: a table of the best planner for each range of sizes.
     """
 
     def __init__(
@@ -157,7 +171,7 @@ class Library:
     ) -> None:
         self.tuning = tuning
         self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
-        # mesh and programs know ranks of the group by node
+        # the direct network and the programs name the ranks of the group by their nodes
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
         self.direct = joined_directly(self.nodes)
@@ -165,13 +179,18 @@ class Library:
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
     def learn(self, topology: Topology) -> None:
-        """Plan from now on for this network, whose nodes 0, 1, ... are the ranks unless one was given before."""
-        # the executor sends one copy to each receiver
+        """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
+        # processes send one copy to each receiver, so no switch multicasts
         self.topology = replace(topology, replicates=np.zeros(topology.node_count, dtype=bool))
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
-        """How to run a collective whose largest piece has about this size."""
-        size = max(LEAST_CLASS, 1 << max(0, size_bytes - 1).bit_length())
+        """How to run a collective whose largest piece has about this size.
+
+        Args:
+            root: the position of the root in the group.
+            direct: whether every sender sends straight to its receivers, whatever the network.
+        """
+        size = max(SMALLEST_CLASS_BYTES, 1 << max(0, size_bytes - 1).bit_length())
         key = kind, size, root, direct
         if key not in self.recipes:
             self.recipes[key] = self._prepare(kind, size, root, direct)
@@ -179,62 +198,76 @@ class Library:
 
     def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
         n = len(self.nodes)
-        whole = kind in WHOLE
-        tries = [(name, chunks) for name in CANDIDATES for chunks in _cuts(name, kind, size, n)]
-        total = size + -size % (3 * n) if whole else size * n
-        plans: list[Plan] = []
-        for asked in () if direct else (self._asked(kind, total, root), tries):
-            plans = plans or [*self._plans(asked, kind, total, root)]
-        if plans:
-            costs = [cost_s(p) for p in plans]
-            plan = next(p for p, cost in zip(plans, costs, strict=True) if cost <= ALIKE * min(costs))
-        else:
+        total = size + -size % (3 * n) if BY_NAME[kind].whole else size * n
+        answers = [] if direct else self._answers(kind, total, root)
+        plan = best_of(answers, within=ALIKE).plan if answers else None
+        if plan is None:
             c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
-            plan = run_planner(DIRECT, self.direct, Workload((c,)))
-        made: Collective = plan.workload.collectives[0]
+            plan = run_planner(DIRECT_PLANNER, self.direct, Workload((c,)))
+        planned: Collective = plan.workload.collectives[0]
         return Recipe(
             lower(plan)[self.nodes[self.rank]],
-            made.chunk_piece.astype(np.int64),
-            made.chunk_offset,
-            made.chunk_offset + made.chunk_bytes,
-            made.piece_bytes[made.chunk_piece],
+            planned.chunk_piece.astype(np.int64),
+            planned.chunk_offset,
+            planned.chunk_offset + planned.chunk_bytes,
+            planned.piece_bytes[planned.chunk_piece],
         )
 
-    def _asked(self, kind: str, size: int, root: int) -> list[tuple[str, int]]:
-        """The planner and the chunks that the table asks for, if it was made for these ranks and this root."""
+    def _answers(self, kind: str, size: int, root: int) -> list[Answer]:
+        """What the planner of the table answers, or else all planners of the library."""
+        tuned = self._tuned(kind, size, root)
+        if tuned is not None and tuned.plan is not None:
+            return [tuned]
+        names = [entry.name for entry in asked_by("library")]
+        return [answer for name in names for answer in self._answers_of(name, kind, size, root)]
+
+    def _tuned(self, kind: str, size: int, root: int) -> Answer | None:
+        """The answer of the planner that the table names; None if the table is not for these ranks and this root."""
         if self.tuning is None or not self.in_table or (BY_NAME[kind].rooted and root != self.tuning.root):
-            return []
-        found = self.tuning.find(kind, size)
-        return [] if found is None else [(found.planner, found.chunks)]
-
-    def _plans(self, asked: Iterable[tuple[str, int]], kind: str, size: int, root: int) -> Iterator[Plan]:
-        """The plans of those asked that can make one; who cannot with few chunks is not asked for more."""
-        failed = ""
-        for name, chunks in asked:
-            plan = None if name == failed else self._plan(name, kind, size, chunks, root)
-            if plan is None:
-                failed = name
-            else:
-                yield plan
-
-    def _plan(self, name: str, kind: str, size: int, chunks: int, root: int) -> Plan | None:
-        """A plan by this planner that needs no one but the ranks, None if it makes none."""
-        seed = 0 if self.tuning is None else self.tuning.seed
-        try:
-            c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
-            plan = run_planner(name, self.topology, Workload((c,)), seed=seed)
-        except StrettoError:
             return None
-        return plan if needs_ranks_only(plan) else None
+        best = self.tuning.find(kind, size)
+        return None if best is None else self._ask(best.planner, kind, size, root, best.chunks)
+
+    def _answers_of(self, planner: str, kind: str, size: int, root: int) -> Iterator[Answer]:
+        """The answers of one planner with fewer and more chunks; a planner that refuses one chunk is asked once."""
+        first = self._ask(planner, kind, size, root, 1)
+        yield first
+        if first.plan is None or not BY_NAME[kind].whole:
+            return
+        n = len(self.nodes)
+        # a planner that cuts an AllReduce into parts for the ranks itself needs no chunk for each rank
+        parts = 1 if BY_NAME[kind].reduces_to_all and first.plan.workload.chunk_count > 1 else n
+        thirds = [3 * parts] if size >= 3 * n * SMALLEST_PART_BYTES else []
+        for chunks in [parts, *thirds]:
+            if chunks > 1:
+                yield self._ask(planner, kind, size, root, chunks)
+
+    def _ask(self, planner: str, kind: str, size: int, root: int, chunks: int) -> Answer:
+        return ask(planner, partial(self._plan, planner, kind, size, root, chunks), cost_s)
+
+    def _plan(self, planner: str, kind: str, size: int, root: int, chunks: int) -> Plan:
+        """A plan by this planner that needs no node but the ranks.
+
+        Raises:
+            StrettoError: the planner does not serve this, or its plan needs other nodes.
+        """
+        seed = 0 if self.tuning is None else self.tuning.seed
+        c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
+        plan = run_planner(planner, self.topology, Workload((c,)), seed=seed)
+        if not needs_ranks_only(plan):
+            raise Unsupported(f"the plan of {planner} stores chunks outside the ranks")
+        return plan
 
 
 def from_environment(ranks: Sequence[int], rank: int, world: int) -> Library:
-    """The library that ``STRETTO_TOPOLOGY`` and ``STRETTO_TUNING`` ask for.
+    """The library for the files that ``STRETTO_TOPOLOGY`` and ``STRETTO_TUNING`` name.
 
     Args:
-        world: how many ranks the world has.
+        ranks, rank: as in :class:`Library`.
+        world: the number of ranks in the world.
     Raises:
-        InputError: one of them cannot be read, the topology is of another size, or the table of another topology.
+        InputError: a file cannot be read, the topology has another number of accelerators than the world has ranks,
+            or the table was made for another topology.
     """
     spec, table = os.environ.get("STRETTO_TOPOLOGY"), os.environ.get("STRETTO_TUNING")
     topology = load_topology(spec) if spec else None

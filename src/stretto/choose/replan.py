@@ -1,8 +1,8 @@
-"""Planning again for what is left, when the network is no longer what a plan was made for.
+"""Plans the rest of a workload again, when the network has changed since its plan was made.
 
-What has been delivered stays delivered: it becomes what ranks hold at first, and only what they
-still lack is planned, on the network as it is now. SCALE-CCL (section 1) makes its schedules
-again "when significant WAN changes occur"; any planner that serves multicasts can do it.
+What has been delivered stays delivered: ranks hold it at first in the new plan, which plans only what they still lack,
+on the network as it is now. SCALE-CCL (section 1) makes its schedules again "when significant WAN changes occur"; any
+planner that serves multicasts can do it.
 """
 
 from __future__ import annotations
@@ -14,30 +14,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.arrays import Ragged
+from ..model.arrays import Bool, Ragged
 from ..model.collective import Collective, Workload
-from ..model.errors import InputError, Unsupported
+from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.reach import reachable_from
 from ..model.telemetry import Telemetry, updated
 from ..model.topology import Topology
-from ..planners import find, run_planner
+from ..planners import registered, run_planner
 from ..simulate import simulate
 
 DEFAULT_PLANNER = "scale-ccl"
-
-Bool = NDArray[np.bool_]
+"""The planner, where the planner of the old plan does not serve multicasts."""
 
 
 @dataclass(frozen=True)
 class Replanned:
-    """What is to be done now.
+    """The rest of a workload.
 
     Attributes:
-        plan: from now (its time 0) on; None if nothing can or need be done. Where a collective was
-            under way its chunks are those still lacking; ``meta["chunks"]`` names them in the old
-            plan's numbers.
-        delivered: how many of the wanted (chunk, rank) pairs were there already.
+        plan: the plan from now (its time 0) on; None if nothing can be done or is left to do. Of a collective that
+            was under way it has the chunks that some rank still lacks; ``meta["chunks"]`` has their numbers in the
+            old plan.
+        delivered: the number of wanted (chunk, rank) pairs that had been delivered.
         lost: int64[pairs, 2], the wanted (chunk of the old plan, node) pairs that can no longer be served.
     """
 
@@ -59,11 +58,13 @@ def replan(
     """Plan what is left of a plan's workload on the network as it is now.
 
     Args:
-        news: when, and what changed.
-        planner: who plans; as before where that planner can, else ``scale-ccl``.
+        news: the moment, and what has changed.
+        planner: the planner to use. Default: the planner that made the original plan, or ``scale-ccl`` if that one
+            does not serve multicasts.
+        seed, effort, time_limit_s, options: as in :func:`~stretto.planners.run_planner`.
     Raises:
-        Unsupported: sums are under way (partial sums cannot be taken up), or a rank whose
-            contribution a sum needs cannot be reached.
+        Unsupported: a sum is under way (partial sums cannot be taken up), or a rank whose contribution a sum needs
+            cannot be reached.
     """
     topology = updated(plan.topology, news)
     before = plan.workload
@@ -90,27 +91,27 @@ def replan(
     delivered = int((wants & holds).sum())
     if not parts:
         return Replanned(None, delivered, np.argwhere(lost))
-    made = run_planner(
+    rest = run_planner(
         planner or _planner_of(plan), topology, Workload(tuple(parts)), seed=seed, effort=effort,
         time_limit_s=time_limit_s, options=options,
     )  # fmt: skip
-    meta = {**made.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}
-    return Replanned(replace(made, meta=meta), delivered, np.argwhere(lost))
+    meta = {**rest.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}
+    return Replanned(replace(rest, meta=meta), delivered, np.argwhere(lost))
 
 
 def _planner_of(plan: Plan) -> str:
-    """The planner that made the plan, if it can serve what is left of anything."""
+    """The planner that made the plan, if it serves multicasts and the plan's collectives.
+
+    A plan is data: a planner in a file that its meta names is not imported.
+    """
     name = str(plan.meta.get("planner", DEFAULT_PLANNER)).partition("+")[0]
-    try:
-        serves = find(name).collectives
-    except InputError:
-        return DEFAULT_PLANNER
+    entry = registered().get(name)
     needed = {"multicast", *(c.kind for c in plan.workload.collectives)}
-    return name if needed <= set(serves) else DEFAULT_PLANNER
+    return name if entry is not None and needed <= {*entry.collectives} else DEFAULT_PLANNER
 
 
 def _holdings(plan: Plan, news: Telemetry) -> Bool:
-    """bool[chunks, nodes]: who holds what; accelerators only, since routers keep nothing for long."""
+    """bool[chunks, nodes], the chunks that each accelerator holds; routers and switches keep nothing for long."""
     workload, topology = plan.workload, plan.topology
     holds = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
     holds[workload.chunk_holders.owners, workload.chunk_holders.values] = True
@@ -131,27 +132,27 @@ def _refuse_sums(plan: Plan, news: Telemetry, topology: Topology) -> None:
         if news.held is not None or news.at_s > c.start_s:
             raise Unsupported(f"{c.kind} is under way and partial sums cannot be taken up; plan it from the start")
         ranks = [int(v) for v in c.ranks]
-        # who is down first: without it the others cannot reach it either
+        # nodes that are down come first in the message: nobody can reach them either
         for node in sorted(ranks, key=lambda v: v not in news.nodes_down):
             if node in news.nodes_down or not reachable_from(topology, [node])[ranks].all():
                 raise Unsupported(f"{c.kind} needs {topology.names[node]}, which is cut off")
 
 
 def _within_reach(topology: Topology, holds: Bool) -> Bool:
-    """bool[chunks, nodes]: where each chunk can still come from some holder."""
+    """bool[chunks, nodes], the nodes that some holder of a chunk can reach."""
     reach = np.zeros_like(holds)
-    known: list[tuple[Bool, Bool]] = []  # nodes that reach each other, and what they all reach
+    circles: list[tuple[Bool, Bool]] = []  # nodes that reach each other, and the nodes that all of them reach
     for node in map(int, np.flatnonzero(holds.any(axis=0))):
-        forward = next((far for circle, far in known if circle[node]), None)
+        forward = next((far for circle, far in circles if circle[node]), None)
         if forward is None:
             forward = reachable_from(topology, [node])
-            known.append((forward & reachable_from(topology, [node], backward=True), forward))
+            circles.append((forward & reachable_from(topology, [node], backward=True), forward))
         reach |= holds[:, node][:, None] & forward[None, :]
     return reach
 
 
 def _is_untouched(workload: Workload, rows: NDArray[np.int64], holds: Bool, served: Bool) -> bool:
-    """Whether a collective is as at first: nothing delivered, nothing lost."""
+    """Whether nothing of a collective has been delivered, and nothing lost."""
     held, wanted = workload.chunk_holders.take(rows), workload.chunk_wanted.take(rows)
     first = np.zeros((len(rows), holds.shape[1]), dtype=np.bool_)
     first[held.owners, held.values] = True
@@ -169,7 +170,7 @@ def _remainder(
     start_s: float,
     news: Telemetry,
 ) -> Collective:
-    """What is left of a collective: each chunk a piece, from whoever holds it to all who lack it."""
+    """The rest of a collective: each chunk is a piece, from all nodes that hold it to all ranks that lack it."""
     ranks = np.array([v for v in map(int, topology.accelerators) if v not in news.nodes_down], dtype=np.int32)
     size = workload.chunk_bytes[chunks]
     return Collective(
@@ -189,6 +190,5 @@ def _remainder(
 
 
 def _lists(table: Bool) -> Ragged:
-    """For each row the columns that are set."""
-    offsets = np.concatenate(([0], np.cumsum(table.sum(axis=1)))).astype(np.int64)
-    return Ragged(offsets, np.nonzero(table)[1].astype(np.int32))
+    """For each row the columns that are true."""
+    return Ragged.from_lengths(table.sum(axis=1), np.nonzero(table)[1].astype(np.int32))

@@ -1,8 +1,8 @@
-"""The best planner for each range of sizes, found once for a topology and looked up ever after.
+"""The best planner for each range of sizes, determined once for a topology and looked up afterwards.
 
-As NCCL's tuner does for its algorithms and protocols: candidates (a planner and into how many chunks it cuts
-a piece) are planned, verified and simulated over sizes; between two sizes with different winners the size at
-which they change places is narrowed down. Sizes are full buffers in bytes, as nccl-tests count them.
+NCCL's tuner does the same for its algorithms and protocols. Candidates (a planner, and the chunks that it cuts a piece
+into) are planned, verified and simulated at several sizes. Between two sizes with different winners, the size from
+which the second is better is narrowed down. Sizes are full buffers in bytes, as nccl-tests count them.
 """
 
 from __future__ import annotations
@@ -12,38 +12,44 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 
 from ..model.collective import Workload, make_collective
-from ..model.errors import InputError, StrettoError
+from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import KINDS
 from ..model.plan import Plan
 from ..model.topology import Topology
-from ..planners import Progress, run_planner
-from ..simulate import simulate
+from ..planners import Progress, asked_by, find, run_planner
+from ..schedule.best import Answer, ask, best_of
 from ..topologies import load_topology
 from ..verify import verify
 
 VERSION = 1
-PLANNERS = ("scale-ccl", "mtegcca", "shortest-path", "forest", "ring", "nccl-tree", "pairwise", "swot", "birkhoff")
+"""Of the file format."""
+
 CHUNKS = (1, 4)
-CUTS_ITSELF = ("forest", "swot", "birkhoff")
-"""Planners that cut pieces as they need: they are tried with the fewest chunks alone."""
-NEARLY = 0.01
-"""A candidate that is this little worse than the best goes on where it was the best before."""
+"""Chunks that a piece is cut into, by default."""
+
+KEPT_WITHIN = 1.01
+"""The winner at one size also wins at the next, if it takes at most this many times the least completion there: a table
+with fewer ranges is easier to use."""
+
 CROSSING = 1.1
-"""The ratio of sizes within which two candidates change places is narrowed down to this."""
+"""The size from which another candidate is better is narrowed down to this ratio."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Sizes from ``from_bytes`` up to, without, ``to_bytes`` (None: all above), and what is best for them.
+    """A range of sizes, and the best planner for them.
 
     Attributes:
-        measured: sizes at which the candidates were compared, with completion in seconds.
+        from_bytes, to_bytes: the first size of the range, and the first size above it; None if there is no size above.
+        planner, chunks: the best planner, and the chunks that it cuts a piece into.
+        measured: the sizes at which candidates were compared, each with the completion of the best in seconds.
     """
 
     collective: str
@@ -55,7 +61,7 @@ class Range:
 
     @property
     def middle_bytes(self) -> int:
-        """A size that stands for the range: the geometric middle of those at which it was measured."""
+        """A size that stands for the range: the geometric middle of the sizes at which it was measured."""
         sizes = [size for size, _ in self.measured]
         return round(math.sqrt(sizes[0] * sizes[-1]))
 
@@ -65,10 +71,11 @@ class Tuning:
     """The table of a topology.
 
     Attributes:
-        spec: of the topology, as :func:`stretto.topologies.load_topology` takes it.
-        digest: of its nodes and links, see :func:`digest_of`.
+        spec: the topology, as :func:`stretto.topologies.load_topology` takes it.
+        digest: the digest of its nodes and links, see :func:`digest_of`.
+        seed: the seed of the planners.
         root: the rank that rooted collectives start from or end at.
-        ranks_only: whether no plan needs any node but the ranks.
+        ranks_only: whether only plans were compared that store chunks at no node but the ranks.
     """
 
     spec: str
@@ -79,31 +86,31 @@ class Tuning:
     ranges: tuple[Range, ...]
 
     def find(self, kind: str, size_bytes: int) -> Range | None:
-        """What is best for a collective of this size (the full buffer); None if it was not tuned."""
+        """The range of a collective and a size (the full buffer); None if the collective was not tuned."""
         for r in self.ranges:
             if r.collective == kind and r.from_bytes <= size_bytes and (r.to_bytes is None or size_bytes < r.to_bytes):
                 return r
         return None
 
     def check(self, topology: Topology, where: str) -> None:
-        """Refuse a topology that is not the one that was tuned.
+        """Refuse a topology that the table was not made for.
 
         Raises:
-            InputError: it is another.
+            InputError: the topology is another one, or its links have changed.
         """
         if digest_of(topology) != self.digest:
             raise InputError(f"was tuned for {self.spec}, which is not {topology.name} as it is now", where)
 
     def plan(self, topology: Topology, kind: str, size_bytes: int) -> Plan | None:
-        """The plan that the table asks for; None if the collective was not tuned."""
-        found = self.find(kind, size_bytes)
-        if found is None:
+        """The plan of the best planner; None if the collective was not tuned."""
+        best = self.find(kind, size_bytes)
+        if best is None:
             return None
-        return _plan(topology, kind, size_bytes, (found.planner, found.chunks), self.root, self.seed)
+        return _plan(topology, kind, size_bytes, (best.planner, best.chunks), self.root, self.seed)
 
 
 def digest_of(topology: Topology) -> str:
-    """A digest of what planners see of a topology."""
+    """A digest of the nodes, links and planes of a topology."""
     h = hashlib.sha256()
     for column in (topology.kind, topology.src, topology.dst, topology.bandwidth, topology.latency_s):
         h.update(column.tobytes())
@@ -113,7 +120,7 @@ def digest_of(topology: Topology) -> str:
 
 
 Candidate = tuple[str, int]
-"""A planner's spec and how many chunks a piece is cut into."""
+"""A planner, and the chunks that it cuts a piece into."""
 
 
 def tune(
@@ -121,22 +128,26 @@ def tune(
     collectives: Sequence[str],
     sizes: Sequence[int],
     *,
-    planners: Sequence[str] = PLANNERS,
+    planners: Sequence[str] | None = None,
     chunks: Sequence[int] = CHUNKS,
     root: int = 0,
     seed: int = 0,
     ranks_only: bool = False,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Find the best planner for each range of sizes.
+    """Determine the best planner for each range of sizes.
 
     Args:
         sizes: full buffers at which all candidates are compared, bytes.
-        ranks_only: leave out plans in which others than the ranks store or forward, as PyTorch's backend does.
+        planners: the planners to compare. Default: those that are registered for it.
+        chunks: numbers of chunks that a piece is cut into. A planner that cuts chunks itself gets the least.
+        ranks_only: leave out plans that store chunks at other nodes than the ranks, as PyTorch's backend does.
     Raises:
         Unsupported: no candidate serves a collective on this topology.
     """
     topology = load_topology(spec)
+    names = [entry.name for entry in asked_by("tune")] if planners is None else planners
+    candidates = [(name, count) for name, count in product(names, chunks) if count == min(chunks) or not _cuts(name)]
     ordered = sorted(set(sizes))
     ranges: list[Range] = []
     for i, kind in enumerate(collectives):
@@ -145,43 +156,48 @@ def tune(
             if progress is not None:
                 progress(i * len(ordered) + done, len(collectives) * len(ordered), kind)
 
-        candidates = [(p, n) for p, n in product(planners, chunks) if p not in CUTS_ITSELF or n == min(chunks)]
         race = _Race(topology, kind, root, seed, ranks_only)
         ranges += _ranges(race, candidates, ordered, tell)
     return Tuning(spec, digest_of(topology), seed, root, ranks_only, tuple(ranges))
 
 
+def _cuts(spec: str) -> bool:
+    """Whether a planner or one of its refiners cuts chunks as it needs."""
+    return any(find(name).cuts for name in spec.split("+"))
+
+
 class _Race:
-    """Completions of candidates on one collective, each computed once."""
+    """The answers of candidates for one collective, each asked once for each size."""
 
     def __init__(self, topology: Topology, kind: str, root: int, seed: int, ranks_only: bool) -> None:
         self.topology, self.kind, self.root, self.seed, self.ranks_only = topology, kind, root, seed, ranks_only
-        self.refused: dict[Candidate, str] = {}
-        self._known: dict[tuple[Candidate, int], float] = {}
+        self._answers: dict[tuple[Candidate, int], Answer] = {}
+
+    def answer(self, candidate: Candidate, size: int) -> Answer:
+        """The candidate's answer without its plan, which would take memory."""
+        key = candidate, size
+        if key not in self._answers:
+            planner, chunks = candidate
+            answer = ask(f"{planner}, {chunks} chunks", partial(self._plan, candidate, size))
+            self._answers[key] = replace(answer, plan=None)
+        return self._answers[key]
 
     def completion_s(self, candidate: Candidate, size: int) -> float:
-        """Seconds; infinite where the candidate does not serve."""
-        key = candidate, size
-        if key not in self._known:
-            try:
-                self._known[key] = self._measured(candidate, size)
-            except StrettoError as error:
-                self.refused[candidate] = str(error)
-                self._known[key] = math.inf
-        return self._known[key]
+        """Seconds; infinite where the candidate refuses."""
+        return self.answer(candidate, size).score_s
 
-    def _measured(self, candidate: Candidate, size: int) -> float:
+    def _plan(self, candidate: Candidate, size: int) -> Plan:
         plan = _plan(self.topology, self.kind, size, candidate, self.root, self.seed)
         if self.ranks_only and not needs_ranks_only(plan):
-            raise StrettoError("needs nodes that are no ranks")
+            raise Unsupported("the plan stores chunks outside the ranks")
         verdict = verify(plan)
         if not verdict.ok:
             raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
-        return simulate(plan).completion_s
+        return plan
 
 
 def needs_ranks_only(plan: Plan) -> bool:
-    """Whether all transfers begin and end at ranks of its collectives."""
+    """Whether all transfers begin and end at ranks of the plan's collectives."""
     ranks = np.concatenate([c.ranks for c in plan.workload.collectives])
     return bool(np.isin(np.concatenate((plan.src, plan.dst.values)), ranks).all())
 
@@ -195,18 +211,8 @@ def _plan(topology: Topology, kind: str, size: int, candidate: Candidate, root: 
 def _ranges(
     race: _Race, candidates: list[Candidate], sizes: list[int], tell: Callable[[int], None]
 ) -> Iterator[Range]:  # fmt: skip
-    """The ranges of one collective, from nothing to everything."""
-    winners: list[Candidate] = []
-    for done, size in enumerate(sizes):
-        tell(done)
-        times = {c: race.completion_s(c, size) for c in candidates}
-        best = min(times.values())
-        if math.isinf(best):
-            reasons = "; ".join(f"{p}, {n} chunks: {why}" for (p, n), why in race.refused.items())
-            raise StrettoError(f"no planner could {race.kind} {size} bytes: {reasons}")
-        last = winners[-1] if winners else None
-        goes_on = last is not None and times[last] <= (1 + NEARLY) * best
-        winners.append(last if goes_on and last is not None else min(times, key=lambda c: times[c]))
+    """The ranges of one collective, from the smallest sizes to the largest."""
+    winners = _winners(race, candidates, sizes, tell)
     edges = [0]
     for (low, a), (high, b) in pairwise(zip(sizes, winners, strict=True)):
         edges.append(low if a == b else _crossing(race, a, b, low, high))
@@ -219,8 +225,31 @@ def _ranges(
     yield Range(race.kind, open_at, None, *winners[-1], tuple(measured))
 
 
+def _winners(
+    race: _Race, candidates: list[Candidate], sizes: list[int], tell: Callable[[int], None]
+) -> list[Candidate]:  # fmt: skip
+    """The best candidate at each size; the winner at the size before stays the winner while it is nearly the best.
+
+    Raises:
+        Unsupported: no candidate serves a size.
+    """
+    winners: list[Candidate] = []
+    for done, size in enumerate(sizes):
+        tell(done)
+        answers = {candidate: race.answer(candidate, size) for candidate in candidates}
+        best = best_of(answers.values())
+        if math.isinf(best.score_s):
+            reasons = "; ".join(f"{answer.name}: {answer.refusal}" for answer in answers.values())
+            raise Unsupported(f"no planner could {race.kind} {size} bytes: {reasons}")
+        if winners and answers[winners[-1]].score_s <= KEPT_WITHIN * best.score_s:
+            winners.append(winners[-1])
+        else:
+            winners.append(next(candidate for candidate in candidates if answers[candidate] is best))
+    return winners
+
+
 def _crossing(race: _Race, a: Candidate, b: Candidate, low: int, high: int) -> int:
-    """The least size, to a ratio of CROSSING, from which ``b`` is better; ``a`` is at ``low``, ``b`` at ``high``."""
+    """The least size, to a ratio of ``CROSSING``, from which ``b`` is better; ``a`` wins at ``low``, ``b`` at ``high``."""
     while high > max(CROSSING * low, low + 1):
         middle = round(math.sqrt(low * high))
         if race.completion_s(a, middle) <= race.completion_s(b, middle):
@@ -243,7 +272,7 @@ def to_json(tuning: Tuning) -> dict[str, Any]:
 
 
 def is_tuning(path: str) -> bool:
-    """Whether a file begins like a table of ranges."""
+    """Whether a file begins as a table of ranges does."""
     try:
         with open(path, "rb") as file:
             return b'"stretto_tuning"' in file.read(100)
@@ -255,7 +284,7 @@ def read_tuning(path: str) -> Tuning:
     """Read a table.
 
     Raises:
-        InputError: it is none, or another version's; names what is wrong.
+        InputError: the file is no table, or the table of another version; the message says what is wrong.
     """
     try:
         with open(path, encoding="utf-8") as file:

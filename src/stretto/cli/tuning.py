@@ -46,7 +46,7 @@ def tune(
     """Find the best planner for each range of sizes: a table for PyTorch's backend, plan and export."""
     import json
 
-    from ..choose.tuning import PLANNERS, to_json
+    from ..choose.tuning import to_json
     from ..choose.tuning import tune as find_best
     from ..formats import atomic_file
     from ..model.kinds import KINDS
@@ -60,7 +60,7 @@ def tune(
         topology,
         kinds,
         [parse_size(text, "--sizes") for text in sizes.split(",")],
-        planners=planners.split(",") if planners else PLANNERS,
+        planners=planners.split(",") if planners else None,
         chunks=[chunk_count(text) for text in chunks.split(",")],
         root=root,
         seed=seed,
