@@ -1,4 +1,4 @@
-"""How near is a planner to the bound on networks that nobody tuned it to? Irregular ones of many kinds, drawn by a seed.
+"""How near is a planner to the bound on networks that nobody tuned it to? Irregular ones of many kinds, from a seed.
 
 python benchmarks/heldout.py [-p auto] [-s 64KB,...] [-c allgather,...] [-n 2] [--seed 0] [--effort LEVEL] [-t NAME ...]
 
