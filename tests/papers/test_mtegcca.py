@@ -13,9 +13,9 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible, InputError, Unsupported
 from stretto.model.topology import Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.mtegcca import expanded as mteg
+from stretto.planners.mtegcca import expanded
 from stretto.planners.mtegcca import planner as mtegcca
-from stretto.schedule.multicast import slot_seconds, task_order
+from stretto.schedule.multicast import grow_implicitly, slot_seconds, task_order
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -41,11 +41,11 @@ def test_figure_2_a_fast_link_takes_one_slot_and_a_slow_one_two():
     work = Workload((make_collective("multicast", net, 50 * GB // 8, receivers=[3]),))
     slot = slot_seconds(net, work)
     assert slot == pytest.approx(1.0)
-    graph = mteg.build_mteg(net, work, slot, slots=2)
+    graph = expanded.build_mteg(net, work, slot, slots=2)
     moves = {
         (net.names[v % 4] + str(v // 4), net.names[w % 4] + str(w // 4))
         for v, w, kind in zip(graph.src, graph.dst, graph.kind)
-        if kind == mteg.TRANSMISSION
+        if kind == expanded.TRANSMISSION
     }
     assert {("A0", "B1"), ("A0", "D2"), ("A0", "F2"), ("D0", "A2"), ("B1", "F2")} <= moves
     assert ("A1", "D3") not in moves  # beyond the last slot
@@ -55,7 +55,7 @@ def test_figure_2_a_fast_link_takes_one_slot_and_a_slow_one_two():
 def test_section_2_4_the_graphs_size(slots):
     net = ring(5)
     work = allgather(net, 1000, chunks=2)
-    graph = mteg.build_mteg(net, work, slot_seconds(net, work), slots)
+    graph = expanded.build_mteg(net, work, slot_seconds(net, work), slots)
     kinds = np.bincount(graph.kind, minlength=3)
     terminals = work.chunk_wanted.offsets[-1]
     takes = 1 + 2  # a chunk of 500 bytes takes one slot of 0.5 us, the latency of 1 us two
@@ -66,10 +66,10 @@ def test_section_2_4_the_graphs_size(slots):
 def test_storage_costs_a_slot_a_link_its_slots_and_arrival_nothing():
     net = figure_2()
     work = allgather(net, 50 * GB // 8)
-    graph = mteg.build_mteg(net, work, 1.0, 4)
-    assert set(graph.cost[graph.kind == mteg.STORAGE]) == {1}
-    assert set(graph.cost[graph.kind == mteg.TRANSMISSION]) == {1, 2}
-    assert set(graph.cost[graph.kind == mteg.VIRTUAL]) == {0}
+    graph = expanded.build_mteg(net, work, 1.0, 4)
+    assert set(graph.cost[graph.kind == expanded.STORAGE]) == {1}
+    assert set(graph.cost[graph.kind == expanded.TRANSMISSION]) == {1, 2}
+    assert set(graph.cost[graph.kind == expanded.VIRTUAL]) == {0}
 
 
 def both_searches(net: Topology, rule: str) -> tuple[list[float], list[float]]:
@@ -80,8 +80,8 @@ def both_searches(net: Topology, rule: str) -> tuple[list[float], list[float]]:
     slot_s = 1.7e-6
     work = allgather(net, 10_007)
     tasks = task_order(work, "interleaved")
-    implicit, finish = mtegcca.grow_implicitly(net, work, tasks, slot_s, *mtegcca.RULES[rule])
-    explicit, same_finish = mteg.grow_trees(net, work, tasks, slot_s, rule == "nearest", slots=3000)
+    implicit, finish = grow_implicitly(net, work, tasks, slot_s, *mtegcca.RULES[rule])
+    explicit, same_finish = expanded.grow_trees(net, work, tasks, slot_s, rule == "nearest", slots=3000)
     plans = [mtegcca.trees_to_plan(net, work, grown, {}) for grown in (implicit, explicit)]
     assert all(verify(plan).ok for plan in plans)
     return [round(f / slot_s) for f in (finish, same_finish)], [simulate(p).completion_s for p in plans]

@@ -1,70 +1,127 @@
-"""When links are free that are reserved for a time: the calendars of :mod:`.trees`.
+"""When links are free that are reserved for a time: the calendars of :mod:`.multicast`.
 
-A calendar is a list of segments in the order of time, those of all links in the same arrays; what the tree that is
-growing takes is in lists of its own.
+A calendar is a list of segments in the order of time; those of all links are in the same arrays. What the tree that is
+growing takes is kept apart, in :class:`Reservations`, until the tree is whole. A *pipe* is a path of links that carry
+the same bytes at the same time, each link later than the one before by its latency.
 """
 
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
+
+Int8 = NDArray[np.int8]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
 
 INF = np.inf
 EPS = 1e-12
 SLACK = 1 + EPS
 
 
-def seconds_on(size, per_byte, whole):
+class Calendars(NamedTuple):
+    """When links are reserved for the trees that are whole.
+
+    Attributes:
+        head, tail: int64[links], the first and the last segment of each link, -1 for none.
+        start, end: float64[segments].
+        following: int64[segments], the next segment of the same link, -1 after the last.
+    """
+
+    head: Int64
+    tail: Int64
+    start: Float64
+    end: Float64
+    following: Int64
+
+
+class Reservations(NamedTuple):
+    """When links are reserved for the tree that is growing.
+
+    Attributes:
+        head: int64[links], the latest reservation of each link, -1 for none.
+        link, start, end, following: of each reservation its link, its time, and an earlier one of its link (-1: none).
+    """
+
+    head: Int64
+    link: list[int]
+    start: list[float]
+    end: list[float]
+    following: list[int]
+
+
+class Routes(NamedTuple):
+    """The links of many pipes, one pipe after the other, and how much later than its first link each link begins."""
+
+    link: list[int]
+    offset: list[float]
+
+
+def seconds_on(size: float, per_byte: float, whole: bool) -> float:
     """Time that ``size`` bytes occupy a link (in slots, rounded up, if ``whole``)."""
-    if whole:
-        return np.ceil(size * per_byte - 1e-9)
-    return size * per_byte
+    seconds: float = np.ceil(size * per_byte - 1e-9) if whole else size * per_byte
+    return seconds
 
 
-def gap(t, d, link, head, tail, seg_start, seg_end, seg_next):
+def gap(t: float, d: float, link: int, calendars: Calendars) -> float:
     """The first time from ``t`` at which the link's calendar has ``d`` seconds free."""
+    head, tail, start, end, following = calendars
     i = tail[link]
-    if i < 0 or t >= seg_end[i]:
+    if i < 0 or t >= end[i]:
         return t
-    if t >= seg_start[i]:
-        return seg_end[i]
+    if t >= start[i]:
+        last_end: float = end[i]
+        return last_end
     i = head[link]
     while i >= 0:
-        if t + d <= seg_start[i] * SLACK:
+        if t + d <= start[i] * SLACK:
             return t
-        if t < seg_end[i]:
-            t = seg_end[i]
-        i = seg_next[i]
+        if t < end[i]:
+            t = end[i]
+        i = following[i]
     return t
 
 
-def reserve(start, end, link, least, head, tail, seg_start, seg_end, seg_next, count):
-    """Enter ``[start, end)`` in the calendar, merging over gaps below ``least``; the new count."""
+def reserve(begin: float, finish: float, link: int, least: float, calendars: Calendars, count: int) -> int:
+    """Enter ``[begin, finish)`` in a link's calendar, merging over gaps below ``least``.
+
+    Args:
+        count: segments so far; the arrays of ``calendars`` have room for one more.
+    Returns:
+        The new count.
+    """
+    head, tail, start, end, following = calendars
     last = tail[link]
-    if last >= 0 and start >= seg_start[last]:
-        if start - seg_end[last] < least:
-            seg_end[last] = max(seg_end[last], end)
+    if last >= 0 and begin >= start[last]:
+        if begin - end[last] < least:
+            end[last] = max(end[last], finish)
             return count
-        seg_start[count], seg_end[count], seg_next[count] = start, end, -1
-        seg_next[last] = count
+        start[count], end[count], following[count] = begin, finish, -1
+        following[last] = count
         tail[link] = count
         return count + 1
     before = -1
     i = head[link]
-    while i >= 0 and seg_start[i] <= start:
+    while i >= 0 and start[i] <= begin:
         before = i
-        i = seg_next[i]
-    if before >= 0 and start - seg_end[before] < least:
-        seg_end[before] = max(seg_end[before], end)
-        if i >= 0 and seg_start[i] - seg_end[before] < least:
-            seg_end[before] = max(seg_end[before], seg_end[i])
-            seg_next[before] = seg_next[i]
+        i = following[i]
+    if before >= 0 and begin - end[before] < least:
+        end[before] = max(end[before], finish)
+        if i >= 0 and start[i] - end[before] < least:
+            end[before] = max(end[before], end[i])
+            following[before] = following[i]
             if tail[link] == i:
                 tail[link] = before
         return count
-    if i >= 0 and seg_start[i] - end < least:
-        seg_start[i] = start
+    if i >= 0 and start[i] - finish < least:
+        start[i] = begin
         return count
-    seg_start[count], seg_end[count], seg_next[count] = start, end, i
+    start[count], end[count], following[count] = begin, finish, i
     if before >= 0:
-        seg_next[before] = count
+        following[before] = count
     else:
         head[link] = count
     if i < 0:
@@ -72,19 +129,22 @@ def reserve(start, end, link, least, head, tail, seg_start, seg_end, seg_next, c
     return count + 1
 
 
-def own_gap(t, d, link, own_head, own_next, own_start, own_end):
-    """The first time from ``t`` clear of what this chunk's own tree has taken of the link so far."""
-    i = own_head[link]
+def gap_in_tree(t: float, d: float, link: int, reservations: Reservations) -> float:
+    """The first time from ``t`` at which the tree that is growing leaves the link free for ``d`` seconds."""
+    i = reservations.head[link]
+    if i < 0:
+        return t
+    start, end, following = reservations.start, reservations.end, reservations.following
     while i >= 0:
-        if t < own_end[i] and t + d > own_start[i] * SLACK:
-            t = own_end[i]
-            i = own_head[link]
+        if t < end[i] and t + d > start[i] * SLACK:
+            t = end[i]
+            i = reservations.head[link]
         else:
-            i = own_next[i]
+            i = following[i]
     return t
 
 
-def slots_early(hops, whole):
+def slots_early(hops: int, whole: bool) -> float:
     """How many slots before its turn a pipe may come to its link number ``hops``.
 
     Latencies are rounded up to slots, but bytes come when they come.
@@ -93,10 +153,21 @@ def slots_early(hops, whole):
 
 
 def pipe_start(
-    t, d, whole, path, offset, first, length,
-    head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
-):  # fmt: skip
-    """The first time from ``t`` at which every link of the pipe is free for ``d``, in its turn."""
+    t: float,
+    d: float,
+    whole: bool,
+    routes: Routes,
+    first: int,
+    length: int,
+    calendars: Calendars,
+    reservations: Reservations,
+) -> float:
+    """The first time from ``t`` at which every link of a pipe is free for ``d`` seconds, each in its turn.
+
+    Args:
+        first, length: where the pipe's links are among the routes.
+    """
+    path, offset = routes
     moved = True
     while moved:
         moved = False
@@ -104,43 +175,16 @@ def pipe_start(
             link = path[i]
             early = slots_early(i - first, whole)
             late = offset[i] - early
-            s = gap(t + late, d + early, link, head, tail, seg_start, seg_end, seg_next)
-            s = own_gap(s, d + early, link, own_head, own_next, own_start, own_end)
+            s = gap(t + late, d + early, link, calendars)
+            s = gap_in_tree(s, d + early, link, reservations)
             if s - (t + late) > EPS * abs(s):
                 t = s - late
                 moved = True
     return t
 
 
-def shared_start(
-    ready, d, whole, u, path, offset, first, length,
-    link_pass, pass_src, pass_start, pass_seconds, link_src, replicates,
-    head, tail, seg_start, seg_end, seg_next, own_head, own_next, own_start, own_end,
-):  # fmt: skip
-    """``(start, pass)`` of a pass of u under way that this path can branch off from, or (INF, -1)."""
-    p = link_pass[path[first]]
-    if p < 0 or pass_src[p] != u or pass_start[p] < ready or pass_seconds[p] < d:
-        return INF, -1
-    k = 1
-    while k < length and link_pass[path[first + k]] == p:
-        k += 1
-    if k >= length or not replicates[link_src[path[first + k]]]:
-        return INF, -1
-    for i in range(first + k, first + length):
-        link = path[i]
-        early = slots_early(i - first, whole)
-        at = pass_start[p] + offset[i] - early
-        s = gap(at, pass_seconds[p] + early, link, head, tail, seg_start, seg_end, seg_next)
-        s = own_gap(s, pass_seconds[p] + early, link, own_head, own_next, own_start, own_end)
-        if s - at > EPS * abs(s):
-            return INF, -1
-    return pass_start[p], p
-
-
-def grown(array, needed):
-    """``array`` with room for ``needed`` entries."""
-    if needed <= len(array):
-        return array
+def grown(array: NDArray[Any], needed: int) -> NDArray[Any]:
+    """``array`` with room for ``needed`` entries or twice as many as before."""
     larger = np.empty(max(needed, 2 * len(array)), dtype=array.dtype)
     larger[: len(array)] = array
     return larger

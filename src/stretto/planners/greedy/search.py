@@ -24,7 +24,7 @@ from ...model.topology import SWITCH, Topology
 from ...schedule.budget import Pace
 from ...schedule.clusters import SLOWER, Clusters, clusters_of
 from ...schedule.inversion import Transfers
-from ...schedule.multicast import grow_implicitly, task_order, tree_steps
+from ...schedule.multicast import grow_implicitly, task_order, tree_work
 from ...schedule.pipes import Network, build_network
 from .translated import translated
 
@@ -328,7 +328,7 @@ def _grown(
     """Trees, chunk by chunk in the best order found."""
     passed = np.where(topology.is_router & through_routers, SWITCH, topology.kind).astype(np.int8)
     net = replace(topology, kind=passed, replicates=np.zeros_like(topology.replicates))
-    steps = float(tree_steps(topology, workload))
+    steps = float(tree_work(topology, workload))
     tries = int(np.clip(work / (GROWN + GROWING * steps), 1, most))
     best: tuple[Score, Int64, Any] | None = None
     for k in range(tries):

@@ -13,17 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Float64, Int64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.asap import Send, plan_of_sends
 from ...solvers import Model, Solution, affordable, solve
-from .. import Option, Progress, register, run_planner
+from .. import Option, Request, plan_by, register
 
-Int64 = NDArray[np.int64]
+MOST_UNITS = 600.0
+"""CP-SAT's deterministic units of work, about a second each, after which it gives up."""
+
+COSTS = {"units": 1e6}
+"""Steps of effort that a unit of CP-SAT's work costs, see :mod:`stretto.schedule.effort`."""
 
 OPTIONS = (
     Option("slots", int, 0, "the horizon H; 0 for what MTEGCCA needs"),
@@ -47,53 +51,45 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     quick={},
     serves=_unserved,
 )
-def milp_allgather(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    slots: int = 0,
-    solver: str = "cp-sat",
-) -> Plan:
+def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") -> Plan:
     """The fewest slots in which every rank has every chunk, proven.
 
     Args:
-        time_limit_s: without it, 600 s.
         slots: H, the horizon; with 0 MTEGCCA's plan in slots gives it, and the solver begins there.
     Returns:
         A timed plan, as early as the physics let its order. Its meta has ``slots``, ``slot_s``,
         ``reported_s`` (slots x slot), ``proven`` and ``gap``.
     Raises:
-        Infeasible: H is too small, or nothing was found in time.
+        Infeasible: H is too small, or the solver gave up with nothing.
     """
     if slots < 0:
         raise InputError(f"{slots} slots: give the horizon, or 0", "--option slots")
+    topology, workload = request.topology, request.workload
     grid = Slots.of(topology, workload)
-    known: list[Send] = []
+    start: list[Send] = []
     if not slots:
-        known = grid.sends(run_planner("mtegcca", topology, workload, seed=seed, options={"time": "slots"}))
-        slots = max(int(s.there) for s in known)
-    exact = Exact(topology, workload, grid, slots)
-    found = solve(
-        exact.model, solver=solver, time_limit_s=600.0 if time_limit_s is None else time_limit_s, gap=0.0,
-        start=exact.point(known) if known else None, seed=seed,
-        progress=None if progress is None else lambda low, high: progress(0, 1, f"{low:g} to {high} slots"),
+        start = grid.sends(plan_by("mtegcca", request, time="slots"))
+        slots = max(int(s.there) for s in start)
+    program = Program(topology, workload, grid, slots)
+    budget = request.budget.with_costs(COSTS)
+    solution = solve(
+        program.model, solver=solver, effort=min(MOST_UNITS, budget.units("units")), gap=0.0,
+        time_limit_s=budget.stop.limit_s, start=program.point(start) if start else None, seed=request.seed,
+        progress=None if request.progress is None else lambda low, high: request.tell(0, 1, f"{low:g} to {high} slots"),
     )  # fmt: skip
-    if found.x is None:
-        if found.status == "infeasible":
+    if solution.x is None:
+        if solution.status == "infeasible":
             raise Infeasible(
                 f"{slots} slots of {grid.seconds:.3g} s are too few; raise --option slots, or leave it at 0"
             )
-        if not known:
-            raise Infeasible("nothing was found in time; raise --time-limit, or take mtegcca")
-    # out of time MTEGCCA's plan, where the search began, is the answer
-    last = slots if found.x is None else round(float(found.x[exact.latest]))
-    sends = known if found.x is None else exact.sends(found.x)
+        if not start:
+            raise Infeasible("the solver gave up with nothing; raise --time-limit where one is given, or take mtegcca")
+    # if the solver gave up, MTEGCCA's plan, where the search began, is the answer
+    last = slots if solution.x is None else round(float(solution.x[program.latest]))
+    sends = start if solution.x is None else program.sends(solution.x)
     meta = {
-        "slots": last, "slot_s": grid.seconds, "reported_s": last * grid.seconds, "gap": found.gap,
-        "proven": found.status == "optimal", "attempts": [exact.said(found)],
+        "slots": last, "slot_s": grid.seconds, "reported_s": last * grid.seconds, "gap": solution.gap,
+        "proven": solution.status == "optimal", "attempts": [program.facts(solution)],
     }  # fmt: skip
     return plan_of_sends(topology, workload, sends, meta)
 
@@ -132,8 +128,8 @@ class Slots:
         ]
 
 
-class Exact:
-    """Equations (1) to (14) for a horizon of H slots; the number of the equation is at each block."""
+class Program:
+    """Equations (1) to (14) for a horizon of H slots; each block names its equations."""
 
     def __init__(self, topology: Topology, workload: Workload, grid: Slots, horizon: int) -> None:
         self.net, self.grid, self.horizon = topology, grid, horizon
@@ -161,13 +157,13 @@ class Exact:
         self._capacity(sendable)
         self._first_receipts(workload, held)
 
-    def _moves(self, sendable: NDArray[np.bool_]) -> None:
+    def _moves(self, sendable: Bool) -> None:
         net, grid, model, horizon = self.net, self.grid, self.model, self.horizon
         c, link, t = np.nonzero(sendable)
         x = self.x[c, link, t]
         # (4): each chunk leaves its source at least once
-        own = net.src[link] == self.holder[c]
-        model.rows(self.chunks, 1, np.inf, (c[own], x[own], 1.0))
+        leaves = net.src[link] == self.holder[c]
+        model.rows(self.chunks, 1, np.inf, (c[leaves], x[leaves], 1.0))
         # (5): what is sent is there: x[t] <= y[t]
         each = np.arange(len(x))
         model.rows(len(x), -np.inf, 0.0, (each, x, 1.0), (each, self.y[c, net.src[link], t], -1.0))
@@ -185,19 +181,19 @@ class Exact:
             (fresh[number[c, net.dst[link], there - 1]], x, -1.0),
         )  # fmt: skip
 
-    def _capacity(self, sendable: NDArray[np.bool_]) -> None:
+    def _capacity(self, sendable: Bool) -> None:
         """(7): at most one chunk is on a link in any slot."""
         c, link, t = np.nonzero(sendable)
         rows: list[Int64] = []
         columns: list[Int64] = []
         for shift in range(int(self.grid.busy.max())):
-            some = shift < self.grid.busy[link]
-            rows.append(link[some] * (self.horizon + 1) + t[some] + shift)
-            columns.append(self.x[c, link, t][some])
+            busy = shift < self.grid.busy[link]
+            rows.append(link[busy] * (self.horizon + 1) + t[busy] + shift)
+            columns.append(self.x[c, link, t][busy])
         names, at = np.unique(np.concatenate(rows), return_inverse=True)
         self.model.rows(len(names), -np.inf, 1.0, (at, np.concatenate(columns), 1.0))
 
-    def _first_receipts(self, workload: Workload, held: NDArray[np.bool_]) -> None:
+    def _first_receipts(self, workload: Workload, held: Bool) -> None:
         model, horizon = self.model, self.horizon
         lists = workload.chunk_wanted
         wants = np.zeros_like(held)
@@ -221,33 +217,33 @@ class Exact:
         model.rows(n, -np.inf, 0, (pair, delay, 1.0), (pair, self.latest, -1.0))  # (1)
         self.z, self.delay, self.wanted = z, delay, (c, v)
 
-    def sends(self, x: NDArray[np.float64]) -> list[Send]:
+    def sends(self, x: Float64) -> list[Send]:
         """What a solution sends."""
         c, link, t = np.nonzero(self.x >= 0)
         on = x[self.x[c, link, t]] > 0.5
         rows = zip(c[on].tolist(), link[on].tolist(), t[on].tolist(), strict=True)
         return [Send(k, k + int(self.grid.whole[i]), q, i) for q, i, k in rows]
 
-    def point(self, sends: list[Send]) -> NDArray[np.float64]:
-        """The point of a known schedule, for the solver to begin with."""
+    def point(self, sends: list[Send]) -> Float64:
+        """The point of a schedule at hand, for the solver to begin with."""
         x = np.zeros(self.model.column_count)
-        there: dict[tuple[int, int], int] = {}
+        arrival: dict[tuple[int, int], int] = {}
         for s in sends:
             x[self.x[s.chunk, s.link, int(s.at)]] = 1.0
-            there[s.chunk, int(self.net.dst[s.link])] = int(s.there)
+            arrival[s.chunk, int(self.net.dst[s.link])] = int(s.there)
         for q, v in enumerate(self.holder.tolist()):
             x[self.y[q, v]] = 1.0
-        for (q, v), k in there.items():
+        for (q, v), k in arrival.items():
             x[self.y[q, v, k:]] = 1.0
         for n, (q, v) in enumerate(zip(*(a.tolist() for a in self.wanted), strict=True)):
-            x[self.z[n, there[q, v]]] = 1.0
-            x[self.delay[n]] = there[q, v]
-        x[self.latest] = max(there.values())
+            x[self.z[n, arrival[q, v]]] = 1.0
+            x[self.delay[n]] = arrival[q, v]
+        x[self.latest] = max(arrival.values())
         return x
 
-    def said(self, found: Solution) -> dict[str, Any]:
-        """The solve, as plans note it."""
+    def facts(self, solution: Solution) -> dict[str, Any]:
+        """What the plan's meta says of a solve."""
         return {
-            "epochs": self.horizon, "status": found.status, "solver": found.solver, "columns": found.columns,
-            "rows": found.rows, "cpu_s": found.cpu_s, "gap": found.gap,
+            "epochs": self.horizon, "status": solution.status, "solver": solution.solver, "columns": solution.columns,
+            "rows": solution.rows, "cpu_s": solution.cpu_s, "gap": solution.gap,
         }  # fmt: skip

@@ -15,18 +15,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Int8, Int32, Int64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, Unsupported
-from ...model.topology import SWITCH, Topology
+from ...model.topology import Topology
+from ...schedule.multicast import Hits, Hops, MulticastTrees, Passes, Times
 
 STORAGE, TRANSMISSION, VIRTUAL = 0, 1, 2
+
 MOST_EDGES = 20_000_000
+"""Edges of the largest graph that is built, about 30 bytes each."""
+
 FIRST_SLOTS = 40
+"""Slots of the first graph where no horizon is given; doubled until every rank is reached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +53,13 @@ class Mteg:
     slots: int
     nodes: int
     slot_s: float
-    terminals: NDArray[np.int32]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
-    cost: NDArray[np.int64]
-    kind: NDArray[np.int8]
-    link: NDArray[np.int32]
-    link_slots: NDArray[np.int64]
+    terminals: Int32
+    src: Int64
+    dst: Int64
+    cost: Int64
+    kind: Int8
+    link: Int32
+    link_slots: Int64
 
     @property
     def node_count(self) -> int:
@@ -73,7 +77,7 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
         raise Unsupported("the explicit graph knows accelerators and switches, no routers and no planes")
     if not topology.replicates[topology.is_switch].all():
         raise Unsupported("the explicit graph takes every switch to replicate")
-    if (topology.kind[topology.src] + topology.kind[topology.dst] == 2 * SWITCH).any():
+    if (topology.is_switch[topology.src] & topology.is_switch[topology.dst]).any():
         raise Unsupported("the explicit graph knows no links between switches; use graph=implicit")
     if workload.chunk_bytes.max() - workload.chunk_bytes.min() > 1:
         raise Unsupported("the explicit graph has slots for one size of chunk")
@@ -114,15 +118,15 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
 
 
 def grow_trees(
-    topology: Topology, workload: Workload, tasks: NDArray[np.int64], slot_s: float, nearest: bool, slots: int = 0
-) -> tuple[tuple[Any, ...], float]:
+    topology: Topology, workload: Workload, tasks: Int64, slot_s: float, nearest: bool, slots: int = 0
+) -> tuple[MulticastTrees, float]:
     """Steps 3 and 4 on the explicit graph.
 
     Args:
         slots: H; 0 for as many as it takes, doubled from 40 until every rank is reached. Paths
             that end later do not exist, so with ``nearest`` a longer H can make a *worse* plan.
     Returns:
-        What :func:`stretto.schedule.kernel_multicast.grow_trees` does: the passes, in seconds, and the finish.
+        The trees, and when the last wanted chunk has arrived, seconds.
     Raises:
         Infeasible: a rank has no path from the source. Unsupported: see :func:`build_mteg`.
     """
@@ -138,7 +142,7 @@ def grow_trees(
                 raise
             slots *= 2
             continue
-        return growth.passes()
+        return growth.trees()
 
 
 class _Growth:
@@ -201,7 +205,7 @@ class _Growth:
                     heappush(heap, (far, w))
         raise Infeasible(f"chunk {chunk} cannot reach all its ranks within {g.slots} slots")
 
-    def _window(self, v: int, link: int) -> NDArray[np.bool_]:
+    def _window(self, v: int, link: int) -> Bool:
         """The slots of a link that a chunk sent from time-node v takes, as a view of ``idle``."""
         slot, n = v // self.graph.nodes, self.graph.nodes
         early = 1 if self.topology.is_switch[v % n] else 0
@@ -227,16 +231,17 @@ class _Growth:
                     brought[w % n] = carried
             tree[w] = carried
 
-    def passes(self) -> tuple[tuple[Any, ...], float]:
+    def trees(self) -> tuple[MulticastTrees, float]:
+        """What :func:`grow_trees` returns."""
         slot_s = self.graph.slot_s
         rows = np.array(self.pass_rows, dtype=np.int64).reshape(-1, 4)
         hits, hops = (np.array(x, dtype=np.int64).reshape(-1, 2) for x in (self.hits, self.hops))
         first_hop = np.searchsorted(np.sort(hops[:, 0]), np.arange(len(rows)))
         links = hops[np.argsort(hops[:, 0], kind="stable"), 1][first_hop] if len(rows) else hops[:, 1]
-        seconds = self.graph.link_slots[links] * slot_s
-        return (
-            (rows[:, 0], rows[:, 1], rows[:, 2]),
-            (rows[:, 3] * slot_s, seconds),
-            (hits[:, 0], hits[:, 1]),
-            (hops[:, 0], hops[:, 1]),
-        ), self.finish * slot_s
+        trees = MulticastTrees(
+            Passes(rows[:, 0], rows[:, 1], rows[:, 2]),
+            Times(rows[:, 3] * np.float64(slot_s), self.graph.link_slots[links] * np.float64(slot_s)),
+            Hits(hits[:, 0], hits[:, 1]),
+            Hops(hops[:, 0], hops[:, 1]),
+        )
+        return trees, self.finish * slot_s

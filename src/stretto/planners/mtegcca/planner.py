@@ -6,40 +6,52 @@ algorithm", Journal on Communications 2026, section 2. A collective is a set of 
 time-expanded graph by Takahashi-Matsuyama (step 3), and the link-slots that it uses are gone for
 those after it (step 4).
 
-The graph is searched implicitly, by a compiled kernel for any size; :mod:`.mteg` builds it
+The graph is searched implicitly, by a compiled kernel for any size; :mod:`.expanded` builds it
 explicitly for small cases, to look at and to compare.
 """
 
 from __future__ import annotations
 
-from time import monotonic as clock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Ragged
+from ...model.arrays import Float64, Ragged
 from ...model.collective import Workload
 from ...model.errors import InputError
 from ...model.plan import Plan, make_plan
 from ...model.topology import Topology
-from ...schedule.multicast import Grown, grow_implicitly, slot_seconds, task_order, tree_steps
-from .. import Candidate, Option, Progress, over_links, per_delivery, register
+from ...schedule.multicast import MulticastTrees, grow_implicitly, slot_seconds, task_order, tree_work
+from .. import Candidate, Option, Request, over_links, per_delivery, register
 
 RULES = {"earliest": (0.0, 0.0), "nearest": (1.0, 0.0), "thrifty": (0.0, 2.0), "balanced": (0.5, 2.0)}
-"""How a tree grows: (nearness, thrift), see :func:`stretto.schedule.kernel_multicast.grow_trees`."""
+"""How a tree grows: (nearness, thrift), see :class:`stretto.schedule.kernel_candidates.Rule`."""
 
-AUTO = (("earliest", "interleaved"), ("thrifty", "interleaved"), ("balanced", "interleaved"), ("thrifty", "rank"))
-"""What ``tree=auto`` tries, in this order; the first of the best is kept."""
+FIRST_ROUND = (
+    ("earliest", "interleaved"),
+    ("thrifty", "interleaved"),
+    ("balanced", "interleaved"),
+    ("thrifty", "rank"),
+)
+"""What ``tree=auto`` tries, in this order: (rule, order of the tasks). The first of the best plans is kept."""
 
 REPRICED = (("thrifty", "interleaved"), ("balanced", "interleaved"))
 """What later rounds grow again at new prices, in turn."""
 
 REPRICING = 0.5
-"""How strongly a link's use changes its price from round to round; measured, 2 is worse."""
+"""How strongly a link's use changes its price from round to round, as an exponent; 2 was measured to be worse."""
 
-MOST_ROUNDS, ROUNDS_WORK, ONE_ROUND_WORK = 32, 50_000, 150_000
-"""As many rounds as fit the work, at most 32; one where that many steps are not exceeded."""
+MOST_ROUNDS = 32
+"""Rounds that ``rounds=-1`` makes at most."""
+
+ROUNDS_WORK = 50_000
+"""Work of all rounds together, in links tried (:func:`~stretto.schedule.multicast.tree_work`), with ``rounds=-1``."""
+
+ONE_ROUND_WORK = 150_000
+"""Work of a single round, in links tried, up to which ``rounds=-1`` makes that round even beyond ``ROUNDS_WORK``."""
+
+COSTS = {"links": 0.5}
+"""Steps of effort that a link tried costs, see :mod:`stretto.schedule.effort`."""
 
 OPTIONS = (
     Option(
@@ -50,7 +62,7 @@ OPTIONS = (
     Option(
         "order", str, "interleaved", "tasks of equal size: round the ranks, or rank after rank", ("interleaved", "rank")
     ),
-    Option("rounds", int, -1, "how often to grow again with busy links dearer; -1 for as often as is quick"),
+    Option("rounds", int, -1, "how often to grow all trees again with busy links dearer; -1 for as often as is quick"),
     Option("slots", int, 0, "H of the explicit graph; 0 for as many as it takes"),
 )
 
@@ -62,16 +74,12 @@ OPTIONS = (
     paper="Liu et al., Journal on Communications 2026, section 2",
     options=OPTIONS,
     serves=over_links,
-    auto=Candidate(70, per_delivery(15, first=10_000)),
+    auto=Candidate(70, per_delivery(15, first=10_000), counts=True),
     tune=20,
 )
 def mtegcca(
-    topology: Topology,
-    workload: Workload,
+    request: Request,
     *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
     graph: str = "implicit",
     tree: str = "auto",
     time: str = "continuous",
@@ -82,8 +90,6 @@ def mtegcca(
     """Multicast trees on a time-expanded graph, one task after the other.
 
     Args:
-        seed: taken for uniformity; nothing is random.
-        time_limit_s: no new try is begun after it.
         graph: "implicit", or "explicit" to build the graph (needs ``time="slots"``).
         tree: "earliest" attaches the destination that is reached first, "nearest" the one with
             the shortest path from the tree (the paper's words), "thrifty" and "balanced" also
@@ -98,68 +104,73 @@ def mtegcca(
     Raises:
         Infeasible: some rank has no path from the source.
     """
-    slot = slot_seconds(topology, workload) if time == "slots" else None
+    topology, workload = request.topology, request.workload
+    slot_s = slot_seconds(topology, workload) if time == "slots" else None
     if graph == "explicit":
-        from . import expanded as mteg
+        from .expanded import grow_trees
 
-        if slot is None or tree not in ("earliest", "nearest"):
+        if slot_s is None or tree not in ("earliest", "nearest"):
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "--option graph")
-        grown, _ = mteg.grow_trees(topology, workload, task_order(workload, order), slot, tree == "nearest", slots)
-        return trees_to_plan(topology, workload, grown, {"tree": tree, "order": order})
-    tries: tuple[tuple[str, str], ...] = AUTO if tree == "auto" else ((tree, order),)
+        trees, _ = grow_trees(topology, workload, task_order(workload, order), slot_s, tree == "nearest", slots)
+        return trees_to_plan(topology, workload, trees, {"tree": tree, "order": order})
+    return _in_rounds(request, tree, order, rounds, slot_s)
+
+
+def _in_rounds(request: Request, tree: str, order: str, rounds: int, slot_s: float | None) -> Plan:
+    """The best of a first round, one try a rule, and of ``rounds`` more at prices that follow the use of links."""
+    topology, workload = request.topology, request.workload
+    first: tuple[tuple[str, str], ...] = FIRST_ROUND if tree == "auto" else ((tree, order),)
     if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
-        tries = tuple(t for t in tries if t[1] == "interleaved")
-    work = tree_steps(topology, workload)
+        first = tuple(t for t in first if t[1] == "interleaved")  # a piece is one chunk: both orders are the same
+    work = tree_work(topology, workload)
     if rounds < 0:
         rounds = min(MOST_ROUNDS, max(ROUNDS_WORK // work, int(work <= ONE_ROUND_WORK))) if tree == "auto" else 0
-    started = clock()
-    best: tuple[float, Grown, dict[str, Any]] | None = None
-    prices: dict[str, NDArray[np.float64]] = {}
-    for i in range(len(tries) + rounds):
-        if best is not None and time_limit_s is not None and clock() - started > time_limit_s:
+    total = len(first) + rounds
+    budget = request.budget.with_costs(COSTS)
+    best: tuple[float, MulticastTrees, dict[str, Any]] | None = None
+    prices: dict[str, Float64] = {}
+    for i in range(total):
+        if best is not None and not budget.allows(links=work):
             break
-        again = i - len(tries)
-        rule, turns = tries[i] if again < 0 else REPRICED[again % len(REPRICED)]
+        budget.spend(links=work)
+        again = i - len(first)
+        rule, turns = first[i] if again < 0 else REPRICED[again % len(REPRICED)]
         nearness, thrift = RULES[rule]
         flat = np.full(topology.link_count, thrift)
         price = flat if again < 0 else prices.get(rule, flat)
-        if progress is not None:
-            progress(i, len(tries) + rounds, f"{rule} trees")
+        request.tell(i, total, f"{rule} trees")
         tasks = task_order(workload, turns)
-        grown, finish = grow_implicitly(topology, workload, tasks, slot, nearness, price, work * (len(tries) + rounds))
-        if best is None or finish < best[0]:
-            best = finish, grown, {"tree": rule, "order": turns, "round": max(again + 1, 0)}
+        trees, finish_s = grow_implicitly(topology, workload, tasks, slot_s, nearness, price, work * total)
+        if best is None or finish_s < best[0]:
+            best = finish_s, trees, {"tree": rule, "order": turns, "round": max(again + 1, 0)}
         if (rule, turns) in REPRICED:
-            prices[rule] = _repriced(topology, workload, price, grown, finish)
+            prices[rule] = _repriced(topology, workload, price, trees, finish_s)
     assert best is not None
     return trees_to_plan(topology, workload, best[1], best[2])
 
 
 def _repriced(
-    topology: Topology, workload: Workload, price: NDArray[np.float64], grown: Grown, finish: float
-) -> NDArray[np.float64]:
+    topology: Topology, workload: Workload, price: Float64, trees: MulticastTrees, finish_s: float
+) -> Float64:
     """float64[links]: links dearer the more they were used, cheaper the less; the mean price stays.
 
-    Trees grown at these prices leave the bottleneck where another way is near as good: the
+    Trees grown at these prices leave the bottleneck where another way is nearly as good: the
     multiplicative weights of fractional packing.
     """
-    if finish <= 0:
+    if finish_s <= 0:
         return price
-    (chunk, *_), _, _, (hop_pass, hop) = grown
-    busy = np.bincount(hop, weights=workload.chunk_bytes[chunk[hop_pass]], minlength=topology.link_count)
-    use = busy / topology.bandwidth / finish
+    hops = trees.hops
+    sent_bytes = workload.chunk_bytes[trees.passes.chunk[hops.of_pass]]
+    busy = np.bincount(hops.link, weights=sent_bytes, minlength=topology.link_count)
+    use = busy / topology.bandwidth / finish_s
     changed = price * np.exp(REPRICING * (use - use.mean()))
-    scaled: NDArray[np.float64] = changed * (price.mean() / changed.mean())
+    scaled: Float64 = changed * (price.mean() / changed.mean())
     return scaled
 
 
-def trees_to_plan(topology: Topology, workload: Workload, grown: Grown, meta: dict[str, Any]) -> Plan:
-    """The passes of all trees as a timed plan, in the order in which they start.
-
-    Args:
-        grown: what :func:`stretto.schedule.kernel_multicast.grow_trees` returns, times in seconds.
-    """
-    (chunk, src, parent), (start_s, _), (hit_pass, hit), (hop_pass, hop) = grown
+def trees_to_plan(topology: Topology, workload: Workload, trees: MulticastTrees, meta: dict[str, Any]) -> Plan:
+    """The passes of all trees as a timed plan, in the order in which they start."""
+    (chunk, src, parent), (start_s, _), hits, hops = trees
     n = len(chunk)
     # a child starts no earlier than its parent, and has the higher index at equal times
     order = np.argsort(start_s, kind="stable")
@@ -167,11 +178,7 @@ def trees_to_plan(topology: Topology, workload: Workload, grown: Grown, meta: di
     rank[order] = np.arange(n)
     parent = parent[order]
     has_parent = parent >= 0
-    depends = Ragged(
-        np.concatenate(([0], np.cumsum(has_parent))).astype(np.int64),
-        rank[parent[has_parent]].astype(np.int32),
-    )
-    dst, route = _by_pass(rank[hit_pass], hit, n), _by_pass(rank[hop_pass], hop, n)
+    route = Ragged.grouped(rank[hops.of_pass], hops.link, n)
     # bytes that the slots leave idle are not sent slower: a transfer runs at the route's own speed
     slowest = topology.route_bandwidth(route)
     chunk = chunk[order]
@@ -182,17 +189,10 @@ def trees_to_plan(topology: Topology, workload: Workload, grown: Grown, meta: di
         "timed",
         chunk=chunk,
         src=src[order],
-        dst=dst,
+        dst=Ragged.grouped(rank[hits.of_pass], hits.node, n),
         route=route,
-        depends=depends,
+        depends=Ragged.from_lengths(has_parent, rank[parent[has_parent]]),
         start_s=start_s,
         finish_s=start_s + workload.chunk_bytes[chunk] / slowest,
         meta=meta,
     )
-
-
-def _by_pass(passes: NDArray[Any], values: NDArray[Any], n: int) -> Ragged:
-    """Ragged lists of ``values`` by their pass, each in its given order."""
-    offsets = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(passes, minlength=n), out=offsets[1:])
-    return Ragged(offsets, values[np.argsort(passes, kind="stable")].astype(np.int32))
