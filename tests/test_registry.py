@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from networks import ring
 from stretto import planners
+from stretto.choose.replan import replan
+from stretto.choose.tuning import read_tuning, to_json, tune
+from stretto.cli import app
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
-from stretto.planners import Option, refiner, run_planner
+from stretto.model.telemetry import Telemetry
+from stretto.planners import Option, find, refiner, run_planner
+from stretto.topologies import load_topology
+from stretto.verify import verify
 
 NET = ring(3)
 WORK = Workload((make_collective("allgather", NET, 30),))
@@ -64,3 +72,101 @@ def test_a_refiner_refuses_the_collectives_that_it_does_not_serve():
     work = Workload((make_collective("broadcast", NET, 30),))
     with pytest.raises(Unsupported, match="first does not serve broadcast"):
         run_planner("mtegcca+first", NET, work)
+
+
+STAR = """
+from stretto.model.arrays import Ragged
+from stretto.model.plan import make_plan
+from stretto.planners import Candidate, Request, per_delivery, refiner, register
+
+@register("star", collectives=("broadcast",), topologies="a link to each rank", paper="none",
+          auto=Candidate(5, per_delivery(1)), tune=5)
+def star(request: Request):
+    '''Straight from the root.'''
+    links = [i for i, a in enumerate(request.topology.src) if a == 0]
+    return make_plan(request.topology, request.workload, "ready-order", chunk=[0] * len(links), src=[0] * len(links),
+                     dst=Ragged.single(request.topology.dst[links]), route=Ragged.single(links),
+                     depends=Ragged.empty(len(links)))
+
+@refiner("same", collectives=("broadcast", "allgather"), topologies="any", paper="none")
+def same(plan, request: Request):
+    '''Nothing else.'''
+    return plan
+"""
+SPOKES = load_topology("fullmesh:4")
+SPREAD = Workload((make_collective("broadcast", SPOKES, 3000),))
+
+
+@pytest.fixture
+def file(monkeypatch, tmp_path):
+    """A file in the working directory that registers a planner and a refiner."""
+    planners.registered()
+    monkeypatch.setattr(planners.registry, "_ENTRIES", dict(planners.registry._ENTRIES))
+    monkeypatch.setattr(planners.registry, "_FILES", {})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(STAR)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.parametrize("spec", ["mine.py:star", "mine.py:star+mine.py:same", "shortest-path+mine.py:same"])
+def test_a_planner_and_a_refiner_in_a_file_of_their_own_are_run(file, spec):
+    plan = run_planner(spec, SPOKES, SPREAD)
+    assert verify(plan).ok
+    assert plan.meta["planner"] == spec
+    assert run_planner(spec.replace("mine.py", str(file)), SPOKES, SPREAD).digest() == plan.digest()
+
+
+def test_auto_asks_a_planner_in_a_file_once_it_is_imported(file):
+    find("mine.py:star")
+    assert run_planner("auto", SPOKES, SPREAD).meta["chosen"] == "star"
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "message"),
+    [
+        (STAR, "yours.py:star", "yours.py: there is no such file"),
+        (STAR, "mine.py:sun", "mine.py: it registers no planner 'sun'; it registers star, same"),
+        (STAR, "mine.py", "name a planner in it, mine.py:NAME"),
+        ("x = 1", "mine.py:star", "mine.py: it registers no planner; decorate a function"),
+        ("import nothing_like_this", "mine.py:star", "mine.py: it cannot be imported: ModuleNotFoundError"),
+        ("raise SystemExit(0)", "mine.py:star", "it cannot be imported: SystemExit"),
+        (STAR.replace('"star"', '"ring"'), "mine.py:ring", "two planners are called 'ring'"),
+        (STAR + "1 / 0", "mine.py:star", "ZeroDivisionError"),
+    ],
+)
+def test_a_file_without_the_planner_is_refused(file, text, spec, message):
+    file.write_text(text)
+    before = set(planners.registered())
+    with pytest.raises(InputError, match=message):
+        run_planner(spec, SPOKES, SPREAD)
+    if spec != "mine.py:sun":
+        assert set(planners.registered()) == before
+
+
+def test_the_command_line_takes_a_planner_in_a_file(file):
+    command = ["compare", "broadcast", "-t", "fullmesh:4", "--size", "3KB", "-p", "auto,mine.py:star", "--json"]
+    rows = json.loads(CliRunner().invoke(app, command).stdout)["rows"]
+    # files are imported before the first plan, so the order of -p does not matter
+    assert [(row["planner"], row.get("chosen")) for row in rows] == [("auto", "star"), ("mine.py:star", None)]
+    tuned = CliRunner().invoke(app, ["tune", "broadcast", "-t", "fullmesh:4", "-p", "mine.py:star,ring", "--json"])
+    assert {r["planner"] for r in json.loads(tuned.stdout)["ranges"]} == {"mine.py:star"}
+
+
+def test_data_does_not_import_files(file, tmp_path):
+    plan = run_planner("shortest-path", SPOKES, SPREAD)
+    again = replan(replace(plan, meta={"planner": "mine.py:star"}), Telemetry())
+    assert again.plan.meta["planner"] == "scale-ccl"
+    table = to_json(tune("fullmesh:4", ["broadcast"], [1000], planners=["ring", "shortest-path"]))
+    table["ranges"][0]["planner"] = "mine.py:star"
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    with pytest.raises(InputError, match="can only name planners of packages"):
+        read_tuning(str(tmp_path / "table.json"))
+    assert "star" not in planners.registered()
+
+
+def test_planners_that_are_asked_together_have_places_of_their_own():
+    for role in ("auto", "tune", "library"):
+        entries = planners.asked_by(role)
+        places = [e.auto.place if role == "auto" else getattr(e, role) for e in entries]
+        assert places == sorted(set(places))
+        assert entries

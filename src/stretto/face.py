@@ -376,6 +376,8 @@ def compare(
     Raises:
         InputError: an argument is wrong. What a planner does not serve is no error: its row says why.
     """
+    from .planners import find
+
     made = _plans(collectives)
     if made is not None:
         return Comparison(tuple(p.summary() for p in made), tuple(made))
@@ -386,6 +388,8 @@ def compare(
     if size is not None and shard is not None:
         raise InputError("give either the size of the full buffer or one rank's shard", "size")
     cells = [(s, count, p) for s in sizes for count in _each(chunks) for p in _each(planner)]
+    for stage in (stage for spec in _each(planner) for stage in str(spec).split("+")):
+        find(stage)  # a wrong name is refused, and a planner's file imported, before the first plan
     rows: list[dict[str, Any]] = []
     plans: list[Plan | None] = []
     for i, (amount, count, spec) in enumerate(cells):

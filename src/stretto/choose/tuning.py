@@ -308,4 +308,7 @@ def _range(data: Mapping[str, Any]) -> Range:
     kind, planner, chunks = data["collective"], data["planner"], int(data["chunks"])
     if kind not in KINDS or not isinstance(planner, str) or chunks < 1 or low < 0 or not measured:
         raise ValueError(f"in a range of {kind!r}")
+    if ".py:" in planner:
+        # a table is data, and may come from others: reading one must not import a file that it names
+        raise InputError(f"names a planner in a file, {planner}: a table can only name planners of packages", kind)
     return Range(kind, low, high, planner, chunks, measured)

@@ -2,20 +2,26 @@
 
 A planner is ``f(request, **options) -> Plan``, decorated with :func:`register`; a refiner is
 ``f(plan, request, **options) -> Plan``, decorated with :func:`refiner`. Those of stretto are the modules and folders
-beside this file. Other distributions add theirs through the entry-point group ``stretto.planners``, whose entries name
-modules that register on import.
+beside this file. Another package adds planners through the entry-point group ``stretto.planners``, whose entries name
+modules that register on import. A planner in a file of its own is named as ``FILE.py:NAME``.
+
+This is the only list of planners: whoever asks several of them (``auto``, ``tune``, the library of running processes)
+reads here which ones, and in which order.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Literal
 
 from ..model.collective import Workload
@@ -166,6 +172,9 @@ class Entry:
 
 _ENTRIES: dict[str, Entry] = {}
 
+_FILES: dict[Path, tuple[str, ...]] = {}
+"""The names that each imported file of planners has registered."""
+
 
 def register(
     name: str,
@@ -250,14 +259,53 @@ def _load_all() -> None:
 
 
 def find(name: str) -> Entry:
-    """The planner or refiner of that name.
+    """The planner or refiner of that name; ``FILE.py:NAME`` is one that a file registers, which is imported once.
 
     Raises:
-        InputError: there is none; it names the nearest, or all that there are.
+        InputError: there is none, or the file cannot be imported or does not register it.
     """
     _load_all()
+    file, colon, inside = name.rpartition(":")
+    if colon and file.endswith(".py"):
+        names = _load_file(Path(file))
+        if inside not in names:
+            raise InputError(f"it registers no planner {inside!r}; it registers {', '.join(names)}", file)
+        return _ENTRIES[inside]
+    if name.endswith(".py"):
+        raise InputError(f"{name} is a file; name a planner in it, {name}:NAME", "planner")
     if name not in _ENTRIES:
         near = difflib.get_close_matches(name, [*registered()], n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(registered())}"
         raise InputError(f"there is no planner {name!r}; {hint}", "planner")
     return _ENTRIES[name]
+
+
+def _load_file(file: Path) -> tuple[str, ...]:
+    """The names of the planners that a file registers.
+
+    Raises:
+        InputError: the file is missing, cannot be imported, or registers nothing.
+    """
+    path = file.resolve()
+    if path in _FILES:
+        return _FILES[path]
+    if not path.is_file():
+        raise InputError("there is no such file", str(file))
+    before = dict(_ENTRIES)
+    name = f"planner_file_{len(_FILES)}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "its name ends in .py"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        _ENTRIES.clear()
+        _ENTRIES.update(before)
+        raise InputError(f"it cannot be imported: {type(error).__name__}: {error}", str(file)) from error
+    names = tuple(name for name in _ENTRIES if name not in before)
+    if not names:
+        raise InputError("it registers no planner; decorate a function with stretto.planners.register", str(file))
+    _FILES[path] = names
+    return names
