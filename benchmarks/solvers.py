@@ -21,7 +21,8 @@ import numpy as np
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible
 from stretto.planners import run_planner
-from stretto.planners.teccl.model import CopyModel, distances, epoch_seconds, in_epochs, initial
+from stretto.planners.teccl.copies import CopyModel
+from stretto.planners.teccl.epochs import distances, epoch_seconds, in_epochs, initial_state
 from stretto.solvers import solve
 from stretto.topologies import load_topology
 
@@ -47,7 +48,7 @@ def model_of(spec: str, shard: int, chunks: int, mode: str, alpha: bool, horizon
     workload = Workload((make_collective("allgather", net, shard_bytes=shard, chunks=chunks),))
     size = float(workload.chunk_bytes.max())
     grid = in_epochs(net, size, epoch_seconds(net, size, mode))
-    state = initial(net, workload, grid.seconds)
+    state = initial_state(net, workload, grid.seconds)
     return CopyModel(net, workload, grid, horizon, state, ~state.held, distances(net, grid))
 
 

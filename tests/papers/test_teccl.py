@@ -18,7 +18,8 @@ from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.planners.mtegcca.exact import Slots
-from stretto.planners.teccl.model import CopyModel, distances, epoch_seconds, in_epochs, initial
+from stretto.planners.teccl.copies import CopyModel
+from stretto.planners.teccl.epochs import distances, epoch_seconds, in_epochs, initial_state
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
@@ -58,7 +59,7 @@ def test_one_epoch_less_is_infeasible_for_highs_alone(spec, shard, chunks, mode,
     workload = Workload((make_collective("allgather", net, shard_bytes=shard, chunks=chunks),))
     size = float(workload.chunk_bytes.max())
     grid = in_epochs(net, size, epoch_seconds(net, size, mode))
-    state = initial(net, workload, grid.seconds)
+    state = initial_state(net, workload, grid.seconds)
     wanted = np.ones_like(state.held) & ~state.held
     for horizon, possible in ((epochs - 1, False), (epochs, True)):
         model = CopyModel(net, workload, grid, horizon, state, wanted, distances(net, grid))
@@ -192,7 +193,7 @@ def test_a_round_leaves_links_alone_that_an_earlier_one_keeps_busy():
     work = Workload((make_collective("broadcast", net, 1000, root=0),))
     epochs = in_epochs(net, 1000.0, 1e-6)
     assert epochs.window.tolist() == [10, 1, 1]
-    state = replace(initial(net, work, epochs.seconds), begun=[(0, -4)])  # so busy until epoch 6
+    state = replace(initial_state(net, work, epochs.seconds), begun=[(0, -4)])  # so busy until epoch 6
     wanted = np.zeros_like(state.held)
     wanted[0, 1:] = True
     between = distances(net, epochs)

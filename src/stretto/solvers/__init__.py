@@ -164,6 +164,7 @@ class Solution:
         x: float64[columns], the incumbent; None without one.
         objective: the value of the incumbent; None without one.
         bound: a value that no solution is below.
+        effort: work that the solver has done, in the units of :func:`solve`; 0 where it counts nothing.
         seconds, cpu_s: wall and CPU seconds, including the conversion of the model.
     """
 
@@ -174,6 +175,7 @@ class Solution:
     solver: str
     columns: int
     rows: int
+    effort: float = 0.0
     seconds: float = 0.0
     cpu_s: float = 0.0
 

@@ -63,7 +63,8 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     x = np.array(solver.response_proto.solution, dtype=np.float64) if word in ("optimal", "feasible") else None
     objective = float(model.cost @ x) if x is not None else None
     bound = float(solver.best_objective_bound) if len(priced) else 0.0
-    return Solution(word, x, objective, bound, "CP-SAT", len(model.cost), len(model.row_lower))
+    effort = float(solver.response_proto.deterministic_time)
+    return Solution(word, x, objective, bound, "CP-SAT", len(model.cost), len(model.row_lower), effort)
 
 
 def _whole(values: Float64, toward: object) -> list[int]:

@@ -49,4 +49,5 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         "Gurobi",
         len(model.cost),
         len(model.row_lower),
+        float(m.Work),
     )

@@ -42,10 +42,11 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     }  # fmt: skip
     if limits.time_limit_s is not None:
         options["time_limit"] = max(limits.time_limit_s, 0.0)
+    # nodes or iterations in a unit of effort
+    counts_a_unit = (NODE_ENTRIES_A_UNIT if mixed else ITERATION_ENTRIES_A_UNIT) / max(len(model.value), 1)
     if limits.effort is not None:
         limit = "mip_max_nodes" if mixed else "simplex_iteration_limit"
-        entries = limits.effort * (NODE_ENTRIES_A_UNIT if mixed else ITERATION_ENTRIES_A_UNIT)
-        options[limit] = int(min(max(entries / max(len(model.value), 1), 1), LARGEST_LIMIT))
+        options[limit] = int(min(max(limits.effort * counts_a_unit, 1), LARGEST_LIMIT))
     if limits.prove:
         options |= dict.fromkeys(SEARCHES_FOR_INCUMBENTS, False)
     if limits.first:
@@ -74,7 +75,8 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         float(info.mip_dual_bound) if mixed else (objective if word == "optimal" and objective is not None else -np.inf)
     )
     x = np.array(h.getSolution().col_value) if some else None
-    return Solution(word, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower))
+    effort = max(info.mip_node_count if mixed else info.simplex_iteration_count, 0) / counts_a_unit
+    return Solution(word, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower), effort)
 
 
 class Growing:

@@ -1,19 +1,19 @@
-"""How many epochs a schedule needs: at least, and by a plan that is at hand."""
+"""How many epochs a schedule needs: a lower bound, and what another planner's plan takes."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Float64, Int64
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.asap import Send
-from .model import Epochs, Int64, State
+from .epochs import Epochs, State
 
 
-def hops(topology: Topology) -> int:
+def most_hops(topology: Topology) -> int:
     """The most links on a shortest path between two nodes."""
     n = topology.node_count
     near = np.eye(n, dtype=np.bool_)
@@ -27,7 +27,7 @@ def hops(topology: Topology) -> int:
     return count
 
 
-def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: State, wanted: NDArray[np.bool_]) -> int:
+def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: State, wanted: Bool) -> int:
     """A number of epochs below which there is no schedule of whole chunks.
 
     By the fastest paths, and by what the links into each node, and into each site, can carry.
@@ -46,11 +46,14 @@ def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: Sta
     return least
 
 
-def fewest_epochs_of_flow(
-    topology: Topology, epochs: Epochs, there_first: Int64, sources: Int64, demand: NDArray[np.float64]
-) -> int:
-    """The same for fractions that are not copied: float64[sources, nodes] chunks are wanted."""
-    least = int(there_first[demand > 0].max(initial=0))
+def fewest_epochs_of_flow(topology: Topology, epochs: Epochs, arrival: Int64, sources: Int64, demand: Float64) -> int:
+    """A number of epochs below which there is no flow of fractions that are not copied.
+
+    Args:
+        arrival: int64[sources, nodes], the first epoch in which anything of a source can be at a node.
+        demand: float64[sources, nodes], chunks.
+    """
+    least = int(arrival[demand > 0].max(initial=0))
     for inside in _groups(topology):
         asked = float(demand[~inside[sources]][:, inside].sum())
         into = inside[topology.dst] & ~inside[topology.src]
@@ -60,20 +63,19 @@ def fewest_epochs_of_flow(
     return least
 
 
-def _groups(topology: Topology) -> list[NDArray[np.bool_]]:
+def _groups(topology: Topology) -> list[Bool]:
     """bool[nodes] each: every node, and every site where there are several."""
     sites = sorted({s for s in topology.sites if s})
-    groups: list[NDArray[np.bool_]] = [np.arange(topology.node_count) == v for v in range(topology.node_count)]
+    groups: list[Bool] = [np.arange(topology.node_count) == v for v in range(topology.node_count)]
     if len(sites) > 1:
         groups += [np.array([s == site for s in topology.sites]) for site in sites]
     return groups
 
 
 def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
-    """A plan's transfers in epochs: in their order, each as early as TE-CCL's rules let it.
+    """The transfers of another planner's plan as a solution of the program, from which a solver can start.
 
-    What a planner made in seconds becomes a solution of the program: a horizon that does, and a
-    point for the solver to start from.
+    They keep their order, and each starts as early as TE-CCL's rules allow.
     """
     topology = plan.topology
     order = np.argsort(plan.start_s, kind="stable") if plan.start_s is not None else np.arange(plan.transfer_count)

@@ -1,0 +1,184 @@
+"""TE-CCL's linear program: fractions of chunks, never copied (AllToAll, Scatter, Gather; section 4.1).
+
+Without copying, the chunks of one source are one commodity, flows may be fractional, and the
+program is linear. Capacities are fractional, too: an epoch may be shorter than a chunk's time on a
+link. The solution is taken apart into paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...model.arrays import Bool, Float64, Int32, Int64
+from ...model.topology import Topology
+from ...solvers import Model, affordable
+from .epochs import NEVER, Epochs, leaves_switches, windows
+
+DUST = 1e-6
+"""A share of a chunk that is taken for a rounding error."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """A share of what ``target`` wants of ``source``, in chunks, and the (link, epoch) by which it goes."""
+
+    source: int
+    target: int
+    amount: float
+    hops: tuple[tuple[int, int], ...]
+
+
+def without_windows(topology: Topology, epochs: Epochs) -> Epochs:
+    """The epochs of the linear program: fractions need not wait until a whole chunk has passed."""
+    delay = epochs.delay - np.where(leaves_switches(topology), 0, epochs.window - 1)
+    return replace(epochs, delay=delay)
+
+
+class FlowModel:
+    """The linear program for a fixed number of epochs.
+
+    Args:
+        epochs: of :func:`without_windows`.
+        sources: int64[sources], nodes; a node is a source for each epoch in which something of it starts.
+        arrival: int64[sources, nodes], the first epoch in which anything of a source can be at a node.
+        demand: float64[sources, nodes], chunks that each node wants of each source.
+        horizon: K; what is read by the beginning of epoch K counts.
+        early: reward reading early, 1 / (k + 1) a chunk (the public code's objective).
+
+    Attributes:
+        possible: False where some demand cannot be met even by the fastest path alone.
+    """
+
+    def __init__(
+        self, topology: Topology, epochs: Epochs, between: Int64, sources: Int64, arrival: Int64, demand: Float64,
+        horizon: int, early: bool,
+    ) -> None:  # fmt: skip
+        self.net, self.horizon, self.sources = topology, horizon, sources
+        self.model, self.delay = Model(), epochs.delay
+        net = topology
+        self.arrival = arrival
+        wanting = demand > 0
+        self.possible = bool((self.arrival[wanting] <= horizon).all())
+        if not self.possible:
+            return
+        # F[s, link, k]: what is put on the link in epoch k
+        useful = np.where(wanting[:, None, :], between[None], NEVER).min(axis=2)
+        self.sent_first = self.arrival[:, net.src]
+        self.sent_count = np.maximum(0, horizon - epochs.delay[None] - useful[:, net.dst] - self.sent_first + 1)
+        self.sent_count[net.dst[None] == sources[:, None]] = 0
+        affordable(int(self.sent_count.sum()), epochs.seconds)
+        self.sent_base, self.source, self.link, self.epoch = windows(self.sent_count, self.sent_first)
+        self.flow = self.model.columns(len(self.link), upper=np.inf)
+        # S[s, n, k]: what is left at a node when epoch k ends; R[s, n, k]: what is read there in it
+        stores = ~net.is_switch[None] & (np.arange(net.node_count)[None] != sources[:, None])
+        span = np.where(stores, np.maximum(0, horizon - self.arrival + 1), 0)
+        self.left_base, owner, node, at = windows(span, self.arrival)
+        self.left = self.model.columns(len(at), upper=np.inf)
+        reads = wanting[owner, node]
+        self.read_of = np.where(reads, np.cumsum(reads) - 1, -1)
+        cost = -1.0 / (1.0 + at[reads]) if early else 0.0
+        self.read = self.model.columns(int(reads.sum()), upper=np.inf, cost=cost)
+        self._balance(owner, node, at, reads)
+        self._switches()
+        names, where = np.unique(self.link * (horizon + 1) + self.epoch, return_inverse=True)
+        self.model.rows(len(names), -np.inf, epochs.per_epoch[names // (horizon + 1)], (where, self.flow, 1.0))
+        s, v = np.nonzero(wanting)
+        number = np.full(wanting.shape, -1, dtype=np.int64)
+        number[s, v] = np.arange(len(s))
+        self.model.rows(len(s), demand[s, v], demand[s, v], (number[owner[reads], node[reads]], self.read, 1.0))
+        self.wanting = list(zip(s.tolist(), v.tolist(), strict=True))
+
+    def _balance(self, owner: Int64, node: Int64, at: Int64, reads: Bool) -> None:
+        """What is left from the epoch before, and what arrives, is read, sent on, or left."""
+        net, rows = self.net, np.arange(len(at))
+        again = rows[at > self.arrival[owner, node]]
+        there, begin, end = self.epoch + self.delay[self.link], net.src[self.link], net.dst[self.link]
+        lands = ~net.is_switch[end] & (there <= self.horizon)
+        sends = self.left_base[self.source, begin] >= 0
+
+        def row(flows: Bool, place: Int32, when: Int64) -> Int64:
+            s, v = self.source[flows], place[flows]
+            rows: Int64 = self.left_base[s, v] + when[flows] - self.arrival[s, v]
+            return rows
+
+        self.model.rows(
+            len(at), 0.0, 0.0,
+            (rows, self.left, -1.0), (again, self.left[again - 1], 1.0), (rows[reads], self.read, -1.0),
+            (row(lands, end, there), self.flow[lands], 1.0), (row(sends, begin, self.epoch), self.flow[sends], -1.0),
+        )  # fmt: skip
+
+    def _switches(self) -> None:
+        """What enters a switch leaves it in the epoch in which it arrives."""
+        net, span = self.net, self.horizon + 1
+        out, into = net.is_switch[net.src[self.link]], net.is_switch[net.dst[self.link]]
+        place = self.source * net.node_count
+        leaving = ((place + net.src[self.link]) * span + self.epoch)[out]
+        entering = ((place + net.dst[self.link]) * span + self.epoch + self.delay[self.link])[into]
+        names, where = np.unique(np.concatenate([leaving, entering]), return_inverse=True)
+        self.model.rows(
+            len(names), 0.0, 0.0,
+            (where[: len(leaving)], self.flow[out], 1.0), (where[len(leaving) :], self.flow[into], -1.0),
+        )  # fmt: skip
+
+    def paths(self, x: Float64) -> list[Path]:
+        """The solution as paths from each source to where and when it is read."""
+        flow, left, read = x[self.flow].copy(), x[self.left].copy(), x[self.read]
+        into: list[list[int]] = [[] for _ in range(self.net.node_count)]
+        for i, v in enumerate(self.net.dst.tolist()):
+            into[v].append(i)
+        paths: list[Path] = []
+        for s, v in self.wanting:
+            for k in range(int(self.arrival[s, v]), self.horizon + 1):
+                rest = float(read[self.read_of[self.left_base[s, v] + k - self.arrival[s, v]]])
+                while rest > DUST:
+                    path = self._back(s, v, k, into, flow, left, rest)
+                    if path is None:
+                        break
+                    rest -= path.amount
+                    paths.append(path)
+        return paths
+
+    def _back(
+        self, s: int, target: int, k: int, into: list[list[int]], flow: Float64, left: Float64, amount: float
+    ) -> Path | None:
+        """One path that ends in epoch k, by the largest flows from its end backwards; its amount is taken out of them.
+
+        None where only rounding errors are left of the flow.
+        """
+        hops: list[tuple[int, int]] = []
+        used: list[tuple[Float64, int]] = []
+        v = target
+        while v != self.sources[s]:
+            best: tuple[float, Float64, int, int, int] = (0.0, left, -1, -1, 0)
+            if self.left_base[s, v] >= 0 and k > self.arrival[s, v]:
+                at = int(self.left_base[s, v] + k - 1 - self.arrival[s, v])
+                best = max(best, (float(left[at]), left, at, -1, k - 1), key=lambda o: o[0])
+            for i in into[v]:
+                sent = k - int(self.delay[i])
+                offset = sent - int(self.sent_first[s, i])
+                if 0 <= offset < self.sent_count[s, i]:
+                    at = int(self.sent_base[s, i]) + offset
+                    best = max(best, (float(flow[at]), flow, at, i, sent), key=lambda o: o[0])
+            share, column, at, i, k = best
+            if share <= DUST / 10:
+                return None
+            amount = min(amount, share)
+            used.append((column, at))
+            if i >= 0:
+                hops.append((i, k))
+                v = int(self.net.src[i])
+        for column, at in used:
+            column[at] -= amount
+        return Path(s, target, amount, _direct(self.net, hops[::-1]))
+
+
+def _direct(net: Topology, hops: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Hops without the detours that come back to a node that stores: what is there waits instead."""
+    kept: list[tuple[int, int]] = []
+    for i, k in hops:
+        stores = ~net.is_switch[net.dst[i]]
+        home = [n for n, (j, _) in enumerate(kept) if stores and net.src[j] == net.dst[i]]
+        kept = kept[: home[0]] if home else [*kept, (i, k)]
+    return tuple(kept)
