@@ -1,21 +1,28 @@
-"""The command line. It knows everything and is known by nothing.
+"""The command line: it imports every other part, and no other part imports it.
 
-A module a purpose; this one puts the commands together. What costs time to import is imported where
-it is used, so that ``--help`` answers at once.
+This module puts the commands together and prints errors. Slow imports are made where they are used, so that ``--help``
+answers at once.
+
+    arguments    arguments and options that several commands take, and what a shell completes
+    work         reading requests and plan files
+    output       JSON or tables
+    planning     plan, compare          judging     verify, simulate, show      bounding    bound
+    replanning   replan                 tuning      tune                        listing     topologies, planners
+    exchange     report, export, import running     run, emulate                studying    study
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from .. import __version__
-from ..model.errors import StrettoError
+from ..model.errors import InputError, StrettoError
 from .bounding import bound
 from .exchange import export, import_, report
 from .judging import show, simulate, verify
@@ -39,8 +46,18 @@ for command in (topologies, planners, plan, replan, verify, simulate, run, emula
 app.command("import")(import_)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+FLAGS = {
+    "planner": ("-p", "--planner"),
+    "size": ("--size", "--shard"),
+    "option": ("--option",),
+    "time limit": ("--time-limit",),
+    **{name: (f"--{name}",) for name in ("shard", "demand", "chunks", "root", "effort", "seed")},
+}
+"""For each argument that errors of the library name, the flags by which a user may have given it."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"stretto {__version__}")
         raise typer.Exit
 
@@ -48,10 +65,21 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Plan, verify, bound and simulate collectives over networks that are not uniform."""
+
+
+def _with_flag(error: StrettoError, arguments: Sequence[str]) -> str:
+    """The message of an error on one line, with the flag in place of the argument that the flag gave."""
+    message, where = " ".join(str(error).split()), error.where if isinstance(error, InputError) else None
+    if where is None:
+        return message
+    for flag in FLAGS.get(where.partition(" ")[0] if where.startswith("option ") else where, ()):
+        if any(argument == flag or argument.startswith(f"{flag}=") for argument in arguments):
+            return f"--{message}" if where.startswith("option ") else flag + message.removeprefix(where)
+    return message
 
 
 @contextmanager
@@ -59,21 +87,21 @@ def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except StrettoError as error:
-        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"error: {_with_flag(error, sys.argv[1:])}\n")
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError:
-        sys.stderr.write("error: this needs more memory than there is; ask for less\n")
+        sys.stderr.write("error: not enough memory for this request\n")
         sys.exit(2)
     except Exception as error:
         # a usage error of typer's, or of click's under its older versions
         if not hasattr(error, "format_message"):
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", "stretto")
-        said = " ".join(error.format_message().split()).rstrip(".")
-        sys.stderr.write(f"error: {command}: {said[:1].lower()}{said[1:]}; `{command} --help` says what there is\n")
+        message = " ".join(error.format_message().split()).rstrip(".")
+        sys.stderr.write(f"error: {command}: {message[:1].lower()}{message[1:]}; see `{command} --help`\n")
         sys.exit(2)
 
 

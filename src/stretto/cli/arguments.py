@@ -1,4 +1,4 @@
-"""What several commands take: arguments and options, and what a shell completes by tab."""
+"""Arguments and options that several commands take, and how a shell completes them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def complete_source(incomplete: str) -> list[str]:
 CollectiveArgument = Annotated[
     str,
     typer.Argument(
-        help="What must happen, or several by comma: allgather, reducescatter, allreduce, alltoall, broadcast, "
-        "reduce, scatter, gather, alltoallv.",
+        help="The collective, or several separated by commas: allgather, reducescatter, allreduce, alltoall, "
+        "broadcast, reduce, scatter, gather, alltoallv.",
         autocompletion=complete_collective,
     ),
 ]
@@ -56,7 +56,7 @@ TopologyOption = Annotated[
     typer.Option(
         "-t",
         "--topology",
-        help="A spec such as ndv2:4 (`stretto topologies` lists them), or a file.",
+        help="A spec such as ndv2:4 (`stretto topologies` lists them), or the path of a file.",
         autocompletion=complete_topology,
     ),
 ]
@@ -69,16 +69,24 @@ PlannerOption = Annotated[
         autocompletion=complete_planner,
     ),
 ]
-SizeOption = Annotated[str | None, typer.Option("--size", help="The full buffer, as nccl-tests count it.")]
-ShardOption = Annotated[str | None, typer.Option("--shard", help="One rank's share of the buffer.")]
+SizeOption = Annotated[str | None, typer.Option("--size", help="Size of the full buffer, as nccl-tests count it.")]
+ShardOption = Annotated[str | None, typer.Option("--shard", help="Size of one rank's share of the buffer.")]
 DemandOption = Annotated[
     str | None,
-    typer.Option("--demand", help="A CSV file, a row a sender and a column a receiver, of an alltoallv; no size then."),
+    typer.Option(
+        "--demand",
+        help="Instead of a size, for alltoallv: a CSV file of the bytes from each rank (row) to each rank (column).",
+    ),
 ]
-ChunksOption = Annotated[int, typer.Option("--chunks", help="Into how many chunks each piece is cut.", min=1)]
-RootOption = Annotated[int, typer.Option("--root", help="The rank that rooted collectives start from or end at.")]
-OptionsOption = Annotated[list[str] | None, typer.Option("--option", help="An option of a planner, name=value.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Equal seeds, equal plans.", min=0)]
+ChunksOption = Annotated[int, typer.Option("--chunks", help="Number of chunks into which each piece is cut.", min=1)]
+RootOption = Annotated[
+    int, typer.Option("--root", help="Rank from which rooted collectives start, or at which they end.")
+]
+OptionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", help="An option of the planner or a refiner, name=value. May be given several times."),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed for planners that draw random numbers.", min=0)]
 EffortOption = Annotated[
     str,
     typer.Option(
@@ -92,10 +100,10 @@ LimitOption = Annotated[
     float | None,
     typer.Option(
         "--time-limit",
-        help="A safety net: seconds after which the best plan so far is taken. It says `stopped` then, since another "
-        "run may give another plan.",
+        help="A safety net: seconds after which the best plan so far is taken. The plan then says `stopped`: "
+        "another run may give another plan.",
         min=0.0,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 FileArgument = Annotated[str, typer.Argument(help="A plan file.")]

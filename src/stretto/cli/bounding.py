@@ -1,4 +1,4 @@
-"""What ``stretto bound`` says beside the bounds: certificates, checked again, and which link to widen."""
+"""``stretto bound``: lower bounds, certificates that are checked again, and the link to widen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[str, Any]:
-    """What bandwidth alone allows one collective, exactly, what prices prove beyond a bound, and how to allow more."""
+    """Exact bounds of one collective by bandwidth alone, bounds by prices, and the link whose widening helps most."""
     import numpy as np
 
     from ..bounds import (
@@ -62,7 +62,7 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
             "seconds_exact": str(parts.seconds),
             "bytes": parts.load_bytes,
             "width": float(parts.width),
-            "inside": [[net.names[v] for v in sorted(some)] for some in sets],
+            "inside": [[net.names[v] for v in sorted(nodes)] for nodes in sets],
             "checked": check_parts(net, collective, sets) == parts.seconds,
         }
     if collective.traits.reduces_to_all:
@@ -90,15 +90,19 @@ def bound(
     shard: ShardOption = None,
     demand: DemandOption = None,
     chunks: Annotated[
-        int | None, typer.Option("--chunks", help="Bound only plans with so many indivisible chunks a piece.", min=1)
+        int | None,
+        typer.Option(
+            "--chunks", help="Bound plans that cut each piece into this many chunks, and no chunk further.", min=1
+        ),
     ] = None,
     root: RootOption = 0,
     plot: Annotated[
-        str | None, typer.Option("--plot", help="Draw the network to this SVG file, the best bound's links in red.")
+        str | None,
+        typer.Option("--plot", help="Draw the network to this SVG file, with the links of the best bound in red."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what no plan can beat, and why, and which link to widen."""
+    """Say which time no plan can beat, why, and which link to widen."""
     from ..bounds import bounds
 
     request = Request.read(collective, topology, size, shard, demand, chunks or 1, root)

@@ -1,4 +1,4 @@
-"""``stretto report``, ``export`` and ``import``: plans out as pages and files, and in from other tools."""
+"""``stretto report``, ``export`` and ``import``: write plans as pages and files, read those of other tools."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from .work import accept, judge, read_foreign, read_verified, show_progress
 
 def report(
     files: Annotated[list[str], typer.Argument(help="Plan files.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="The page to write, or a picture if it ends in .svg.")],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Write the page to this file, or a picture if it ends in .svg.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
-    """Draw plans on one page that needs no network, or as one picture (.svg)."""
+    """Draw plans on one HTML page that works offline, or as one picture (.svg)."""
     from ..face import draw
 
     plans = []
@@ -39,8 +41,10 @@ def report(
 
 def export(
     file: FileArgument,
-    to: Annotated[str, typer.Option("--to", help="The format.", autocompletion=complete_format)],
-    output: Annotated[str, typer.Option("-o", "--output", help="The file to write; for a table, the folder.")],
+    to: Annotated[str, typer.Option("--to", help="Name of the format.", autocompletion=complete_format)],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="The file to write; for a table of `tune`, the folder.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
@@ -49,28 +53,28 @@ def export(
     from ..simulate import simulate as run
     from .tuning import export_table, show_exported
 
-    known = exporters()
-    if to not in known:
-        raise InputError(f"there is no format {to!r}; there are {', '.join(known)}", "--to")
+    formats = exporters()
+    if to not in formats:
+        raise InputError(f"there is no format {to!r}; there are {', '.join(formats)}", "--to")
     if is_tuning(file):
-        made = export_table(file, known[to], output)
-        answer(as_json, made, lambda: show_exported(made))
+        exported = export_table(file, formats[to], output)
+        answer(as_json, exported, lambda: show_exported(exported))
         return
-    notes = list(known[to].write(run(read_verified(file, as_json)), output) or ())
-    data = {"file": output, "format": known[to].name, "notes": notes}
+    notes = list(formats[to].write(run(read_verified(file, as_json)), output) or ())
+    data = {"file": output, "format": formats[to].name, "notes": notes}
     answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
 
 
 def import_(
-    file: Annotated[str, typer.Argument(help="A schedule of another tool.")],
-    source: Annotated[str, typer.Option("--from", help="The format.", autocompletion=complete_source)],
+    file: Annotated[str, typer.Argument(help="A schedule file of another tool.")],
+    source: Annotated[str, typer.Option("--from", help="Name of the format.", autocompletion=complete_source)],
     topology: TopologyOption,
-    output: Annotated[str, typer.Option("-o", "--output", help="Write the plan here.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="Write the plan to this file.")],
     size: SizeOption = None,
     shard: ShardOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a schedule of another tool as a plan, verify it and say how long it takes."""
+    """Read a schedule of another tool as a plan, verify it, and say how long it takes."""
     from ..report.facts import plan_facts
 
     plan = read_foreign(file, source, topology, size, shard)

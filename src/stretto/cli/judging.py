@@ -1,4 +1,4 @@
-"""``stretto verify``, ``simulate`` and ``show``: what can be asked of a plan file."""
+"""``stretto verify``, ``simulate`` and ``show``: questions to a plan file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def verify(file: FileArgument, as_json: JsonOption = False) -> None:
 def simulate(
     file: FileArgument,
     barriers: Annotated[
-        bool, typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, if the plan says so.")
+        bool,
+        typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, where the plan says so."),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -67,10 +68,10 @@ def simulate(
 
 def show(
     file: FileArgument,
-    transfers: Annotated[int, typer.Option("--transfers", help="How many to list.", min=0)] = 10,
+    transfers: Annotated[int, typer.Option("--transfers", help="Number of transfers to list.", min=0)] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in a plan file."""
+    """Show the contents of a plan file."""
     from ..face import load
     from ..model.units import format_size, format_time
     from ..report.facts import plan_facts

@@ -1,4 +1,4 @@
-"""``stretto topologies`` and ``stretto planners``: what there is."""
+"""``stretto topologies`` and ``stretto planners``: lists, and descriptions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from .work import write_topology
 
 
 def topologies(
-    topology: Annotated[str | None, typer.Argument(help="Describe this one.", autocompletion=complete_topology)] = None,
-    plot: Annotated[str | None, typer.Option("--plot", help="Draw it to this SVG file.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Write it as json, graphml or astra-sim, with -o.")] = None,
+    topology: Annotated[
+        str | None, typer.Argument(help="Describe this topology.", autocompletion=complete_topology)
+    ] = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Draw the topology to this SVG file.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Write the topology as json, graphml or astra-sim, to the file of -o.")
+    ] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The file that --to writes.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +63,7 @@ def topologies(
 
 def planners(
     name: Annotated[
-        str | None, typer.Argument(help="Show all about this one.", autocompletion=complete_planner)
+        str | None, typer.Argument(help="Show everything about this planner.", autocompletion=complete_planner)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the commands print: one JSON object, or tables for people."""
+"""Output of the commands: one JSON object, or tables for people."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def show_summary(data: dict[str, Any]) -> None:
         gap = "optimal" if data["steps_gap"] < 5e-6 else f"gap {100 * data['steps_gap']:.2f} %"
         rows.append(("bound of these steps", f"{format_time(data['steps_bound_s'])} ({gap})"))
     if "objective_over_bound" in data:
-        ratio = f"{data['objective_over_bound']:.3f} of what no sharing of these routes beats"
-        rows.append(("minimised", f"{format_time(data['objective_s'])}, {ratio}"))
+        ratio = f"{data['objective_over_bound']:.3f} times the bound of these routes"
+        rows.append(("objective", f"{format_time(data['objective_s'])}, {ratio}"))
     if data.get("non_concurrent_bound_s"):
-        how = "the best there is" if data.get("non_concurrent_optimal") else "or more"
+        how = "optimal" if data.get("non_concurrent_optimal") else "a lower bound"
         rows.append(("one flow a link at a time", f"{format_time(data['non_concurrent_bound_s'])}, {how}"))
     if "tried" in data:
         rows.append(("chosen", data["chosen"]))
@@ -134,7 +134,9 @@ def show_summary(data: dict[str, Any]) -> None:
             rows.append(("not asked", f"{', '.join(left_out)} (--effort thorough asks them too)"))
         others = sum("refused" in t for t in data["tried"]) - len(left_out)
         if others:
-            rows.append(("do not serve this", f"{others} other{'s' if others > 1 else ''} (--json says why)"))
+            rows.append(
+                ("do not serve this", f"{others} other planner{'s' if others > 1 else ''} (--json gives the reasons)")
+            )
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data.get("stopped"):
@@ -165,12 +167,12 @@ def show_bounds(data: dict[str, Any]) -> None:
         lines = []
         for name in ("bottleneck", "parts", "flow"):
             if name in facts:
-                found = facts[name]
-                checked = "checked" if found["checked"] else "NOT CONFIRMED"
+                bound = facts[name]
+                checked = "checked" if bound["checked"] else "NOT CONFIRMED"
                 lines.append(
                     (
                         f"{name}, bandwidth alone",
-                        f"{format_time(found['seconds'])}: {found['seconds_exact']} s exactly ({checked})",
+                        f"{format_time(bound['seconds'])}: {bound['seconds_exact']} s exactly ({checked})",
                     )
                 )
         if "trees" in facts:

@@ -40,10 +40,10 @@ def plan(
     effort: EffortOption = "normal",
     time_limit: LimitOption = None,
     tuning: Annotated[
-        str | None, typer.Option("--tuning", help="A table of `stretto tune` that says which planner and chunks.")
+        str | None, typer.Option("--tuning", help="Take planner and chunks from this table of `stretto tune`.")
     ] = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan here.")] = None,
-    check: Annotated[bool, typer.Option("--verify/--no-verify", help="Verify the plan.")] = True,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
+    check: Annotated[bool, typer.Option("--verify/--no-verify", help="Whether to verify the plan.")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Make a plan, verify it, simulate it, and print a summary."""
@@ -56,9 +56,9 @@ def plan(
         check_writable(output)
     request = Request.read(collective, topology, size, shard, demand, chunks, root)
     if tuning is not None:
-        from .tuning import planned_by_table
+        from .tuning import choice_of_table
 
-        planner, chunks = planned_by_table(tuning, topology, collective, request.facts()["size_bytes"])
+        planner, chunks = choice_of_table(tuning, topology, collective, request.facts()["size_bytes"])
         request = Request.read(collective, topology, size, shard, demand, chunks, root)
     result = face.plan(
         request.workload, request.topology, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
@@ -78,18 +78,21 @@ def compare(
     shard: ShardOption = None,
     demand: DemandOption = None,
     planner: PlannerOption = "auto",
-    chunks: Annotated[str, typer.Option("--chunks", help="Chunks a piece, or several by comma.")] = "1",
+    chunks: Annotated[
+        str,
+        typer.Option("--chunks", help="Number of chunks into which each piece is cut, or several separated by commas."),
+    ] = "1",
     root: RootOption = 0,
     option: OptionsOption = None,
     seed: SeedOption = 0,
     effort: EffortOption = "normal",
     time_limit: LimitOption = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Write a page here, or a picture if it ends in .svg.")
+        str | None, typer.Option("-o", "--output", help="Write a page to this file, or a picture if it ends in .svg.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare planners over sizes (both by comma) against the lower bound."""
+    """Compare planners over sizes (both separated by commas) with the lower bound."""
     from .. import face
 
     if demand is None and (size is None) == (shard is None):
@@ -104,7 +107,7 @@ def compare(
         effort=effort, time_limit=time_limit, options=given_options(option), progress=show_progress,
     )  # fmt: skip
     if not any(comparison.plans):
-        raise StrettoError(f"no planner could: {comparison[0]['failed']}")
+        raise StrettoError(f"no planner serves this: {comparison[0]['failed']}")
     if output is not None:
         comparison.report(output)
     data = {"rows": list(comparison)} | ({"file": output} if output else {})

@@ -1,4 +1,4 @@
-"""What ``stretto replan`` does before and after it prints."""
+"""``stretto replan``: plan the rest of a collective again, on the network as it is now."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from ..model.plan import Plan
 
 MOST_NAMED = 100
+"""Lost chunks that an answer names."""
 
 
 def plan_again(
     old: Plan, file: str, at: str | None, planner: str | None, options: Sequence[str] | None, seed: int,
     effort: str, time_limit_s: float | None,
 ) -> Replanned:  # fmt: skip
-    """Read the telemetry and plan what is left."""
+    """Read the telemetry, and plan what is left."""
     from ..choose.replan import replan
     from ..formats.telemetry import read_telemetry
     from ..model.units import parse_time
@@ -36,7 +37,7 @@ def plan_again(
 
 
 def answer_of(old: Plan, done: Replanned) -> dict[str, Any]:
-    """What was there already, what is planned, and what is lost (the first of it by name)."""
+    """How many chunks were delivered before, are planned now, or are lost; the first lost ones by name."""
     names = old.topology.names
     return {
         "delivered": done.delivered,
@@ -61,20 +62,32 @@ def show_answer(data: dict[str, Any]) -> None:
 
 def replan(
     file: FileArgument,
-    telemetry: Annotated[str, typer.Option("--telemetry", help="A JSON file: measured links, what is down, when.")],
-    at: Annotated[str | None, typer.Option("--at", help="When, in the plan's time; instead of the file's.")] = None,
+    telemetry: Annotated[
+        str, typer.Option("--telemetry", help="A JSON file: measured links, links and nodes that are down, and when.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", help="Moment of the change, in the plan's time. Default: the moment that the telemetry gives."
+        ),
+    ] = None,
     planner: Annotated[
         str | None,
-        typer.Option("-p", "--planner", help="Who plans; as before by default.", autocompletion=complete_planner),
+        typer.Option(
+            "-p",
+            "--planner",
+            help="Planner to use. Default: the planner that made the original plan.",
+            autocompletion=complete_planner,
+        ),
     ] = None,
     option: OptionsOption = None,
     seed: SeedOption = 0,
     effort: EffortOption = "normal",
     time_limit: LimitOption = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the new plan here.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the new plan to this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan again what is left of a plan, on the network as it is now."""
+    """Plan what is left of a plan again, on the network as it is now."""
     from ..face import of_model
     from ..report.facts import plan_facts
 

@@ -1,4 +1,4 @@
-"""What ``stretto run`` and ``stretto emulate`` do: real bytes, and whether they came out right."""
+"""``stretto run`` and ``stretto emulate``: send real bytes by a plan and check the result."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from ..runtime.local import Outcome
 
 MOST_LISTED = 100
+"""Wrong chunks that an answer lists."""
 
 
 def run_answer(plan: Plan, file: str, seed: int, pace: float | None, timeout_s: float) -> dict[str, Any]:
-    """Run a plan on local processes and say what came of it."""
+    """Run a plan on local processes: its times, and whether the result is right."""
     from ..runtime.local import run_local
     from ..simulate import simulate
 
@@ -33,7 +34,7 @@ def run_answer(plan: Plan, file: str, seed: int, pace: float | None, timeout_s: 
 def emulate_answer(
     plan: Plan, file: str, scale: float | None, shrink: float | None, timeout_s: float
 ) -> dict[str, Any]:
-    """Run a plan in namespaces; the simulator's word is for the network as it was built."""
+    """Run a plan in namespaces. Simulated times are those of the network as it was built."""
     from ..emulator import emulate, fitting
 
     run = emulate(plan, fitting(plan, scale, shrink), timeout_s)
@@ -81,12 +82,12 @@ def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: f
 
 
 def moved_bytes(plan: Plan) -> int:
-    """What all transfers carry, counted at each receiver."""
+    """Bytes that all transfers carry, counted at each receiver."""
     return int((plan.size_bytes * plan.dst.lengths).sum())
 
 
 def _paced_by(outcome: Outcome, pace: float | None) -> str:
-    """Who keeps transfers to their rates."""
+    """What keeps transfers to their rates."""
     if pace is None:
         return "the network"
     by_kernel = any(trace.by_kernel for trace in outcome.traces.values())
@@ -121,18 +122,18 @@ def show_run(data: dict[str, Any]) -> None:
                 f"{over['least']:.3f} to {over['most']:.3f} of simulated, median {over['median']:.3f}",
             ),
         )
-    print_table(f"{data['collective']} among {data['ranks']} ranks, run for real", ("", ""), rows)
+    print_table(f"{data['collective']} among {data['ranks']} ranks, run on real bytes", ("", ""), rows)
 
 
 def _factors(data: dict[str, Any]) -> str:
-    """How what was emulated differs from the plan."""
+    """How the emulated plan was scaled."""
     scale, size, time = (data[key] for key in ("scale", "sizes_divided_by", "times_multiplied_by"))
     times = "times as planned" if time == 1 else f"times multiplied by {time:.4g}"
     return f"bandwidths divided by {scale:.4g}, sizes by {size:.4g}, {times}"
 
 
 def check(data: dict[str, Any]) -> None:
-    """Exit with 1 if some byte is wrong."""
+    """Exit with 1 if a byte is wrong."""
     if not data["correct"]:
         raise typer.Exit(1)
 
@@ -141,13 +142,19 @@ def run(
     file: FileArgument,
     paced: Annotated[
         float | None,
-        typer.Option("--paced", help="Keep the plan's starts and rates; so many seconds for one of its.", min=0.0),
+        typer.Option(
+            "--paced",
+            help="Keep the plan's start times and rates: seconds of real time for each second of the plan.",
+            min=0.0,
+        ),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", help="Of the bytes.", min=0)] = 0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds without news after which a process counts as failed.", min=0.1)
+    ] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed for the random test data.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a plan: a process a node, real bytes over TCP on this machine, the result checked byte for byte."""
+    """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
     subject = read_verified(file, as_json)
     data = run_answer(subject, file, seed, paced, timeout)
     answer(as_json, data, lambda: show_run(data))
@@ -158,22 +165,26 @@ def emulate(
     file: Annotated[str | None, typer.Argument(help="A plan file.")] = None,
     scale: Annotated[
         float | None,
-        typer.Option("--scale", help="Divide bandwidths by this; fit for this machine by default.", min=1e-6),
+        typer.Option("--scale", help="Divide bandwidths by this. Default: what this machine can emulate.", min=1e-6),
     ] = None,
     shrink: Annotated[
         float | None,
         typer.Option(
             "--shrink",
-            help="Divide sizes by this (1: keep them, and times grow as bandwidths shrink); by default as bandwidths, "
-            "so that times are the plan's own, if those are two seconds or more and transfers then carry 64 KiB.",
+            help="Divide sizes by this; 1 keeps sizes, and times grow as bandwidths shrink. Default: as bandwidths, so "
+            "that times are those of the plan, if the plan takes two seconds or more and transfers keep 64 KiB.",
             min=1.0,
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a process may be silent.", min=0.1)] = 60.0,
-    clean: Annotated[bool, typer.Option("--clean", help="Only remove what killed emulations left.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds without news after which a process counts as failed.", min=0.1)
+    ] = 60.0,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Only remove the network namespaces that killed emulations left.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a plan on its own network, built of network namespaces with shaped links (needs root)."""
+    """Run a plan on an emulated network: network namespaces with shaped links (needs root)."""
     if clean:
         removed = clean_answer()
         answer(as_json, {"removed": removed}, lambda: print_line(f"removed {len(removed)} namespaces"))

@@ -1,4 +1,4 @@
-"""``stretto study``: the papers' evaluations, or one of your own."""
+"""``stretto study``: the evaluations of the papers, or a grid of your own."""
 
 from __future__ import annotations
 
@@ -23,29 +23,32 @@ MOST_ROWS = 60
 """A study of more cells prints one row a scheme; the page has the rest."""
 
 MOST_REASONS = 12
-"""Why cells failed, so many reasons."""
+"""Reasons of failed cells that are printed."""
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl, swot or wan; all of them; or grid, with a FILE.")],
+    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl, swot or wan; all; or grid, with a FILE.")],
     file: Annotated[str | None, typer.Argument(help="The TOML file of a grid of your own.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Every cell, hours of solving included.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Run every cell, also those that take hours to solve.")] = False,
     engine: Annotated[
         str, typer.Option("--engine", help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")
     ] = "local",
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Cells at once: local 1, on Ray all CPUs by default.", min=1)
+        int | None,
+        typer.Option("--jobs", help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="The folder for results and page; what it has is not run again."),
+        typer.Option("-o", "--output", help="Folder for results and page. Cells that it holds are not run again."),
     ] = None,
     seed: SeedOption = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the folder has and run all cells.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run those again that failed.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Discard the results in the folder and run all cells.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a paper's evaluation, or a grid of your own: tables, JSON, Parquet and a page of figures."""
+    """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures."""
     from ..studies import STUDIES, Store, find_study, run_study, write_index, write_study
 
     if (name == "grid") != (file is not None):
@@ -97,7 +100,7 @@ def _engine(text: str, jobs: int | None) -> Engine:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
-    """A bar on stderr with the time left, for people who watch; None where nobody does."""
+    """A progress bar on stderr with the time left; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -117,7 +120,7 @@ def progress_bar() -> Iterator[Progress | None]:
         task = bar.add_task("", start=False)
 
         def tell(done: int, total: int, what: str) -> None:
-            if not bar.tasks[0].started:  # what was found is no sign of how fast it goes
+            if not bar.tasks[0].started:  # cells that the folder held already say nothing about the speed
                 bar.update(task, completed=done, total=total)
                 bar.start_task(task)
             bar.update(task, completed=done, total=total, description=what)

@@ -1,4 +1,4 @@
-"""``stretto tune``, and what is made by its tables."""
+"""``stretto tune``, and the plans of its tables."""
 
 from __future__ import annotations
 
@@ -18,32 +18,47 @@ if TYPE_CHECKING:
     from ..formats import Exporter
 
 MOST_BYTES = 2**40
-"""The greatest size that a file of the last range says."""
+"""Largest size, in bytes, that the exported file of an open-ended range names."""
+
 SIZES = "4KB,64KB,1MB,16MB,256MB"
+"""Sizes of the full buffer that are tuned by default."""
 
 
 def tune(
     collectives: Annotated[
-        str, typer.Argument(help="Of what: a collective, or several by comma.", autocompletion=complete_collective)
+        str, typer.Argument(help="The collective, or several separated by commas.", autocompletion=complete_collective)
     ],
     topology: Annotated[
         str,
-        typer.Option("-t", "--topology", help="A spec such as ndv2:4, or a file.", autocompletion=complete_topology),
+        typer.Option(
+            "-t", "--topology", help="A spec such as ndv2:4, or the path of a file.", autocompletion=complete_topology
+        ),
     ],
-    sizes: Annotated[str, typer.Option("--sizes", help="Full buffers at which all are compared, by comma.")] = SIZES,
+    sizes: Annotated[
+        str,
+        typer.Option("--sizes", help="Sizes of the full buffer at which planners are compared, separated by commas."),
+    ] = SIZES,
     planners: Annotated[
-        str | None, typer.Option("-p", "--planners", help="Who is compared, by comma; by default the quick ones.")
+        str | None,
+        typer.Option(
+            "-p", "--planners", help="Planners to compare, separated by commas. Default: those that plan quickly."
+        ),
     ] = None,
-    chunks: Annotated[str, typer.Option("--chunks", help="Into how many chunks each piece is cut, by comma.")] = "1,4",
+    chunks: Annotated[
+        str, typer.Option("--chunks", help="Numbers of chunks into which each piece is cut, separated by commas.")
+    ] = "1,4",
     root: RootOption = 0,
     seed: SeedOption = 0,
     ranks_only: Annotated[
-        bool, typer.Option("--ranks-only", help="Only plans that need no node but the ranks, as PyTorch's backend.")
+        bool,
+        typer.Option(
+            "--ranks-only", help="Allow only plans that need no node beside the ranks, as PyTorch's backend does."
+        ),
     ] = False,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the table here, as JSON.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the table to this file, as JSON.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the best planner for each range of sizes: a table for PyTorch's backend, plan and export."""
+    """Find the best planner for each range of sizes: a table for PyTorch's backend, `plan --tuning` and `export`."""
     import json
 
     from ..choose.tuning import to_json
@@ -81,7 +96,7 @@ def _show(table: Tuning, output: str | None) -> None:
 
     rows = []
     for r in table.ranges:
-        upto = "all above" if r.to_bytes is None else format_size(r.to_bytes)
+        upto = "no limit" if r.to_bytes is None else format_size(r.to_bytes)
         points = ", ".join(f"{format_size(size)}: {format_time(seconds)}" for size, seconds in r.measured)
         rows.append((r.collective, format_size(r.from_bytes), upto, r.planner, str(r.chunks), points))
     print_table(
@@ -92,7 +107,7 @@ def _show(table: Tuning, output: str | None) -> None:
 
 
 def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
-    """Write a table's plans into a folder, one a range, and ``index.json``, which says which is for which sizes."""
+    """Write the plan of each range of a table into a folder, and ``index.json``, which gives the sizes of each file."""
     import json
 
     from ..choose.tuning import read_tuning
@@ -119,31 +134,33 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
         try:
             notes = format.write(simulate(plan), os.path.join(folder, name), *sizes)
             files.append({"file": name} | entry | {"notes": list(notes or ())})
-        except Unsupported as error:  # the format cannot say it: a runtime does as it would without a table
+        except (
+            Unsupported
+        ) as error:  # the format cannot hold this plan: a runtime then does what it does without a table
             files.append({"file": None, "failed": str(error)} | entry)
     if all(f["file"] is None for f in files):
-        raise Unsupported(f"{format.name} can say none of its plans: {files[0]['failed']}")
+        raise Unsupported(f"{format.name} can hold none of its plans: {files[0]['failed']}")
     with atomic_file(os.path.join(folder, "index.json")) as index:
         index.write(json.dumps({"topology": table.spec, "files": files}, indent=1) + "\n")
     return {"folder": folder, "format": format.name, "files": files}
 
 
-def show_exported(made: dict[str, Any]) -> None:
-    for f in made["files"]:
+def show_exported(exported: dict[str, Any]) -> None:
+    for f in exported["files"]:
         sizes = f"{f['collective']} from {f['from_bytes']:,} bytes, {f['planner']}"
         print_line(f"{f['file']}: {sizes}" if f["file"] else f"not written: {sizes}: {f['failed']}")
-    print_line(f"wrote index.json into {made['folder']}")
+    print_line(f"wrote index.json into {exported['folder']}")
 
 
-def planned_by_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:
-    """The planner and the chunks that a table asks for."""
+def choice_of_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:
+    """The planner and the number of chunks that a table names for a request."""
     from ..choose.tuning import read_tuning
     from ..topologies import load_topology
 
     table = read_tuning(file)
     table.check(load_topology(topology), file)
-    found = table.find(kind, size_bytes)
-    if found is None:
+    choice = table.find(kind, size_bytes)
+    if choice is None:
         tuned = ", ".join(dict.fromkeys(r.collective for r in table.ranges))
-        raise InputError(f"says nothing of {kind!r}; it was made for {tuned}", file)
-    return found.planner, found.chunks
+        raise InputError(f"has no range for {kind!r}; it was made for {tuned}", file)
+    return choice.planner, choice.chunks

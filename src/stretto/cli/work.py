@@ -51,26 +51,26 @@ class Request(NamedTuple):
 
 
 def read_foreign(file: str, source: str, topology: str, size: str | None, shard: str | None) -> Plan:
-    """The plan of another tool's schedule."""
+    """The schedule of another tool, as a plan."""
     from ..face import of_model
     from ..face import topology as find_topology
     from ..formats import Size, importers
     from ..model.units import parse_size
 
-    known = importers()
-    if source not in known:
-        raise InputError(f"there is no format {source!r}; there are {', '.join(known)}", "--from")
-    if (size is None) == (shard is None) and not (size is None and known[source].sized):
+    formats = importers()
+    if source not in formats:
+        raise InputError(f"there is no format {source!r}; there are {', '.join(formats)}", "--from")
+    if (size is None) == (shard is None) and not (size is None and formats[source].sized):
         raise InputError("give either --size or --shard: the file does not say")
     given = Size(
         parse_size(size, "size") if size is not None else None,
         parse_size(shard, "shard") if shard is not None else None,
     )
-    return of_model(known[source].read(file, find_topology(topology), given))
+    return of_model(formats[source].read(file, find_topology(topology), given))
 
 
 def given_options(texts: Sequence[str] | None) -> dict[str, str]:
-    """``name=value`` texts by name."""
+    """Options by name, from texts ``name=value``."""
     given = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -111,7 +111,7 @@ def judge(plan: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound, ...
 
 
 def write_topology(net: model.Topology, to: str | None, output: str | None) -> dict[str, Any]:
-    """Write a topology in another format, if asked to; what was written."""
+    """Write a topology in another format, if ``--to`` asks for it; what ``--json`` says of it."""
     from ..formats import atomic_file
     from ..topologies.files import WRITERS
 
@@ -131,7 +131,7 @@ _STARTED = time.monotonic()
 
 
 def show_progress(done: int, total: int, what: str) -> None:
-    """One line on stderr, for people who wait more than a second."""
+    """One line on stderr, for a person who has waited for more than a second."""
     if not sys.stderr.isatty() or time.monotonic() - _STARTED < 1.0:
         return
     sys.stderr.write("\r\033[K" + (f"{what} ({done}/{total})" if done < total else ""))

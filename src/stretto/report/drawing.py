@@ -30,14 +30,17 @@ def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> 
         file.write(svg(topology, emphasised))
 
 
-def svg(topology: Topology, emphasised: Iterable[int] = ()) -> str:
+def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: int = 11) -> str:
     """A topology: nodes by kind, links as wide as the logarithm of their bandwidth, first circuits dashed."""
     at = MARGIN + positions(topology) * (SIZE - 2 * MARGIN)
+    top = at[:, 1].min() - MARGIN
+    height = at[:, 1].max() + MARGIN - top
     widest = topology.bandwidth.max(initial=0.0)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" font-family="system-ui,sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:.0f} {SIZE} {height:.0f}" '
+        'font-family="system-ui,sans-serif">',
         f"<title>{escape(topology.name)}</title>",
-        f'<rect width="{SIZE}" height="{SIZE}" fill="#ffffff"/>',
+        f'<rect y="{top:.0f}" width="{SIZE}" height="{height:.0f}" fill="#ffffff"/>',
     ]
     drawn: set[tuple[int, int]] = set()
     red = {frozenset((int(topology.src[i]), int(topology.dst[i]))) for i in emphasised}
@@ -68,7 +71,7 @@ def svg(topology: Topology, emphasised: Iterable[int] = ()) -> str:
             shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="#1f6feb"/>'
         label = ""
         if topology.node_count <= 120:
-            label = f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" font-size="11">{escape(topology.names[v])}</text>'
+            label = f'<text x="{x + 9:.1f}" y="{y + 4:.1f}" font-size="{label_size}">{escape(topology.names[v])}</text>'
         lines.append(shape + label)
     return "\n".join([*lines, "</svg>"]) + "\n"
 

@@ -12,7 +12,7 @@ from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size, format_time
 from .drawing import svg
 from .facts import plan_facts, topology_facts
-from .picture import picture
+from .picture import picture, planes_picture
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -43,7 +43,7 @@ def topology_html(net: Topology) -> str:
     table = _facts_html(net.name, rows)
     if net.node_count > MOST_NODES or net.link_count > MOST_LINKS:
         return table
-    return _beside(f'<div style="width:340px">{svg(net)}</div>', table)
+    return _beside(f'<div style="width:400px">{svg(net, label_size=20)}</div>', table)
 
 
 def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) -> str:
@@ -64,7 +64,9 @@ def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) ->
     if facts["planning_s"] is not None:
         rows.append(("planning", format_time(facts["planning_s"])))
     rows.append(("verified", "yes"))
-    drawn = picture([timeline], limits[0].seconds) if plan.topology.link_count else ""
+    over_planes = plan.plane is not None and bool((plan.plane >= 0).any())
+    bound_s = limits[0].seconds
+    drawn = planes_picture(timeline, bound_s) if over_planes else picture([timeline], bound_s)
     return _facts_html(plan.title, rows) + drawn
 
 

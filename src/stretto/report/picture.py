@@ -20,6 +20,7 @@ from ..model.topology import ROUTER, SWITCH, Topology
 from ..model.units import format_bandwidth, format_size, format_time
 from .data import use_by_bin
 from .layout import positions
+from .planes import plane_rows
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -28,6 +29,7 @@ WIDTH, HEAD, BAND, FOOT = 880, 44, 186, 26
 MAP_WIDTH, MAP_HEIGHT = 232, 150
 ROW, MOST_ROWS = 15, 9
 LEFT, RIGHT = 372, WIDTH - 22
+PLANES_LEFT, MOST_PLANES = 110, 32
 LEVELS = 5
 """Shades of use: none, and up to a fifth, two fifths ... of a link's bandwidth."""
 
@@ -76,19 +78,50 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
     longest = max(t.completion_s for t in timelines)
     rows = _busiest(timelines)
     parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
-            'class="stretto" font-family="system-ui,sans-serif" font-size="12">'
-        ),
+        _open(height),
         f"<title>{escape(title)}: {', '.join(_name(t) for t in timelines)}</title>",
         _style(),
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>',
-        f'<text class="ink" x="22" y="28" font-size="15" font-weight="600">{escape(title)}</text>',
+        _card(height, title),
         _legend(),
     ]
     for i, timeline in enumerate(timelines):
         parts += _band(timeline, HEAD + BAND * i, rows, longest, bound_s)
     return "\n".join([*parts, *_axis(longest, bound_s, height), "</svg>"]) + "\n"
+
+
+def planes_picture(timeline: Timeline, bound_s: float) -> str:
+    """The SVG of a plan over optical planes: for each plane when it carries, by matching, and when it turns."""
+    rows = plane_rows(timeline)[:MOST_PLANES]
+    height = HEAD + ROW * (len(rows) + 2) + FOOT
+    scale = (RIGHT - PLANES_LEFT) / (timeline.completion_s or 1.0)
+    parts = [_open(height), _style(), _card(height, f"{_name(timeline)}: {format_time(timeline.completion_s)}")]
+    for r, row in enumerate(rows):
+        y = HEAD + ROW * (r + 1)
+        parts.append(f'<text class="soft" x="22" y="{y + 4}" font-size="11">{escape(row["name"])}</text>')
+        for begin, end, matching, words in row["parts"]:
+            look = (
+                f'class="u{1 + matching % LEVELS}" stroke-width="11"'
+                if matching >= 0
+                else 'class="u0" stroke-width="3"'
+            )
+            x = PLANES_LEFT + begin * scale
+            title = f"<title>{escape(words)}</title>"
+            parts.append(f'<path {look} d="M{x:.1f} {y}h{(end - begin) * scale:.1f}">{title}</path>')
+    return "\n".join([*parts, *_axis(timeline.completion_s, bound_s, height, PLANES_LEFT), "</svg>"]) + "\n"
+
+
+def _open(height: int) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
+        'class="stretto" style="max-width:100%" font-family="system-ui,sans-serif" font-size="12">'
+    )
+
+
+def _card(height: int, title: str) -> str:
+    return (
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>\n'
+        f'<text class="ink" x="22" y="28" font-size="15" font-weight="600">{escape(title)}</text>'
+    )
 
 
 def _name(timeline: Timeline) -> str:
@@ -189,17 +222,17 @@ def _map(net: Topology, use: NDArray[np.float64], left: int, top: int) -> list[s
     return parts
 
 
-def _axis(longest: float, bound_s: float, height: int) -> list[str]:
+def _axis(longest: float, bound_s: float, height: int, left: int = LEFT) -> list[str]:
     """The scale of time, and where no plan can end before."""
-    scale, y = (RIGHT - LEFT) / (longest or 1.0), height - 12
+    scale, y = (RIGHT - left) / (longest or 1.0), height - 12
     step = round_step(longest, 5)
     ticks = np.arange(0, longest * (1 + 1e-9), step) if step else np.zeros(1)
-    x = LEFT + bound_s * scale
+    x = left + bound_s * scale
     parts = [
-        f'<text class="soft" x="{LEFT + t * scale:.1f}" y="{y}" text-anchor="middle" font-size="11">'
+        f'<text class="soft" x="{left + t * scale:.1f}" y="{y}" text-anchor="middle" font-size="11">'
         f"{format_time(float(t))}</text>"
         for t in ticks
-        if abs(LEFT + t * scale - x) > 60
+        if abs(left + t * scale - x) > 60
     ]
     parts += [
         f'<path class="mark" stroke-width="1.5" stroke-dasharray="4 3" d="M{x:.1f} {HEAD + 30}V{y - 14}"/>',
