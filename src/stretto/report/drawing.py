@@ -36,9 +36,9 @@ def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: int = 11
     top = at[:, 1].min() - MARGIN
     height = at[:, 1].max() + MARGIN - top
     widest = topology.bandwidth.max(initial=0.0)
+    view = f'viewBox="0 {top:.0f} {SIZE} {height:.0f}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:.0f} {SIZE} {height:.0f}" '
-        'font-family="system-ui,sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {view} font-family="system-ui,sans-serif">',
         f"<title>{escape(topology.name)}</title>",
         f'<rect y="{top:.0f}" width="{SIZE}" height="{height:.0f}" fill="#ffffff"/>',
     ]
