@@ -110,12 +110,12 @@ def test_a_kernel_imports_nothing_but_kernels(module):
 
 
 @pytest.mark.parametrize("module", [".".join(m) for m in MODULES if m and m[-1].startswith("kernel_")])
-def test_a_kernel_outside_the_shared_ones_serves_one_room(module):
+def test_a_kernel_is_imported_from_its_own_room_only(module):
     kernel = tuple(module.split("."))
-    users = {m for m, file in MODULES.items() if kernel in imports_of(file)}
-    rooms = {m[:-1] if len(m) > 1 and MODULES[m].name != "__init__.py" else m for m in users}
-    outside = {room[:2] if room[0] == "planners" else room[:1] for room in rooms} - {kernel[:1]}
-    assert len(outside) <= 1, rooms
+    room = kernel[: 2 if kernel[0] == "planners" else 1]
+    for user, file in MODULES.items():
+        if kernel in imports_of(file):
+            assert user[: len(room)] == room, file
 
 
 def test_help_imports_nothing_that_is_slow():

@@ -135,7 +135,7 @@ def lower(plan: Plan) -> dict[int, Program]:
     takes_part = {*map(int, plan.src), *map(int, plan.dst.values)}
     takes_part.update(map(int, plan.workload.chunk_wanted.values))
     takes_part.update(map(int, plan.workload.chunk_holders.values))
-    if len(extra.asked):
+    if len(extra.earliest_s):
         takes_part.add(controller)
     everyone = sorted(takes_part)
     programs = {v: Program(plan, v, tuple(w for w in everyone if w != v)) for v in everyone}
@@ -150,7 +150,7 @@ def lower(plan: Plan) -> dict[int, Program]:
         )  # fmt: skip
         for v in to:
             programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY))
-    for i, (at, seconds) in enumerate(zip(extra.asked, extra.seconds, strict=True)):
+    for i, (at, seconds) in enumerate(zip(extra.earliest_s, extra.seconds, strict=True)):
         programs[controller].events[n + i] = Event(n + i, float(at), float(seconds))
     _wait(plan, programs, extra.depends)
     return programs

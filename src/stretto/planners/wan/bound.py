@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...kernels import at_speed
 from ...model.arrays import Ragged
 from ...model.plan import Plan
-from ...simulate import kernel_fluid
+from ...simulate import delays_of
 from . import kernel_windows
 from .flows import Flows
 
@@ -113,12 +113,7 @@ def _by_load(
 
 def shifts(plan: Plan) -> Float64:
     """float64[hops], how much later than its source each link of a route sees the bytes, where plans are timed."""
-    t = plan.topology
-    hop: Float64 = at_speed(kernel_fluid.delays, float(len(plan.route.values)))(
-        plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
-        t.src, t.dst, t.latency_s, t.node_count,
-    )[0]  # fmt: skip
-    return hop
+    return delays_of(plan).hop_s
 
 
 def lags(plan: Plan) -> Float64:

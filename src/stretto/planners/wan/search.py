@@ -10,9 +10,8 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels import at_speed
 from ...model.plan import Plan
-from ...simulate import kernel_fluid
+from ...simulate import SharedLinks
 from .. import Progress
 from .flows import Flows
 
@@ -36,24 +35,11 @@ class Judge:
         self.plan, self.flows, self.lag, self.goal = plan, flows, lag, goal
         self.collective = flows.collective[flows.group]
         self.began = np.array([c.start_s for c in plan.workload.collectives])
-        self.asked = plan.workload.chunk_start_s[plan.chunk]
-        self.kernel_steps = 5.0 * len(flows.size) * flows.groups * runs
-        t = plan.topology
-        _, self.delay = at_speed(kernel_fluid.delays, self.kernel_steps)(
-            plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values,
-            t.src, t.dst, t.latency_s, t.node_count,
-        )  # fmt: skip
+        self.links = SharedLinks(plan, work=5.0 * len(flows.size) * flows.groups * runs)
 
     def shared(self, rank: NDArray[np.int64], weight: Float64) -> Float64:
         """float64[flows], when each ends where links are shared by class and weight."""
-        plan = self.plan
-        _, finish = at_speed(kernel_fluid.run, self.kernel_steps)(
-            plan.src, plan.dst.offsets, plan.dst.values, plan.route.offsets, plan.route.values, self.delay,
-            plan.depends.offsets, plan.depends.values, self.flows.size, self.asked, rank, weight,
-            self.flows.width, np.zeros(0), np.zeros((0, len(self.flows.width))),
-        )  # fmt: skip
-        done: Float64 = finish
-        return done
+        return self.links.run(rank, weight)[1]
 
     def ends(self, finish: Float64) -> Float64:
         """float64[collectives]."""

@@ -1,0 +1,158 @@
+"""Plans that divide links by rates: reserved (``rates``, ``weights``) or work-conserving (``fair``, ``priorities``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..kernels import at_speed
+from ..model.arrays import Float64, Int64
+from ..model.plan import Plan
+from ..model.timeline import Timeline
+from . import kernel_physics, kernel_rates
+from .completion import completions_s
+
+WORK_CONSERVING = ("fair", "priorities")
+"""Ways of sharing in which the active transfers share what is idle."""
+
+BY_RATES = ("rates", "weights", *WORK_CONSERVING)
+"""Ways of sharing in which a transfer has a part of a link's bandwidth."""
+
+STEPS_A_TRANSFER = {"fair": 1000.0, "priorities": 1000.0, "rates": 10.0, "weights": 10.0}
+"""Steps of the inner loop for each transfer, about."""
+
+RESERVATION_TOLERANCE = 1e-9
+"""Part of a link's bandwidth by which reserved rates may exceed it before they shrink."""
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Bandwidths that change with time.
+
+    Attributes:
+        at_s: float64[changes], increasing.
+        bandwidth: float64[changes, links], bytes/s from then on.
+    """
+
+    at_s: Float64
+    bandwidth: Float64
+
+
+class Delays(NamedTuple):
+    """How much later than its source the links and receivers of a transfer see a byte.
+
+    Attributes:
+        hop_s: float64[len(plan.route.values)], seconds, for each link of a route.
+        receiver_s: float64[len(plan.dst.values)], seconds, for each receiver.
+    """
+
+    hop_s: Float64
+    receiver_s: Float64
+
+
+def delays_of(plan: Plan, work: float | None = None) -> Delays:
+    """The delays of a plan over links.
+
+    Args:
+        work: steps by which to choose between interpreted and compiled code; one for each hop by default.
+    """
+    t = plan.topology
+    links = kernel_physics.Links(t.src, t.dst, t.latency_s, t.bandwidth)
+    steps = float(len(plan.route.values)) if work is None else work
+    return Delays(*at_speed(kernel_physics.delays, steps)(plan.src, plan.dst, plan.route, links, t.node_count))
+
+
+class SharedLinks:
+    """A plan over links to run several times, each time with other ranks and weights of its transfers.
+
+    Links are shared work-conservingly: the lowest rank first, weighted max-min within a rank.
+
+    Attributes:
+        delays: of the plan's hops and receivers.
+    """
+
+    def __init__(self, plan: Plan, *, work: float, changes: Changes | None = None) -> None:
+        """Prepare the runs.
+
+        Args:
+            work: steps of the inner loop in all runs together, about; decides whether they are compiled.
+            changes: bandwidths that change with time.
+        """
+        self.delays = delays_of(plan, work)
+        self._run = at_speed(kernel_rates.run, work)
+        self._transfers = _transfers(plan, self.delays)
+        self._widths = kernel_rates.Widths(
+            plan.topology.bandwidth,
+            np.zeros(0) if changes is None else changes.at_s,
+            np.zeros((0, plan.topology.link_count)) if changes is None else changes.bandwidth,
+        )
+
+    def run(self, rank: Int64, weight: Float64) -> tuple[Float64, Float64]:
+        """float64[transfers] twice: when each transfer starts at its source, and when it ends there.
+
+        Args:
+            rank: int64[transfers], the lowest number is served first.
+            weight: float64[transfers], of a transfer within its rank.
+        """
+        return self._run(self._transfers, self._widths, rank, weight)
+
+
+def run(plan: Plan, changes: Changes | None) -> Timeline:
+    """The timeline of a plan that shares by rates; see :func:`stretto.simulate.simulate`."""
+    work = STEPS_A_TRANSFER[plan.sharing] * plan.transfer_count
+    if plan.sharing in WORK_CONSERVING:
+        shared = SharedLinks(plan, work=work, changes=changes)
+        delays = shared.delays
+        start, finish = shared.run(*_ranks_and_weights(plan))
+    else:
+        delays = delays_of(plan, work)
+        rates = _reserved_rates(plan, changes)
+        change_s = np.zeros(0) if changes is None else changes.at_s
+        start, finish = at_speed(kernel_rates.reserved, work)(_transfers(plan, delays), change_s, rates)
+    arrival = finish[plan.dst.owners] + delays.receiver_s
+    return Timeline(plan, start, finish, arrival, delays.hop_s, completions_s(plan, arrival), np.zeros(0))
+
+
+def _transfers(plan: Plan, delays: Delays) -> kernel_rates.Transfers:
+    """The columns of a plan that the kernels read."""
+    return kernel_rates.Transfers(
+        src=plan.src, dst=plan.dst, route=plan.route, depends=plan.depends,
+        next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
+        delay_s=delays.receiver_s, size_bytes=plan.size_bytes.astype(np.float64),
+        earliest_s=plan.workload.chunk_start_s[plan.chunk],
+    )  # fmt: skip
+
+
+def _ranks_and_weights(plan: Plan) -> tuple[Int64, Float64]:
+    """int64[transfers] and float64[transfers]: who is served first in a work-conserving plan, and by which weight."""
+    weight = np.ones(plan.transfer_count) if plan.weight is None else plan.weight
+    if plan.sharing == "fair":
+        return np.zeros(plan.transfer_count, dtype=np.int64), weight
+    rank = np.unique(-weight, return_inverse=True)[1].astype(np.int64)
+    return rank, np.ones(plan.transfer_count)
+
+
+def _reserved_rates(plan: Plan, changes: Changes | None) -> Float64:
+    """float64[changes + 1, transfers], the rate of each transfer before the first change of bandwidth, after it, ..."""
+    widths = plan.topology.bandwidth[None]
+    if changes is not None:
+        widths = np.concatenate((widths, changes.bandwidth))
+    owners, links = plan.route.owners, plan.route.values.astype(np.int64)
+    group = np.arange(plan.transfer_count) if plan.group is None else plan.group.astype(np.int64)
+    share = plan.rate if plan.sharing == "rates" else plan.weight
+    assert share is not None, "make_plan asks for it"
+    # a group asks of a link the most that one of its transfers does: eqs. (8), (9), (11)
+    groups = int(group.max()) + 1
+    pairs, row = np.unique(links * groups + group[owners], return_inverse=True)
+    asks = np.zeros(len(pairs))
+    np.maximum.at(asks, row, share[owners])
+    total = np.bincount(pairs // groups, weights=asks, minlength=widths.shape[1])
+    rates = np.empty((len(widths), plan.transfer_count))
+    for i, width in enumerate(widths):
+        scale = width[links] / total[links]
+        if plan.sharing == "rates":
+            scale[scale > 1 - RESERVATION_TOLERANCE] = 1.0
+        rates[i] = share * plan.route.reduced(np.minimum, scale)
+    return rates

@@ -1,0 +1,75 @@
+"""Timed and ready-order plans: links serve transfers in the order in which these become ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels import at_speed
+from ..model.arrays import Float64, Ragged
+from ..model.plan import Plan
+from ..model.timeline import Timeline
+from . import kernel_ready_order
+from .completion import completions_s
+from .planes import circuit_links, events
+
+STEPS_A_TRANSFER = 4.0
+"""Steps of the event loop for each transfer, about."""
+
+
+def run(plan: Plan, barriers: bool) -> Timeline:
+    """The timeline of a timed or ready-order plan; see :func:`stretto.simulate.simulate`."""
+    topology, n = plan.topology, plan.transfer_count
+    timed = plan.sharing == "timed" and (barriers or not plan.barriers)
+    route, links = circuit_links(plan)
+    seconds, rate = _durations(plan, route, links.bandwidth, timed)
+    earliest_s = plan.workload.chunk_start_s[plan.chunk]
+    if timed and plan.start_s is not None:
+        earliest_s = np.maximum(earliest_s, plan.start_s)
+    extra = events(plan, plan.barriers and barriers, timed)
+    count = len(extra.earliest_s)
+    transfers = kernel_ready_order.Transfers(
+        chunk=_padded(plan.chunk, count, -1),
+        src=_padded(plan.src, count, topology.node_count),
+        dst=Ragged(_padded(plan.dst.offsets, count), plan.dst.values),
+        route=Ragged(_padded(route.offsets, count), route.values),
+        depends=extra.depends,
+        earliest_s=np.concatenate((earliest_s, extra.earliest_s)),
+        seconds=np.concatenate((seconds, extra.seconds)),
+        rate=_padded(rate, count, 0.0),
+    )
+    work = STEPS_A_TRANSFER * (n + count)
+    start, arrival, hop, done = at_speed(kernel_ready_order.run, work)(
+        transfers, links, _padded(topology.forwarding, 1), not timed
+    )
+    assert done == n + count, "a plan's dependencies are acyclic by construction"
+    return Timeline(
+        plan=plan,
+        start_s=start[:n],
+        finish_s=start[:n] + seconds,
+        arrival_s=arrival,
+        hop_offset_s=hop[route.values < topology.link_count],
+        completions_s=completions_s(plan, arrival),
+        turn_start_s=start[n : n + plan.turns.count],
+    )
+
+
+def _padded(column: NDArray[Any], count: int, value: Any = None) -> NDArray[Any]:
+    """A column with ``count`` more rows of ``value``, by default of its last value."""
+    return np.concatenate((column, np.full(count, column[-1] if value is None else value, dtype=column.dtype)))
+
+
+def _durations(plan: Plan, route: Ragged, bandwidth: Float64, timed: bool) -> tuple[Float64, Float64]:
+    """float64[transfers] twice: the seconds for which each keeps a link, and its bytes/s meanwhile."""
+    size = plan.size_bytes.astype(np.float64)
+    slowest = route.reduced(np.minimum, bandwidth[route.values])
+    if timed and plan.start_s is not None and plan.finish_s is not None:
+        seconds = plan.finish_s - plan.start_s
+        with np.errstate(divide="ignore"):
+            rate = size / seconds
+        # a transfer that only the rounding of its two times makes too fast has the speed of the link
+        full = slowest * (seconds + 4 * np.spacing(plan.finish_s)) >= size
+        return seconds, np.where(full, np.minimum(rate, slowest), rate)
+    return size / slowest, slowest
