@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -11,10 +10,12 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+from examples import ASKED
+
 settings.register_profile(
     "stretto",
     deadline=None,
-    max_examples=int(os.environ.get("STRETTO_EXAMPLES", "40")),
+    max_examples=ASKED,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

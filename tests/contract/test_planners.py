@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from networks import random_network, ring, star
 from stretto.bounds import bounds
 from stretto.formats.native import read_plan, write_plan
@@ -30,7 +32,12 @@ from stretto.topologies import load_topology
 from stretto.verify import verify
 
 PLANNERS = [e for e in registered().values() if not e.refines]
-CASES = [pytest.param(e.name, kind, id=f"{e.name}-{kind}") for e in PLANNERS for kind in e.collectives]
+# the tests of one kind run in one process, where planners share networks and bounds, and tests share plans
+CASES = [
+    pytest.param(e.name, kind, id=f"{e.name}-{kind}", marks=pytest.mark.xdist_group(f"planners of {kind}"))
+    for e in PLANNERS
+    for kind in e.collectives
+]
 NETWORKS = [
     "dgx1",
     "dgx2:2",
@@ -55,22 +62,25 @@ SOLVED_ON = {"dgx1", "torus:3x3", "zoo:Napnet", "star:4"}
 """Where planners that solve programs are tried; the others take minutes."""
 
 SEARCHING = {"auto", "forest", "greedy", "paths", "switch-trees"}
-FEW_EXAMPLES = 8
-"""On so many drawn examples planners are tried that solve programs, or search for a while."""
+"""Planners that search: they cut chunks finer, and what rounding decides changes their plans a little."""
+
+FEW_EXAMPLES = examples(8)
+"""Drawn examples for planners that search or solve programs; the others get Hypothesis' usual number."""
 
 QUICK = {"greedy": {"tries": 200, "work": 30_000}}
-"""Options with which a planner that searches keeps to a tenth of its default work, and the same promises."""
+"""Options by which a planner that searches takes a tenth of its usual work, and promises the same."""
 
 SOLVED_S = 2.0
-"""What one gets that would prove an optimum, from which on MTEGCCA's plan is the answer: what is asked of plans does
-not depend on it."""
+"""Wall-clock seconds for planners that prove an optimum. What stops them early is no worse than MTEGCCA's plan, and
+the tests ask for no more."""
 
 
 def run_planner(name: str, net: Topology, workload: Workload) -> Plan:
     """A plan, by quick options where the planner solves programs; what proves an optimum stops after a while."""
     entry = find(name)
     limit = SOLVED_S if entry.exact and entry.quick is not None else None
-    return run_any_planner(name, net, workload, options=entry.quick or QUICK.get(name), time_limit_s=limit)
+    effort, options = "quick" if name == "auto" else "thorough", entry.quick or QUICK.get(name)
+    return run_any_planner(name, net, workload, effort=effort, options=options, time_limit_s=limit)
 
 
 def uneven(ranks: int, size: int) -> np.ndarray:
@@ -90,8 +100,56 @@ def work(
     return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))
 
 
-def planned(name: str, net: Topology, workload: Workload) -> Plan:
+class Case(NamedTuple):
+    """A request of a planner by values, so that what is planned for it is remembered.
+
+    Attributes:
+        net: the spec of a network, or the seed of a random one.
+    """
+
+    kind: str
+    net: str | int
+    size: int = 5040
+    chunks: int = 1
+    root: int = 0
+
+
+@cache
+def network(net: str | int) -> Topology:
+    return random_network(net) if isinstance(net, int) else load_topology(net)
+
+
+@cache
+def workload_of(case: Case) -> Workload:
+    return work(case.kind, network(case.net), case.size, case.chunks, case.root)
+
+
+@cache
+def bound_s(case: Case, chunk_bytes: float | None = None) -> float:
+    """The lower bound of a case; with ``chunk_bytes``, of plans whose smallest chunk has so many."""
+    return bounds(network(case.net), workload_of(case), chunk_bytes)[0].seconds
+
+
+@cache
+def answer(name: str, case: Case) -> Plan | Unsupported:
+    """The plan, or the refusal."""
+    try:
+        return run_planner(name, network(case.net), workload_of(case))
+    except Unsupported as refusal:
+        return refusal
+
+
+def plan_for(name: str, case: Case) -> Plan:
     """The plan; a test of a planner that refuses the network by name is skipped."""
+    plan = answer(name, case)
+    if isinstance(plan, Unsupported):
+        assert name in str(plan)
+        pytest.skip(str(plan))
+    return plan
+
+
+def planned(name: str, net: Topology, workload: Workload) -> Plan:
+    """A plan that is made anew; a test of a planner that refuses the network by name is skipped."""
     try:
         return run_planner(name, net, workload)
     except Unsupported as refusal:
@@ -133,19 +191,26 @@ def claimed(plan: Plan) -> float:
     return float((plan.finish_s + latency).max())
 
 
+DRAWN = {
+    "seed": st.integers(0, 10_000),
+    "chunks": st.integers(1, 3),
+    "size": st.integers(500, 10**6),
+    "root": st.integers(0, 2),
+}
+"""Two tests draw the same requests from this, so that each request is planned once."""
+
+
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@for_drawn(seed=st.integers(0, 10_000), chunks=st.integers(1, 3), size=st.integers(500, 10**6), root=st.integers(0, 2))
+@for_drawn(**DRAWN)
 def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks, size, root):
-    net = random_network(seed)
-    workload = work(kind, net, size, chunks, root)
-    plan = planned(name, net, workload)
+    case = Case(kind, seed, size, chunks, root)
+    plan = plan_for(name, case)
     verdict = verify(plan)
     assert verdict.ok, verdict.finding
     completion = simulate(plan).completion_s
-    assert completion >= bounds(net, workload)[0].seconds * (1 - 1e-12)
+    assert completion >= bound_s(case) * (1 - 1e-12)
     # a planner may cut the chunks that it is given finer
-    smallest = float(plan.workload.chunk_bytes.min())
-    assert completion >= bounds(net, workload, smallest)[0].seconds * (1 - 1e-12)
+    assert completion >= bound_s(case, float(plan.workload.chunk_bytes.min())) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -153,15 +218,14 @@ def test_every_plan_verifies_and_never_beats_the_bound(name, kind, seed, chunks,
 def test_every_plan_verifies_on_named_networks(name, kind, spec):
     if find(name).quick is not None and spec not in SOLVED_ON:
         pytest.skip("takes minutes to solve")
-    net = load_topology(spec)
-    workload = work(kind, net, 64_000, chunks=2)
+    case = Case(kind, spec, 64_000, chunks=2)
     if (name, spec) in REFUSED:
         with pytest.raises(Unsupported, match=REFUSED[name, spec]):
-            run_planner(name, net, workload)
+            run_planner(name, network(spec), workload_of(case))
         return
-    plan = planned(name, net, workload)
+    plan = plan_for(name, case)
     assert verify(plan).ok
-    assert simulate(plan).completion_s >= bounds(net, workload)[0].seconds * (1 - 1e-12)
+    assert simulate(plan).completion_s >= bound_s(case) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -169,14 +233,11 @@ def test_a_planner_serves_some_named_network_for_each_collective_that_it_claims(
     # without this one that refuses everything would pass all that is asked of plans
     reasons = []
     for spec in NETWORKS if find(name).quick is None else sorted(SOLVED_ON):
-        net = load_topology(spec)
-        try:
-            plan = run_planner(name, net, work(kind, net, 64_000))
-        except Unsupported as refusal:
-            reasons.append(str(refusal))
-            continue
-        assert verify(plan).ok
-        return
+        plan = answer(name, Case(kind, spec, 64_000, chunks=2))
+        if not isinstance(plan, Unsupported):
+            assert verify(plan).ok
+            return
+        reasons.append(str(plan))
     pytest.fail("; ".join(reasons))
 
 
@@ -185,8 +246,7 @@ def test_a_refiner_serves_some_network_for_each_collective_that_it_claims(refine
     starts = sorted((e.name for e in PLANNERS if e.quick is None), key=lambda name: name in SEARCHING)
     for kind in refiner.collectives:
         for spec, start in product([*NETWORKS, "optical:4,4"], starts):
-            net = load_topology(spec)
-            if kind in find(start).collectives and _refined(start, refiner.name, net, kind):
+            if kind in find(start).collectives and _refined(start, refiner.name, network(spec), kind):
                 break
         else:
             pytest.fail(f"{refiner.name} refines no plan for {kind}")
@@ -194,7 +254,8 @@ def test_a_refiner_serves_some_network_for_each_collective_that_it_claims(refine
 
 def _refined(start: str, refiner: str, net: Topology, kind: str) -> bool:
     try:
-        return verify(run_any_planner(f"{start}+{refiner}", net, work(kind, net, 64_000), time_limit_s=2.0)).ok
+        spec = f"{start}+{refiner}"
+        return verify(run_any_planner(spec, net, work(kind, net, 64_000), effort="quick", time_limit_s=2.0)).ok
     except Unsupported:
         return False
 
@@ -209,21 +270,24 @@ def test_the_simulator_reproduces_the_claimed_completion(name, kind):
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@for_drawn(seed=st.integers(0, 10_000))
-def test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too(name, kind, seed):
-    net = random_network(seed)
-    plan = planned(name, net, work(kind, net))
+@for_drawn(**DRAWN)
+def test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too(
+    name, kind, seed, chunks, size, root
+):
+    case = Case(kind, seed, size, chunks, root)
+    plan = plan_for(name, case)
     if plan.start_s is not None:
         np.testing.assert_allclose(simulate(plan).start_s, plan.start_s, rtol=1e-9, atol=1e-18)
     untimed = replace(plan, sharing="ready-order", start_s=None, finish_s=None)
     assert verify(untimed).ok
-    assert simulate(untimed).completion_s >= bounds(net, plan.workload)[0].seconds * (1 - 1e-12)
+    assert simulate(untimed).completion_s >= bound_s(case) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_equal_requests_give_equal_plans(name, kind):
-    net = random_network(11)
-    assert planned(name, net, work(kind, net)).digest() == planned(name, net, work(kind, net)).digest()
+    case = Case(kind, 11)
+    again = planned(name, random_network(11), work(kind, random_network(11)))
+    assert plan_for(name, case).digest() == again.digest()
 
 
 # auto has no kernels but those of its candidates, which are tried here by options with less work
@@ -266,7 +330,7 @@ def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name
 
 @cache
 def on_a_ring(name: str, kind: str) -> float:
-    """Seconds of a plan among five."""
+    """Seconds of a plan for a ring of five ranks."""
     return simulate(planned(name, ring(5), work(kind, ring(5)))).completion_s
 
 
@@ -284,8 +348,7 @@ def test_relabelled_nodes_are_served_as_well(name, kind, order):
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_a_plan_survives_its_file(name, kind, tmp_path):
-    net = random_network(19)
-    plan = planned(name, net, work(kind, net))
+    plan = plan_for(name, Case(kind, 11))
     write_plan(plan, str(tmp_path / "p.parquet"))
     assert read_plan(str(tmp_path / "p.parquet")).digest() == plan.digest()
 
