@@ -81,7 +81,7 @@ def paths(request: Request, *, parts: int = 0) -> Plan:
         InputError: ``parts`` is negative.
     """
     if parts < 0:
-        raise InputError(f"{parts} is below 0", "--option parts")
+        raise InputError(f"{parts} is below 0", "option parts")
     topology, workload = request.topology, request.workload
     candidates = [_route_units(topology, workload, LATENCY_WEIGHTS[0])]
     if _latency_counts(topology, candidates[0]):

@@ -133,7 +133,7 @@ class Entry:
     """A registered planner or refiner.
 
     Attributes:
-        name: what ``-p`` takes.
+        name: the name by which it is asked.
         run: the function.
         refines: True for a refiner (plan to plan).
         collectives: the kinds that it serves.

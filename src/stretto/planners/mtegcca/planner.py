@@ -110,7 +110,7 @@ def mtegcca(
         from .expanded import grow_trees
 
         if slot_s is None or tree not in ("earliest", "nearest"):
-            raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "--option graph")
+            raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "option graph")
         trees, _ = grow_trees(topology, workload, task_order(workload, order), slot_s, tree == "nearest", slots)
         return trees_to_plan(topology, workload, trees, {"tree": tree, "order": order})
     return _in_rounds(request, tree, order, rounds, slot_s)

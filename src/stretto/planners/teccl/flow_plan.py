@@ -80,7 +80,7 @@ def plan_without_copies(problem: Problem, objective: str, epochs: str) -> Plan:
     if not paths:
         raise Infeasible(
             f"no flow of {high} epochs of {problem.seconds:.3g} s was found (at least {low} are needed); raise "
-            "--option epochs, or leave it at auto; raise --time-limit where one is given"
+            "the option epochs, or leave it at auto; raise the effort or the time limit"
         )
     while not early and low < high and not problem.budget.exhausted:
         middle = (low + high) // 2

@@ -106,13 +106,13 @@ def teccl(
         InputError: ``epochs`` is no number, or a time or gap that is none.
     """
     if not 0 < epoch_multiplier <= 1e6:
-        raise InputError(f"{epoch_multiplier} is not above 0 and at most a million", "--option epoch_multiplier")
+        raise InputError(f"{epoch_multiplier} is not above 0 and at most a million", "option epoch_multiplier")
     if gap != -1.0 and not 0 <= gap < math.inf:
-        raise InputError(f"{gap} is no gap; give 0 or more", "--option gap")
+        raise InputError(f"{gap} is no gap; give 0 or more", "option gap")
     if astar and (epochs != "auto" or objective != "auto"):
-        raise InputError("A* rounds have epochs and an objective of their own", "--option astar")
+        raise InputError("A* rounds have epochs and an objective of their own", "option astar")
     if epochs not in ("auto", "from-heuristic") and not (epochs.isascii() and epochs.isdigit() and int(epochs)):
-        raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "--option epochs")
+        raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "option epochs")
     topology, workload = request.topology, request.workload
     single = bool((workload.chunk_wanted.lengths == 1).all())
     sums = bool(workload.chunk_reduces.any())
@@ -128,7 +128,7 @@ def teccl(
         gap=gap if gap >= 0 else EARLY_GAP if mode == "early-stop" else TIGHT_GAP,
     )
     if copy == "false" and (sums or not single):
-        raise InputError("without copying every chunk must have one destination, and sums need it", "--option copy")
+        raise InputError("without copying every chunk must have one destination, and sums need it", "option copy")
     if copy != "true" and single and not sums:
         return plan_without_copies(problem, objective, epochs)
 
@@ -284,12 +284,12 @@ def _too_few(problem: Problem, horizon: int, least: int, solution: Solution | No
     if solution is not None and solution.status != "infeasible":
         return Infeasible(
             f"no schedule of {horizon} epochs of {problem.seconds:.3g} s was found; try longer epochs (mode=slow) or a "
-            "start from MTEGCCA's plan (epochs=from-heuristic), or raise --time-limit where one is given"
+            "start from MTEGCCA's plan (epochs=from-heuristic), or raise the effort or the time limit"
         )
     enough = _end(schedule_of(problem.heuristic_plan(), problem.epochs()))
     return Infeasible(
         f"{horizon} epochs of {problem.seconds:.3g} s are too few: at least {max(least, horizon + 1)} are needed, "
-        f"and {enough} do; raise --option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"
+        f"and {enough} do; raise the option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"
     )
 
 
@@ -307,9 +307,7 @@ def _in_rounds(problem: Problem) -> Schedule:
         solution = problem.solve(model.model, horizon, first=False)
         fresh = model.sends(solution.x) if solution.x is not None else []
         if not fresh and not state.coming:
-            raise Infeasible(
-                f"A* is stuck after {first} epochs; solve without rounds, or raise --time-limit where one is given"
-            )
+            raise Infeasible(f"A* is stuck after {first} epochs; solve without rounds, or raise the effort")
         sends += [Send(s.at + first, s.there + first, s.chunk, s.link) for s in fresh]
         state, first = state.after(fresh, problem.topology, horizon), first + horizon
         wanted &= ~state.held

@@ -142,9 +142,7 @@ class Problem:
             if self.budget.exhausted or (met and high - low < COARSE_GAP * high):
                 break
         if not met:
-            raise Infeasible(
-                "no horizon was found; try --option epochs=from-heuristic, or raise --time-limit where one is given"
-            )
+            raise Infeasible("no horizon was found; try epochs=from-heuristic, more effort, or a longer time limit")
         return math.ceil(high / self.seconds - 1e-9)
 
 
