@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..choose.library import Library
 from ..lower import Program
+from ..model.kinds import BY_NAME
 from ..runtime.execute import execute
 from ..runtime.trace import Trace
 from .links import Links
@@ -58,7 +59,7 @@ class Collectives:
         some = next(iter((held or wanted).values()))
         counts = np.asarray(elements, dtype=np.int64)
         total = int(counts.max()) * some.element_size()
-        recipe = self._library.recipe(kind, total if kind != "alltoall" else 1, root, direct)
+        recipe = self._library.recipe(kind, total if BY_NAME[kind].pieces != "pair" else 1, root, direct)
         low, high = recipe.edges(counts)
         homes = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
                  for p, t in wanted.items()}  # fmt: skip
