@@ -1,4 +1,4 @@
-"""Hops of TACCL: the ways between nodes that store which a sketch leaves (:mod:`.taccl`)."""
+"""Hops of TACCL: links, and ways through switches, between nodes that store, as far as a sketch allows them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Float64, Int64
 from ...model.topology import Topology
 from .sketch import Sketch, site_of
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Hops:
-    """Direct ways between nodes that store: a link, or a path through switches alone.
+    """Direct ways between nodes that store: links, or paths through switches alone.
 
     Attributes:
         src, dst: int64[hops].
-        route: the links of each.
+        route: the links of each hop.
         latency_s: float64[hops], alpha.
-        bandwidth: float64[hops], of its slowest link; bytes over it is beta.
+        bandwidth: float64[hops], of the slowest link of each hop; bytes divided by it are beta.
         remote: bool[hops], whether it leaves its site.
     """
 
@@ -32,14 +29,14 @@ class Hops:
     route: list[list[int]]
     latency_s: Float64
     bandwidth: Float64
-    remote: NDArray[np.bool_]
+    remote: Bool
 
 
 def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
-    """All hops that the sketch leaves: those between sites only from senders to their receivers.
+    """All hops that the sketch allows: between sites only those from senders to their receivers.
 
     Args:
-        pipes: pass through routers as through switches, for what cannot be stored there (sums).
+        pipes: pass through routers as through switches, for sums, which cannot be stored there.
     """
     rank = np.full(topology.node_count, -1)
     rank[topology.accelerators] = np.arange(len(topology.accelerators))
@@ -65,9 +62,8 @@ def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
     )
 
 
-def _widest(topology: Topology, source: int, passed: NDArray[np.bool_]) -> dict[int, list[int]]:
-    """For each node that a hop from ``source`` can end at, the way of most bandwidth, then of fewest links."""
-    offsets, links = topology.out_links
+def _widest(topology: Topology, source: int, passed: Bool) -> dict[int, list[int]]:
+    """For each node at which a hop from ``source`` can end, the way of most bandwidth, then of fewest links."""
     ways: dict[int, list[int]] = {}
     done: set[int] = set()
     queue: list[tuple[float, int, int, list[int]]] = [(-np.inf, 0, source, [])]
@@ -79,7 +75,7 @@ def _widest(topology: Topology, source: int, passed: NDArray[np.bool_]) -> dict[
         if v != source and not passed[v]:
             ways[v] = route
             continue
-        for i in links[offsets[v] : offsets[v + 1]].tolist():
+        for i in topology.out_links[v].tolist():
             heapq.heappush(
                 queue, (max(width, -float(topology.bandwidth[i])), count + 1, int(topology.dst[i]), [*route, i])
             )

@@ -2,9 +2,9 @@
 
 Shah, Chidambaram et al., "TACCL: Guiding collective algorithm synthesis using communication
 sketches", NSDI 2023, section 4, on open solvers: routing by a relaxed integer program
-(:mod:`.taccl_routing`), ordering by a heuristic, contiguity and exact times by a second program
-(:mod:`.taccl_schedule`). Sums are TACCL's inversion: ReduceScatter is AllGather backwards, and
-AllReduce one after the other.
+(:mod:`.routing`), ordering by a heuristic, contiguity and exact times by a second program
+(:mod:`.schedule`). Sums are TACCL's inversion: ReduceScatter is AllGather backwards, AllReduce the
+two one after the other.
 
 ``reported_s`` in the plan's meta is what TACCL's own model says (alpha occupies a link, a joined
 message pays it once). The plan's times are the physics of stretto in TACCL's order.
@@ -12,9 +12,9 @@ message pays it once). The plan's times are the physics of stretto in TACCL's or
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from ...model.arrays import Float64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError
 from ...model.plan import Plan
@@ -22,15 +22,28 @@ from ...model.topology import Topology
 from ...schedule.asap import Pass
 from ...schedule.inversion import Transfers, plan_in_phases, transfers_of
 from ...solvers import Model, Solution, solve
-from .. import Option, Progress, over_links, register
+from .. import Option, Request, over_links, register
 from .hops import Hops, hops_of
 from .routing import Routing
 from .schedule import Scheduling, order_sends
 from .sketch import Sketch, find_sketch, included
 
+MOST_UNITS = 300.0
+"""Units of effort that all solves of a request may take together, see :func:`stretto.solvers.solve`; TACCL gives each
+stage 1800 s."""
+
+ROUTING_SHARE = 0.7
+"""Share of the units that are left which stage 1 may take; stage 3 may take the rest."""
+
+TIMES_GAP = 1e-4
+"""Relative gap at which stage 3 stops."""
+
+COSTS = {"units": 1e6}
+"""Steps of effort that a unit of a solver's effort costs, see :mod:`stretto.schedule.effort`."""
+
 OPTIONS = (
     Option("sketch", str, "auto", f"a sketch file, or none, auto, {', '.join(included())}"),
-    Option("slack", float, 2.0, "a chunk's way may cost so many times the cheapest"),
+    Option("slack", float, 2.0, "how many times the cheapest way a chunk's way may cost"),
     Option("routing_gap", float, 0.05, "relative gap at which the routing stage stops"),
     Option("solver", str, "highs", "the solver of both programs", ("highs", "gurobi")),
 )
@@ -48,71 +61,65 @@ OPTIONS = (
     serves=over_links,
 )  # fmt: skip
 def taccl(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    sketch: str = "auto",
-    slack: float = 2.0,
-    routing_gap: float = 0.05,
-    solver: str = "highs",
+    request: Request, *, sketch: str = "auto", slack: float = 2.0, routing_gap: float = 0.05, solver: str = "highs"
 ) -> Plan:
     """TACCL's three stages: relaxed routing, greedy order, exact times.
 
     Args:
-        time_limit_s: for all solves together; without it, 300 s (TACCL: 1800 s a stage).
         sketch: what to rely on; "auto" takes the included one of the topology's family, if any.
     Returns:
         A timed plan. Its meta has ``reported_s``, ``stages`` (status, gap, CPU seconds of each
         solve) and ``messages`` (sends that were joined with the one before).
     Raises:
         InputError: a sketch that is malformed or does not fit; a slack below 1.
-        Infeasible: the sketch or the slack leaves no way, or no routing was found in time.
+        Infeasible: the sketch or the slack leaves no way, or the solver gave up without a routing.
     """
     if not routing_gap >= 0:
         raise InputError(f"{routing_gap} is no gap; give 0 or more", "--option routing_gap")
     if not slack >= 1:
         raise InputError(f"{slack} is below 1: not even the cheapest way would be left", "--option slack")
-    run = _Run(
-        find_sketch(sketch, topology), sketch == "auto", slack, routing_gap, solver, seed,
-        time.monotonic() + (300.0 if time_limit_s is None else time_limit_s), progress,
-    )  # fmt: skip
-    plan = plan_in_phases(topology, workload, run.spread)
+    stages = _Stages(request, find_sketch(sketch, request.topology), sketch == "auto", slack, routing_gap, solver)
+    plan = plan_in_phases(request.topology, request.workload, stages.spread)
     plan.meta.update(
-        sketch=run.sketch.name, reported_s=run.reported_s, stages=run.stages, messages=run.messages,
-        gap=max((s["gap"] or 0.0 for s in run.stages), default=0.0),
+        sketch=stages.sketch.name, reported_s=stages.reported_s, stages=stages.solves, messages=stages.messages,
+        gap=max((s["gap"] or 0.0 for s in stages.solves), default=0.0),
     )  # fmt: skip
     return plan
 
 
-class _Run:
-    """One request: the sketch, the limits, and what the stages said."""
+class _Stages:
+    """The three stages for each phase of a request, and what they came to.
 
-    def __init__(
-        self, sketch: Sketch, lenient: bool, slack: float, gap: float, solver: str, seed: int, deadline: float,
-        progress: Progress | None,
-    ) -> None:  # fmt: skip
-        self.lenient = lenient
-        self.sketch, self.slack, self.gap, self.solver, self.seed = sketch, slack, gap, solver, seed
-        self.deadline, self.progress = deadline, progress
-        self.stages: list[dict[str, Any]] = []
+    Attributes:
+        lenient: whether to go without the sketch where it does not fit.
+        solves: each solve, as the plan's meta tells it.
+        reported_s: the time of all phases, in TACCL's accounting.
+        messages: sends that were joined with the one before.
+    """
+
+    def __init__(self, request: Request, sketch: Sketch, lenient: bool, slack: float, gap: float, solver: str) -> None:
+        self.request, self.sketch, self.lenient = request, sketch, lenient
+        self.slack, self.gap, self.solver = slack, gap, solver
+        self.budget = request.budget.within(MOST_UNITS * COSTS["units"]).with_costs(COSTS)
+        self.solves: list[dict[str, Any]] = []
         self.reported_s, self.messages = 0.0, 0
 
-    def solve(self, stage: str, model: Model, gap: float, share: float, start: Any = None) -> Solution:
-        left = max(self.deadline - time.monotonic(), 0.5) * share
-        found = solve(model, solver=self.solver, time_limit_s=left, gap=gap, start=start, seed=self.seed)
-        self.stages.append(
-            {"stage": stage, "status": found.status, "solver": found.solver, "columns": found.columns,
-             "rows": found.rows, "cpu_s": found.cpu_s, "gap": found.gap}
+    def _solve(self, stage: str, model: Model, gap: float, share: float, start: Float64 | None = None) -> Solution:
+        """Solve with a share of what is left of the budget."""
+        solution = solve(
+            model, solver=self.solver, effort=self.budget.share(share).units("units"), gap=gap,
+            time_limit_s=self.budget.stop.limit_s, start=start, seed=self.request.seed,
         )  # fmt: skip
-        if self.progress is not None:
-            self.progress(len(self.stages), len(self.stages) + 1, f"{stage}: {found.status}")
-        return found
+        self.budget.spend(units=solution.effort)
+        self.solves.append(
+            {"stage": stage, "status": solution.status, "solver": solution.solver, "columns": solution.columns,
+             "rows": solution.rows, "cpu_s": solution.cpu_s, "gap": solution.gap}
+        )  # fmt: skip
+        self.request.tell(len(self.solves), len(self.solves) + 1, f"{stage}: {solution.status}")
+        return solution
 
     def spread(self, topology: Topology, workload: Workload, pipes: bool) -> Transfers:
-        """Chunks from their holders to all who want them, see :func:`.inversion.plan_in_phases`."""
+        """Chunks from their holders to all who want them, see :func:`stretto.schedule.inversion.plan_in_phases`."""
         sketch = self.sketch.reversed() if pipes else self.sketch
         try:
             hops = hops_of(topology, sketch, pipes)
@@ -124,30 +131,30 @@ class _Run:
             self.sketch = sketch = Sketch("none")
             hops = hops_of(topology, sketch, pipes)
             routing = Routing(topology, workload, hops, sketch, self.slack)
-        found = self.solve("routing", routing.model, self.gap, 0.7, routing.start())
-        if found.x is None:
-            raise Infeasible("no routing was found in time; raise --time-limit")
-        sends, parent, start = order_sends(workload, hops, routing.chosen(found))
-        self._time(workload, hops, sends, parent, start)
+        solution = self._solve("routing", routing.model, self.gap, ROUTING_SHARE, routing.start())
+        if solution.x is None:
+            raise Infeasible("the solver gave up without a routing; raise --time-limit where one is given")
+        sends, parent, start_s = order_sends(workload, hops, routing.hops_of_chunks(solution))
+        self._time(workload, hops, sends, parent, start_s)
         passes = [
             Pass(q, int(hops.src[h]), [int(hops.dst[h])], hops.route[h], parent[k]) for k, (q, h) in enumerate(sends)
         ]
         return transfers_of(topology, workload, passes)
 
     def _time(
-        self, workload: Workload, hops: Hops, sends: list[tuple[int, int]], parent: list[int], start: Any
+        self, workload: Workload, hops: Hops, sends: list[tuple[int, int]], parent: list[int], start_s: Float64
     ) -> None:
-        """Stage 3, for what TACCL reports: the stage's time, or the greedy one where it ran out of time."""
+        """Stage 3, for what TACCL reports: the stage's time, or that of stage 2 where the solver gave up."""
         if not sends:
             return
-        greedy = max(
-            float(start[k] + hops.latency_s[h] + workload.chunk_bytes[q] / hops.bandwidth[h])
+        greedy_s = max(
+            float(start_s[k] + hops.latency_s[h] + workload.chunk_bytes[q] / hops.bandwidth[h])
             for k, (q, h) in enumerate(sends)
         )
-        scheduling = Scheduling(workload, hops, sends, parent, start)
-        found = self.solve("scheduling", scheduling.model, 1e-4, 1.0)
-        if found.x is None:
-            self.reported_s += greedy
+        scheduling = Scheduling(workload, hops, sends, parent, start_s)
+        solution = self._solve("scheduling", scheduling.model, TIMES_GAP, 1.0)
+        if solution.x is None:
+            self.reported_s += greedy_s
             return
-        self.reported_s += min(greedy, float(found.x[scheduling.finish]) * scheduling.scale)
-        self.messages += sum(bool(found.x[c] > 0.5) for c in scheduling.joined.values())
+        self.reported_s += min(greedy_s, float(solution.x[scheduling.finish]) * scheduling.scale)
+        self.messages += sum(bool(solution.x[c] > 0.5) for c in scheduling.joined.values())

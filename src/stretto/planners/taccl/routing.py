@@ -12,9 +12,9 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...bounds import bounds
+from ...model.arrays import Bool, Float64, Int64
 from ...model.collective import Workload
 from ...model.errors import Infeasible
 from ...model.topology import Topology
@@ -23,16 +23,13 @@ from .hops import Hops
 from .sketch import Sketch, site_of
 from .symmetry import orbits
 
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
-
 
 class Routing:
-    """The relaxed program: sent[chunk, hop], there[chunk, node] and the time T to be minimised.
+    """The relaxed program: sent[chunk, hop], arrival[chunk, node] and the time T to be minimised.
 
     Args:
-        slack: a chunk may take a hop only if the way over it to its end costs at most so many times
-            the cheapest (alpha + beta).
+        slack: a chunk may take a hop only if its way to the end of that hop costs (alpha + beta) at most ``slack``
+            times the cheapest way there.
     """
 
     def __init__(self, topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, slack: float) -> None:
@@ -68,37 +65,37 @@ class Routing:
             images.setdefault(int(self.orbit[q, h]), []).append((q, h))
         best: tuple[float, dict[int, list[int]]] = (np.inf, {})
         price = np.ones(len(hops.src))
-        # how much the way so far counts, and how much of the work that a link has already
+        # how much the way so far counts, and how much the work that a link has already
         for memory, patience in itertools.product((1.0, 0.3, 0.0), (0.1, 0.3, 1.0)):
             trees: dict[int, list[int]] = {}
             load = np.zeros(len(width))
             longest = 0.0
             for q in self.chosen_chunks.tolist():
                 busy = np.array([max(load[i] for i in route) for route in hops.route])
-                taken, time = self._tree_grown(q, self.cost[q] * price + patience * busy, memory)
+                taken, time = self._grow_tree(q, self.cost[q] * price + patience * busy, memory)
                 trees[q], longest = taken, max(longest, time)
                 for orbit in {int(self.orbit[q, h]) for h in taken}:
                     for p, h in images[orbit]:
                         for i in hops.route[h]:
                             load[i] += sizes[p] / width[i]
-            found = max(longest, float(load.max()))
-            if found < best[0]:
-                best = found, trees
+            relaxed = max(longest, float(load.max()))
+            if relaxed < best[0]:
+                best = relaxed, trees
             share = load / max(float(load.max()), 1e-30)
             price *= np.array([np.exp(max(share[i] for i in route) - 0.5) for route in hops.route])
         return best[1], best[0]
 
-    def _tree_grown(self, q: int, price: Float64, memory: float) -> tuple[list[int], float]:
+    def _grow_tree(self, q: int, price: Float64, memory: float) -> tuple[list[int], float]:
         """A tree for chunk q to all who want it, and when the last of them has it.
 
-        Grown hop by hop, the least ``memory`` x (price of the way to its source) + price first: with 1
-        the cheapest way to everyone (Dijkstra), with 0 the cheapest tree (Prim).
+        The hop with the least ``memory`` x (price of the way to its source) + price is added first: with
+        memory 1 that is the cheapest way to everyone (Dijkstra), with 0 the cheapest tree (Prim).
         """
         hops, root = self.hops, int(self.holder[q])
         out: dict[int, list[int]] = {}
         for h in np.flatnonzero(self.ways[q]).tolist():
             out.setdefault(int(hops.src[h]), []).append(h)
-        paid, there, by = {root: 0.0}, {root: 0.0}, {root: -1}
+        paid, arrival, by = {root: 0.0}, {root: 0.0}, {root: -1}
         missing = set(np.flatnonzero(self.wanted[q]).tolist())
         queue = [(float(price[h]), h) for h in out.get(root, ())]
         heapq.heapify(queue)
@@ -107,7 +104,7 @@ class Routing:
             a, b = int(hops.src[h]), int(hops.dst[h])
             if b in by:
                 continue
-            by[b], paid[b], there[b] = h, paid[a] + float(price[h]), there[a] + float(self.cost[q, h])
+            by[b], paid[b], arrival[b] = h, paid[a] + float(price[h]), arrival[a] + float(self.cost[q, h])
             missing.discard(b)
             for n in out.get(b, ()):
                 heapq.heappush(queue, (memory * paid[b] + float(price[n]), n))
@@ -120,35 +117,35 @@ class Routing:
             while by[v] >= 0 and by[v] not in taken:
                 taken[by[v]] = None
                 v = int(hops.src[by[v]])
-        return list(taken), max((there[v] for v in ends), default=0.0)
+        return list(taken), max((arrival[v] for v in ends), default=0.0)
 
     def _build(self, sizes: Float64, sketch: Sketch) -> None:
         hops, model, wanted, holder = self.hops, Model(), self.wanted, self.holder
         self.scale = scale = 1.0 / self.cost[self.ways].min()  # times in units of the cheapest hop
         self.chunk, self.hop = np.nonzero(self.ways)
         names, column = np.unique(self.orbit[self.chunk, self.hop], return_inverse=True)
-        # among equals, fewer and cheaper hops
+        # of routings that are equally fast, one of fewer and cheaper hops
         weight = np.bincount(column, weights=self.cost[self.chunk, self.hop] * scale)
-        sent = model.columns(len(names), cost=1e-4 * weight / max(weight.sum(), 1.0), integer=True)
-        self.sent = sent[column]
-        own = np.isin(self.chunk, self.chosen_chunks)
-        chunk, hop, mine = self.chunk[own], self.hop[own], self.sent[own]
+        orbit_sent = model.columns(len(names), cost=1e-4 * weight / max(weight.sum(), 1.0), integer=True)
+        self.sent = orbit_sent[column]
+        decided = np.isin(self.chunk, self.chosen_chunks)
+        chunk, hop, sent = self.chunk[decided], self.hop[decided], self.sent[decided]
         horizon = self.horizon_s * scale * (1 + 1e-9)
         soonest = np.minimum(self.far * scale, horizon)
-        there = np.full(wanted.shape, -1)
+        arrival = np.full(wanted.shape, -1)
         q, v = np.nonzero(np.isfinite(self.far) & np.isin(np.arange(len(holder)), self.chosen_chunks)[:, None])
-        there[q, v] = model.columns(len(q), lower=soonest[q, v], upper=np.where(v == holder[q], 0.0, horizon))
-        # what no routing can beat, since the program alone does not see cuts
+        arrival[q, v] = model.columns(len(q), lower=soonest[q, v], upper=np.where(v == holder[q], 0.0, horizon))
+        # a bound that no routing can beat, since the program alone does not see cuts
         still = replace(self.topology, latency_s=np.zeros_like(self.topology.latency_s))
         least = min(bounds(still, self.workload)[0].seconds * scale, horizon)
         finish = model.columns(1, lower=least, upper=horizon, cost=1.0)[0]
-        self.there, self.finish, self.model = there, finish, model
-        # who wants a chunk gets it once; who passes it on has got it (or held it at first)
-        q, v = np.nonzero(wanted & (there >= 0))
+        self.arrival, self.finish, self.model = arrival, finish, model
+        # a node that wants a chunk gets it once; a node that passes it on has got it, or held it at first
+        q, v = np.nonzero(wanted & (arrival >= 0))
         number = np.full(wanted.shape, -1)
         number[q, v] = np.arange(len(q))
         ends = number[chunk, hops.dst[hop]]
-        model.rows(len(q), 1, 1, (ends[ends >= 0], mine[ends >= 0], 1.0))
+        model.rows(len(q), 1, 1, (ends[ends >= 0], sent[ends >= 0], 1.0))
         relays = np.flatnonzero(hops.src[hop] != holder[chunk])
         into: dict[tuple[int, int], list[int]] = {}
         for r, key in enumerate(zip(chunk.tolist(), hops.dst[hop].tolist(), strict=True)):
@@ -156,16 +153,17 @@ class Routing:
         feeds = [(n, f) for n, r in enumerate(relays) for f in into.get((int(chunk[r]), int(hops.src[hop[r]])), ())]
         fed = np.array(feeds, dtype=np.int64).reshape(-1, 2)
         each = np.arange(len(relays))
-        model.rows(len(relays), -np.inf, 0.0, (each, mine[relays], 1.0), (fed[:, 0], mine[fed[:, 1]], -1.0))
-        # it is there no sooner than where it came from, plus alpha and beta
+        model.rows(len(relays), -np.inf, 0.0, (each, sent[relays], 1.0), (fed[:, 0], sent[fed[:, 1]], -1.0))
+        # a chunk arrives no sooner than at the node before, plus alpha and beta
         took, rows = self.cost[chunk, hop] * scale, np.arange(len(chunk))
         slack = horizon + took - soonest[chunk, hops.dst[hop]]
         model.rows(
             len(rows), took - slack, np.inf,
-            (rows, there[chunk, hops.dst[hop]], 1.0), (rows, there[chunk, hops.src[hop]], -1.0), (rows, mine, -slack),
+            (rows, arrival[chunk, hops.dst[hop]], 1.0), (rows, arrival[chunk, hops.src[hop]], -1.0),
+            (rows, sent, -slack),
         )  # fmt: skip
-        model.rows(len(q), -np.inf, 0.0, (np.arange(len(q)), there[q, v], 1.0), (np.arange(len(q)), finish, -1.0))
-        # the relaxed bandwidth: no link works longer than the whole takes
+        model.rows(len(q), -np.inf, 0.0, (np.arange(len(q)), arrival[q, v], 1.0), (np.arange(len(q)), finish, -1.0))
+        # the relaxed bandwidth: no link works longer than T
         users = [(i, r) for r, h in enumerate(self.hop.tolist()) for i in hops.route[h]]
         table = np.array(users, dtype=np.int64).reshape(-1, 2)
         links, at = np.unique(table[:, 0], return_inverse=True)
@@ -180,8 +178,8 @@ class Routing:
         x[self.finish] = self.horizon_s * self.scale
         taken = {int(self.orbit[q, h]) for q, tree in self.first_trees.items() for h in tree}
         x[self.sent] = np.isin(self.orbit[self.chunk, self.hop], list(taken))
-        known = self.there >= 0
-        x[self.there[known]] = np.minimum(self.far[known] * self.scale, self.horizon_s * self.scale)
+        decided = self.arrival >= 0
+        x[self.arrival[decided]] = np.minimum(self.far[decided] * self.scale, self.horizon_s * self.scale)
         for q, tree in self.first_trees.items():
             time = {int(self.holder[q]): 0.0}
             rest = list(tree)
@@ -190,32 +188,32 @@ class Routing:
                 rest.remove(h)
                 time[int(self.hops.dst[h])] = time[int(self.hops.src[h])] + float(self.cost[q, h]) * self.scale
             for v, t in time.items():
-                x[self.there[q, v]] = t
+                x[self.arrival[q, v]] = t
         if self.pair_columns is not None:
-            columns, at, some = self.pair_columns
-            np.maximum.at(x, columns[at], x[self.sent[some]])
+            columns, at, through = self.pair_columns
+            np.maximum.at(x, columns[at], x[self.sent[through]])
         return x
 
     pair_columns: tuple[Int64, Int64, Int64] | None = None
 
     def _pairs(self, preference: int) -> None:
-        """uc-min, uc-max: few or many pairs of nodes that talk through a switch."""
-        through = np.array([len(r) > 1 for r in self.hops.route])
-        some = np.flatnonzero(through[self.hop])
-        names, at = np.unique(self.hop[some], return_inverse=True)
+        """The switch strategies of the sketch: few (uc-min) or many (uc-max) pairs of nodes talk through a switch."""
+        switched = np.array([len(r) > 1 for r in self.hops.route])
+        through = np.flatnonzero(switched[self.hop])
+        names, at = np.unique(self.hop[through], return_inverse=True)
         used = self.model.columns(len(names), cost=-preference * 1e-3 / max(len(names), 1), integer=True)
-        each = np.arange(len(some))
-        self.pair_columns = used, at, some
+        each = np.arange(len(through))
+        self.pair_columns = used, at, through
         if preference < 0:  # a pair that is used is paid for
-            self.model.rows(len(some), -np.inf, 0.0, (each, self.sent[some], 1.0), (each, used[at], -1.0))
+            self.model.rows(len(through), -np.inf, 0.0, (each, self.sent[through], 1.0), (each, used[at], -1.0))
         else:
-            self.model.rows(len(names), 0.0, np.inf, (at, self.sent[some], 1.0), (np.arange(len(names)), used, -1.0))
+            self.model.rows(len(names), 0.0, np.inf, (at, self.sent[through], 1.0), (np.arange(len(names)), used, -1.0))
 
-    def chosen(self, found: Solution) -> list[list[int]]:
-        """For each chunk the hops that it takes, from its holder outwards; none that leads nowhere."""
-        assert found.x is not None
+    def hops_of_chunks(self, solution: Solution) -> list[list[int]]:
+        """For each chunk the hops that it takes, from its holder outwards, without those that lead nowhere."""
+        assert solution.x is not None
         taken: list[list[int]] = [[] for _ in range(self.workload.chunk_count)]
-        for q, h in zip(*(a[found.x[self.sent] > 0.5].tolist() for a in (self.chunk, self.hop)), strict=True):
+        for q, h in zip(*(a[solution.x[self.sent] > 0.5].tolist() for a in (self.chunk, self.hop)), strict=True):
             taken[q].append(h)
         return [self._tree(q, hops) for q, hops in enumerate(taken)]
 
@@ -257,8 +255,8 @@ def _cheapest(n: int, hops: Hops, cost: Float64, holder: Int64) -> Float64:
     return far
 
 
-def _leaves_elsewhere(topology: Topology, sketch: Sketch, hops: Hops, holder: Int64) -> NDArray[np.bool_]:
-    """bool[chunks, hops], where a chunk would leave its own site by another sender than its own."""
+def _leaves_elsewhere(topology: Topology, sketch: Sketch, hops: Hops, holder: Int64) -> Bool:
+    """bool[chunks, hops], where a chunk would leave its holder's site by another sender than the sketch names."""
     out = np.zeros((len(holder), len(hops.src)), dtype=np.bool_)
     if sketch.sender_of is None:
         return out
@@ -266,8 +264,8 @@ def _leaves_elsewhere(topology: Topology, sketch: Sketch, hops: Hops, holder: In
     rank[topology.accelerators] = np.arange(len(topology.accelerators))
     site, local = site_of(sketch, topology)
     for q, v in enumerate(holder.tolist()):
-        own = sketch.sender_of.get(int(local[rank[v]]))
-        if own is not None:
+        sender = sketch.sender_of.get(int(local[rank[v]]))
+        if sender is not None:
             at_home = (rank[hops.src] >= 0) & (site[rank[hops.src]] == site[rank[v]])
-            out[q] = hops.remote & at_home & (local[rank[hops.src]] != own)
+            out[q] = hops.remote & at_home & (local[rank[hops.src]] != sender)
     return out

@@ -11,14 +11,11 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Float64, Int64
 from ...model.collective import Workload
 from ...solvers import Model
 from .hops import Hops
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 
 def order_sends(
@@ -84,7 +81,7 @@ def order_sends(
 
 
 class Scheduling:
-    """Stage 3: start[send], joined[send] with the send before it on its hop, and the time T.
+    """Stage 3: when each send starts, which sends are joined with the one before on their hop, and the time T.
 
     Times are in units of ``scale`` seconds.
     """
@@ -102,19 +99,19 @@ class Scheduling:
         horizon = float((start_s / self.scale + alpha + beta).max(initial=0.0)) * 1.01 + 1.0
         model = Model()
         self.start = model.columns(n, lower=begin, upper=horizon)
-        self.there = model.columns(n, upper=horizon)
+        self.arrival = model.columns(n, upper=horizon)
         self.finish = model.columns(1, upper=np.inf, cost=1.0)[0]
-        # a message's work so far: its own beta, and that of those it is joined with
+        # the work of a message up to this send: its beta, and those of the sends that it is joined with
         self.work = model.columns(n, lower=beta, upper=horizon)
         each = np.arange(n)
         model.rows(
-            n, alpha, np.inf, (each, self.there, 1.0), (each, self.start, -1.0), (each, self.work, -1.0)
-        )  # there >= start + alpha + work
-        model.rows(n, -np.inf, 0.0, (each, self.there, 1.0), (each, self.finish, -1.0))
+            n, alpha, np.inf, (each, self.arrival, 1.0), (each, self.start, -1.0), (each, self.work, -1.0)
+        )  # arrival >= start + alpha + work
+        model.rows(n, -np.inf, 0.0, (each, self.arrival, 1.0), (each, self.finish, -1.0))
         fed = np.array([k for k in range(n) if parent[k] >= 0], dtype=np.int64)
         by = np.array([parent[k] for k in fed], dtype=np.int64)
-        some = np.arange(len(fed))
-        model.rows(len(fed), 0.0, np.inf, (some, self.start[fed], 1.0), (some, self.there[by], -1.0))
+        rows = np.arange(len(fed))
+        model.rows(len(fed), 0.0, np.inf, (rows, self.start[fed], 1.0), (rows, self.arrival[by], -1.0))
         self.joined: dict[int, int] = {}
         self._orders(model, hops, horizon)
         self.model = model
@@ -132,27 +129,27 @@ class Scheduling:
             for i in hops.route[h]:
                 last[i] = n
         pair = np.array(after, dtype=np.int64).reshape(-1, 2)
-        some = np.arange(len(pair))
-        model.rows(len(pair), 0.0, np.inf, (some, self.start[pair[:, 0]], 1.0), (some, self.there[pair[:, 1]], -1.0))
+        rows = np.arange(len(pair))
+        model.rows(len(pair), 0.0, np.inf, (rows, self.start[pair[:, 0]], 1.0), (rows, self.arrival[pair[:, 1]], -1.0))
         pair = np.array(maybe, dtype=np.int64).reshape(-1, 2)
-        k, b, some = pair[:, 0], pair[:, 1], np.arange(len(pair))
+        k, b, rows = pair[:, 0], pair[:, 1], np.arange(len(pair))
         joined: Int64 = model.columns(len(pair), integer=True)
         self.joined = dict(zip(k.tolist(), joined.tolist(), strict=True))
-        # joined: they start together and are there together; else one after the other
+        # joined sends start together and arrive together; others go one after the other
         model.rows(
             len(pair), 0.0, np.inf,
-            (some, self.start[k], 1.0), (some, self.there[b], -1.0), (some, joined, horizon),
+            (rows, self.start[k], 1.0), (rows, self.arrival[b], -1.0), (rows, joined, horizon),
         )  # fmt: skip
         for sign in (1.0, -1.0):
             model.rows(
                 len(pair), -np.inf, horizon,
-                (some, self.start[k], sign), (some, self.start[b], -sign), (some, joined, horizon),
+                (rows, self.start[k], sign), (rows, self.start[b], -sign), (rows, joined, horizon),
             )  # fmt: skip
         model.rows(
             len(pair), -horizon, np.inf,
-            (some, self.there[b], 1.0), (some, self.there[k], -1.0), (some, joined, -horizon),
+            (rows, self.arrival[b], 1.0), (rows, self.arrival[k], -1.0), (rows, joined, -horizon),
         )  # fmt: skip
         model.rows(
             len(pair), self.beta[k] - horizon, np.inf,
-            (some, self.work[k], 1.0), (some, self.work[b], -1.0), (some, joined, -horizon),
+            (rows, self.work[k], 1.0), (rows, self.work[b], -1.0), (rows, joined, -horizon),
         )  # fmt: skip

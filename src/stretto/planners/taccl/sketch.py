@@ -1,4 +1,4 @@
-"""Communication sketches: what a TACCL user knows about a network and lets the solver rely on.
+"""Communication sketches: what a user knows about a network and lets TACCL's solver rely on.
 
 Shah, Chidambaram et al., "TACCL: Guiding collective algorithm synthesis using communication
 sketches", NSDI 2023, section 3. A sketch is a JSON object with the published keys that matter for
@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Int64
 from ...model.errors import InputError
 from ...model.topology import Topology
-
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
-"""Symmetry of TACCL's sketches: decisions that are equal since the network looks the same after a rotation."""
+"""Symmetry of TACCL's sketches: equal decisions where the network looks the same after a rotation."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Int64
 from ...model.collective import Workload
 from ...model.errors import InputError
 from ...model.topology import Topology
 from .hops import Hops
 from .sketch import Sketch
 
-Int64 = NDArray[np.int64]
 
-
-def orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, ways: NDArray[np.bool_]) -> Int64:
+def orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, ways: Bool) -> Int64:
     """int64[chunks, hops]: equal where symmetry says that the decisions are equal.
 
     Raises:
@@ -57,7 +55,7 @@ def orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, w
 
 
 def _moved_chunks(workload: Workload, node: Int64) -> Int64 | None:
-    """int64[chunks], the chunk that each becomes when nodes move; None if it has no counterpart."""
+    """int64[chunks], the chunk that each becomes when nodes move; None if some chunk has no counterpart."""
 
     def key(holder: int, wanted: list[int], part: int) -> tuple[int, tuple[int, ...], int]:
         return holder, tuple(sorted(wanted)), part
