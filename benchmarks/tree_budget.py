@@ -15,8 +15,9 @@ import numpy as np
 
 from stretto.model.collective import make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
-from stretto.planners.forest.budget import limited
-from stretto.planners.forest.trees import Forest, forests_of
+from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.division import keep_largest
+from stretto.planners.forest.segments import Forest
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
         print(f"{kind}: {min(many)} to {max(many)} trees of a root without a budget")
         for most in map(int, given.trees.split(",")):
             kept = [
-                rate(net, limited(net, forest, most, len(net.accelerators))) / rate(net, forest)
+                rate(net, keep_largest(net, forest, most, len(net.accelerators))) / rate(net, forest)
                 for net, forest in whole
             ]
             mean = math.exp(sum(map(math.log, kept)) / len(kept))
@@ -58,13 +59,7 @@ def awkward_graph(seed: int) -> Topology:
 
 def rate(net: Topology, forest: Forest) -> float:
     """Bytes/s of the whole that trees carry, however finely they are pipelined."""
-    load = np.zeros(net.link_count)
-    for root, some in forest.segments.items():
-        for segment in some:
-            for tree in (segment.up, segment.down):
-                for way in tree.links.values() if tree is not None else ():
-                    load[list(way)] += float(forest.share[root] * segment.share / sum(forest.share.values()))
-    return float(1 / (load / net.bandwidth).max())
+    return 1 / forest.seconds_per_byte(net)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_branchings
-from stretto.planners.forest.meeting import Edges, meeting_trees, more_trees
+from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.kernel_branchings import Branchings, Edges
+from stretto.planners.forest.meeting import UndirectedEdges, meeting_trees, more_trees
 from stretto.planners.forest.priced import priced_forest
-from stretto.planners.forest.shares import balanced
-from stretto.planners.forest.trees import Forest, forests_of
+from stretto.planners.forest.segments import Forest
+from stretto.planners.forest.windows import shares_by_windows
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -41,7 +43,7 @@ def allreduce(net: Topology, size: int) -> Workload:
 
 
 def trees_of(net: Topology):
-    edges, (c,) = Edges.of(net, net.accelerators), allreduce(net, 1 << 40).collectives
+    edges, (c,) = UndirectedEdges.of(net, net.accelerators), allreduce(net, 1 << 40).collectives
     parts = best_parts(net, c)
     rate = c.size_bytes / float(parts.seconds)
     return edges, rate, meeting_trees(edges, parts, rate, distances(net, 0.0), 0.0)
@@ -110,9 +112,9 @@ def test_links_unlike_both_ways_have_no_edges():
     net = mutual_network(1)
     one_way = net.bandwidth.copy()
     one_way[0] *= 2
-    assert Edges.of(net, net.accelerators) is not None
-    assert Edges.of(replace(net, bandwidth=one_way), net.accelerators) is None
-    assert Edges.of(net, net.accelerators[1:]) is None
+    assert UndirectedEdges.of(net, net.accelerators) is not None
+    assert UndirectedEdges.of(replace(net, bandwidth=one_way), net.accelerators) is None
+    assert UndirectedEdges.of(net, net.accelerators[1:]) is None
 
 
 @pytest.mark.parametrize("spec", ["dgx2:2", "amd:2", "torus:8x8", "mesh:8x8", "zoo:Abilene"])
@@ -137,7 +139,9 @@ def test_out_trees_become_shallower_within_what_edges_can_carry():
     offsets = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=n))))
     via = np.array([[-1, 0, 1, 2, 3, 4]])
     spare = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1])
-    kernel_branchings.shorten(via, np.array([1]), tail, np.ones(len(tail)), spare, offsets, into, 1000)
+    kernel_branchings.shorten(
+        Branchings(via, np.array([1])), Edges(tail, np.ones(len(tail)), spare, offsets, into), 1000
+    )
     # node 4 has no room from 0 and stays below 3, which is next to the root now
     assert via.tolist() == [[-1, 0, 5, 6, 3, 8]]
     assert spare.tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0]
@@ -151,14 +155,14 @@ def test_where_latency_counts_links_far_from_the_middle_carry_less():
     assert simulate(plan).completion_s <= 1.045 * bounds(net, work)[0].seconds
 
 
-def test_shares_fill_what_opens_and_closes_late():
+def test_shares_fill_the_windows_of_links():
     # a triangle whose third corner is 8 ms away: its edges can carry 16 ms less than the other, each way
     ways = [(0, 1, 1e-3), (0, 2, 8e-3), (1, 2, 8e-3)]
     links = [(a, b, 1e9, s) for x, y, s in ways for a, b in ((x, y), (y, x))]
     net = make_topology("triangle", [ACCELERATOR] * 3, links)
-    edges = Edges.of(net, net.accelerators)
+    edges = UndirectedEdges.of(net, net.accelerators)
     every = more_trees(edges, 0.75e9, distances(net, 0.0), 0.0)
-    found = balanced(edges, every, edges.latency_s, 60 * 10**6)
+    found = shares_by_windows(edges, every, edges.latency_s, 60 * 10**6)
     assert sum(tree.share for tree in found) == 1
     load = {e: sum(float(tree.share) for tree in found if e in tree.edge.values()) for e in range(3)}
     near = next(e for e in range(3) if edges.latency_s[e] == 1e-3)

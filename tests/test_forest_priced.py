@@ -1,4 +1,4 @@
-"""Shallow trees by prices: of least cost, over ways that exist, and near the bound where splitting switches is not."""
+"""Shallow trees by prices: of least cost, over routes that exist, and near the bound where trees of split switches are not."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_arborescences as arborescences
-from stretto.planners.forest.planner import _may_be_apart, _planned, _Rows
-from stretto.planners.forest.priced import busiest_s, priced_forest
-from stretto.planners.forest.trees import forests_of
+from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.lowering import SegmentTable, pipeline
+from stretto.planners.forest.planner import COSTS
+from stretto.planners.forest.priced import priced_forest
+from stretto.planners.forest.refinement import _may_be_apart
+from stretto.schedule.effort import Budget
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -48,26 +51,26 @@ def test_trees_are_of_least_cost(seed):
     cost[rng.random((n, n)) < 0.3] = np.inf
     cost[root] = np.where(np.isfinite(cost[root]), cost[root], 50.0)
     parent = np.empty(n, dtype=np.int64)
-    arborescences._least(cost, root, parent)
+    arborescences.arborescence(cost, root, parent)
     assert parent[root] == -1
     assert sum(cost[parent[v], v] for v in range(n) if v != root) == cheapest(cost, root)
 
 
 def forest_on(net, size=10**9):
     c = make_collective("allreduce", net, size)
-    return priced_forest(net, c, forests_of(net, c, 150_000)[0], 1000.0)
+    return priced_forest(net, c, forests_of(net, c, 150_000)[0], 1000.0, 128)
 
 
 @given(seed=st.integers(0, 100_000))
-def test_ways_lead_from_parent_to_child_through_what_passes_on(seed):
+def test_routes_lead_from_parent_to_child_through_nodes_that_pass_bytes_on(seed):
     net = random_network(seed)
     forest = forest_on(net)
     if not net.transit.any():
         assert forest is None
         return
     ranks = set(net.accelerators.tolist())
-    for root, some in forest.segments.items():
-        for tree, sums in ((t, sums) for s in some for t, sums in ((s.up, True), (s.down, False))):
+    for root, segment in forest:
+        for tree, sums in ((segment.up, True), (segment.down, False)):
             assert {root, *tree.parent} == ranks
             for v, way in tree.links.items():
                 ends = (v, tree.parent[v]) if sums else (tree.parent[v], v)
@@ -83,7 +86,7 @@ def test_they_fill_the_links_of_the_bound(spec):
     forest = forest_on(net)
     assert sum(forest.share.values()) == 1
     assert (
-        busiest_s(net, forest) * 10**9
+        forest.seconds_per_byte(net) * 10**9
         <= 1.01 * bounds(net, Workload((make_collective("allreduce", net, 10**9),)))[0].seconds
     )
 
@@ -103,12 +106,12 @@ def test_copies_need_not_come_after_sums_of_trees_that_fill_links_only_together(
     # one part a tree on dgx2:4: sooner one after the other, and never near the bound so
     net = load_topology("dgx2:4")
     work = Workload((make_collective("allreduce", net, shard_bytes=16 * 10**6),))
-    plan = _planned(net, work, _Rows.of(net, [forest_on(net)]), 1.0, None, 1.0)
+    plan = pipeline(net, work, SegmentTable.of(net, [forest_on(net)]), 1.0, Budget(costs=COSTS), good_enough=1.0)
     assert plan.meta["apart"]
     assert not _may_be_apart(plan)
 
 
-def test_there_are_no_more_than_a_budget_allows():
+def test_there_are_no_more_trees_than_the_option_allows():
     net = load_topology("dgx2:2")
     work = Workload((make_collective("allreduce", net, shard_bytes=10**6),))
     plan = run_planner("forest", net, work, options={"trees": 1})

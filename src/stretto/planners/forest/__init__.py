@@ -1,3 +1,34 @@
-"""`forest`: trees that together fill the network, for sizes at which bandwidth decides."""
+"""`forest`: trees that together fill the network, for sizes at which bandwidth decides (ForestColl, 2024).
+
+A *forest* is a collective's answer to "along which trees?". For each root (the rank where data starts, or where it is
+summed) it has *segments*, shares of the root's data; each segment has an in-tree for sums, an out-tree for copies, or
+both, and the edges of these trees are routes through switches. The flow:
+
+1. ``candidates`` makes the first forests of a collective: ``rates`` gives whole numbers of trees, ``split`` leaves a
+   network of ranks alone, ``pack`` packs batches of equal trees into it, and edges get their routes back.
+2. ``division`` keeps the largest trees; ``latency`` adds forests where latency counts beside bandwidth.
+3. ``refinement`` compares forests by coarse plans and cuts the best one finer, while that gains and the effort allows;
+   where trees are deep it adds a ``priced`` forest. Each plan is made by ``lowering``.
+
+======================== ===============================================================================================
+planner                  the planner: choices of forests, and what they cost in counted work
+refinement               the search over forests and numbers of parts
+lowering                 SegmentTable: forests as rows of trees; chunks cut along them, lowered and ordered
+segments                 Forest, Segment, RoutedTree
+candidates               forests at the rate of the bottleneck; for AllReduce in-trees and out-trees of the same roots
+rates                    TreeCounts: rates of the bottleneck cut (ForestColl) as whole numbers of trees
+split                    RankNetwork: switches split off (Mader 1978; ForestColl)
+pack                     Batch: equal trees; Edmonds' packing (1973) by max-flows (Bérczi and Frank 2010; ForestColl)
+relays                   trees through nodes that store and are not ranks
+meeting                  MeetingTree: undirected trees whose sums meet in the middle (Tutte, Nash-Williams 1961)
+division                 a linear program divides data among a few trees
+latency                  forests of shallow and deep trees, chosen by windows
+windows                  LinkUses: a linear program for shares where latency counts
+priced                   shallow trees, one after another by price (Plotkin, Shmoys and Tardos 1995)
+kernel_arborescences     cheapest out-trees (Edmonds 1967), also over relays (Takahashi and Matsuyama 1980)
+kernel_branchings        out-trees made shallower by other parents
+kernel_spanning          spanning trees packed by matroid union (Roskind and Tarjan 1985), and made shallower
+======================== ===============================================================================================
+"""
 
 from . import planner as planner

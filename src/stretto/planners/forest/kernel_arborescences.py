@@ -1,92 +1,142 @@
-"""Trees of least price among ranks, one after another, each making dearer what it uses.
+"""Trees of least price among ranks, one after another, each raising the prices of the links that it uses.
 
-Edmonds, "Optimum branchings" (J. Res. NBS 1967; Chu and Liu 1965), over the cheapest ways through nodes that only
-pass on (Floyd 1962, over these nodes alone). Where a tree may have other nodes than ranks, it first grows by the
-cheapest way to the next rank (Takahashi and Matsuyama, Math. Japonica 1980), and then such nodes come in and go one by
-one while that makes the spanning tree of all its nodes cheaper.
+Edmonds, "Optimum branchings" (J. Res. NBS 1967; Chu and Liu 1965), over the cheapest paths through nodes that only
+pass bytes on (Floyd 1962, over these nodes alone). Where a tree may have relays, nodes that are not ranks, it first
+grows by the cheapest path to the next rank (Takahashi and Matsuyama, Math. Japonica 1980). Then relays join and leave
+one by one, as long as that makes the arborescence of all nodes of the tree cheaper.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
-ROUND, FIRST, DEAR = 16, 8, 1.5
-"""After so many trees all roots are compared again, and so many of the cheapest take turns, if they cost at most so
-many times as much as the cheapest."""
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+
+ROUND = 16
+"""Trees after which all roots are compared again, where roots may be chosen."""
+
+ROOTS = 8
+"""Roots that take turns at most, the cheapest ones,"""
+
+DEAREST_ROOT = 1.5
+"""if their trees cost at most this many times as much as the cheapest root's."""
 
 
-def priced(src, dst, seconds, near, inner, nodes, wanted, roots, both, far, steep):
-    """Out-trees of some roots, or in-trees and out-trees.
+class Links(NamedTuple):
+    """Links that trees may use.
 
-    A link costs the seconds for which a tree keeps it busy, over the fourth power of 1 + ``steep`` times the seconds by
-    which it is less busy than the busiest so far. (Python and compiled code round an exponential otherwise.)
-    Of ways that cost alike the one is taken that is shorter, and of nodes to hang on to, the one nearer to the root.
+    Attributes:
+        src, dst: int64[links].
+        seconds: float64[links], for which a tree keeps each link busy.
+        length: float64[links], what the length of each link costs, relative to the price of the cheapest link.
+    """
+
+    src: Int64
+    dst: Int64
+    seconds: Float64
+    length: Float64
+
+
+class Nodes(NamedTuple):
+    """Nodes of trees.
+
+    Attributes:
+        nodes: int64[places], the nodes that trees are made of: the ranks, then the relays.
+        ranks: how many of these are ranks, which every tree reaches.
+        inner: int64[...], nodes that only pass bytes on.
+        distance: float64[places, places], what the distance between nodes costs, as ``Links.length``.
+    """
+
+    nodes: Int64
+    ranks: int
+    inner: Int64
+    distance: Float64
+
+
+def priced_trees(
+    links: Links, tree_nodes: Nodes, roots: Int64, both: bool, steepness: float
+) -> tuple[NDArray[np.int64], Int64, Int64]:
+    """Grow out-trees, or in-trees and out-trees, each of least price.
+
+    A link costs the seconds for which a tree keeps it busy, over the fourth power of 1 + ``steepness`` times the
+    seconds by which it is less busy than the busiest link so far. (Python and compiled code would round an exponential
+    differently.) Of paths that cost the same the shorter one is taken, and of parents the one nearer to the root.
 
     Args:
-        seconds: float64[links], for which a tree keeps each busy.
-        near: float64[links], how long each is, as what that costs relative to the cheapest link.
-        inner, nodes: int64[...], nodes that pass on, and those that trees are made of.
-        wanted: how many of these, the first ones, are ranks, which every tree reaches.
-        roots: int64[trees], as places among the nodes; -1 for one of the cheapest, which take turns.
-        both: whether there is an in-tree of each root, too.
-        far: float64[nodes, nodes], how far they are from each other, likewise.
+        roots: int64[trees], as places among the nodes; -1 for one of the cheapest roots, which take turns.
+        both: whether each root also has an in-tree.
     Returns:
-        int64[trees, 1 or 2, nodes], for copies and for sums the place of each node's parent, -1 at the root, -2 where
-        the tree does not lead; and as lists of links, in the order in which bytes take them, the ways between the two:
-        offsets, links.
+        int64[trees, 1 or 2, places], for copies and for sums the place of each node's parent, -1 at the root, -2 for
+        nodes outside the tree. The routes between each node and its parent, as CSR: int64[trees x 1 or 2 x places + 1]
+        offsets, and int64[...] links in the order in which bytes take them.
     """
+    src, dst, seconds, _ = links
+    nodes, ranks, inner, distance = tree_nodes
     n, trees, kinds = len(nodes), len(roots), 2 if both else 1
     busy = np.zeros(len(src))
     cost, parent = np.empty((n, n)), np.empty((trees, kinds, n), dtype=np.int64)
-    ways = np.empty((kinds, max(src.max(), dst.max()) + 1, max(src.max(), dst.max()) + 1))
-    first = np.empty(ways.shape, dtype=np.int64)
+    most = max(src.max(), dst.max()) + 1
+    path_cost = np.empty((kinds, most, most))
+    first = np.empty(path_cost.shape, dtype=np.int64)
     offsets = np.zeros(trees * kinds * n + 1, dtype=np.int64)
-    links = np.empty(trees * kinds * n * (len(inner) + 1), dtype=np.int64)
+    routes = np.empty(trees * kinds * n * (len(inner) + 1), dtype=np.int64)
     turns = np.arange(n)
-    place, count = 0, 0
+    row, count = 0, 0
+    least = 0.0
     for k in range(trees):
         if roots[k] < 0 and k % ROUND == 0:
-            for way in range(kinds):
-                least = _prices(src, dst, seconds, near, busy, steep, way, inner, ways[way], first[way])
-            turns = _cheapest_roots(ways, nodes, wanted, least, far, cost)
+            for kind in range(kinds):
+                least = _price_paths(links, busy, steepness, kind, inner, path_cost[kind], first[kind])
+            turns = _cheapest_roots(path_cost, nodes, ranks, least, distance, cost)
         root = roots[k] if roots[k] >= 0 else turns[k % len(turns)]
-        for way in range(kinds):
-            least = _prices(src, dst, seconds, near, busy, steep, way, inner, ways[way], first[way])
-            _between(ways[way], nodes, least, far, root, cost)
-            if wanted < n:
-                _steiner(cost, root, wanted, parent[k, way])
+        for kind in range(kinds):
+            least = _price_paths(links, busy, steepness, kind, inner, path_cost[kind], first[kind])
+            _price_edges(path_cost[kind], nodes, least, distance, root, cost)
+            if ranks < n:
+                steiner_arborescence(cost, root, ranks, parent[k, kind])
             else:
-                _least(cost, root, parent[k, way])
-            head = dst if way == 0 else src
+                arborescence(cost, root, parent[k, kind])
+            head = dst if kind == 0 else src
             for j in range(n):
                 begin = count
-                i = parent[k, way, j]
+                i = parent[k, kind, j]
                 v = nodes[max(i, 0)]
                 while i >= 0 and v != nodes[j]:
-                    e = first[way, v, nodes[j]]
-                    links[count], v = e, head[e]
+                    e = first[kind, v, nodes[j]]
+                    routes[count], v = e, head[e]
                     busy[e] += seconds[e]
                     count += 1
-                if way == 1:
-                    links[begin:count] = links[begin:count][::-1].copy()
-                place += 1
-                offsets[place] = count
-    return parent, offsets, links[:count]
+                if kind == 1:
+                    routes[begin:count] = routes[begin:count][::-1].copy()
+                row += 1
+                offsets[row] = count
+    return parent, offsets, routes[:count]
 
 
-def _prices(src, dst, seconds, near, busy, steep, way, inner, ways, first):
-    """What the cheapest ways cost now, away from the root or toward it; and the cheapest link of all."""
-    idle = 1.0 + steep * (busy.max() - busy)
+def _price_paths(
+    links: Links, busy: Float64, steepness: float, kind: int, inner: Int64, path_cost: Float64, first: Int64
+) -> float:
+    """Price the cheapest paths away from the root (kind 0) or toward it (kind 1); the price of the cheapest link."""
+    src, dst, seconds, length = links
+    idle = 1.0 + steepness * (busy.max() - busy)
     price = seconds / (idle * idle * idle * idle)
-    least = price.min()
-    _cheapest(price + least * near, src if way == 0 else dst, dst if way == 0 else src, inner, ways, first)
+    least: float = price.min()
+    tail, head = (src, dst) if kind == 0 else (dst, src)
+    _cheapest_paths(price + least * length, tail, head, inner, path_cost, first)
     return least
 
 
-def _between(ways, nodes, least, far, root, cost):
-    """What it costs to hang one node on another, in a tree of this root: more than any tree where there is no way."""
+def _price_edges(path_cost: Float64, nodes: Int64, least: float, distance: Float64, root: int, cost: Float64) -> None:
+    """Write what it costs to hang node j on node i in a tree of this root; no path: more than any tree."""
     n, dearest = len(nodes), 0.0
     for i in range(n):
         for j in range(n):
-            cost[i, j] = ways[nodes[i], nodes[j]] + least * far[root, i]
+            cost[i, j] = path_cost[nodes[i], nodes[j]] + least * distance[root, i]
             if cost[i, j] < np.inf:
                 dearest = max(dearest, cost[i, j])
     for i in range(n):
@@ -95,47 +145,50 @@ def _between(ways, nodes, least, far, root, cost):
                 cost[i, j] = (n + 1) * dearest
 
 
-def _cheapest_roots(ways, nodes, wanted, least, far, cost):
-    """The places from where trees cost least, the cheapest first."""
+def _cheapest_roots(
+    path_cost: Float64, nodes: Int64, ranks: int, least: float, distance: Float64, cost: Float64
+) -> Int64:
+    """The places from which trees cost least, the cheapest first."""
     n = len(nodes)
     total, within = np.zeros(n), np.empty(n, dtype=np.bool_)
     for root in range(n):
-        for way in range(len(ways)):
-            _between(ways[way], nodes, least, far, root, cost)
-            total[root] += _grown(cost, root, wanted, within)
+        for kind in range(len(path_cost)):
+            _price_edges(path_cost[kind], nodes, least, distance, root, cost)
+            total[root] += _grow(cost, root, ranks, within)
     order = np.argsort(total, kind="mergesort")
-    return order[: min(FIRST, (total <= DEAR * total.min()).sum())]
+    return order[: min(ROOTS, (total <= DEAREST_ROOT * total.min()).sum())]
 
 
-def _steiner(cost, root, wanted, parent):
-    """A tree of little cost to the first ``wanted`` nodes, over others where that is cheaper.
+def steiner_arborescence(cost: Float64, root: int, ranks: int, parent: Int64) -> None:
+    """Write an out-tree of little cost to the first ``ranks`` nodes, over other nodes where that is cheaper.
 
     Args:
-        parent: int64[nodes], changed in place: -1 at the root, -2 where the tree does not lead.
+        cost: float64[nodes, nodes], of hanging a node (column) on another one (row).
+        parent: int64[nodes], changed in place: -1 at the root, -2 outside the tree.
     """
     n = len(cost)
     within, trial, other = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
-    _grown(cost, root, wanted, within)
-    best, gains = _spanned(cost, root, wanted, within, parent), True
+    _grow(cost, root, ranks, within)
+    best, gains = _span(cost, root, ranks, within, parent), True
     while gains:
         gains = False
-        for w in range(wanted, n):
+        for w in range(ranks, n):
             if w != root:
                 trial[:] = within
                 trial[w] = not within[w]
-                now = _spanned(cost, root, wanted, trial, other)
-                if now < best * (1 - 1e-9):
-                    best, gains, within[:], parent[:] = now, True, trial, other
+                trial_cost = _span(cost, root, ranks, trial, other)
+                if trial_cost < best * (1 - 1e-9):
+                    best, gains, within[:], parent[:] = trial_cost, True, trial, other
 
 
-def _grown(cost, root, wanted, within):
-    """Which nodes a tree has that grows by the cheapest way to the next node wanted, and what all these ways cost."""
+def _grow(cost: Float64, root: int, ranks: int, within: Bool) -> float:
+    """Mark the nodes of a tree that grows by the cheapest path to the next rank; what all these paths cost."""
     n = len(cost)
     within[:] = False
     within[root] = True
     price, before, done = np.empty(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
     total = 0.0
-    while not within[:wanted].all():
+    while not within[:ranks].all():
         for v in range(n):
             price[v], done[v] = 0.0 if within[v] else np.inf, False
         while True:
@@ -143,7 +196,7 @@ def _grown(cost, root, wanted, within):
             for v in range(n):
                 if not done[v] and (u < 0 or price[v] < price[u]):
                     u = v
-            if u < wanted and not within[u]:
+            if u < ranks and not within[u]:
                 break
             done[u] = True
             for v in range(n):
@@ -156,25 +209,25 @@ def _grown(cost, root, wanted, within):
     return total
 
 
-def _spanned(cost, root, wanted, within, parent):
-    """The tree of least cost of all nodes ``within``, but for ends that are not wanted; and what it costs."""
+def _span(cost: Float64, root: int, ranks: int, within: Bool, parent: Int64) -> float:
+    """Write the cheapest out-tree of all nodes ``within``, without leaves that are not ranks; what it costs."""
     n = len(cost)
-    at = np.flatnonzero(within)
-    among, tree = np.empty((len(at), len(at))), np.empty(len(at), dtype=np.int64)
-    for a in range(len(at)):
-        for b in range(len(at)):
-            among[a, b] = cost[at[a], at[b]]
-    _least(among, np.searchsorted(at, root), tree)
+    places = np.flatnonzero(within)
+    among, tree = np.empty((len(places), len(places))), np.empty(len(places), dtype=np.int64)
+    for a in range(len(places)):
+        for b in range(len(places)):
+            among[a, b] = cost[places[a], places[b]]
+    arborescence(among, int(np.searchsorted(places, root)), tree)
     children = np.zeros(n, dtype=np.int64)
     parent[:] = -2
     total = 0.0
-    for a in range(len(at)):
-        parent[at[a]] = -1 if tree[a] < 0 else at[tree[a]]
+    for a in range(len(places)):
+        parent[places[a]] = -1 if tree[a] < 0 else places[tree[a]]
         if tree[a] >= 0:
-            children[at[tree[a]]] += 1
+            children[places[tree[a]]] += 1
             total += among[tree[a], a]
-    for v in at:
-        while v >= wanted and parent[v] >= 0 and children[v] == 0:
+    for v in places:
+        while v >= ranks and parent[v] >= 0 and children[v] == 0:
             within[v] = False
             above = parent[v]
             total -= cost[above, v]
@@ -183,32 +236,32 @@ def _spanned(cost, root, wanted, within, parent):
     return total
 
 
-def _cheapest(price, tail, head, inner, ways, first):
-    """What the cheapest way from node to node costs, and the first link of it."""
-    ways[:], first[:] = np.inf, -1
+def _cheapest_paths(price: Float64, tail: Int64, head: Int64, inner: Int64, path_cost: Float64, first: Int64) -> None:
+    """Write what the cheapest path from node to node costs, and its first link."""
+    path_cost[:], first[:] = np.inf, -1
     for e in range(len(tail)):
-        if price[e] < ways[tail[e], head[e]]:
-            ways[tail[e], head[e]], first[tail[e], head[e]] = price[e], e
+        if price[e] < path_cost[tail[e], head[e]]:
+            path_cost[tail[e], head[e]], first[tail[e], head[e]] = price[e], e
     for w in inner:
-        for a in range(len(ways)):
-            if a == w or ways[a, w] == np.inf:
+        for a in range(len(path_cost)):
+            if a == w or path_cost[a, w] == np.inf:
                 continue
-            for b in range(len(ways)):
-                if b != a and b != w and ways[a, w] + ways[w, b] < ways[a, b]:
-                    ways[a, b], first[a, b] = ways[a, w] + ways[w, b], first[a, w]
+            for b in range(len(path_cost)):
+                if b != a and b != w and path_cost[a, w] + path_cost[w, b] < path_cost[a, b]:
+                    path_cost[a, b], first[a, b] = path_cost[a, w] + path_cost[w, b], first[a, w]
 
 
-def _least(cost, root, parent):
-    """The out-tree of least cost: every node takes its cheapest edge, and a cycle of these becomes a node.
+def arborescence(cost: Float64, root: int, parent: Int64) -> None:
+    """Write the out-tree of least cost: every node takes its cheapest edge, and a cycle of these becomes a node.
 
     Args:
-        cost: float64[nodes, nodes], inf where there is no edge; all can be reached from the root.
+        cost: float64[nodes, nodes], inf where there is no edge; all nodes can be reached from the root.
         parent: int64[nodes], changed in place, -1 at the root.
     """
     n = len(cost)
     most = 2 * n
     price = np.full((most, most), np.inf)
-    # the edge that one between contracted nodes stands for
+    # the edge between nodes that an edge between contracted nodes stands for
     tail, head = np.empty((most, most), dtype=np.int64), np.empty((most, most), dtype=np.int64)
     for i in range(n):
         for j in range(n):
@@ -234,7 +287,7 @@ def _least(cost, root, parent):
                 x = nodes
                 nodes += 1
     for x in range(nodes - 1, n - 1, -1):
-        # what comes into a cycle replaces the edge of the cycle that ends there
+        # the edge into a cycle replaces the edge of the cycle that ends at the same node
         y = chosen_head[x]
         while within[y] != x:
             y = within[y]
@@ -243,8 +296,11 @@ def _least(cost, root, parent):
         parent[v] = -1 if v == root else chosen_tail[v]
 
 
-def _contract(start, new, price, tail, head, cheapest, within):
-    """Make a node of the cycle of cheapest edges through ``start``; coming in costs what it costs more than these."""
+def _contract(start: int, new: int, price: Float64, tail: Int64, head: Int64, cheapest: Int64, within: Int64) -> None:
+    """Contract the cycle of cheapest edges through ``start`` to a new node.
+
+    An edge into the cycle costs what it costs more than the edge of the cycle that it would replace.
+    """
     x = start
     while within[x] < 0:
         within[x] = new

@@ -1,36 +1,69 @@
-"""Out-trees that share the edges of a directed network are made shallow: a node gets another parent.
+"""Out-trees that share the edges of a directed network are made shallower: nodes get other parents."""
 
-Trees are given by the edge through which each comes to each node, -1 at its root.
-"""
+from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
 
 
-def shorten(via, count, tail, length, spare, offsets, into, work):
-    """Give nodes nearer parents, while the sum of the squares of all arrivals falls.
+class Branchings(NamedTuple):
+    """Out-trees, some of them several times.
 
-    The new edge is one that has room left, or one that another tree of the same count gives for the old one.
+    Attributes:
+        via: int64[trees, nodes], the edge through which each tree comes to each node, -1 at its root.
+        copies: int64[trees], how many equal trees each row stands for.
+    """
+
+    via: Int64
+    copies: Int64
+
+
+class Edges(NamedTuple):
+    """The edges that trees may use.
+
+    Attributes:
+        tail: int64[edges], where each edge begins.
+        length: float64[edges].
+        spare: int64[edges], how many more trees each edge has room for.
+        offsets, into: int64[nodes + 1], int64[edges], the edges that end at each node, as CSR.
+    """
+
+    tail: Int64
+    length: Float64
+    spare: Int64
+    offsets: Int64
+    into: Int64
+
+
+def shorten(trees: Branchings, edges: Edges, most_changes: int) -> None:
+    """Give nodes nearer parents, as long as the sum of the squares of all arrivals falls.
+
+    The new edge is one that has room left, or one that another tree with as many copies swaps for the old edge.
 
     Args:
-        via: int64[trees, nodes], changed in place, as ``spare`` is.
-        count: int64[trees], how many equal trees each stands for.
-        tail: int64[edges], where each edge comes from; length: float64[edges].
-        spare: int64[edges], for how many more trees each has room.
-        offsets, into: the edges that lead to each node.
-        work: how many changes may be looked at.
+        trees: ``via`` is changed in place, and so is ``edges.spare``.
+        most_changes: how many changes may be looked at.
     """
-    trees, nodes = via.shape
-    arrival = np.zeros((trees, nodes))
+    via, copies = trees
+    tail, length, spare, offsets, into = edges
+    rows, nodes = via.shape
+    arrival = np.zeros((rows, nodes))
     below = np.empty(nodes, dtype=np.bool_)
-    theirs = np.empty(nodes, dtype=np.bool_)
+    other_below = np.empty(nodes, dtype=np.bool_)
     order = np.empty(nodes, dtype=np.int64)
-    for i in range(trees):
+    for i in range(rows):
         _arrivals(via[i], tail, length, order, arrival[i])
     quiet = 0
     for step in range(1 << 40):
-        if quiet >= trees * nodes or work <= 0:
+        if quiet >= rows * nodes or most_changes <= 0:
             break
-        i, y = (step // nodes) % trees, step % nodes
+        i, y = (step // nodes) % rows, step % nodes
         quiet += 1
         old = via[i, y]
         if old < 0:
@@ -44,22 +77,23 @@ def shorten(via, count, tail, length, spare, offsets, into, work):
             if not marked:
                 _descendants(via[i], tail, y, below)
                 marked = True
-            work -= 1
+            most_changes -= 1
             if below[tail[e]]:
                 continue
-            gain = count[i] * _gained(arrival[i], below, sooner)
+            gain = copies[i] * _gain(arrival[i], below, sooner)
             other = -1
-            if spare[e] >= count[i]:
-                spare[e] -= count[i]
-                spare[old] += count[i]
+            if spare[e] >= copies[i]:
+                spare[e] -= copies[i]
+                spare[old] += copies[i]
             else:
-                for j in range(trees):
-                    if via[j, y] != e or count[j] != count[i] or j == i:
+                for j in range(rows):
+                    if via[j, y] != e or copies[j] != copies[i] or j == i:
                         continue
-                    work -= 1
-                    _descendants(via[j], tail, y, theirs)
+                    most_changes -= 1
+                    _descendants(via[j], tail, y, other_below)
                     later = arrival[j, tail[old]] + length[old] - arrival[j, y]
-                    if not theirs[tail[old]] and count[j] * _gained(arrival[j], theirs, -later) + gain > 1e-9 * gain:
+                    loss = -copies[j] * _gain(arrival[j], other_below, -later)
+                    if not other_below[tail[old]] and gain - loss > 1e-9 * gain:
                         other = j
                         break
                 if other < 0:
@@ -72,8 +106,8 @@ def shorten(via, count, tail, length, spare, offsets, into, work):
             break
 
 
-def _gained(arrival, below, sooner):
-    """By how much the sum of the squares of arrivals falls if some come sooner."""
+def _gain(arrival: Float64, below: Bool, sooner: float) -> float:
+    """By how much the sum of the squares of arrivals falls if the nodes ``below`` are reached sooner."""
     total = 0.0
     for v in range(len(arrival)):
         if below[v]:
@@ -81,8 +115,8 @@ def _gained(arrival, below, sooner):
     return total
 
 
-def _descendants(via, tail, root, below):
-    """Which nodes a tree reaches through ``root``, itself among them."""
+def _descendants(via: Int64, tail: Int64, root: int, below: Bool) -> None:
+    """Mark the nodes that a tree reaches through ``root``, and ``root`` itself."""
     nodes = len(via)
     below[:] = False
     for v in range(nodes):
@@ -92,7 +126,7 @@ def _descendants(via, tail, root, below):
         below[v] = w == root
 
 
-def _arrivals(via, tail, length, order, arrival):
+def _arrivals(via: Int64, tail: Int64, length: Float64, order: Int64, arrival: Float64) -> None:
     """When a tree reaches each node."""
     for v in range(len(via)):
         hops, w = 0, v
@@ -100,7 +134,7 @@ def _arrivals(via, tail, length, order, arrival):
             order[hops] = w
             hops += 1
             w = tail[via[w]]
-        at = 0.0
+        distance = 0.0
         for k in range(hops - 1, -1, -1):
-            at += length[via[order[k]]]
-        arrival[v] = at
+            distance += length[via[order[k]]]
+        arrival[v] = distance

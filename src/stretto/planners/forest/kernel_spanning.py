@@ -1,25 +1,51 @@
-"""Spanning trees that share the edges of an undirected network, each edge in at most so many of them.
+"""Spanning trees that share the edges of an undirected network.
 
 Trees are the bases of a matroid, and packing them is matroid union (Edmonds 1965; Roskind and Tarjan, "A note on
 finding minimum-cost edge-disjoint spanning trees", Math. Oper. Res. 1985): an edge that would close a cycle in one
-forest pushes an edge of that cycle on to the next, until one falls between two parts of a forest. Edges are given by
-their ends; those of node v are ``around[offsets[v]:offsets[v + 1]]``.
+forest pushes an edge of that cycle on to the next forest, until one falls between two parts of a forest.
 """
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
 
 
-def pack(tail, head, length, copies, offsets, around, roots):
-    """As many trees as roots, near ones first, or as much of them as there can be.
+class Network(NamedTuple):
+    """An undirected network.
+
+    Attributes:
+        tail, head: int64[edges], the two ends of each edge.
+        length: float64[edges].
+        offsets, around: int64[nodes + 1], int64[2 x edges], the edges at each node, as CSR.
+    """
+
+    tail: Int64
+    head: Int64
+    length: Float64
+    offsets: Int64
+    around: Int64
+
+
+def pack(network: Network, copies: Int64, roots: Int64) -> Bool:
+    """Pack as many trees as there are roots, or as much of them as there can be.
+
+    Each forest first grows from its root along the shortest paths that are left.
 
     Args:
-        length: float64[edges]; each forest first grows from its root along the shortest ways that are left.
-        copies: int64[edges], how many trees may have each edge; what they do not use is left there.
+        copies: int64[edges], how many trees may have each edge; changed in place to what is left.
+        roots: int64[trees].
     Returns:
         bool[trees, edges].
     """
+    tail, head, length, offsets, around = network
     trees, nodes, edges = len(roots), len(offsets) - 1, len(tail)
     within = np.zeros((trees, edges), dtype=np.bool_)
     reached = np.zeros((trees, nodes), dtype=np.bool_)
@@ -31,7 +57,7 @@ def pack(tail, head, length, copies, offsets, around, roots):
         for k in range(offsets[roots[i]], offsets[roots[i] + 1]):
             heappush(heap, (length[around[k]], i, around[k], roots[i]))
     while len(heap) > 0:
-        far, i, e, v = heappop(heap)
+        distance, i, e, v = heappop(heap)
         w = head[e] if tail[e] == v else tail[e]
         if reached[i, w] or copies[e] == 0:
             continue
@@ -40,9 +66,9 @@ def pack(tail, head, length, copies, offsets, around, roots):
         copies[e] -= 1
         missing -= 1
         for k in range(offsets[w], offsets[w + 1]):
-            heappush(heap, (far + length[around[k]], i, around[k], w))
+            heappush(heap, (distance + length[around[k]], i, around[k], w))
 
-    # an element is an edge in a forest (or in none: number ``trees``); who pushes it, and those to be looked at
+    # an element is an edge in a forest, or in none (forest number ``trees``); ``pusher`` is the element that pushes it
     pusher = np.full((trees + 1) * edges, -1, dtype=np.int64)
     queue = np.empty((trees + 1) * edges, dtype=np.int64)
     path = np.empty(nodes, dtype=np.int64)
@@ -51,21 +77,21 @@ def pack(tail, head, length, copies, offsets, around, roots):
             pusher[:] = -1
             queue[0] = trees * edges + edge
             first, last = 0, 1
-            found = False
-            while first < last and not found:
+            placed = False
+            while first < last and not placed:
                 element = queue[first]
                 first += 1
                 i, e = element // edges, element % edges
                 i = (i + 1) % trees if i < trees else 0
-                hops = _path(within[i], tail, head, offsets, around, tail[e], head[e], path)
-                found = hops < 0
+                hops = _path(network, within[i], tail[e], head[e], path)
+                placed = hops < 0
                 for k in range(hops):
                     pushed = i * edges + path[k]
                     if pusher[pushed] < 0:
                         pusher[pushed] = element
                         queue[last] = pushed
                         last += 1
-            if not found:
+            if not placed:
                 break
             while element >= 0:
                 old, e = element // edges, element % edges
@@ -78,8 +104,83 @@ def pack(tail, head, length, copies, offsets, around, roots):
     return within
 
 
-def _path(tree, tail, head, offsets, around, source, target, path):
-    """The edges of a forest between two nodes, in ``path``; how many, -1 if they are not joined."""
+def shorten(network: Network, within: Bool, copies: Int64, most_walks: int) -> Float64:
+    """Swap edges between trees, and for edges left over, as long as the sum of the squares of their diameters falls.
+
+    Args:
+        within: bool[trees, edges], changed in place, as ``copies`` is.
+        most_walks: how many walks through a tree may be made, about.
+    Returns:
+        float64[trees], the diameters.
+    """
+    tail, head, length, offsets, _ = network
+    trees, nodes = len(within), len(offsets) - 1
+    one, other = np.empty(nodes), np.empty(nodes)
+    a_one, a_other, b_one, b_other = np.empty(nodes), np.empty(nodes), np.empty(nodes), np.empty(nodes)
+    path, through = np.empty(nodes, dtype=np.int64), np.empty(nodes, dtype=np.int64)
+    diameter = np.empty(trees)
+    for i in range(trees):
+        diameter[i] = _diameter(network, within[i], 0, -1, one, other)
+    still, i = 0, 0
+    while still < trees and most_walks > 0:
+        moved = False
+        _diameter(network, within[i], 0, -1, one, other)
+        hops = _path(network, within[i], int(np.argmax(other)), int(np.argmax(one)), path)
+        most_walks -= 4
+        for p in range(hops):
+            out = path[p]
+            # the two parts that the tree falls into without the edge
+            a = _diameter(network, within[i], tail[out], out, a_one, a_other)
+            b = _diameter(network, within[i], head[out], out, b_one, b_other)
+            most_walks -= 6
+            for e in range(len(tail)):
+                u, v = tail[e], head[e]
+                if within[i, e] or (a_one[u] < 0) == (a_one[v] < 0):
+                    continue
+                if a_one[u] < 0:
+                    u, v = v, u
+                joined = max(max(a_one[u], a_other[u]) + length[e] + max(b_one[v], b_other[v]), max(a, b))
+                gain = diameter[i] * diameter[i] - joined * joined
+                if gain <= 1e-9 * diameter[i] * diameter[i]:
+                    continue
+                if copies[e] > 0:
+                    copies[e] -= 1
+                    copies[out] += 1
+                    moved = True
+                for j in range(trees):
+                    if moved:
+                        break
+                    if not within[j, e] or within[j, out]:
+                        continue
+                    other_hops = _path(network, within[j], tail[out], head[out], through)
+                    most_walks -= 1
+                    crossed = False
+                    for k in range(other_hops):
+                        crossed |= through[k] == e
+                    if not crossed:
+                        continue
+                    within[j, e], within[j, out] = False, True
+                    swapped = _diameter(network, within[j], 0, -1, one, other)
+                    most_walks -= 3
+                    if swapped * swapped - diameter[j] * diameter[j] < gain * (1 - 1e-9):
+                        diameter[j] = swapped
+                        moved = True
+                    else:
+                        within[j, e], within[j, out] = True, False
+                if moved:
+                    within[i, e], within[i, out] = True, False
+                    diameter[i] = joined
+                    break
+            if moved:
+                break
+        still = 0 if moved else still + 1
+        i = i if moved else (i + 1) % trees
+    return diameter
+
+
+def _path(network: Network, tree: Bool, source: int, target: int, path: Int64) -> int:
+    """Write the edges of a forest between two nodes to ``path``; how many there are, -1 if there is no path."""
+    tail, head, _, offsets, around = network
     nodes = len(offsets) - 1
     via = np.full(nodes, -1, dtype=np.int64)
     queue = np.empty(nodes, dtype=np.int64)
@@ -107,103 +208,41 @@ def _path(tree, tail, head, offsets, around, source, target, path):
     return hops
 
 
-def _distances(tree, tail, head, length, offsets, around, source, without, far):
-    """How far nodes are from ``source`` in a tree, an edge left out; -1 where that parts them. The farthest of them."""
+def _distances(network: Network, tree: Bool, source: int, without: int, distance: Float64) -> int:
+    """Write how far each node is from ``source`` in a tree without one edge, -1 in the other part.
+
+    Args:
+        without: the edge left out, or -1.
+    Returns:
+        The farthest node.
+    """
+    tail, head, length, offsets, around = network
     nodes = len(offsets) - 1
     queue = np.empty(nodes, dtype=np.int64)
-    far[:] = -1.0
-    far[source] = 0.0
+    distance[:] = -1.0
+    distance[source] = 0.0
     queue[0] = source
     first, last, farthest = 0, 1, source
     while first < last:
         v = queue[first]
         first += 1
-        if far[v] > far[farthest]:
+        if distance[v] > distance[farthest]:
             farthest = v
         for k in range(offsets[v], offsets[v + 1]):
             e = around[k]
             if tree[e] and e != without:
                 w = tail[e] + head[e] - v
-                if far[w] < 0:
-                    far[w] = far[v] + length[e]
+                if distance[w] < 0:
+                    distance[w] = distance[v] + length[e]
                     queue[last] = w
                     last += 1
     return farthest
 
 
-def _diameter(tree, tail, head, length, offsets, around, source, without, one, other):
-    """The length of the longest way in the part of a tree where ``source`` is, and how far all are from its ends."""
-    end = _distances(tree, tail, head, length, offsets, around, source, without, other)
-    begin = _distances(tree, tail, head, length, offsets, around, end, without, one)
-    _distances(tree, tail, head, length, offsets, around, begin, without, other)
-    return one[begin]
-
-
-def shorten(within, tail, head, length, copies, offsets, around, work):
-    """Exchange edges between trees, and with those left over, while the sum of the squares of their diameters falls.
-
-    Args:
-        within: bool[trees, edges], changed in place, as ``copies`` is.
-        work: how many trees may be walked through.
-    """
-    trees, nodes = len(within), len(offsets) - 1
-    one, other = np.empty(nodes), np.empty(nodes)
-    a_one, a_other, b_one, b_other = np.empty(nodes), np.empty(nodes), np.empty(nodes), np.empty(nodes)
-    path, through = np.empty(nodes, dtype=np.int64), np.empty(nodes, dtype=np.int64)
-    wide = np.empty(trees)
-    for i in range(trees):
-        wide[i] = _diameter(within[i], tail, head, length, offsets, around, 0, -1, one, other)
-    still, i = 0, 0
-    while still < trees and work > 0:
-        moved = False
-        _diameter(within[i], tail, head, length, offsets, around, 0, -1, one, other)
-        hops = _path(within[i], tail, head, offsets, around, np.argmax(other), np.argmax(one), path)
-        work -= 4
-        for p in range(hops):
-            out = path[p]
-            a = _diameter(within[i], tail, head, length, offsets, around, tail[out], out, a_one, a_other)
-            b = _diameter(within[i], tail, head, length, offsets, around, head[out], out, b_one, b_other)
-            work -= 6
-            for e in range(len(tail)):
-                u, v = tail[e], head[e]
-                if within[i, e] or (a_one[u] < 0) == (a_one[v] < 0):
-                    continue
-                if a_one[u] < 0:
-                    u, v = v, u
-                joined = max(max(a_one[u], a_other[u]) + length[e] + max(b_one[v], b_other[v]), max(a, b))
-                gain = wide[i] * wide[i] - joined * joined
-                if gain <= 1e-9 * wide[i] * wide[i]:
-                    continue
-                if copies[e] > 0:
-                    copies[e] -= 1
-                    copies[out] += 1
-                    moved = True
-                for j in range(trees):
-                    if moved:
-                        break
-                    if not within[j, e] or within[j, out]:
-                        continue
-                    on = _path(within[j], tail, head, offsets, around, tail[out], head[out], through)
-                    work -= 1
-                    crossed = False
-                    for k in range(on):
-                        crossed |= through[k] == e
-                    if not crossed:
-                        continue
-                    within[j, e], within[j, out] = False, True
-                    theirs = _diameter(within[j], tail, head, length, offsets, around, 0, -1, one, other)
-                    work -= 3
-                    if theirs * theirs - wide[j] * wide[j] < gain * (1 - 1e-9):
-                        wide[j] = theirs
-                        moved = True
-                    else:
-                        within[j, e], within[j, out] = True, False
-                if moved:
-                    within[i, e], within[i, out] = True, False
-                    wide[i] = joined
-                    break
-            if moved:
-                break
-        still = 0 if moved else still + 1
-        i = i if moved else (i + 1) % trees
-    return wide
+def _diameter(network: Network, tree: Bool, source: int, without: int, one: Float64, other: Float64) -> float:
+    """The length of the longest path in the part of a tree where ``source`` is; how far all nodes are from its ends."""
+    end = _distances(network, tree, source, without, other)
+    begin = _distances(network, tree, end, without, one)
+    _distances(network, tree, begin, without, other)
+    longest: float = one[begin]
+    return longest

@@ -1,10 +1,10 @@
-"""Undirected spanning trees for AllReduce where all links are alike both ways and there is nothing but ranks.
+"""Undirected spanning trees for AllReduce where all links are alike both ways and every node is a rank.
 
 A tree that is walked in and out carries each byte once over each of its edges either way, wherever its root is. So
 undirected trees are packed (:mod:`.kernel_spanning`), as many as the best partition allows (Tutte and
-Nash-Williams 1961: the bound of :mod:`stretto.bounds.parts` is met), kept shallow by exchanging edges among them; and
-each is walked from its middle: where that is inside an edge, its two ends give each other their sums and then both
-copy down, so that a byte takes no longer than the longest way in the tree.
+Nash-Williams 1961: the bound of :mod:`stretto.bounds.parts` is met), and made shallow by swapping edges. Each tree
+is walked from its middle: where the middle is inside an edge, the two ends of the edge swap their sums and then both
+copy down, so that a byte takes no longer than the longest path in the tree.
 """
 
 from __future__ import annotations
@@ -13,52 +13,53 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...bounds import Parts
 from ...kernels import at_speed
+from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ...model.topology import Topology, opposite
 from . import kernel_spanning
-
-Bool = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from .kernel_spanning import Network
+from .segments import Route
 
 MOST_TREES = 64
-"""How many trees are packed at most."""
+"""Trees that are packed at most."""
 
-FEW_TREES = 8
-"""Where fewer reach the rate, several times as many are packed, to have ways to choose from."""
+FEWEST_TREES = 8
+"""Where fewer trees reach the rate, several times as many are packed, for a choice of paths."""
 
 LOSSES = (0.01, 0.02, 0.05, 0.2, 0.5)
-"""How much slower than the bound the most trees may be where no number of equal ones reaches it."""
+"""Shares of the rate that ``MOST_TREES`` trees may lose, tried in turn where no number of equal trees reaches it."""
 
-SHARES = 1 << 12
-"""Parts of the whole in which unequal shares are counted."""
+SHARE_UNITS = 1 << 12
+"""Units of the whole in which unequal shares are counted."""
 
-CENTRAL, VARIED = 1.1, 1.3
-"""Trees grow from nodes whose farthest node is at most so many times as far as that of the most central one; those to
-choose from, from more of them."""
+CENTRAL = 1.1
+"""Trees grow from nodes whose farthest node is at most this many times as far as that of the most central node."""
 
-MORE_TREES = 16
-"""How many are packed at a time to choose from,"""
+CENTRAL_FOR_CHOICE = 1.3
+"""The same for further trees, which are to be unlike the first."""
 
-ROOM = (1.0, 1.15, 1.3, 1.6)
-"""with so many times the room that they need."""
+TREES_FOR_CHOICE = 16
+"""Further trees that are packed at a time,"""
 
-WORK = 20_000
-"""How many walks through trees may be spent to make them shallow."""
+ROOM_FOR_CHOICE = (1.0, 1.15, 1.3, 1.6)
+"""each time with this many times the room that they need."""
+
+MOST_WALKS = 20_000
+"""Walks through trees that may be made, at most, to make them shallow."""
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """A tree and where its sums meet.
+class MeetingTree:
+    """A tree, and where its sums meet.
 
     Attributes:
         share: of the buffer.
-        root, twin: its middle; the twin is a node below the root, or -1 where the root alone is in the middle.
-        parent: for each node but the root the next on the way to it.
-        edge: for each of these the edge between the two.
+        root: the middle of the tree, or the end of an edge that has the middle inside.
+        twin: the other end of that edge, a child of the root; -1 where the root is the middle.
+        parent: for each node but the root its parent, parents first.
+        edge: for each of these nodes the edge to its parent.
     """
 
     share: Fraction
@@ -69,14 +70,14 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Edges:
+class UndirectedEdges:
     """Pairs of links that are alike both ways, as edges.
 
     Attributes:
         tail, head: int64[edges].
-        forth, back: int64[edges], the link from tail to head, and the other.
+        forth, back: int64[edges], the link from tail to head, and the opposite link.
         bandwidth, latency_s: float64[edges].
-        offsets, around: the edges of each node.
+        around: the edges at each node.
     """
 
     tail: Int64
@@ -85,12 +86,11 @@ class Edges:
     back: Int64
     bandwidth: Float64
     latency_s: Float64
-    offsets: Int64
-    around: Int64
+    around: Ragged
 
     @classmethod
-    def of(cls, topology: Topology, ranks: NDArray[np.int32]) -> Edges | None:
-        """None where there are other nodes than ranks, or links whose bandwidth is not alike both ways."""
+    def of(cls, topology: Topology, ranks: Int32) -> UndirectedEdges | None:
+        """None where some node is not a rank, or the bandwidth of some link is not alike both ways."""
         if len(ranks) < topology.node_count:
             return None
         other = opposite(topology)
@@ -99,145 +99,149 @@ class Edges:
         forth = np.flatnonzero(topology.src < topology.dst)
         back = other[forth]
         tail, head = topology.src[forth].astype(np.int64), topology.dst[forth].astype(np.int64)
-        ends = np.concatenate((tail, head))
-        offsets = np.zeros(topology.node_count + 1, dtype=np.int64)
-        np.cumsum(np.bincount(ends, minlength=topology.node_count), out=offsets[1:])
-        around = np.tile(np.arange(len(tail)), 2)[np.argsort(ends, kind="stable")]
+        around = Ragged.grouped(np.concatenate((tail, head)), np.tile(np.arange(len(tail)), 2), topology.node_count)
         latency = np.maximum(topology.latency_s[forth], topology.latency_s[back])
-        return cls(tail, head, forth, back, topology.bandwidth[forth], latency, offsets, around)
+        return cls(tail, head, forth, back, topology.bandwidth[forth], latency, around)
 
     @property
-    def nodes(self) -> int:
-        return len(self.offsets) - 1
+    def node_count(self) -> int:
+        return self.around.rows
 
-    def links(self, tree: Meeting) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
-        """For each node of a tree the link that comes to it from its parent, and the one that leads there."""
-        out: dict[int, tuple[int, ...]] = {}
-        into: dict[int, tuple[int, ...]] = {}
+    def network(self, length: Float64) -> Network:
+        """The edges as the kernels take them."""
+        return Network(self.tail, self.head, length, self.around.offsets, self.around.values.astype(np.int64))
+
+    def links(self, tree: MeetingTree) -> tuple[dict[int, Route], dict[int, Route]]:
+        """For each node of a tree the link that comes from its parent, and the link that leads there."""
+        out: dict[int, Route] = {}
+        into: dict[int, Route] = {}
         forth, back, head = self.forth.tolist(), self.back.tolist(), self.head.tolist()
         for v, e in tree.edge.items():
-            one, other = (forth[e],), (back[e],)
-            out[v], into[v] = (one, other) if head[e] == v else (other, one)
+            out[v], into[v] = ((forth[e],), (back[e],)) if head[e] == v else ((back[e],), (forth[e],))
         return out, into
 
 
-def meeting_trees(edges: Edges, parts: Parts, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
+def meeting_trees(
+    edges: UndirectedEdges, parts: Parts, rate: float, far: Float64, part_bytes: float
+) -> list[MeetingTree]:
     """Trees that share the buffer and together come near the bound by parts; none where too many would have to.
 
     Args:
         rate: bytes/s of the buffer that ``parts`` allow.
-        far: float64[nodes, nodes], how long a part is on the way.
-        part_bytes: what a tree carries at a time; this takes time on each edge, as latency does.
+        far: float64[nodes, nodes], seconds that a part is on its way.
+        part_bytes: what a tree carries at a time; the time that this takes on an edge counts as length, as latency
+            does.
     """
-    length, central = _grounds(edges, far, part_bytes, CENTRAL)
-    kernel_steps = 10.0 * edges.nodes**2 * len(edges.tail)
+    length, central = _lengths_and_center(edges, far, part_bytes, CENTRAL)
     for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
         copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
-        times = -(-FEW_TREES // count)
+        times = -(-FEWEST_TREES // count)
         if not _plausible(edges, parts, copies, count):
             continue
         copies = np.minimum(copies, count) * times
         roots = np.resize(central, count * times)
-        within = at_speed(kernel_spanning.pack, kernel_steps)(
-            edges.tail, edges.head, length, copies, edges.offsets, edges.around, roots
-        )
-        if int(within.sum()) == len(roots) * (edges.nodes - 1):
+        within = _pack(edges, length, copies, roots)
+        if int(within.sum()) == len(roots) * (edges.node_count - 1):
             break
     else:
         return []
-    at_speed(kernel_spanning.shorten, kernel_steps)(
-        within, edges.tail, edges.head, length, copies, edges.offsets, edges.around, WORK
-    )
-    shares = _shares(edges, within) if loss else [Fraction(1, len(roots))] * len(roots)
+    _shorten(edges, length, copies, within)
+    shares = _solve_shares(edges, within) if loss else [Fraction(1, len(roots))] * len(roots)
     return [_from_the_middle(edges, tree, length, share) for tree, share in zip(within, shares, strict=True) if share]
 
 
-def more_trees(edges: Edges, rate: float, far: Float64, part_bytes: float) -> list[Meeting]:
-    """Other trees, of no share yet, to choose from where not bandwidth alone decides: packed with room to spare."""
-    length, central = _grounds(edges, far, part_bytes, VARIED)
-    kernel_steps = 10.0 * edges.nodes**2 * len(edges.tail)
-    found: dict[bytes, Bool] = {}
-    for room in ROOM:
-        copies = np.floor(edges.bandwidth * (MORE_TREES / rate * room)).astype(np.int64)
-        copies, roots = np.minimum(copies, MORE_TREES), np.resize(central, MORE_TREES)
-        within = at_speed(kernel_spanning.pack, kernel_steps)(
-            edges.tail, edges.head, length, copies, edges.offsets, edges.around, roots
-        )
-        at_speed(kernel_spanning.shorten, kernel_steps)(
-            within, edges.tail, edges.head, length, copies, edges.offsets, edges.around, WORK
-        )
-        found |= {tree.tobytes(): tree for tree in within if int(tree.sum()) == edges.nodes - 1}
-    return [_from_the_middle(edges, tree, length, Fraction(0)) for tree in found.values()]
+def more_trees(edges: UndirectedEdges, rate: float, far: Float64, part_bytes: float) -> list[MeetingTree]:
+    """Further trees, without a share yet, packed with room to spare: a choice where not bandwidth alone decides."""
+    length, central = _lengths_and_center(edges, far, part_bytes, CENTRAL_FOR_CHOICE)
+    distinct: dict[bytes, Bool] = {}
+    for room in ROOM_FOR_CHOICE:
+        copies = np.floor(edges.bandwidth * (TREES_FOR_CHOICE / rate * room)).astype(np.int64)
+        copies, roots = np.minimum(copies, TREES_FOR_CHOICE), np.resize(central, TREES_FOR_CHOICE)
+        within = _pack(edges, length, copies, roots)
+        _shorten(edges, length, copies, within)
+        distinct |= {tree.tobytes(): tree for tree in within if int(tree.sum()) == edges.node_count - 1}
+    return [_from_the_middle(edges, tree, length, Fraction(0)) for tree in distinct.values()]
 
 
-def _grounds(edges: Edges, far: Float64, part_bytes: float, near: float) -> tuple[Float64, Int64]:
-    """The lengths of edges for a part, and the nodes that trees grow from."""
+def _lengths_and_center(edges: UndirectedEdges, far: Float64, part_bytes: float, near: float) -> tuple[Float64, Int64]:
+    """The lengths of edges for a part, and the central nodes, from which trees grow, the most central one first."""
     reach = far.max(axis=1)
     central = np.argsort(reach, kind="stable")[: int((reach <= near * reach.min()).sum())]
     return edges.latency_s + part_bytes / edges.bandwidth, central
 
 
-def _plausible(edges: Edges, parts: Parts, copies: Int64, count: int) -> bool:
-    """Whether there are edges enough for so many trees, in all and between the parts."""
+def _pack(edges: UndirectedEdges, length: Float64, copies: Int64, roots: Int64) -> Bool:
+    return at_speed(kernel_spanning.pack, _work(edges))(edges.network(length), copies, roots)
+
+
+def _shorten(edges: UndirectedEdges, length: Float64, copies: Int64, within: Bool) -> None:
+    at_speed(kernel_spanning.shorten, _work(edges))(edges.network(length), within, copies, MOST_WALKS)
+
+
+def _work(edges: UndirectedEdges) -> float:
+    return 10.0 * edges.node_count**2 * len(edges.tail)
+
+
+def _plausible(edges: UndirectedEdges, parts: Parts, copies: Int64, count: int) -> bool:
+    """Whether there are edges enough for ``count`` trees, in all and between the parts."""
     crossing = (parts.inside[:, edges.tail] != parts.inside[:, edges.head]).any(axis=0)
     copies = np.minimum(copies, count)
-    enough = copies.sum() >= count * (edges.nodes - 1)
+    enough = copies.sum() >= count * (edges.node_count - 1)
     return bool(enough and copies[crossing].sum() >= count * (len(parts.inside) - 1))
 
 
-def _shares(edges: Edges, within: Bool) -> list[Fraction]:
-    """How much trees carry that together are as fast as they can be, by a linear program."""
+def _solve_shares(edges: UndirectedEdges, within: Bool) -> list[Fraction]:
+    """The shares with which trees are fastest together, by a linear program."""
     from ...solvers import INFINITY, Model, solve
 
     model = Model()
     rates = model.columns(len(within), 0.0, INFINITY, -1.0)
     tree, edge = np.nonzero(within)
     model.rows(len(edges.tail), -INFINITY, edges.bandwidth / edges.bandwidth.max(), (edge, rates[tree], 1.0))
-    found = solve(model)
-    assert found.x is not None, "nothing at all is a solution"
-    counted = np.floor(found.x / found.x.sum() * SHARES).astype(np.int64)
-    return [Fraction(n, int(counted.sum())) for n in counted.tolist()]
+    solution = solve(model)
+    assert solution.x is not None, "rates of 0 are a solution"
+    counts = np.floor(solution.x / solution.x.sum() * SHARE_UNITS).astype(np.int64)
+    return [Fraction(n, int(counts.sum())) for n in counts.tolist()]
 
 
-def _from_the_middle(edges: Edges, tree: Bool, length: Float64, share: Fraction) -> Meeting:
-    """A tree walked from the middle of its longest way."""
-    start = _walked(edges, tree, length, 0)
+def _from_the_middle(edges: UndirectedEdges, tree: Bool, length: Float64, share: Fraction) -> MeetingTree:
+    """A tree walked from the middle of its longest path."""
+    start = _Walk.of(edges, tree, length, 0)
     begin = max(start.far, key=lambda v: start.far[v])
-    whole = _walked(edges, tree, length, begin)
+    whole = _Walk.of(edges, tree, length, begin)
     end = max(whole.far, key=lambda v: whole.far[v])
     half = whole.far[end] / 2
     node = end
     while whole.far[whole.parent[node]] > half:
         node = whole.parent[node]
     above = whole.parent[node]
-    # the middle is between node and above, or at above
+    # the middle is between node and above, or at one of them
     if whole.far[above] >= half * (1 - 1e-9):
-        return _walked(edges, tree, length, above).meeting(share, -1)
-    if whole.far[node] <= half * (1 + 1e-9):
-        return _walked(edges, tree, length, node).meeting(share, -1)
-    return _walked(edges, tree, length, above).meeting(share, node)
+        root, twin = above, -1
+    elif whole.far[node] <= half * (1 + 1e-9):
+        root, twin = node, -1
+    else:
+        root, twin = above, node
+    walk = _Walk.of(edges, tree, length, root)
+    return MeetingTree(share, root, twin, walk.parent, walk.edge)
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """A tree from one of its nodes: how far the others are, and their ways back."""
+    """A walk through a tree from one of its nodes: how far the other nodes are, and their parents."""
 
-    root: int
     far: dict[int, float]
     parent: dict[int, int]
     edge: dict[int, int]
 
-    def meeting(self, share: Fraction, twin: int) -> Meeting:
-        return Meeting(share, self.root, twin, self.parent, self.edge)
-
-
-def _walked(edges: Edges, tree: Bool, length: Float64, root: int) -> _Walk:
-    walk = _Walk(root, {root: 0.0}, {}, {})
-    queue = [root]
-    for v in queue:
-        for e in edges.around[edges.offsets[v] : edges.offsets[v + 1]].tolist():
-            w = int(edges.tail[e] + edges.head[e]) - v
-            if tree[e] and w not in walk.far:
-                walk.far[w], walk.parent[w], walk.edge[w] = walk.far[v] + float(length[e]), v, e
-                queue.append(w)
-    return walk
+    @classmethod
+    def of(cls, edges: UndirectedEdges, tree: Bool, length: Float64, root: int) -> _Walk:
+        walk = cls({root: 0.0}, {}, {})
+        queue = [root]
+        for v in queue:
+            for e in edges.around[v].tolist():
+                w = int(edges.tail[e] + edges.head[e]) - v
+                if tree[e] and w not in walk.far:
+                    walk.far[w], walk.parent[w], walk.edge[w] = walk.far[v] + float(length[e]), v, e
+                    queue.append(w)
+        return walk

@@ -1,10 +1,10 @@
-"""Shallow trees for AllReduce, priced: hubs that take turns, where splitting switches off gives deep trees.
+"""Shallow trees by price: hubs that take turns, where splitting switches off gives deep trees.
 
-Through a switch all ranks are next to each other, and a tree that costs least hangs all of them on the one whose link
-is cheapest. So trees are made one after another, each of least price where links cost the more the more they carry
-(as with the exponential prices of Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
-covering problems", Math. Oper. Res. 1995); ranks are roots in turn, and are unlike only as hubs. Then a linear program
-gives each tree its share.
+Through a switch all ranks are next to each other, and a tree of least cost hangs all of them on the rank whose port is
+cheapest. So trees are grown one after another, each of least price, where a link costs the more the more it carries
+already (as with the exponential prices of Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional
+packing and covering problems", Math. Oper. Res. 1995). Ranks are roots in turn; only as hubs do they differ. Then a
+linear program gives each tree its share (:mod:`.division`).
 """
 
 from __future__ import annotations
@@ -21,107 +21,112 @@ from ...kernels import at_speed
 from ...model.collective import Collective
 from ...model.topology import Topology
 from . import kernel_arborescences
-from .budget import divided
+from .division import divide_data
+from .kernel_arborescences import Links, Nodes
 from .relays import find_relays
-from .trees import Forest, Routed, Segment
+from .segments import Forest, RoutedTree, Segment
 
-TREES = 128
-"""How many are made, at most."""
+MOST_TREES = 128
+"""Trees that are grown at most."""
 
-STEEP = 0.1
-"""How prices fall: a link that is less busy by what 1 / STEEP trees take has a 16th of the price."""
+STEEPNESS = 0.1
+"""How prices fall: a link less busy than the busiest one by what 1 / STEEPNESS trees take has a 16th of the price."""
 
-NEARNESS = 0.3
-"""What the mean length of a link costs, relative to the cheapest one: of trees that cost about as much shallow ones."""
+LENGTH_PRICE = 0.3
+"""What the mean length of a link costs, relative to the cheapest link: of trees of similar cost shallow ones are
+taken."""
 
-WORK = 2e8
-"""Steps that may be spent."""
+MOST_WORK = 2e8
+"""Steps of the kernel's inner loop beyond which no trees are grown."""
 
 
-def priced_forest(topology: Topology, c: Collective, known: Forest, part: float, most: int = TREES) -> Forest | None:
-    """Other trees for an AllReduce; None where nothing passes on, or ranks do not reach each other over what does.
+def priced_forest(topology: Topology, c: Collective, like: Forest, part_bytes: float, most: int) -> Forest | None:
+    """A forest of shallow trees for an AllReduce; None where no node passes bytes on, or there are no such trees.
 
     Args:
-        known: a forest, which tells how busy trees make links.
-        part: bytes that travel at a time; their time is a length, as latency is.
+        like: a forest that tells how busy trees make links.
+        part_bytes: what a tree carries at a time; the time that this takes on a link counts as length, as latency
+            does.
         most: how many trees there may be.
     """
     if not (topology.transit.any() or find_relays(topology, c.ranks).any()):
         return None
-    trees = priced_trees(topology, c, known, part, most, NEARNESS)
-    return None if trees is None else divided(topology, trees)
+    trees = priced_trees(topology, c, like, part_bytes, most, LENGTH_PRICE)
+    return None if trees is None else divide_data(topology, trees, None)
+
+
+def pricing_work(topology: Topology, c: Collective, most: int) -> float:
+    """Steps of the kernel's inner loop that growing ``most`` trees takes, about."""
+    relays = int(find_relays(topology, c.ranks).sum())
+    nodes = len(c.ranks) + relays
+    return 2.0 * most * (len(_inner_nodes(topology, c)) * topology.node_count**2 + 10 * nodes**2 * (1 + relays))
 
 
 def priced_trees(
-    topology: Topology, c: Collective, known: Forest, part: float, most: int, nearness: float
+    topology: Topology, c: Collective, like: Forest, part_bytes: float, most: int, length_price: float
 ) -> list[tuple[int, Segment]] | None:
-    """Trees with their roots; None where there are none, or finding them were too much work.
+    """Trees with their roots; None where ranks do not reach each other, or growing trees would be too much work.
 
-    Of an AllReduce pairs, of roots that are cheapest in turn if these need not be ranks, else of all; of other
-    collectives as many of each root that the known forest has.
+    For an AllReduce pairs of trees, whose roots are the cheapest nodes in turn where there are relays, else all ranks;
+    for other collectives trees of the roots of ``like`` in turn.
     """
-    relays = np.flatnonzero(find_relays(topology, c.ranks))
-    nodes, count = np.concatenate((c.ranks, relays)).astype(np.int64), min(TREES, most)
-    inner = np.setdiff1d(np.flatnonzero(topology.transit), nodes)
-    steps = 2.0 * count * (len(inner) * topology.node_count**2 + 10 * len(nodes) ** 2 * (1 + len(relays)))
-    if steps > WORK:
+    count = min(MOST_TREES, most)
+    work = pricing_work(topology, c, count)
+    if work > MOST_WORK:
         return None
+    relays, inner = np.flatnonzero(find_relays(topology, c.ranks)), _inner_nodes(topology, c)
+    nodes = np.concatenate((c.ranks, relays)).astype(np.int64)
     usable = np.zeros(topology.node_count, dtype=np.bool_)
     usable[nodes], usable[inner] = True, True
     used = np.flatnonzero(usable[topology.src] & usable[topology.dst])
     columns = ("src", "dst", "bandwidth", "latency_s")
     net = replace(topology, **{name: getattr(topology, name)[used] for name in columns})
-    far = distances(net, part)[np.ix_(nodes, nodes)]
+    far = distances(net, part_bytes)[np.ix_(nodes, nodes)]
     if not np.isfinite(far[: len(c.ranks), : len(c.ranks)]).all():
         return None
-    length = net.latency_s + part / net.bandwidth
-    both, place = c.kind == "allreduce", {v: k for k, v in enumerate(nodes.tolist())}
-    roots = np.array([place[v] for v in (c.ranks.tolist() if both else known.segments)], dtype=np.int64)
-    # in the direction of sums that are not copied, an out-tree is an in-tree
+    both, place = c.traits.reduces_to_all, {v: k for k, v in enumerate(nodes.tolist())}
+    roots = np.array([place[v] for v in (c.ranks.tolist() if both else like.segments)], dtype=np.int64)
+    chosen = np.full(count, -1) if both and len(relays) else roots[np.arange(count) % len(roots)]
+    # sums that are not copied are copies with all links turned round
     src, dst, far = (net.dst, net.src, far.T) if c.reduces and not both else (net.src, net.dst, far)
-    whole_s = busiest_s(topology, known) / float(sum(known.share.values()))
-    parents, offsets, links = at_speed(kernel_arborescences.priced, steps)(
-        src.astype(np.int64), dst.astype(np.int64), 1 / (net.bandwidth * whole_s),
-        nearness / length.mean() * length, inner, nodes, len(c.ranks),
-        np.full(count, -1) if both and len(relays) else roots[np.arange(count) % len(roots)], both,
-        nearness / length.mean() * np.where(np.isfinite(far), far, 0.0), STEEP,
+    length = net.latency_s + part_bytes / net.bandwidth
+    price = length_price / length.mean()
+    seconds = 1 / (net.bandwidth * like.seconds_per_byte(topology))
+    parents, offsets, links = at_speed(kernel_arborescences.priced_trees, work)(
+        Links(src.astype(np.int64), dst.astype(np.int64), seconds, price * length),
+        Nodes(nodes, len(c.ranks), inner, price * np.where(np.isfinite(far), far, 0.0)),
+        chosen, both, STEEPNESS,
     )  # fmt: skip
-    made = _routed(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist())
     share = Fraction(1, count)
+    trees = _with_routes(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist())
     if both:
-        return [(root, Segment(share, up, down)) for root, (down, up) in made]
+        return [(root, Segment(share, up, down)) for root, (down, up) in trees]
     if c.reduces:
-        return [(root, Segment(share, _reversed(tree), None)) for root, (tree,) in made]
-    return [(root, Segment(share, None, tree)) for root, (tree,) in made]
+        return [(root, Segment(share, _turned(tree), None)) for root, (tree,) in trees]
+    return [(root, Segment(share, None, tree)) for root, (tree,) in trees]
 
 
-def _reversed(tree: Routed) -> Routed:
-    """With the ways toward the root."""
-    return Routed(tree.parent, {v: way[::-1] for v, way in tree.links.items()})
+def _inner_nodes(topology: Topology, c: Collective) -> np.ndarray:
+    """int64[...], nodes that only pass bytes on."""
+    relays = find_relays(topology, c.ranks)
+    return np.setdiff1d(np.flatnonzero(topology.transit & ~relays), c.ranks)
 
 
-def _routed(
+def _turned(tree: RoutedTree) -> RoutedTree:
+    """The tree with its routes toward the root."""
+    return RoutedTree(tree.parent, {v: route[::-1] for v, route in tree.links.items()})
+
+
+def _with_routes(
     nodes: list[int], parents: list[list[list[int]]], offsets: list[int], links: list[int]
-) -> Iterator[tuple[int, list[Routed]]]:
-    """What the kernel made: each root with its out-tree, and with its in-tree, if it has one."""
+) -> Iterator[tuple[int, list[RoutedTree]]]:
+    """The kernel's trees: each root with its out-tree, and with its in-tree if it has one."""
     row = 0
-    for trees in parents:
-        routed = []
-        for tree in trees:
-            ways = [tuple(links[a:b]) for a, b in pairwise(offsets[row : row + len(nodes) + 1])]
+    for kinds in parents:
+        trees = []
+        for parent in kinds:
+            routes = [tuple(links[a:b]) for a, b in pairwise(offsets[row : row + len(nodes) + 1])]
             row += len(nodes)
-            below = [j for j, i in enumerate(tree) if i >= 0]
-            routed.append(Routed({nodes[j]: nodes[tree[j]] for j in below}, {nodes[j]: ways[j] for j in below}))
-        yield nodes[trees[0].index(-1)], routed
-
-
-def busiest_s(topology: Topology, forest: Forest) -> float:
-    """How long the busiest link carries a byte of the whole, seconds, or of a share of one."""
-    load = np.zeros(topology.link_count)
-    for root, some in forest.segments.items():
-        for segment in some:
-            share = float(forest.share[root] * segment.share)
-            for tree in (segment.up, segment.down):
-                for way in tree.links.values() if tree is not None else ():
-                    load[list(way)] += share
-    return float((load / topology.bandwidth).max())
+            below = [j for j, i in enumerate(parent) if i >= 0]
+            trees.append(RoutedTree({nodes[j]: nodes[parent[j]] for j in below}, {nodes[j]: routes[j] for j in below}))
+        yield nodes[kinds[0].index(-1)], trees

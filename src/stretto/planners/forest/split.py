@@ -13,47 +13,45 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...bounds.exact import Arcs
 from ...kernels import at_speed
 from ...kernels import maxflow as maxflow_kernel
+from ...model.arrays import Int32, Int64
 from ...model.errors import Unsupported
-
-Int64 = NDArray[np.int64]
-Path = tuple[int, ...]
+from .segments import Route
 
 
 @dataclass
-class Direct:
-    """Edges between ranks, each with the paths that make it up.
+class RankNetwork:
+    """A network of ranks alone (once every other node is split off): edges, each with the paths that make it up.
 
     Attributes:
         src, dst: the ends of links.
-        paths: for an edge (u, t) a list of (amount, links).
+        paths: for an edge (u, t) its paths, each with its amount.
     """
 
-    src: NDArray[np.int32]
-    dst: NDArray[np.int32]
-    paths: dict[tuple[int, int], deque[tuple[int, Path]]]
+    src: Int32
+    dst: Int32
+    paths: dict[tuple[int, int], deque[tuple[int, Route]]]
 
     def capacity(self, edge: tuple[int, int]) -> int:
-        """What an edge has left."""
+        """The amount that an edge has left."""
         return sum(amount for amount, _ in self.paths.get(edge, ()))
 
-    def take(self, edge: tuple[int, int], amount: int) -> list[tuple[int, Path]]:
-        """Remove an amount from an edge: paths that add up to it, one alone if any is wide enough."""
+    def take(self, edge: tuple[int, int], amount: int) -> list[tuple[int, Route]]:
+        """Remove an amount from an edge: paths that add up to it, a single one if any is wide enough."""
         paths = self.paths[edge]
         if paths[0][0] > amount and len(paths) == 1:
             width, path = paths[0]
             paths[0] = width - amount, path
             return [(amount, path)]
-        whole = next((p for p in paths if p[0] == amount), None) or next((p for p in paths if p[0] > amount), None)
-        if whole is not None:
-            paths.remove(whole)
-            if whole[0] > amount:
-                paths.append((whole[0] - amount, whole[1]))
-            return [(amount, whole[1])]
+        single = next((p for p in paths if p[0] == amount), None) or next((p for p in paths if p[0] > amount), None)
+        if single is not None:
+            paths.remove(single)
+            if single[0] > amount:
+                paths.append((single[0] - amount, single[1]))
+            return [(amount, single[1])]
         taken = []
         while amount:
             width, path = paths.popleft()
@@ -64,13 +62,13 @@ class Direct:
             amount -= used
         return taken
 
-    def give(self, edge: tuple[int, int], amount: int, path: Path) -> None:
+    def give(self, edge: tuple[int, int], amount: int, path: Route) -> None:
         """Add a path to an edge."""
         self.paths.setdefault(edge, deque()).append((amount, self._straight(path)))
 
-    def _straight(self, path: Path) -> Path:
-        """The path without the ways around that lead back to a node that it has passed."""
-        ahead = {int(self.src[link]): link for link in path}  # from each node the last time that it is left
+    def _straight(self, path: Route) -> Route:
+        """The path without loops that lead back to a node that it has passed."""
+        ahead = {int(self.src[link]): link for link in path}  # the link by which each node is left for the last time
         end, node = int(self.dst[path[-1]]), int(self.src[path[0]])
         links = []
         while node != end:
@@ -80,57 +78,56 @@ class Direct:
 
 
 def without_switches(
-    src: NDArray[np.int32], dst: NDArray[np.int32], capacity: Int64, roots: dict[int, int], ranks: list[int], nodes: int
-) -> Direct:
-    """Split off every node that is no rank.
+    src: Int32, dst: Int32, capacity: Int64, roots: dict[int, int], ranks: list[int], nodes: int
+) -> RankNetwork:
+    """Split off every node that is not a rank.
 
     Args:
-        capacity: int64[links], of which as much enters a node that is no rank as leaves it.
-        roots: what each root sends; trees for it must exist in the network given.
+        capacity: int64[links]; at a node that is not a rank as much enters as leaves.
+        roots: the trees of each root, which must exist in the network given.
     """
-    direct = Direct(src, dst, {})
+    network = RankNetwork(src, dst, {})
     for link in np.flatnonzero(capacity).tolist():
-        direct.give((int(src[link]), int(dst[link])), int(capacity[link]), (link,))
-    among = set(ranks)
-    for w in range(nodes):
-        if w not in among:
-            _remove(direct, w, roots, ranks, nodes)
-    return direct
+        network.give((int(src[link]), int(dst[link])), int(capacity[link]), (link,))
+    for w in sorted({*range(nodes)}.difference(ranks)):
+        _remove(network, w, roots, ranks, nodes)
+    return network
 
 
-def _remove(direct: Direct, w: int, roots: dict[int, int], ranks: list[int], nodes: int) -> None:
-    into = sorted(u for u, t in direct.paths if t == w and direct.capacity((u, w)))
-    out = sorted(t for u, t in direct.paths if u == w and direct.capacity((w, t)))
-    check = _Check(direct, [(u, t) for u in into for t in out if u != t], roots, ranks, nodes)
-    # last those that lead back where they came from: they carry nothing
+def _remove(network: RankNetwork, w: int, roots: dict[int, int], ranks: list[int], nodes: int) -> None:
+    """Split off node w."""
+    into = sorted(u for u, t in network.paths if t == w and network.capacity((u, w)))
+    out = sorted(t for u, t in network.paths if u == w and network.capacity((w, t)))
+    cuts = _Cuts(network, [(u, t) for u in into for t in out if u != t], roots, ranks, nodes)
+    # pairs that lead back where they came from come last: they carry nothing
     turns = [(u, t) for u in into for t in sorted(out, key=lambda t: (t - u) % nodes) if u != t]
     for u, t in [*turns, *((u, u) for u in into if u in out)]:
-        amount = min(direct.capacity((u, w)), direct.capacity((w, t)))
+        amount = min(network.capacity((u, w)), network.capacity((w, t)))
         if amount:
-            amount = check.most(w, u, t, amount)
+            amount = cuts.split(w, u, t, amount)
         if not amount:
             continue
-        first, second = deque(direct.take((u, w), amount)), deque(direct.take((w, t), amount))
+        first, second = deque(network.take((u, w), amount)), deque(network.take((w, t), amount))
         while first and u != t:
             (a, p), (b, q) = first.popleft(), second.popleft()
-            direct.give((u, t), min(a, b), p + q)
+            network.give((u, t), min(a, b), p + q)
             if a > b:
                 first.appendleft((a - b, p))
             elif b > a:
                 second.appendleft((b - a, q))
-    if any(direct.capacity((u, w)) for u in into) or any(direct.capacity((w, t)) for t in out):
+    if any(network.capacity((u, w)) for u in into) or any(network.capacity((w, t)) for t in out):
         raise Unsupported("a switch that gets more or less than it sends cannot be split off")
-    for edge in [edge for edge in direct.paths if w in edge]:
-        del direct.paths[edge]
+    for edge in [edge for edge in network.paths if w in edge]:
+        del network.paths[edge]
 
 
-class _Check:
-    """Whether trees still exist when something has been split off at one node."""
+class _Cuts:
+    """The cuts that must stay wide enough for the trees while one node is split off."""
 
     def __init__(
-        self, direct: Direct, new: list[tuple[int, int]], roots: dict[int, int], ranks: list[int], nodes: int
+        self, network: RankNetwork, new: list[tuple[int, int]], roots: dict[int, int], ranks: list[int], nodes: int
     ) -> None:
-        edges = sorted({edge for edge in direct.paths if direct.capacity(edge)} | set(new))
+        edges = sorted({edge for edge in network.paths if network.capacity(edge)} | set(new))
         self.place = {edge: i for i, edge in enumerate(edges)}
         self.sinks = np.array(ranks, dtype=np.int64)
         self.need, self.target = sum(roots.values()), nodes
@@ -138,11 +135,11 @@ class _Check:
         heads = np.array([u for u, _ in edges] + [nodes] * len(ranks))
         self.arcs = Arcs.of(tails, heads, nodes + 1)
         held = [roots.get(v, 0) for v in ranks]
-        self.capacity = self.arcs.capacities(np.array([direct.capacity(e) for e in edges] + held, dtype=np.int64))
-        self.kernel_steps = 20.0 * len(ranks) * len(tails) * len(new)
+        self.capacity = self.arcs.capacities(np.array([network.capacity(e) for e in edges] + held, dtype=np.int64))
+        self.work = 20.0 * len(ranks) * len(tails) * len(new)
 
-    def most(self, w: int, u: int, t: int, amount: int) -> int:
-        """The largest amount up to the one given that can be split off; it is."""
+    def split(self, w: int, u: int, t: int, amount: int) -> int:
+        """Split off (u, w) and (w, t) together by as much of ``amount`` as trees allow, and return how much that is."""
         arcs, place = self.arcs, self.place
         lose = [arcs.forward[place[u, w]], arcs.forward[place[w, t]]]
         gain = [arcs.forward[place[u, t]]] if u != t else []
@@ -151,10 +148,10 @@ class _Check:
             trial = self.capacity.copy()
             trial[lose] -= amount
             trial[gain] += amount
-            found, _, flow = at_speed(maxflow_kernel.first_violated, self.kernel_steps)(
+            violated, _, flow = at_speed(maxflow_kernel.first_violated, self.work)(
                 arcs.offsets, arcs.to, arcs.pair, trial, self.sinks, begin, self.target, self.need, self.need
             )
-            if found == len(self.sinks):
+            if violated == len(self.sinks):
                 self.capacity[lose] -= amount
                 self.capacity[gain] += amount
                 return amount

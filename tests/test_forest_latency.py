@@ -1,4 +1,4 @@
-"""AllReduce through accelerators that are no ranks, and shares by latency: never slower, right, and best where known."""
+"""AllReduce over relays, and shares by latency: never slower, right, and best where the best is known."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_arborescences as arborescences
-from stretto.planners.forest.budget import divided
-from stretto.planners.forest.priced import busiest_s, priced_trees
-from stretto.planners.forest.shares import Uses, timely_counts
-from stretto.planners.forest.timely import timely_forests
-from stretto.planners.forest.trees import forests_of
+from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.division import divide_data
+from stretto.planners.forest.latency import latency_forests
+from stretto.planners.forest.priced import priced_trees
+from stretto.planners.forest.windows import LinkUses, counts_by_windows
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model, solve
 from stretto.topologies import load_topology
@@ -81,11 +81,10 @@ def test_priced_trees_reach_the_best_rate_of_all_trees(seed):
     ranks = some_of(net, seed)
     c = make_collective("allreduce", net, 10**9, ranks=ranks)
     known = forests_of(net, c, 150_000)[0]
-    old = [(root, s) for root, some in known.segments.items() for s in some]
-    forest = divided(net, old + priced_trees(net, c, known, 1000.0, 128, 0.3))
+    forest = divide_data(net, [*known, *priced_trees(net, c, known, 1000.0, 128, 0.3)], None)
     best = best_rate(net, ranks)
     assert best >= tree_rates(net, np.array(ranks, dtype=np.int32)).rate * (1 - 1e-6)
-    assert 0.99 * best <= 1 / busiest_s(net, forest) <= (1 + 1e-3) * best
+    assert 0.99 * best <= 1 / forest.seconds_per_byte(net) <= (1 + 1e-3) * best
 
 
 @given(seed=st.integers(0, 100_000))
@@ -95,8 +94,8 @@ def test_trees_to_some_nodes_reach_them_and_cost_no_more_than_to_all(seed):
     wanted, root = int(rng.integers(1, n)), int(rng.integers(n))
     cost = rng.integers(1, 9, (n, n)).astype(np.float64)
     some, every = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    arborescences._steiner(cost, root, wanted, some)
-    arborescences._least(cost, root, every)
+    arborescences.steiner_arborescence(cost, root, wanted, some)
+    arborescences.arborescence(cost, root, every)
     assert some[root] == -1
     for v in range(n):
         assert v >= wanted or v == root or some[v] >= 0
@@ -117,7 +116,7 @@ def test_plans_among_some_are_right_and_no_slower_than_trees_of_ranks_alone(seed
     work = Workload((c,))
     plan = run_planner("forest", net, work, options={"parts": 50})
     assert verify(plan).ok
-    alone = 10**9 * busiest_s(net, forests_of(net, c, 150_000)[0])
+    alone = 10**9 * forests_of(net, c, 150_000)[0].seconds_per_byte(net)
     assert bounds(net, work)[0].seconds <= simulate(plan).completion_s * (1 + 1e-9)
     assert simulate(plan).completion_s <= 1.15 * alone
 
@@ -138,8 +137,8 @@ def test_a_sum_may_be_whole_where_no_rank_is():
 
 def test_where_latency_counts_shares_are_those_that_end_soonest():
     # two trees over links of their own, of 1 s for the whole each; the second has 0.5 s less for it
-    uses = Uses(np.array([0, 1]), np.array([0, 1]), np.array([0.1, 0.3]), np.array([0.1, 0.4]))
-    first, second = timely_counts(uses, np.ones(2))
+    uses = LinkUses(np.array([0, 1]), np.array([0, 1]), np.array([0.1, 0.3]), np.array([0.1, 0.4]))
+    first, second = counts_by_windows(uses, np.ones(2))
     # ends: 0.2 + x = 0.7 + (1 - x), but the mean time through falls by 0.5 as x grows
     assert first / (first + second) == pytest.approx(0.75, abs=1e-3)
 
@@ -148,7 +147,7 @@ def test_latency_chooses_shallow_trees():
     net = ring(6, latency_s=1e-3)
     c = make_collective("allreduce", net, 600_000, ranks=[0, 2, 3])
     known = forests_of(net, c, 150_000)
-    for forest in timely_forests(net, c, known, 1000.0, 64):
+    for forest in latency_forests(net, c, known, 1000.0, 64):
         assert sum(forest.share.values()) == 1
     plan = run_planner("forest", net, Workload((c,)))
     assert verify(plan).ok
@@ -162,7 +161,7 @@ def test_small_copies_and_sums_among_some_are_near_the_bound(kind):
     net, ranks = load_topology("mesh:3x3"), [0, 2, 4, 6, 8]
     c = make_collective(kind, net, shard_bytes=64_000, ranks=ranks)
     known = forests_of(net, c, 150_000)
-    for forest in timely_forests(net, c, known, 1000.0, 16):
+    for forest in latency_forests(net, c, known, 1000.0, 16):
         assert forest.share == known[0].share
         assert all(sum(s.share for s in some) == 1 and len(some) <= 16 for some in forest.segments.values())
     plan = run_planner("forest", net, Workload((c,)))

@@ -1,0 +1,89 @@
+"""At most so many trees a rank: the largest are kept, and a linear program divides the data among them again.
+
+Every tree of a root is a chunk of its own, and capacities without a small common measure could ask for thousands of
+trees. Here shares need not be equal, and a few of the trees carry nearly all data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from ...model.topology import Topology
+from .segments import Forest, Segment
+
+SHARE_UNITS = 1 << 14
+"""Units of the whole in which shares are counted."""
+
+
+def keep_largest(topology: Topology, forest: Forest, most: int, ranks: int) -> Forest:
+    """The forest with at most ``most`` trees a rank.
+
+    Args:
+        most: trees of each root; where sums are copied again, ``most`` times the ranks for all roots together.
+        ranks: how many there are.
+    """
+    free = forest.sums_and_copies
+    largest: list[tuple[int, Segment]] = []
+    for root, segments in forest.segments.items():
+        kept = len(segments) if free else most
+        largest += [(root, s) for s in sorted(segments, key=lambda s: -s.share)[:kept]]
+    if free:
+        largest = sorted(largest, key=lambda pair: -forest.share[pair[0]] * pair[1].share)[: most * ranks]
+    if len(largest) == forest.segment_count:
+        return forest
+    return divide_data(topology, largest, None if free else forest.share)
+
+
+def divide_data(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> Forest:
+    """The forest in which these trees, given with their roots, are as fast together as they can be.
+
+    Args:
+        share: of each root; None where roots may have any share.
+    """
+    return forest_by_counts(trees, _solve_counts(topology, trees, share), share)
+
+
+def forest_by_counts(
+    trees: list[tuple[int, Segment]], counts: Iterable[int], share: dict[int, Fraction] | None
+) -> Forest:
+    """The forest of those trees, given with their roots, that carry anything.
+
+    Args:
+        counts: the data of each tree, in proportion to the other trees.
+        share: of each root; None if it is what the root's trees carry.
+    """
+    segments: dict[int, list[Segment]] = {}
+    total: dict[int, int] = {}
+    for (root, segment), count in zip(trees, counts, strict=True):
+        if count:
+            segments.setdefault(root, []).append(replace(segment, share=Fraction(count)))
+            total[root] = total.get(root, 0) + count
+    if share is None:
+        share = {root: Fraction(count, sum(total.values())) for root, count in total.items()}
+    return Forest({v: [replace(s, share=s.share / total[v]) for s in of_v] for v, of_v in segments.items()}, share)
+
+
+def _solve_counts(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> list[int]:
+    """The data of each tree, in about ``SHARE_UNITS`` units, with which the trees are fastest."""
+    from ...solvers import INFINITY, Model, solve
+
+    model = Model()
+    rates = model.columns(len(trees), 0.0, INFINITY, -1.0)
+    (whole,) = model.columns(1, 0.0, INFINITY, 0.0)
+    entries = [
+        (np.array(segment.links, dtype=np.int64), rate, 1.0)
+        for (_, segment), rate in zip(trees, rates.tolist(), strict=True)
+    ]
+    model.rows(topology.link_count, -INFINITY, topology.bandwidth / topology.bandwidth.max(), *entries)
+    for root, amount in () if share is None else share.items():
+        of_root = rates[[k for k, (v, _) in enumerate(trees) if v == root]]
+        model.rows(1, 0.0, 0.0, (0, of_root, 1.0), (0, whole, -float(amount)))
+    solution = solve(model)
+    assert solution.x is not None, "rates of 0 are a solution"
+    rate = solution.x[rates]
+    counts: list[int] = np.ceil(rate / rate.sum() * SHARE_UNITS - 1e-6).astype(np.int64).tolist()
+    return counts

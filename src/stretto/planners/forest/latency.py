@@ -1,0 +1,145 @@
+"""Forests where latency counts beside bandwidth: shallow and deep trees, with shares by their windows.
+
+Trees of least price are grown several times, with a higher price of length each time (:mod:`.priced`). Of these and the
+trees that there were before, a linear program takes those that together end soonest when links far from the middle, or
+from the root, carry less (:mod:`.windows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...model.arrays import Int64
+from ...model.collective import Collective
+from ...model.topology import Topology
+from .division import forest_by_counts
+from .priced import priced_trees
+from .segments import Forest, Route, RoutedTree, Segment
+from .windows import LinkUses, counts_by_windows
+
+LENGTH_PRICES = (0.3, 1.0, 3.0, 10.0)
+"""What the mean length of a link costs, relative to the cheapest link. One forest is without the trees of the last
+price, the other without those of the first."""
+
+MOST_USES = 50_000
+"""Uses of links by trees, in all, about, up to which trees are grown and given shares."""
+
+
+def latency_forests(
+    topology: Topology, c: Collective, known: list[Forest], part_bytes: float, most: int
+) -> list[Forest]:
+    """Forests to choose from, of new and known trees; none where that would be too much work.
+
+    Args:
+        part_bytes: what a tree carries at a time.
+        most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
+    """
+    free, share = c.traits.reduces_to_all, known[0].share
+    trees = [tree for forest in known for tree in forest]
+    price_of = [0.0] * len(trees)
+    uses_each = sum(len(segment.links) for _, segment in trees) / len(trees)
+    affordable = int((MOST_USES / uses_each - len(trees)) / len(LENGTH_PRICES))
+    if affordable < (1 if free else len(known[0].segments)):
+        return []
+    count = min(most if free else most * len(known[0].segments), affordable)
+    for price in LENGTH_PRICES:
+        trees += priced_trees(topology, c, known[0], part_bytes, count, price) or []
+        price_of += [price] * (len(trees) - len(price_of))
+    routes = _RouteTimes(topology.latency_s.tolist(), topology.bandwidth.tolist(), part_bytes, {})
+    rows = [(k, *use) for k, (_, segment) in enumerate(trees) for use in _uses(routes, segment)]
+    tree, link, opens_s, closes_s = (np.array(column) for column in zip(*rows, strict=True))
+    distinct_roots, root = np.unique(np.array([root for root, _ in trees]), return_inverse=True)
+    amounts = np.array([float(share.get(v, 0)) for v in distinct_roots.tolist()])
+    seconds = c.size_bytes / topology.bandwidth
+    forests = []
+    for left_out in (LENGTH_PRICES[-1], LENGTH_PRICES[0]):
+        chosen = np.flatnonzero(np.array(price_of) != left_out)
+        used = np.isin(tree, chosen)
+        uses = LinkUses(np.searchsorted(chosen, tree[used]), link[used], opens_s[used], closes_s[used])
+        roots = np.zeros_like(root[chosen]) if free else root[chosen]
+        counts = counts_by_windows(uses, seconds, *(() if free else (roots, amounts / amounts.sum())))
+        if counts is not None:
+            counts = _keep_largest(counts, roots, most)
+            forests.append(forest_by_counts([trees[k] for k in chosen], counts, None if free else share))
+    return forests
+
+
+def _keep_largest(counts: list[int], group: Int64, most: int) -> list[int]:
+    """The counts with all but the ``most`` largest of each group set to 0."""
+    kept, left = [0] * len(counts), dict.fromkeys(group.tolist(), most)
+    for k in sorted(range(len(counts)), key=lambda k: -counts[k]):
+        if counts[k] and left[int(group[k])]:
+            kept[k] = counts[k]
+            left[int(group[k])] -= 1
+    return kept
+
+
+@dataclass(frozen=True)
+class _RouteTimes:
+    """How long a part is on its way over a route, seconds; each route is computed once."""
+
+    latency_s: list[float]
+    bandwidth: list[float]
+    part_bytes: float
+    computed: dict[Route, float]
+
+    def seconds(self, route: Route) -> float:
+        if route not in self.computed:
+            slowest = min(self.bandwidth[link] for link in route)
+            self.computed[route] = sum(self.latency_s[link] for link in route) + self.part_bytes / slowest
+        return self.computed[route]
+
+
+def _uses(routes: _RouteTimes, segment: Segment) -> Iterator[tuple[int, float, float]]:
+    """Each link that a segment's parts take, and the window: seconds after the start, and before the end."""
+    up, down = (None if tree is None else _Heights.of(routes, tree) for tree in (segment.up, segment.down))
+    for tree, mine, other in ((segment.up, up, down), (segment.down, down, up)):
+        if tree is None or mine is None:
+            continue
+        above_s = {mine.root: 0.0 if other is None else other.below_s[mine.root]}
+        for v in mine.order:
+            parent = tree.parent[v]
+            behind_s, ahead_s = 0.0, mine.seconds[v]
+            above_s[v] = above_s[parent] + ahead_s
+            for link in tree.links[v]:
+                near_s, far_s = above_s[parent], mine.below_s[v]
+                if mine is up:
+                    yield link, far_s + behind_s, near_s + ahead_s
+                else:
+                    yield link, near_s + behind_s, far_s + ahead_s
+                behind_s += routes.latency_s[link]
+                ahead_s -= routes.latency_s[link]
+
+
+@dataclass(frozen=True)
+class _Heights:
+    """How long parts take within a tree.
+
+    Attributes:
+        order: the nodes but the root, parents first.
+        seconds: between each of these nodes and its parent.
+        below_s: between each node and the farthest node below it.
+    """
+
+    root: int
+    order: list[int]
+    seconds: dict[int, float]
+    below_s: dict[int, float]
+
+    @classmethod
+    def of(cls, routes: _RouteTimes, tree: RoutedTree) -> _Heights:
+        children: dict[int, list[int]] = {}
+        for v, parent in tree.parent.items():
+            children.setdefault(parent, []).append(v)
+        (root,) = children.keys() - tree.parent.keys()
+        order = [root]
+        for v in order:
+            order += children.get(v, ())
+        seconds = {v: routes.seconds(route) for v, route in tree.links.items()}
+        below_s = dict.fromkeys(order, 0.0)
+        for v in order[:0:-1]:
+            below_s[tree.parent[v]] = max(below_s[tree.parent[v]], below_s[v] + seconds[v])
+        return cls(root, order[1:], seconds, below_s)

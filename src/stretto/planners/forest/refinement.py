@@ -1,0 +1,217 @@
+"""Data cut into parts, finer and finer while that gains, and the forest chosen by coarse plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...model.collective import Collective
+from ...model.plan import COPY, REDUCE, Plan
+from ...schedule.best import best, completion_s
+from ...schedule.dispatch import NEAR as CLOSE_TO_BUSIEST
+from ...schedule.dispatch import busiest_link_s
+from ...schedule.effort import Budget
+from .. import Request
+from .lowering import SegmentTable, pipeline
+from .priced import MOST_TREES, priced_forest, pricing_work
+from .segments import Forest
+
+TRANSFER_COUNTS = (3_000, 12_000, 60_000, 150_000)
+"""Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet
+``NEAR`` the busiest link's time, and the last refinement gained."""
+
+SMALLEST_PART_BYTES = 1024
+"""Mean size of a part, below which data is not cut."""
+
+NEAR = 1.003
+"""Completion over the busiest link's time that is near enough; and the ratio by which a finer plan must gain."""
+
+LATE = 0.01
+"""Where the finest parts would still leave a plan later than this over the busiest link's time,"""
+
+EXTRA_PARTS = 2.0
+"""there are this many times as many parts."""
+
+FINER = 1.5
+"""Ratio of two numbers of parts, below which the finer plan is not worth making."""
+
+HOPED_GAIN = 2.0
+"""Finer plans are hoped to be less late, by up to this factor, than lateness in proportion to the size of parts."""
+
+FIRST_FINE_SHARE = 0.35
+"""Share of the effort that the first fine plan may use, even if finding trees has left less."""
+
+COMPARISON_SHARE = 0.1
+"""Once comparing forests has used this much of the effort that is left, only the best forest is refined."""
+
+DROPPED = 1.3
+"""A forest is dropped if its plan is this many times as late as the best plan with as many transfers."""
+
+DEEP = 0.5
+"""Lateness of the coarsest plan, as a share of the busiest link's time, from which shallower trees are tried."""
+
+
+@dataclass
+class Refinement:
+    """A search for the best forest and the best number of parts.
+
+    Attributes:
+        parts: into how many parts a segment is cut on average; 0 to choose.
+        most_trees: trees for each rank.
+        budget: with costs for "cut", "transfer" and "pricing".
+        may_add_shallow: whether shallow trees may become a choice.
+        reference: the table by whose edges transfers are counted.
+        apart, good_enough: what :func:`stretto.schedule.dispatch.dispatch` need not try any more.
+    """
+
+    request: Request
+    parts: int
+    most_trees: int
+    budget: Budget
+    may_add_shallow: bool
+    reference: SegmentTable
+    apart: bool | None = None
+    good_enough: float = CLOSE_TO_BUSIEST
+
+    def best(self, tables: list[SegmentTable]) -> Plan:
+        """The plan that ends first, by one of the tables."""
+        plans: list[Plan] = []
+        counts, last = self.part_counts(), 0.0
+        while counts:
+            count, *counts = counts
+            if plans and count > (affordable := self.affordable_parts(plans[-1])):
+                if affordable < FINER * last:
+                    break
+                count, counts = affordable, []
+            spent = self.budget.spent
+            cut = [self.cut(table, count) for table in tables]
+            if not plans and self.may_add_shallow and min(map(_lateness, cut)) > DEEP:
+                shallow = self.shallow_table()
+                if shallow is not None:
+                    tables = [_best_table(cut, tables), shallow]
+                    # plans are compared with as many transfers
+                    count = max(count, self.edges(shallow) / self.edges(self.reference))
+                    cut = [self.cut(table, count) for table in tables]
+            table, plan = _best_table(cut, tables), best(cut)
+            plans.append(plan)
+            late, last = _lateness(plan), count
+            if late <= NEAR - 1 or (len(plans) > 1 and not _gains(plans[-2], plan)):
+                break
+            tables = [t for t, p in zip(tables, cut, strict=True) if _lateness(p) <= DROPPED * late]
+            if self.budget.spent - spent > COMPARISON_SHARE * self.budget.left:
+                tables = [table]
+            # the better way for some thousands of transfers is the better way for many
+            if len(plans) > 1 or 2 * plan.transfer_count >= TRANSFER_COUNTS[1]:
+                tables, self.apart, self.good_enough = [table], _may_be_apart(plan), 1 + late
+                late *= _filling(plan)
+                if late <= NEAR - 1:
+                    break
+                counts = self.useful(counts, late * count)
+        return best(plans)
+
+    def part_counts(self) -> list[float]:
+        """Into how many parts to cut a segment, on average, ascending."""
+        if self.parts:
+            return [float(self.parts)]
+        counts = [max(min(n / self.edges(self.reference), self.most_parts), 1.0) for n in TRANSFER_COUNTS]
+        return [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
+
+    def affordable_parts(self, coarser: Plan) -> float:
+        """Into how many parts the budget allows to cut a segment, on average."""
+        if self.budget.stop.fired:
+            return 0.0
+        transfers = self.budget.units("transfer")
+        if coarser.transfer_count < TRANSFER_COUNTS[1]:
+            transfers = max(transfers, FIRST_FINE_SHARE * self.budget.steps / self.budget.costs["transfer"])
+        return transfers / self.edges(self.reference)
+
+    def cut(self, table: SegmentTable, count: float) -> Plan:
+        """A plan with as many transfers as ``count`` parts of the reference have."""
+        if not self.parts:
+            count = max(count * self.edges(self.reference) / self.edges(table), 1.0)
+        return pipeline(
+            self.request.topology, self.request.workload, table, count, self.budget,
+            apart=self.apart, good_enough=self.good_enough,
+        )  # fmt: skip
+
+    def edges(self, table: SegmentTable) -> int:
+        """Transfers where no segment is cut: one for each edge of each tree of a chunk."""
+        return sum(forest.edge_count * n for forest, n in zip(table.forests, self.chunks_of_tree, strict=True))
+
+    @property
+    def chunks_of_tree(self) -> list[int]:
+        """How many chunks of each collective follow a tree: all of an AllReduce, of other kinds those of a piece."""
+        return [
+            c.chunk_count if c.traits.reduces_to_all else c.chunk_count // len(np.unique(c.chunk_piece))
+            for c in self.request.workload.collectives
+        ]
+
+    @property
+    def most_parts(self) -> float:
+        """Into how many parts there are bytes to cut."""
+        segments = sum(f.segment_count * n for f, n in zip(self.reference.forests, self.chunks_of_tree, strict=True))
+        return sum(c.size_bytes for c in self.request.workload.collectives) / (SMALLEST_PART_BYTES * segments)
+
+    def useful(self, counts: list[float], late_parts: float) -> list[float]:
+        """The counts worth trying, if lateness falls in proportion to the size of parts.
+
+        Args:
+            late_parts: lateness times the number of parts.
+        """
+        # a plan that will still be too late only helps as a step to a finer one, so it is left out
+        while len(counts) > 1 and late_parts > HOPED_GAIN * (NEAR - 1) * counts[0]:
+            counts = counts[1:]
+        if len(counts) == 1 and late_parts > LATE * counts[0]:
+            counts = [min(EXTRA_PARTS * counts[0], max(self.most_parts, counts[0]))]
+        return counts
+
+    def shallow_table(self) -> SegmentTable | None:
+        """Priced trees for each AllReduce, the trees of the reference for the rest; None without priced trees."""
+        topology, collectives = self.request.topology, self.request.workload.collectives
+        forests: list[Forest] = []
+        for c, known in zip(collectives, self.reference.forests, strict=True):
+            priced, most = None, min(self.most_trees * len(c.ranks), MOST_TREES)
+            work = pricing_work(topology, c, most)
+            if c.traits.reduces_to_all and self.budget.allows(pricing=work):
+                self.budget.spend(pricing=work)
+                priced = priced_forest(topology, c, known, finest_part_bytes(c), most)
+            forests.append(priced or known)
+        if all(forest is known for forest, known in zip(forests, self.reference.forests, strict=True)):
+            return None
+        return SegmentTable.of(topology, forests)
+
+
+def finest_part_bytes(c: Collective) -> float:
+    """Bytes of a part where data is cut into ``TRANSFER_COUNTS[-1]`` transfers."""
+    edges = (len(c.ranks) - 1) * (2 if c.traits.reduces_to_all else 1)
+    return max(edges * c.size_bytes / TRANSFER_COUNTS[-1], float(SMALLEST_PART_BYTES))
+
+
+def _best_table(plans: list[Plan], tables: list[SegmentTable]) -> SegmentTable:
+    """The table whose plan ends first."""
+    return min(zip(plans, tables, strict=True), key=lambda pair: completion_s(pair[0]))[1]
+
+
+def _gains(coarse: Plan, fine: Plan) -> bool:
+    """Whether a plan with more transfers ends sooner by a factor of ``NEAR``; True for one with no more transfers."""
+    return fine.transfer_count <= coarse.transfer_count or completion_s(coarse) > NEAR * completion_s(fine)
+
+
+def _lateness(plan: Plan) -> float:
+    """How much later a plan ends than its busiest link has to, as a share."""
+    return completion_s(plan) / busiest_link_s(plan) - 1
+
+
+def _may_be_apart(plan: Plan) -> bool:
+    """Whether copies come after sums, and this leaves no link idle however finely data is cut."""
+    halves_s = [busiest_link_s(plan, np.flatnonzero(plan.op == op)) for op in (REDUCE, COPY)]
+    return bool(plan.meta["apart"]) and sum(halves_s) <= NEAR * busiest_link_s(plan)
+
+
+def _filling(plan: Plan) -> float:
+    """Of the time in which pipelines fill, the share that finer parts shorten; the rest is latency."""
+    assert plan.start_s is not None and plan.finish_s is not None, "timed"
+    sending_s = float((plan.finish_s - plan.start_s).mean())
+    latency_s = float(plan.topology.latency_s[plan.route.values].sum()) / plan.transfer_count
+    return sending_s / (sending_s + latency_s)

@@ -1,0 +1,109 @@
+"""What a forest is: for each root the segments of its data, and the trees that each segment follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from ...model.topology import Topology
+
+Route = tuple[int, ...]
+"""Links in the order in which bytes take them."""
+
+
+@dataclass(frozen=True)
+class RoutedTree:
+    """A tree whose edges are routes.
+
+    Attributes:
+        parent: for each node but the root its parent.
+        links: for each node but the root the route between it and its parent.
+    """
+
+    parent: dict[int, int]
+    links: dict[int, Route]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A share of a root's data and the trees that it follows.
+
+    Attributes:
+        share: of the root's data.
+        up: the in-tree along which the segment is summed; None where nothing is summed.
+        down: the out-tree along which it is copied; None where nothing is copied.
+        twin: where both trees are one tree whose middle is inside an edge at the root, the other end of that edge;
+            else -1.
+    """
+
+    share: Fraction
+    up: RoutedTree | None
+    down: RoutedTree | None
+    twin: int = -1
+
+    @property
+    def trees(self) -> list[RoutedTree]:
+        """Its in-tree and its out-tree, as far as it has them."""
+        return [tree for tree in (self.up, self.down) if tree is not None]
+
+    @property
+    def links(self) -> list[int]:
+        """The links of its trees; a link that both use comes twice."""
+        return list(chain.from_iterable(route for tree in self.trees for route in tree.links.values()))
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees for all data of a collective.
+
+    Attributes:
+        segments: for each root its segments; their shares add up to 1.
+        share: for each root its data, in proportion to that of the other roots.
+    """
+
+    segments: dict[int, list[Segment]]
+    share: dict[int, Fraction]
+
+    def __iter__(self) -> Iterator[tuple[int, Segment]]:
+        """Each segment with its root."""
+        for root, segments in self.segments.items():
+            for segment in segments:
+                yield root, segment
+
+    @property
+    def segment_count(self) -> int:
+        return sum(map(len, self.segments.values()))
+
+    @property
+    def sums_and_copies(self) -> bool:
+        """Whether sums are copied to all again, so that roots may have any share."""
+        return any(len(segment.trees) == 2 for _, segment in self)
+
+    @property
+    def edge_count(self) -> int:
+        """Edges of all trees."""
+        return sum(len(tree.parent) for _, segment in self for tree in segment.trees)
+
+    @cached_property
+    def weight(self) -> dict[int, list[float]]:
+        """For each segment its data over the mean data of a segment."""
+        whole = sum(self.share.values())
+        return {
+            root: [float(self.share[root] * s.share / whole) * self.segment_count for s in segments]
+            for root, segments in self.segments.items()
+        }
+
+    def seconds_per_byte(self, topology: Topology) -> float:
+        """How long the busiest link is busy for a byte of the whole, seconds."""
+        load = np.zeros(topology.link_count)
+        for root, segment in self:
+            share = float(self.share[root] * segment.share)
+            for tree in segment.trees:
+                for route in tree.links.values():
+                    load[list(route)] += share
+        return float((load / topology.bandwidth).max()) / float(sum(self.share.values()))
