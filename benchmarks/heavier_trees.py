@@ -1,4 +1,4 @@
-"""For how many times the bytes should an AllReduce find trees that it then exchanges? (planners/crossed.py)
+"""For how many times the bytes should an AllReduce find trees that it then swaps? (planners/greedy/tree_swap.py)
 
 python benchmarks/heavier_trees.py [-t amd:1 ...] [-s 16KB,64KB,256KB]
 
@@ -15,10 +15,10 @@ from grid import TOPOLOGIES
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.units import parse_size
-from stretto.planners.greedy.crossed import crossed
-from stretto.planners.greedy.planner import MOST_WORK
-from stretto.planners.greedy.search import Search, effort
-from stretto.schedule.dispatch import completion
+from stretto.planners.greedy.planner import MOST_DELIVERIES
+from stretto.planners.greedy.search import Search, deliveries_of_try
+from stretto.planners.greedy.tree_swap import plan_with_swapped_trees
+from stretto.schedule.best import completion_s
 from stretto.schedule.trees import divide
 from stretto.topologies import load_topology
 
@@ -43,10 +43,12 @@ def main() -> None:
             load = Workload((make_collective("allreduce", net, shard_bytes=parse_size(size, "--sizes")),))
             bound = bounds(net, load)[0].seconds
             parts = ranks
-            while effort(net, Workload((divide(load.collectives[0], 2 * parts)[0],))) <= MOST_WORK / 2:
+            while deliveries_of_try(net, Workload((divide(load.collectives[0], 2 * parts)[0],))) <= MOST_DELIVERIES / 2:
                 parts *= 2
             cut = Workload((divide(load.collectives[0], parts)[0],))
-            ratios = [completion(crossed(net, cut, Search(1, 1, 0), value)) / bound for value in HEAVIER]
+            ratios = [
+                completion_s(plan_with_swapped_trees(net, cut, Search(1, 1, 0), value)) / bound for value in HEAVIER
+            ]
             logs.append([math.log(ratio) for ratio in ratios])
             print(f"{spec:17} {size:6}" + "".join(f"{ratio:8.3f}" for ratio in ratios), flush=True)
     means = [math.exp(sum(column) / len(logs)) for column in zip(*logs, strict=True)]

@@ -11,9 +11,11 @@ import pytest
 
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
-from stretto.planners.greedy.exchange.clusters import _counterparts, alike_clusters, in_clusters
-from stretto.planners.greedy.exchange.turns import COARSE, part_sizes, turns
-from stretto.schedule.dispatch import completion
+from stretto.planners.greedy.costs import with_costs
+from stretto.planners.greedy.exchange.clusters import alike_clusters, find_counterparts, plan_clusters
+from stretto.planners.greedy.exchange.turns import COARSE, assign_turns, part_sizes
+from stretto.planners.registry import Request
+from stretto.schedule.best import completion_s
 from stretto.schedule.trees import cut_at
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -24,10 +26,14 @@ def allreduce(net: Topology, shard_bytes: int, **more) -> Workload:
     return Workload((make_collective("allreduce", net, shard_bytes=shard_bytes, **more),))
 
 
-def told(net: Topology, shard_bytes: int, parts: int):
+def request(net: Topology, shard_bytes: int, **more) -> Request:
+    return with_costs(Request(net, allreduce(net, shard_bytes, **more)))
+
+
+def turns_of(net: Topology, shard_bytes: int, parts: int):
     c = allreduce(net, shard_bytes).collectives[0]
-    who = _counterparts(*alike_clusters(net, c))
-    return who, turns(who, part_sizes(c.size_bytes, parts, len(who)))
+    counterparts = find_counterparts(*alike_clusters(net, c))
+    return counterparts, assign_turns(counterparts, part_sizes(c.size_bytes, parts, len(counterparts)))
 
 
 def hung(seed: int) -> Topology:
@@ -55,36 +61,36 @@ def hung(seed: int) -> Topology:
 @pytest.mark.parametrize("shard_bytes", [40, 50_000])
 def test_plans_are_right_whatever_the_clusters_look_like(seed, shard_bytes):
     net = hung(seed)
-    plan = in_clusters(net, allreduce(net, shard_bytes, chunks=3))
+    plan = plan_clusters(request(net, shard_bytes, chunks=3))
     assert plan is not None
     assert verify(plan).finding is None
-    assert simulate(plan).completion_s == pytest.approx(completion(plan))
+    assert simulate(plan).completion_s == pytest.approx(completion_s(plan))
 
 
 def test_turns_leave_time_before_and_after_and_no_link_to_two_at_once():
-    who, found = told(load_topology("amd:2"), 64_000, 96)
-    ends = {round((turn.by_s + turn.left_s) * 1e12) for turn in found}
+    counterparts, turns = turns_of(load_topology("amd:2"), 64_000, 96)
+    ends = {round((turn.crossed_s + turn.left_s) * 1e12) for turn in turns}
     assert len(ends) == 1
     busy: dict[int, list[tuple[float, float]]] = {}
-    for turn in found:
-        c = who[turn.who]
-        assert turn.at_s >= c.gather_s * (1 - 1e-9) and turn.left_s >= c.spread_s * (1 - 1e-9)
-        for link, per_byte in c.busy.items():
-            # both halves are told from their own end; they meet where links are as busy in both
-            busy.setdefault(link, []).append((turn.at_s, turn.at_s + turn.size * per_byte))
+    for turn in turns:
+        c = counterparts[turn.number]
+        assert turn.begin_s >= c.gather_s * (1 - 1e-9) and turn.left_s >= c.spread_s * (1 - 1e-9)
+        for link, per_byte in c.link_per_byte.items():
+            # turns are assigned from both ends; they meet where links are as busy in both halves
+            busy.setdefault(link, []).append((turn.begin_s, turn.begin_s + turn.size * per_byte))
     for spans in busy.values():
         spans.sort()
         assert all(b[0] >= a[1] - 1e-13 for a, b in pairwise(spans))
 
 
 def test_what_is_soonest_summed_crosses_first_and_what_is_soonest_spread_last():
-    who, found = told(load_topology("amd:2"), 64_000, 96)
-    least = min(c.gather_s for c in who)
-    assert who[found[0].who].gather_s == least
-    assert who[found[-1].who].spread_s == least
+    counterparts, turns = turns_of(load_topology("amd:2"), 64_000, 96)
+    least = min(c.gather_s for c in counterparts)
+    assert counterparts[turns[0].number].gather_s == least
+    assert counterparts[turns[-1].number].spread_s == least
     # a die that is farther from the rest than the other one on its switch never sums
-    far = max(c.gather_s for c in who)
-    assert all(who[turn.who].gather_s < far for turn in found)
+    far = max(c.gather_s for c in counterparts)
+    assert all(counterparts[turn.number].gather_s < far for turn in turns)
 
 
 def test_parts_are_finer_at_both_ends():
@@ -107,18 +113,18 @@ def test_chunks_are_cut_at_their_own_ends_too():
 
 def test_two_chassis_of_unlike_dies_end_within_a_fifth_of_the_bound():
     net = load_topology("amd:2")
-    plan = in_clusters(net, allreduce(net, 64_000))
+    plan = plan_clusters(request(net, 64_000))
     assert plan is not None
     # `stretto bound` says 17.91 us
-    assert completion(plan) < 1.2 * 17.91e-6
+    assert completion_s(plan) < 1.2 * 17.91e-6
 
 
-def test_servers_are_told_by_their_sites_where_speeds_do_not_tell_them():
+def test_servers_are_recognised_by_their_sites_where_speeds_of_links_do_not_show_them():
     # a fifth of all links is slower, some inside a chassis than those between
     net, rng = load_topology("amd:2"), np.random.default_rng(3)
     slow = np.where(rng.random(net.link_count) < 0.2, rng.uniform(0.4, 1.0, net.link_count), 1.0)
     net = replace(net, bandwidth=net.bandwidth * slow)
-    plan = in_clusters(net, allreduce(net, 64_000))
+    plan = plan_clusters(request(net, 64_000))
     assert plan is not None
     assert verify(plan).finding is None
     site = np.unique(np.array(net.sites), return_inverse=True)[1]

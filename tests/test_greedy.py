@@ -15,14 +15,18 @@ from stretto.model.errors import InputError
 from stretto.model.plan import COPY, REDUCE
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.greedy.crossed import crossed
-from stretto.planners.greedy.exchange.clusters import in_clusters
-from stretto.planners.greedy.exchange.crossings import in_crossings
-from stretto.planners.greedy.exchange.hubs import exchanged
-from stretto.planners.greedy.exchange.products import in_product
+from stretto.planners.greedy.costs import with_costs
+from stretto.planners.greedy.exchange.clusters import plan_clusters
+from stretto.planners.greedy.exchange.crossings import plan_crossings
+from stretto.planners.greedy.exchange.hubs import plan_hubs
+from stretto.planners.greedy.exchange.products import plan_product
+from stretto.planners.greedy.planner import greedy
 from stretto.planners.greedy.search import Search
+from stretto.planners.greedy.tree_swap import plan_with_swapped_trees
+from stretto.planners.registry import Request
+from stretto.schedule.best import completion_s
 from stretto.schedule.clusters import clusters_of
-from stretto.schedule.dispatch import completion
+from stretto.schedule.effort import Budget, steps_of
 from stretto.schedule.pipes import build_network
 from stretto.schedule.trees import divide
 from stretto.simulate import simulate
@@ -33,6 +37,10 @@ from stretto.verify import verify
 def work(kind: str, spec: str, shard: int, **arguments):
     net = load_topology(spec)
     return net, Workload((make_collective(kind, net, shard_bytes=shard, **arguments),))
+
+
+def request(net: Topology, load: Workload) -> Request:
+    return with_costs(Request(net, load))
 
 
 def ratio(plan, net, load) -> float:
@@ -57,7 +65,7 @@ def test_middle_sizes_come_near_the_bound_by_cutting_chunks(kind):
 
 def test_a_hypercube_exchanges_by_recursive_doubling():
     net, load = work("allreduce", "hypercube:3", 1)
-    plan = exchanged(net, load, 1, 0, np.inf)
+    plan = plan_hubs(request(net, load))
     assert verify(plan).ok
     # in each of three steps everyone sends to one other, and nothing is copied
     assert plan.transfer_count == 3 * 8
@@ -102,14 +110,14 @@ def test_an_option_below_zero_is_refused(name):
 )  # fmt: skip
 def test_small_sums_meet_among_hubs(spec, shard, most):
     net, load = work("allreduce", spec, shard)
-    plan = exchanged(net, load, 1, 0, np.inf)
+    plan = plan_hubs(request(net, load))
     assert ratio(plan, net, load) < most
 
 
 def test_a_torus_of_four_by_four_is_a_hypercube_to_an_exchange():
     # four hops as four dimensions, from another one on for each part: links are shared evenly at all times
     net, load = work("allreduce", "torus:4x4", 1000)
-    assert ratio(exchanged(net, load, 1, 0, np.inf), net, load) < 1.1
+    assert ratio(plan_hubs(request(net, load)), net, load) < 1.1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -178,7 +186,7 @@ def test_a_search_ends_where_nothing_can_be_better():
 def test_no_matching_ends_before_its_bound(seed):
     net = random_network(seed, switches=False)
     load = Workload((make_collective("allgather", net, shard_bytes=10**6),))
-    matching, found = Search(300, 2, seed).matched(net, load, np.random.default_rng(seed))
+    matching, found = Search(300, 2, seed).best_matching(net, load, np.random.default_rng(seed))
     if found is not None:
         assert matching.least_s <= found[-1].max() * (1 + 1e-9)
 
@@ -190,10 +198,33 @@ def test_transfers_that_share_a_link_are_not_justified():
     assert verify(run_planner("greedy", net, load, options={"tries": 200})).ok
 
 
-def test_without_time_there_is_still_a_plan():
+def test_without_time_there_is_still_a_plan_and_it_says_so():
     net, load = work("allreduce", "dgx1", 10**6)
     hurried = run_planner("greedy", net, load, time_limit_s=0.0)
     assert verify(hurried).ok
+    assert hurried.meta["stopped"]
+
+
+@pytest.mark.parametrize(("kind", "spec", "shard"), [("allreduce", "dgx1", 64_000), ("alltoall", "mesh:3x3", 64_000)])
+def test_the_same_effort_gives_the_same_plan_and_less_effort_spends_less(kind, spec, shard):
+    net, load = work(kind, spec, shard)
+    spent, ends_s = [], []
+    for effort in ("quick", "normal", "thorough"):
+        budget = Budget(steps_of(effort))
+        plan = greedy(Request(net, load, budget=budget))
+        spent.append(budget.spent)
+        ends_s.append(simulate(plan).completion_s)
+        assert verify(plan).ok
+        assert plan.digest() == run_planner("greedy", net, load, effort=effort).digest()
+    assert spent == sorted(spent) and spent[0] < spent[-1]
+    assert ends_s == sorted(ends_s, reverse=True)
+
+
+def test_a_slow_machine_gives_the_same_plan_for_the_same_effort(monkeypatch):
+    net, load = work("allreduce", "mesh:3x3", 4_000)
+    quick = run_planner("greedy", net, load, effort="quick")
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    assert run_planner("greedy", net, load, effort="quick").digest() == quick.digest()
 
 
 def test_sums_are_brought_to_all_the_way_they_were_made():
@@ -208,7 +239,7 @@ def test_sums_are_brought_to_all_the_way_they_were_made():
 def test_what_is_summed_over_the_deepest_tree_spreads_over_the_shallowest():
     net, load = work("allreduce", "amd:1", 256_000)
     cut = Workload((divide(load.collectives[0], 128)[0],))
-    plan = crossed(net, cut, Search(10_000, 1, 0))
+    plan = plan_with_swapped_trees(net, cut, Search(10_000, 1, 0))
     assert verify(plan).ok
     depths: dict[int, list[tuple[int, int]]] = {}
     for c in range(cut.chunk_count):
@@ -250,9 +281,9 @@ def two_chassis(width: float) -> Topology:
 
 def test_sums_of_each_chassis_cross_once_and_all_links_between_them_as_much():
     net = two_chassis(1e9)
-    plan = in_clusters(net, Workload((make_collective("allreduce", net, shard_bytes=120_000),)))
+    plan = plan_clusters(request(net, Workload((make_collective("allreduce", net, shard_bytes=120_000),))))
     assert plan is not None and verify(plan).ok
-    assert simulate(plan).completion_s == pytest.approx(completion(plan))
+    assert simulate(plan).completion_s == pytest.approx(completion_s(plan))
     across = (plan.src < 6) != (plan.dst.values < 6)
     assert (plan.op[across] == REDUCE).all()
     crossed_bytes = np.bincount(plan.src[across], plan.size_bytes[across])
@@ -263,12 +294,12 @@ def test_sums_of_each_chassis_cross_once_and_all_links_between_them_as_much():
 
 @pytest.mark.parametrize("spec", ["dgx1", "ring:8", "amd:1"])
 def test_one_cluster_is_not_planned_as_several(spec):
-    assert in_clusters(*work("allreduce", spec, 64_000)) is None
+    assert plan_clusters(request(*work("allreduce", spec, 64_000))) is None
 
 
 def test_clusters_of_unequal_size_are_not_counterparts():
     net = two_chassis(1e9)
-    assert in_clusters(net, Workload((make_collective("allreduce", net, 120_000, ranks=range(11)),))) is None
+    assert plan_clusters(request(net, Workload((make_collective("allreduce", net, 120_000, ranks=range(11)),)))) is None
 
 
 def test_an_allreduce_of_two_chassis_uses_all_that_joins_them():
@@ -287,7 +318,7 @@ def test_an_allreduce_of_two_chassis_uses_all_that_joins_them():
 def test_a_product_of_rings_and_lines_sums_in_as_many_hops_as_the_farthest_is_away(spec, hops):
     net = load_topology(spec)
     net = replace(net, bandwidth=net.bandwidth * 1e6)
-    plan = in_product(net, Workload((make_collective("allreduce", net, 1000),)))
+    plan = plan_product(request(net, Workload((make_collective("allreduce", net, 1000),))))
     assert plan is not None
     assert verify(plan).finding is None
     assert simulate(plan).completion_s == pytest.approx(hops * net.latency_s[0], rel=0.01)
@@ -295,7 +326,7 @@ def test_a_product_of_rings_and_lines_sums_in_as_many_hops_as_the_farthest_is_aw
 
 @pytest.mark.parametrize("spec", ["ring:5", "ring:10", "dgx1", "fullmesh:5", "sites:2,4"])
 def test_what_is_no_product_of_such_rings_and_lines_is_left_to_others(spec):
-    assert in_product(*work("allreduce", spec, 1000)) is None
+    assert plan_product(request(*work("allreduce", spec, 1000))) is None
 
 
 @pytest.mark.parametrize(("ranks", "step"), [(12, 4), (16, 4), (24, 5), (24, 9), (32, 6)])
@@ -304,13 +335,13 @@ def test_a_twisted_torus_is_no_product(ranks, step):
     ends = [(v, (v + d) % ranks) for v in range(ranks) for d in (1, ranks - 1, step, ranks - step)]
     net = make_topology("twisted", [ACCELERATOR] * ranks, [(a, b, 25e9, 1e-6) for a, b in ends])
     load = Workload((make_collective("allreduce", net, shard_bytes=1000),))
-    assert in_product(net, load) is None
+    assert plan_product(request(net, load)) is None
 
 
 def test_walks_along_all_factors_share_the_links_of_a_torus():
     # what ranks must take in, 64 KB over four links, is all that the latency of 8 hops does not hide
     net, load = work("allreduce", "torus:8x8", 1000)
-    plan = in_product(net, load)
+    plan = plan_product(request(net, load))
     assert plan is not None and ratio(plan, net, load) < 1.05
     assert ratio(run_planner("greedy", net, load), net, load) < 1.05
 
@@ -321,14 +352,14 @@ def test_a_torus_with_other_numbers_of_its_nodes_is_the_same_product():
     links = zip(name[net.src], name[net.dst], net.bandwidth, net.latency_s, strict=True)
     renamed = make_topology("renamed", [ACCELERATOR] * 24, [(int(a), int(b), w, s) for a, b, w, s in links])
     load = Workload((make_collective("allreduce", renamed, shard_bytes=1000),))
-    plan = in_product(renamed, load)
+    plan = plan_product(request(renamed, load))
     assert plan is not None and ratio(plan, renamed, load) < 1.15
 
 
 def test_sums_of_some_of_a_chassis_cross_before_all_have_come():
     # 2.1 us to sum up a chassis, 5.2 to cross, 2.1 to spread: 1.38 of the bound if one after the other
     net, load = work("allreduce", "amd:2", 1000)
-    plan = in_crossings(net, load)
+    plan = plan_crossings(request(net, load))
     assert plan is not None
     assert verify(plan).finding is None
     assert simulate(plan).completion_s < 8.2e-6
@@ -353,12 +384,12 @@ def test_crossings_are_right_whatever_the_clusters_look_like(seed):
     ranks = each * count
     links += [(a, b, 5e9, 2e-6) for v in range(ranks) for a, b in ((v, ranks), (ranks, v))]
     net = make_topology("hung", [ACCELERATOR] * ranks + [SWITCH], links)
-    plan = in_crossings(net, Workload((make_collective("allreduce", net, shard_bytes=1000),)))
+    plan = plan_crossings(request(net, Workload((make_collective("allreduce", net, shard_bytes=1000),))))
     assert plan is not None
     assert verify(plan).finding is None
-    assert simulate(plan).completion_s == pytest.approx(completion(plan))
+    assert simulate(plan).completion_s == pytest.approx(completion_s(plan))
 
 
 def test_clusters_joined_through_a_few_of_their_ranks_have_no_crossings():
-    assert in_crossings(*work("allreduce", "ndv2:2", 1000)) is None
-    assert in_crossings(*work("allreduce", "amd:1", 1000)) is None
+    assert plan_crossings(request(*work("allreduce", "ndv2:2", 1000))) is None
+    assert plan_crossings(request(*work("allreduce", "amd:1", 1000))) is None

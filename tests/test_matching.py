@@ -32,7 +32,7 @@ def allgather(net: Topology) -> Workload:
 
 
 def straight(net: Topology, seed: int = 0):
-    return Search(1_000_000, 1, seed)._straight(net, allgather(net))
+    return Search(1_000_000, 1, seed)._direct(net, allgather(net))
 
 
 @pytest.mark.parametrize("mode", ["python", "compiled"])

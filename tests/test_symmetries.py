@@ -12,8 +12,10 @@ from stretto.bounds import bounds
 from stretto.bounds.symmetry import automorphisms, symmetries
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import Topology
-from stretto.planners.greedy.exchange.hubs import exchanged
-from stretto.planners.greedy.exchange.images import Renaming
+from stretto.planners.greedy.costs import with_costs
+from stretto.planners.greedy.exchange.hubs import plan_hubs
+from stretto.planners.greedy.exchange.images import Images
+from stretto.planners.registry import Request
 from stretto.schedule.pipes import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -59,11 +61,11 @@ def test_symmetries_are_a_group_with_the_identity_first(spec):
 def test_automorphisms_that_take_a_pipe_to_no_pipe_are_left_out(spec):
     net = load_topology(spec)
     hops = build_network(net, 1000.0, True, 0.0).hops
-    found = Renaming.of(net, hops, automorphisms(net, net.accelerators, 64, 0))
+    found = Images.of(net, hops, automorphisms(net, net.accelerators, 64, 0))
     assert (found is None) == (spec == "sites:3,6?routers=2")
     for link, pipes in [] if found is None else zip(found.link, found.pipe.tolist(), strict=True):
         assert all(link[hops[pipe]].tolist() == hops[image].tolist() for pipe, image in enumerate(pipes))
-    plan = exchanged(net, Workload((make_collective("allreduce", net, 18_000),)), 1, 0, np.inf)
+    plan = plan_hubs(with_costs(Request(net, Workload((make_collective("allreduce", net, 18_000),)))))
     assert plan is not None
     assert verify(plan).ok
 
@@ -77,7 +79,7 @@ def test_images_of_one_exchange_burden_a_torus_evenly():
     # 1.34 by exchanges that are each made where the links are free
     net = load_topology("torus:8x8")
     load = Workload((make_collective("allreduce", net, 64_000),))
-    plan = exchanged(net, load, 1, 0, np.inf)
+    plan = plan_hubs(with_costs(Request(net, load)))
     assert plan is not None
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 1.2 * bounds(net, load)[0].seconds

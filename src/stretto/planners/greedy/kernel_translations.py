@@ -1,39 +1,86 @@
 """A network that looks the same from every node: what one node gets, and when, is what all get.
 
-Nodes are written with digits of mixed radix. Where adding to any digit, modulo its side, maps links to links alike,
-these sums are a commutative group of automorphisms, of which just one takes a node to another (the network is a Cayley
-graph of it): rings, tori, hypercubes, full meshes. A schedule for the chunks that one node gets, each by its
-*displacement* from its source, is then one for all: a link carries at each moment what its like elsewhere carries,
-displaced. So matching costs one n-th for n nodes, and many more orders can be tried.
+Nodes are numbered in mixed radix. Where adding to any digit, modulo its side, maps links to links of the same bandwidth
+and latency, these translations are a commutative group of automorphisms, of which exactly one takes a node to another:
+the network is a Cayley graph of the group, and the links of node 0 lead to its generators. Rings, tori, hypercubes and
+full meshes are. A schedule for the chunks that one node gets, each named by its *displacement* from its source, is then
+one for all nodes: a link carries at each moment what its images carry, displaced. So matching costs one n-th for n
+nodes, and many more orders can be tried.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ...kernels.draws import noise
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 SLACK = 1 + 1e-12
 LACKS, HELD = -1, -9
 
 
-def _moved(v, stride, side):
-    """A node after one is added to a digit."""
+class Cayley(NamedTuple):
+    """A network as a Cayley graph.
+
+    Attributes:
+        sides: int64[digits], the sides of the digits of nodes, the lowest digit first.
+        generators: int64[links of a node], the displacement over each link that leaves a node.
+        latency_s, per_byte: float64[links of a node], seconds, and seconds a byte.
+    """
+
+    sides: Int64
+    generators: Int64
+    latency_s: Float64
+    per_byte: Float64
+
+
+class Rules(NamedTuple):
+    """How orders are tried.
+
+    Attributes:
+        seed: from which the order of ties is drawn.
+        tries: orders that are tried at most.
+        scarce: for how many copies a link counts that could bring the same chunk to a node.
+        enough_s: a schedule that ends by then is not searched further.
+        window: chunks among which a link chooses.
+        tick_s: moments closer than this count as the same.
+    """
+
+    seed: int
+    tries: int
+    scarce: float
+    enough_s: float
+    window: int
+    tick_s: float
+
+
+def _shifted(v: int, stride: int, side: int) -> int:
+    """Node v after one is added to a digit."""
     return v + stride if v // stride % side < side - 1 else v - stride * (side - 1)
 
 
-def _plus(v, x, strides, sides, sign):
-    """The sum (or difference) of two nodes, digit by digit."""
-    found = 0
+def _plus(v: int, x: int, strides: Int64, sides: Int64, sign: int) -> int:
+    """The sum of two nodes, digit by digit; with ``sign`` -1 the difference."""
+    total = 0
     for k in range(len(sides)):
         digit = v // strides[k] % sides[k] + sign * (x // strides[k] % sides[k])
-        found += strides[k] * (digit % sides[k])
-    return found
+        total += strides[k] * (digit % sides[k])
+    return total
 
 
-def _maps_links(stride, side, offsets, links, dst, bandwidth, latency, at):
+def _maps_links(
+    stride: int, side: int, offsets: Int64, links: Int32, dst: Int32, bandwidth: Float64, latency_s: Float64, at: Int64
+) -> bool:
     """Whether adding one to a digit maps all links to links alike; ``at`` is int64[nodes], all -1 before and after."""
     same = True
     for u in range(len(at)):
-        w = _moved(u, stride, side)
+        w = _shifted(u, stride, side)
         first, end = offsets[w], offsets[w + 1]
         if end - first != offsets[u + 1] - offsets[u]:
             return False
@@ -41,8 +88,8 @@ def _maps_links(stride, side, offsets, links, dst, bandwidth, latency, at):
             at[dst[links[i]]] = links[i]
         for i in range(offsets[u], offsets[u + 1]):
             e = links[i]
-            f = at[_moved(dst[e], stride, side)]
-            if f < 0 or bandwidth[f] != bandwidth[e] or latency[f] != latency[e]:
+            f = at[_shifted(dst[e], stride, side)]
+            if f < 0 or bandwidth[f] != bandwidth[e] or latency_s[f] != latency_s[e]:
                 same = False
                 break
         for i in range(first, end):
@@ -52,12 +99,12 @@ def _maps_links(stride, side, offsets, links, dst, bandwidth, latency, at):
     return True
 
 
-def find_sides(offsets, links, dst, bandwidth, latency):
-    """int64[digits], the sides of the digits, the lowest first, of which the network does not depend; none if none are.
+def find_sides(offsets: Int64, links: Int32, dst: Int32, bandwidth: Float64, latency_s: Float64) -> Int64:
+    """int64[digits], the sides of digits to which one may be added without a change; none if there are no such digits.
 
     Args:
         offsets, links: CSR, the links that leave each node.
-        dst, bandwidth, latency: of each link.
+        dst, bandwidth, latency_s: of each link.
     """
     nodes = len(offsets) - 1
     at = np.full(nodes, -1, dtype=np.int64)
@@ -69,20 +116,28 @@ def find_sides(offsets, links, dst, bandwidth, latency):
             above = stride * side
             if nodes % above != 0 or (above < nodes and side_from[above] == 0):
                 continue
-            if _maps_links(stride, side, offsets, links, dst, bandwidth, latency, at):
+            if _maps_links(stride, side, offsets, links, dst, bandwidth, latency_s, at):
                 side_from[stride] = side
                 break
-    found = np.zeros(nodes, dtype=np.int64)
+    sides = np.zeros(nodes, dtype=np.int64)
     count, stride = 0, 1
     while stride < nodes and side_from[stride] > 0:
-        found[count] = side_from[stride]
-        stride *= found[count]
+        sides[count] = side_from[stride]
+        stride *= sides[count]
         count += 1
-    return found[:count]
+    return sides[:count]
 
 
-def own_chunks(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes, chunk_bytes, chunk_start):
-    """int64[nodes * parts], which chunks each node has, where all have alike and want what others have; else none."""
+def own_chunks(
+    nodes: int,
+    hold_offsets: Int64,
+    hold_nodes: Int32,
+    want_offsets: Int64,
+    want_nodes: Int32,
+    chunk_bytes: Int64,
+    chunk_start_s: Float64,
+) -> Int64:
+    """int64[nodes * parts], the chunks of each node, where all hold alike and want what all others hold; else none."""
     chunks = len(chunk_bytes)
     none = np.zeros(0, dtype=np.int64)
     if chunks == 0 or chunks % nodes != 0 or hold_offsets[chunks] != chunks:
@@ -104,33 +159,25 @@ def own_chunks(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes, chunk_
             return none
     for i in range(chunks):
         c, first = own[i], own[i % parts]
-        if chunk_bytes[c] != chunk_bytes[first] or chunk_start[c] != chunk_start[0]:
+        if chunk_bytes[c] != chunk_bytes[first] or chunk_start_s[c] != chunk_start_s[0]:
             return none
     return own
 
 
-def match(
-    sides, ways, latency, per_byte, part_bytes, begun, seed, tries, scarce, enough, looked, tick,
-):  # fmt: skip
-    """Bring a node every part of what all others have, each over one of the links that enter it.
+def match(group: Cayley, part_bytes: Float64, begin_s: float, rules: Rules) -> tuple[Int64, Float64]:
+    """Bring a node every part of what all other nodes hold, each part over one of the links that enter the node.
 
     Args:
-        sides: int64[digits], see :func:`find_sides`.
-        ways: int64[ways], the displacement over each link that leaves a node.
-        latency, per_byte: float64[ways].
-        part_bytes: float64[parts], what each node has.
-        begun: when all may start, seconds.
-        seed, tries: orders of what ties are drawn from it, so many at most.
-        scarce: for how many copies a way counts that could bring the same.
-        enough: seconds; what ends by then is not searched further.
-        looked: among how many a way chooses.
-        tick: moments less than this apart, seconds, are the same.
+        part_bytes: float64[parts], what each node holds.
+        begin_s: before which nothing starts.
     Returns:
-        int64[4, deliveries]: way, displacement, part and parent of each, in the order of arrival; the parent brought
-            the part to the node before, -1 if that held it. None if not all can be brought.
+        int64[4, deliveries]: generator, displacement, part and parent of each, in the order of arrival; the parent
+            brought the part to the node before, -1 if that node holds it. None if not all parts can be brought.
         float64[2, deliveries]: when the first byte leaves and the last one arrives.
     """
-    count, parts, nodes = len(ways), len(part_bytes), 1
+    sides, generators, latency_s, per_byte = group
+    seed, tries, scarce, enough_s, window_size, tick_s = rules
+    count, parts, nodes = len(generators), len(part_bytes), 1
     strides = np.empty(len(sides), dtype=np.int64)
     for k in range(len(sides)):
         strides[k] = nodes
@@ -138,13 +185,13 @@ def match(
     onward = np.empty((count, nodes), dtype=np.int64)
     for p in range(count):
         for x in range(nodes):
-            onward[p, x] = _plus(x, ways[p], strides, sides, 1)
+            onward[p, x] = _plus(x, generators[p], strides, sides, 1)
     total = (nodes - 1) * parts
     came = np.empty(nodes * parts, dtype=np.int64)  # by displacement and part, the delivery that brought it
-    near = np.empty(nodes * parts, dtype=np.int64)  # over how many ways it could come
+    near = np.empty(nodes * parts, dtype=np.int64)  # over how many links it could come
     copies = np.empty(parts, dtype=np.int64)
     held = np.empty(nodes * parts, dtype=np.int64)  # in the order in which it came
-    window = np.empty((count, looked), dtype=np.int64)
+    window = np.empty((count, window_size), dtype=np.int64)
     filled, cursor = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     due, free, turn = np.empty(count), np.empty(count), np.empty(count)
     rows, times = np.empty((4, total), dtype=np.int64), np.empty((2, total))
@@ -157,11 +204,11 @@ def match(
             came[j] = HELD
             held[j] = j
             for p in range(count):
-                near[ways[p] * parts + j] += 1
-        filled[:], cursor[:], due[:], free[:] = 0, 0, 0.0, begun
+                near[generators[p] * parts + j] += 1
+        filled[:], cursor[:], due[:], free[:] = 0, 0, 0.0, begin_s
         for p in range(count):
             turn[p] = noise(seed + k, p + 1)
-        # in some tries not what arrives first goes first, and what may come other ways, too, is no less rare
+        # some tries prefer other deliveries than the next to arrive, or count no copies that other links could bring
         ahead = 1.0 if k % 4 < 2 else noise(seed + k, 0) * 2.0 - 0.5
         counts = scarce if k % 2 == 0 else 0.0
         done, size, end = 0, parts, 0.0
@@ -177,7 +224,7 @@ def match(
                 if came[onward[p, window[p, i] // parts] * parts + window[p, i] % parts] == LACKS:
                     window[p, kept] = window[p, i]
                     kept += 1
-            while kept < looked and cursor[p] < size:
+            while kept < window_size and cursor[p] < size:
                 h = held[cursor[p]]
                 cursor[p] += 1
                 if came[onward[p, h // parts] * parts + h % parts] == LACKS:
@@ -188,8 +235,9 @@ def match(
                 due[p] = np.inf
                 continue
             first = came[window[p, 0]]
-            start = max(free[p], begun if first < 0 else times[1, first])
-            now = np.floor((start + ahead * (latency[p] + part_bytes[window[p, 0] % parts] * per_byte[p])) / tick + 0.5)
+            start = max(free[p], begin_s if first < 0 else times[1, first])
+            took_s = latency_s[p] + part_bytes[window[p, 0] % parts] * per_byte[p]
+            now = np.floor((start + ahead * took_s) / tick_s + 0.5)
             if now > due[p]:
                 due[p] = now
                 continue
@@ -205,7 +253,7 @@ def match(
             j = chosen % parts
             x = onward[p, chosen // parts]
             free[p] = start + part_bytes[j] * per_byte[p]
-            last = free[p] + latency[p]
+            last = free[p] + latency_s[p]
             rows[0, done], rows[1, done], rows[2, done] = p, x, j
             rows[3, done] = max(came[chosen], -1)
             times[0, done], times[1, done] = start, last
@@ -215,30 +263,31 @@ def match(
             size += 1
             done += 1
             end = max(end, last)
-            due[p] = max(now, np.floor((free[p] + ahead * (latency[p] + least * per_byte[p])) / tick + 0.5))
+            due[p] = max(now, np.floor((free[p] + ahead * (latency_s[p] + least * per_byte[p])) / tick_s + 0.5))
             for q in range(count):
                 y = onward[q, x] * parts + j
                 near[y] += 1
                 if due[q] == np.inf and came[y] == LACKS:
-                    then = last + ahead * (latency[q] + part_bytes[j] * per_byte[q])
-                    due[q] = max(now, np.floor(then / tick + 0.5))
+                    then = last + ahead * (latency_s[q] + part_bytes[j] * per_byte[q])
+                    due[q] = max(now, np.floor(then / tick_s + 0.5))
         if end < best_end:
             best_end, best_rows, best_times = end, rows.copy(), times.copy()
-        if best_end <= enough:
+        if best_end <= enough_s:
             break
     return best_rows, best_times
 
 
-def expand(sides, rows, offsets, links, dst, ways, own):
-    """The same for every node.
+def expand(group: Cayley, rows: Int64, offsets: Int64, links: Int32, dst: Int32, own: Int64) -> Int32:
+    """The deliveries of one node, for every node.
 
     Args:
-        rows: int64[4, deliveries], way, displacement, part and parent, as :func:`match` gives them.
+        rows: int64[4, deliveries], generator, displacement, part and parent, as :func:`match` gives them.
         offsets, links, dst: CSR, the links that leave each node, and where they lead.
         own: int64[nodes * parts], see :func:`own_chunks`.
     Returns:
-        link, chunk, src, dst, parent: int32[deliveries * nodes], delivery by delivery.
+        int32[5, deliveries * nodes], delivery by delivery: link, chunk, src, dst and parent.
     """
+    sides, generators, _, _ = group
     nodes, deliveries = len(offsets) - 1, rows.shape[1]
     parts = len(own) // nodes
     strides = np.empty(len(sides), dtype=np.int64)
@@ -246,19 +295,19 @@ def expand(sides, rows, offsets, links, dst, ways, own):
     for k in range(len(sides)):
         strides[k] = stride
         stride *= sides[k]
-    over = np.empty((len(ways), nodes), dtype=np.int64)  # the link of each way that enters each node
-    way_to = np.full(nodes, -1, dtype=np.int64)
-    for p in range(len(ways)):
-        way_to[ways[p]] = p
+    over = np.empty((len(generators), nodes), dtype=np.int64)  # the link of each generator that enters each node
+    generator_of = np.full(nodes, -1, dtype=np.int64)
+    for p in range(len(generators)):
+        generator_of[generators[p]] = p
     for u in range(nodes):
         for i in range(offsets[u], offsets[u + 1]):
             v = dst[links[i]]
-            over[way_to[_plus(v, u, strides, sides, -1)], v] = links[i]
+            over[generator_of[_plus(v, u, strides, sides, -1)], v] = links[i]
     plus = np.empty(nodes, dtype=np.int64)
-    before = np.empty((len(ways), nodes), dtype=np.int64)
-    for p in range(len(ways)):
+    before = np.empty((len(generators), nodes), dtype=np.int64)
+    for p in range(len(generators)):
         for v in range(nodes):
-            before[p, v] = _plus(v, ways[p], strides, sides, -1)
+            before[p, v] = _plus(v, generators[p], strides, sides, -1)
     out = np.empty((5, deliveries * nodes), dtype=np.int32)
     for i in range(deliveries):
         p, x, j, parent = rows[0, i], rows[1, i], rows[2, i], rows[3, i]

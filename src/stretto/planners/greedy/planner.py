@@ -1,9 +1,8 @@
 """Greedy matching, searched: every collective at small and middle sizes, where latency and order decide.
 
-Chunks are matched to links event by event, the earliest arrival first and the rarest chunk of those that are there
-(:mod:`stretto.kernels.matching`; TACOS, Won et al., MICRO 2024, is the nearest relative). What ties leave open is
-searched (:mod:`.greedy_search`). Sums are the same backwards in time; AllReduce is both, or an exchange
-(:mod:`.exchange`). How finely chunks are cut is tried.
+Chunks are matched to links event by event: the earliest arrival first, and of the chunks that are there by then the
+rarest (:mod:`stretto.kernels.matching`; TACOS, Won et al., MICRO 2024, is the nearest relative). What ties leave open
+is searched (:mod:`.search`). Sums are the same backwards in time. AllReduce is both, or an exchange (:mod:`.exchange`).
 """
 
 from __future__ import annotations
@@ -21,71 +20,65 @@ from ...model.errors import InputError
 from ...model.kinds import KINDS
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.budget import Pace
-from ...schedule.dispatch import completion, dispatch, justify
+from ...schedule.best import best, completion_s
+from ...schedule.dispatch import dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.trees import divide
-from .. import Candidate, Option, Progress, per_delivery, register
-from .crossed import crossed
-from .exchange.clusters import in_clusters
-from .exchange.crossings import PARTS, in_crossings
-from .exchange.hubs import MOST_RANKS, exchanged
-from .exchange.products import in_product
-from .search import Search, effort
+from ..registry import Candidate, Option, Request, per_delivery, register
+from .costs import with_costs
+from .exchange.clusters import plan_clusters
+from .exchange.crossings import PARTS, plan_crossings
+from .exchange.hubs import MOST_RANKS, plan_hubs
+from .exchange.products import plan_product
+from .search import Search, deliveries_of_try
+from .tree_swap import plan_with_swapped_trees
 
-MOST_WORK = 40_000
-"""Chunks are not cut further where one try would take more work, unless it does so uncut."""
+MOST_DELIVERIES = 40_000
+"""Deliveries of one try up to which chunks are cut further."""
 
 LEAST_GAIN = 0.005
-"""Cutting goes on as long as one of the last two steps brought the completion so much nearer."""
+"""Share of the completion that one of the last two cuts must have gained for chunks to be cut further."""
 
-QUICK_TRIES = 6
-"""How many solutions are tried with each number of parts."""
+QUICK_TRIES, QUICK_SHARE = 6, 20
+"""Solutions that are tried with each number of parts, with one QUICK_SHARE-th of the search's work at most."""
 
-EXCHANGES = 1
-"""How many shapes of exchanges of each kind are cut finer for an AllReduce."""
+LATENCY_COUNTS = 0.2
+"""Share of the bound that the longest path's latency takes from which exchanges are tried before matchings."""
+
+CROSSINGS_COUNT = 0.4
+"""The same from which clusters also exchange sums of parts of themselves."""
+
+HOPS_DECIDE = 0.5
+"""The same from which the number of hops decides, so that walks and hubs are tried before clusters."""
 
 NEAR = 1.02
-"""An exchange that ends after so many times the bound is good enough where hops do not decide."""
+"""Times the bound up to which an exchange is good enough where hops do not decide."""
 
-ASK_ABOVE, HOPS_DECIDE = 1.05, 0.5
-"""Where the longest way alone takes such a share of the bound, hops decide: an exchange that ends after so many times
-the bound is good enough."""
-
-MEET_FIRST = 0.2
-"""Where the longest way alone takes less than such a share of the bound, exchanges are tried after matchings."""
+NEAR_IN_HOPS = 1.05
+"""The same where hops decide."""
 
 CLUSTERS_ABOVE = 1.15
-"""Where hops decide, an AllReduce by clusters is tried if exchanges end later than so many times the bound; else it is
-tried first, and others if it ends later."""
+"""Times the bound: clusters that end later are tried beside other exchanges, and other exchanges beside clusters."""
 
-CROSS_WHERE = 0.4
-"""Sums of parts of clusters cross where the longest way alone takes such a share of the bound."""
-
-CROSSING = 5 * PARTS
-"""How many transfers that takes, for each rank."""
-
-CROSS_ABOVE = 1.05
-"""Other trees outward than inward are tried where an AllReduce ends later than so many times the bound."""
+SWAP_ABOVE = 1.05
+"""Times the bound from which an AllReduce is also planned with other trees outward than inward."""
 
 HOPEFUL = 1.1
-"""What ends later than so many times what an exchange takes, or would with finer chunks, is not searched further."""
+"""Times the best completion so far up to which matchings (or matchings of finer parts) are searched further."""
 
 HOPELESS = 1.4
-"""Where some link would be busy for so many times the bound an exchange is not looked at further."""
+"""Times the bound: an exchange that keeps some link busy for longer is dropped."""
 
-LITTLE_USE, OTHER_TREES = 4.0, 1.6
-"""So many times what matching takes for each delivery is left for it where the last step gained little and copies may
-yet overlap sums, and where it is asked for other trees outward than inward."""
+LITTLE_GAIN_TIMES = 4.0
+"""Times the steps of a finer matching that must be left if the last cut gained little and copies may overlap sums."""
 
-UNIT_S = {"cut": 1e-5, "match": 3e-6, "grow": 3e-8, "dispatch": 2e-6, "message": 7e-6}
-"""What these take, seconds of CPU, before it has been measured: matchings for each delivery, one try of one, a step of
-growing trees, a transfer that is put in order, and one of an exchange with its making."""
+CROSSING_TRANSFERS = 5 * PARTS
+"""Transfers of an exchange by crossings for each rank."""
 
 OPTIONS = (
-    Option("parts", int, 0, "cut every chunk into so many more; 0 chooses"),
+    Option("parts", int, 0, "cut every chunk into this many parts; 0 chooses"),
     Option("work", int, 300_000, "how many deliveries the search may try"),
-    Option("tries", int, 2_000, "how many solutions it may try"),
+    Option("tries", int, 2_000, "how many solutions the search may try"),
 )
 
 
@@ -107,25 +100,13 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     cuts=True,
     auto=Candidate(60, per_delivery(10), counts=True, good_for=("latency",)),
 )
-def greedy(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    parts: int = 0,
-    work: int = 300_000,
-    tries: int = 2_000,
-) -> Plan:
+def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int = 2_000) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
 
     Args:
-        seed: of the search.
-        time_limit_s: of CPU time, after which the best so far is returned; an exchange that has begun is finished.
-            The search counts its work, so that without a limit (or within it) equal requests give equal plans.
-        parts: into how many parts each chunk is cut, 0 to choose. An AllReduce's is cut for each rank before.
-        work, tries: how many deliveries are tried in all, and how many solutions, with the best number of parts.
+        parts: into how many parts each chunk is cut, 0 to choose; the chunks of an AllReduce are first cut into a part
+            for each rank.
+        work, tries: deliveries and solutions that the search may try with the best number of parts.
     Returns:
         A timed plan.
     Raises:
@@ -134,191 +115,210 @@ def greedy(
     for name, value in (("parts", parts), ("work", work), ("tries", tries)):
         if value < 0:
             raise InputError(f"{value} is below 0", f"--option {name}")
-    search = Search(work, tries, seed, Pace.within(time_limit_s, UNIT_S))
+    request = with_costs(request)
+    search = Search(work, tries, request.seed, request.budget)
     if parts:
-        return _planned(topology, workload, parts, search)
-    return _Stages(topology, workload, search, progress).best()
+        return _match(request, parts, search)
+    return _Stages(request, search).plan()
 
 
 @dataclass
 class _Stages:
-    """One request, stage by stage: none is begun that would not end in time, but one that gives a plan.
+    """The stages of one request. A stage is skipped where the budget would not last for it, unless no plan is there.
 
     Attributes:
-        search: of the best number of parts.
-        plans: what was found.
+        search: with all of the work.
+        plans: of the stages so far.
+        matching: the best plan by matching.
     """
 
-    topology: Topology
-    workload: Workload
+    request: Request
     search: Search
-    progress: Progress | None
     plans: list[Plan] = field(default_factory=list)
+    matching: Plan | None = None
 
+    def plan(self) -> Plan:
+        """The plan that ends first, of all stages that are worth trying."""
+        exchanges_first = self.may_exchange and self.latency_share >= LATENCY_COUNTS
+        if exchanges_first:
+            self.try_exchanges()
+            if self.good_enough:
+                return self.best
+        self.try_matchings()
+        if self.sums_for_all and (plan := self.hopeful_matching) is not None:
+            self.try_overlap(plan)
+            self.try_swapped_trees(plan)
+        if self.may_exchange and not exchanges_first:
+            self.try_exchanges()
+            if self.good_enough:
+                return self.best
+        if (plan := self.hopeful_matching) is not None:
+            self.try_long_search(plan)
+        return self.justified()
+
+    def try_exchanges(self) -> None:
+        """Exchanges of an AllReduce; where hops decide walks and hubs come first, else clusters do."""
+        request, budget = self.request, self.request.budget
+        if self.hops_decide:
+            self.add(plan_product(request))
+            if not self.later_than(NEAR_IN_HOPS):
+                return
+        clusters = None if self.hops_decide or budget.exhausted else plan_clusters(request)
+        self.add(clusters)
+        if self.hops_decide or clusters is None or self.later_than(CLUSTERS_ABOVE):
+            ranks = len(request.workload.collectives[0].ranks)
+            if self.latency_share >= CROSSINGS_COUNT and budget.allows(place=CROSSING_TRANSFERS * ranks):
+                self.add(plan_crossings(request))
+            self.add(plan_hubs(request, min(HOPELESS * self.bound_s, self.best_s)))
+        if self.hops_decide and self.later_than(CLUSTERS_ABOVE) and not budget.exhausted:
+            self.add(plan_clusters(request))
+
+    def try_matchings(self) -> None:
+        """Matchings of 1, 2, 4, ... parts of each chunk as long as cutting pays, with few tries each."""
+        budget, exchange_s = self.request.budget, self.best_s
+        least = deliveries_of_try(self.request.topology, _cut(self.request.workload, 1))
+        steps = budget.cost(match=QUICK_TRIES * least, lower=least)
+        ends_s: list[float] = []
+        for count in _part_counts(least, self.request.workload):
+            little = len(ends_s) > 1 and ends_s[-1] > ends_s[-2] * (1 - LEAST_GAIN)
+            times = LITTLE_GAIN_TIMES if little and self.sums_for_all else 1.0
+            if (ends_s or self.plans) and times * steps > budget.left:
+                break
+            self.request.tell(len(ends_s), len(ends_s) + 1, f"{count} parts")
+            spent = budget.spent
+            plan = _match(self.request, count, self.with_few_tries(QUICK_TRIES))
+            steps = 2 * (budget.spent - spent)
+            if not ends_s or completion_s(plan) < min(ends_s):
+                self.matching = plan
+            ends_s.append(completion_s(plan))
+            if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
+                break
+            # cutting chunks in two halves the time for which they wait for each other, and nothing else
+            if len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * exchange_s:
+                break
+        self.add(self.matching)
+
+    def try_overlap(self, plan: Plan) -> None:
+        """The same transfers in an order in which copies need not wait for all sums."""
+        if self.request.budget.allows(order=plan.transfer_count):
+            position = np.zeros(plan.workload.chunk_count)
+            self.add(dispatch(plan, position, self.request.budget, apart=False))
+
+    def try_swapped_trees(self, plan: Plan) -> None:
+        """Copies over other trees than sums, where a single AllReduce still ends much later than the bound."""
+        if not self.may_exchange or not self.later_than(SWAP_ABOVE):
+            return
+        work, budget = deliveries_of_try(self.request.topology, plan.workload), self.request.budget
+        if budget.allows(match=work, lower=2 * work, order=plan.transfer_count):
+            spread = self.with_few_tries(1)
+            self.add(plan_with_swapped_trees(self.request.topology, plan.workload, spread, budget=budget))
+
+    def try_long_search(self, plan: Plan) -> None:
+        """Matchings of the best number of parts, with all tries."""
+        work = deliveries_of_try(self.request.topology, plan.workload)
+        if 2 * work <= self.search.work and self.request.budget.allows(match=work, lower=work):
+            longer = _match(self.request, plan.meta["parts"], self.search)
+            self.add(longer)
+            if self.sums_for_all and completion_s(longer) < completion_s(plan):
+                self.try_overlap(longer)
+
+    def justified(self) -> Plan:
+        """The best plan, its starts improved by justification if it is small enough."""
+        count = self.best.transfer_count
+        if 0 < count <= self.search.work and self.request.budget.allows(order=count):
+            return justify(self.best, self.request.budget)
+        return self.best
+
+    @property
     def best(self) -> Plan:
-        """The plan that ends first."""
-        first = self.bound_s > 0 and self.far >= MEET_FIRST
-        if first and self.meets():
-            return self.found
-        cut = self.cut()
-        if cut is not None and self.sums_for_all and _ends(cut) < HOPEFUL * self.found_s:
-            self.overlaps(cut)
-            self.crosses(cut)
-        if self.bound_s and not first and self.meets():
-            return self.found
-        if cut is not None and _ends(cut) < HOPEFUL * self.found_s:
-            self.searches(cut)
-        count = self.found.transfer_count
-        if 0 < count <= self.search.work and self.pace.allows(dispatch=count):
-            return justify(self.found)
-        return self.found
+        return best(self.plans)
 
     @property
-    def pace(self) -> Pace:
-        return self.search.pace
+    def best_s(self) -> float:
+        """The completion of the best plan so far, infinite while there is none."""
+        return min(map(completion_s, self.plans), default=math.inf)
 
     @property
-    def found(self) -> Plan:
-        return min(self.plans, key=_ends)
+    def good_enough(self) -> bool:
+        """Whether a plan is near the bound, or sooner than any way to one rank and from there to all."""
+        near_s = (NEAR_IN_HOPS if self.hops_decide else NEAR) * self.bound_s
+        return self.best_s <= max(near_s, _rooted_s(self.request.topology, self.request.workload.collectives[0]))
 
     @property
-    def found_s(self) -> float:
-        return min(map(_ends, self.plans), default=math.inf)
+    def hopeful_matching(self) -> Plan | None:
+        """The matching, unless another plan is far ahead of it."""
+        hopeful = self.matching is not None and completion_s(self.matching) < HOPEFUL * self.best_s
+        return self.matching if hopeful else None
 
     @cached_property
     def sums_for_all(self) -> bool:
-        """Whether there are sums that several want: copies need not wait for all of them."""
-        return bool((self.workload.chunk_reduces & (self.workload.chunk_wanted.lengths > 1)).any())
+        """Whether several ranks want a sum: copies of it need not wait for all other sums."""
+        workload = self.request.workload
+        return bool((workload.chunk_reduces & (workload.chunk_wanted.lengths > 1)).any())
 
     @cached_property
-    def bounds(self) -> tuple[Bound, ...]:
-        """Lower bounds of a single AllReduce among few ranks; none for all else, which cannot be an exchange."""
-        c = self.workload.collectives[0]
-        alone = len(self.workload.collectives) == 1 and c.kind == "allreduce" and len(c.ranks) <= MOST_RANKS
-        return bounds(self.topology, self.workload) if alone else ()
-
-    @property
     def bound_s(self) -> float:
-        """The largest lower bound, seconds; 0 where none was asked for."""
-        return self.bounds[0].seconds if self.bounds else 0.0
+        """The lower bound of a single AllReduce among few ranks; 0 for anything else, which cannot be an exchange."""
+        first, *others = self.request.workload.collectives
+        if others or not first.traits.reduces_to_all or len(first.ranks) > MOST_RANKS:
+            return 0.0
+        return self.certificates[0].seconds
+
+    @cached_property
+    def certificates(self) -> tuple[Bound, ...]:
+        """The lower bounds of the request, the tightest first."""
+        return bounds(self.request.topology, self.request.workload)
 
     @property
-    def far(self) -> float:
-        """The share of the bound that the longest way alone takes."""
-        return next((b.seconds for b in self.bounds if b.kind == "latency path"), 0.0) / self.bound_s
+    def may_exchange(self) -> bool:
+        return self.bound_s > 0
+
+    @cached_property
+    def latency_share(self) -> float:
+        """The share of the bound that the latency of the longest path takes alone."""
+        return next((b.seconds for b in self.certificates if b.kind == "latency path"), 0.0) / self.bound_s
 
     @property
     def hops_decide(self) -> bool:
-        return self.bound_s > 0 and self.far >= HOPS_DECIDE
+        return self.may_exchange and self.latency_share >= HOPS_DECIDE
 
-    def late(self, share: float) -> bool:
-        """Whether there is nothing yet that ends within so many times the bound."""
-        return self.found_s > share * self.bound_s
+    def later_than(self, times: float) -> bool:
+        """Whether every plan so far ends later than this many times the bound."""
+        return self.best_s > times * self.bound_s
 
     def add(self, plan: Plan | None) -> None:
         if plan is not None:
             self.plans.append(plan)
 
-    def meets(self) -> bool:
-        """By exchange; whether nothing else need be tried: the bound is near, or it is sooner than any way to one rank
-        and from there to all."""
-        topology, workload, pace, c = self.topology, self.workload, self.pace, self.workload.collectives[0]
-        if self.hops_decide:
-            self.add(in_product(topology, workload))
-            if not self.late(ASK_ABOVE):
-                return True
-        swapped = None if self.hops_decide or pace.late else in_clusters(topology, workload, pace)
-        self.add(swapped)
-        meets = self.hops_decide or swapped is None or self.late(CLUSTERS_ABOVE)
-        if meets and self.far >= CROSS_WHERE and pace.allows(message=CROSSING * len(c.ranks)):
-            self.add(in_crossings(topology, workload))
-        if meets:
-            before_s = min(HOPELESS * self.bound_s, self.found_s)
-            self.add(exchanged(topology, workload, EXCHANGES, self.search.seed, before_s, pace))
-        if self.hops_decide and self.late(CLUSTERS_ABOVE) and not pace.late:
-            self.add(in_clusters(topology, workload, pace))
-        near = ASK_ABOVE if self.hops_decide else NEAR
-        return self.found_s <= max(near * self.bound_s, _rooted_s(topology, c))
-
-    def cut(self) -> Plan | None:
-        """By matching, with as many parts as pay; at most some tries each. None where something else must do."""
-        tried: list[tuple[float, Plan]] = []
-        met_s, least = self.found_s, effort(self.topology, _finer(self.workload, 1))
-        for count in _counts(least, self.workload):
-            little = len(tried) > 1 and tried[-1][0] > tried[-2][0] * (1 - LEAST_GAIN)
-            times = LITTLE_USE if little and self.sums_for_all else 1.0
-            if (tried or self.plans) and not self.pace.allows(cut=times * least * count):
-                break
-            if self.progress is not None:
-                self.progress(len(tried), len(tried) + 1, f"{count} parts")
-            with self.pace.measured("cut", least * count):
-                plan = _planned(self.topology, self.workload, count, self.quick(QUICK_TRIES))
-            tried.append((_ends(plan), plan))
-            last = [t[0] for t in tried]
-            if len(last) > 2 and min(last[-2:]) > min(last[:-2]) * (1 - LEAST_GAIN):
-                break
-            # what chunks wait for each other is halved with them
-            if len(last) > 1 and 2 * last[-1] - last[-2] > HOPEFUL * met_s:
-                break
-        if not tried:
-            return None
-        best = min(tried, key=lambda t: t[0])[1]
-        self.plans.append(best)
-        return best
-
-    def quick(self, tries: int) -> Search:
-        """So few tries, with little of the work."""
-        return replace(self.search, work=self.search.work // 20, tries=tries)
-
-    def overlaps(self, plan: Plan) -> None:
-        """Copies that do not wait for all sums."""
-        if self.pace.allows(dispatch=plan.transfer_count):
-            with self.pace.measured("dispatch", plan.transfer_count):
-                turn = np.zeros(plan.workload.chunk_count)
-                self.plans.append(dispatch(plan, turn, apart=False))
-
-    def crosses(self, plan: Plan) -> None:
-        """Copies over other trees than sums, where a single AllReduce may end much sooner than it does."""
-        work, late = effort(self.topology, plan.workload), bool(self.bound_s) and self.late(CROSS_ABOVE)
-        if late and self.pace.allows(cut=OTHER_TREES * work, dispatch=plan.transfer_count):
-            self.plans.append(crossed(self.topology, plan.workload, self.quick(1), until_s=self.pace.until_s))
-
-    def searches(self, plan: Plan) -> None:
-        """The same number of parts, with all tries."""
-        work = effort(self.topology, plan.workload)
-        if 2 * work <= self.search.work and self.pace.allows(cut=work / 2):
-            self.plans.append(_planned(self.topology, self.workload, plan.meta["parts"], self.search))
-            if self.sums_for_all and _ends(self.plans[-1]) < _ends(plan):
-                self.overlaps(self.plans[-1])
+    def with_few_tries(self, tries: int) -> Search:
+        return replace(self.search, work=self.search.work // QUICK_SHARE, tries=tries)
 
 
 def _rooted_s(topology: Topology, c: Collective) -> float:
-    """Seconds before which no sum comes to one rank and from there to all."""
+    """The least latency from all ranks to one and from there to all: no plan that sums at one rank ends sooner."""
     far = distances(topology, 0.0)[np.ix_(c.ranks, c.ranks)]
     return float((far.max(axis=0) + far.max(axis=1)).min())
 
 
-def _ends(plan: Plan) -> float:
-    return completion(plan) if plan.transfer_count else 0.0
-
-
-def _counts(least: float, workload: Workload) -> Iterator[int]:
-    """1, 2, 4, ... as far as work, at least so much, and bytes allow."""
+def _part_counts(least: float, workload: Workload) -> Iterator[int]:
+    """1, 2, 4, ... parts of a chunk as far as bytes and work allow; ``least`` is the work of one part."""
     count = 1
-    while count == 1 or (least * count <= MOST_WORK and count <= int(workload.chunk_bytes.max())):
+    while count == 1 or (least * count <= MOST_DELIVERIES and count <= int(workload.chunk_bytes.max())):
         yield count
         count *= 2
 
 
-def _finer(workload: Workload, parts: int) -> Workload:
-    """Every chunk cut, what everyone wants summed into a part a rank before."""
-    counts = [parts * (len(c.ranks) if c.kind == "allreduce" else 1) for c in workload.collectives]
+def _cut(workload: Workload, parts: int) -> Workload:
+    """The workload with every chunk in so many parts; sums that all want are first cut into a part for each rank."""
+    counts = [parts * (len(c.ranks) if c.traits.reduces_to_all else 1) for c in workload.collectives]
     if max(counts) == 1:
         return workload
     return Workload(tuple(divide(c, count)[0] for c, count in zip(workload.collectives, counts, strict=True)))
 
 
-def _planned(topology: Topology, workload: Workload, parts: int, search: Search) -> Plan:
-    plan = plan_in_phases(topology, _finer(workload, parts), search, mirrored=True)
+def _match(request: Request, parts: int, search: Search) -> Plan:
+    """The plan of the best matching with this number of parts of each chunk."""
+    plan = plan_in_phases(request.topology, _cut(request.workload, parts), search, mirrored=True)
+    request.budget.spend(lower=plan.transfer_count)
     plan.meta["parts"] = parts
     return plan

@@ -1,68 +1,70 @@
-"""The search of the greedy planner: restarts, and large neighbourhoods of the best.
+"""The search of the greedy planner: restarts, and large neighbourhoods of the best solution.
 
-A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, for each
-pipe its turn, and from when on it is used (a slow link that takes a chunk at once may take what a fast one then lacks).
-A neighbour forgets those of some chunks, or of the pipes into some nodes; all that followed from them is routed anew
-(random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through nodes that do not want them, trees
-are grown instead (:mod:`stretto.schedule.kernel_multicast`), and the order of chunks is searched.
+A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, and for each
+pipe its turn and the time from which on it is used (a slow link that takes a chunk at once may take what a fast one
+would then lack). A neighbour redraws the keys of some chunks, or of the pipes into some nodes, and everything that
+follows from them is routed anew (random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through
+nodes that do not want them, trees are grown instead (:mod:`stretto.schedule.kernel_multicast`), and the order of chunks
+is searched.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
-from ...model.arrays import Ragged
+from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ...model.collective import Workload
-from ...model.topology import SWITCH, Topology
-from ...schedule.budget import Pace
+from ...model.topology import Topology
 from ...schedule.clusters import SLOWER, Clusters, clusters_of
+from ...schedule.effort import Budget
 from ...schedule.inversion import Transfers
-from ...schedule.multicast import grow_implicitly, task_order, tree_work
 from ...schedule.pipes import Network, build_network
-from .translated import translated
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from .costs import COSTS
+from .growth import LATE, Score, grow_trees
+from .translations import match_translations
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
-"""How many copies more than the rarest a preferred chunk may have, in turn."""
+"""How many more copies than the rarest chunk a preferred chunk may have, in turn."""
 
 RESTARTS = 0.4
-"""The part of the tries that start anew."""
+"""Share of the tries that are restarts."""
 
-STRAIGHT = 4
-"""How many matchings over links alone are tried in one call each."""
-
-LATE = 8
-"""Among solutions that end together, the one whose arrivals to this power sum to less is nearer to a better one."""
+DIRECT_TRIES = 4
+"""Matchings over links alone that are tried in one kernel call each."""
 
 TICK = 2.0**-20
-"""Moments that are closer than this part of the shortest transfer are the same."""
+"""Moments closer than this share of the shortest transfer count as the same."""
 
-TWICE = 4.0
-"""A try may take so many times the work that is given where patience is tried both ways."""
+BOTH_PATIENCES = 4.0
+"""Times the given work up to which one try may take more where patience is tried both ways."""
 
-LOOKED, LOOKED_FAR = 16, 192
-"""Among how many chunks a pipe chooses, and where what a cluster has is in between."""
-
-GROWING, GROWN = 0.02, 1_000.0
-"""The work of a step of growing trees, in deliveries, and what a try takes beside its steps."""
+WINDOW, WINDOW_OF_CLUSTERS = 16, 192
+"""Chunks among which a pipe chooses the rarest, and where clusters hold some of them back."""
 
 DONE = 1 + 1e-9
-"""A solution that ends after so many times what no other can beat is not searched further."""
+"""Times the least possible completion up to which a solution is not searched further."""
 
-Score = tuple[float, float]
+HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
+"""Share of the slow pipes that is held back, in turn."""
+
+SCARCITIES = (3.0, 0.0, 0.0)
+"""For how many copies a pipe counts that could bring a chunk to the same node, in turn."""
+
+PATIENCE = (True, False, False, True)
+"""Whether pipes wait rather than bring what the cluster at their end has, in turn."""
+
+SLOW = 1.5
+"""Times the seconds of the quickest pipe from which a pipe may be held back."""
 
 
-def effort(topology: Topology, workload: Workload) -> float:
-    """The work of one try, in deliveries; those over links that many pipes share are looked at more often."""
+def deliveries_of_try(topology: Topology, workload: Workload) -> float:
+    """The work of one try, in deliveries; deliveries over links that many pipes share are looked at more often."""
     deliveries = float(len(workload.chunk_wanted.values))
     if workload.chunk_reduces.any():
         sums = np.where(workload.chunk_reduces, workload.chunk_holders.lengths, 0)
@@ -80,72 +82,104 @@ class Search:
     """Spreads chunks, as :func:`.inversion.plan_in_phases` asks for it.
 
     Attributes:
-        work: how many deliveries may be tried,
-        tries: and how many solutions at most.
+        work, tries: deliveries that may be tried, and solutions at most.
         seed: of the random choices.
-        pace: when to be content with what there is; "match" counts the deliveries of tries.
+        budget: with :data:`.costs.COSTS`; tries after the first end with it.
     """
 
     work: int
     tries: int
     seed: int
-    pace: Pace = field(default_factory=Pace)
+    budget: Budget = field(default_factory=lambda: Budget(costs=COSTS))
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
-        alike = translated(topology, workload, self.work, self.seed)
+        alike = match_translations(topology, workload, self.work, self.seed)
         if alike is not None:
+            self.budget.spend(match=alike.rows.shape[1])
             return alike.transfers()
-        straight = self._straight(topology, workload)
-        if straight is not None:
-            return straight
+        direct = self._direct(topology, workload)
+        if direct is not None:
+            return direct
         rng = np.random.default_rng(self.seed)
-        matching, found = self.matched(topology, workload, rng)
-        if found is not None:
-            return matching.transfers(found)
-        return _grown(topology, workload, through_routers, self.work, self.tries, rng, self.pace)
+        matching, solution = self.best_matching(topology, workload, rng)
+        if solution is not None:
+            return matching.transfers(solution)
+        return grow_trees(topology, workload, through_routers, self.work, self.tries, rng, self.budget)
 
-    def _straight(self, topology: Topology, workload: Workload) -> Transfers | None:
-        """One of a few matchings over links alone, if it ends as early as any could; only tried before many others."""
+    def _direct(self, topology: Topology, workload: Workload) -> Transfers | None:
+        """One of a few matchings over links alone, if it ends as early as any could; tried only before many others."""
         if len(topology.accelerators) < topology.node_count:
             return None
-        one_try = effort(topology, workload)
-        kernel_steps = one_try
-        for number in range(min(STRAIGHT, int(self.work // (2 * one_try)))):
-            what, when = at_speed(matching_kernel.at_once, kernel_steps)(
+        one_try = deliveries_of_try(topology, workload)
+        for number in range(min(DIRECT_TRIES, int(self.work // (2 * one_try)))):
+            what, when = at_speed(matching_kernel.at_once, one_try)(
                 topology.src, topology.dst, topology.latency_s, topology.bandwidth,
                 *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
                 workload.chunk_bytes, workload.chunk_start_s,
-                (self.seed + number) & 0x7FFFFFFF, SCARCITIES[0], SLOWER, LOOKED, TICK, DONE,
+                (self.seed + number) & 0x7FFFFFFF, SCARCITIES[0], SLOWER, WINDOW, TICK, DONE,
             )  # fmt: skip
             if what.shape[1]:
                 chunk, src, dst, link, parent = what
+                self.budget.spend(match=(number + 1) * one_try)
                 return Transfers(chunk, src, dst, Ragged.single(link), parent, *when)
         return None
 
-    def matched(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
-        """The matching problem, and what its best solution sends, None if it has none."""
+    def best_matching(self, topology: Topology, workload: Workload, rng: np.random.Generator) -> tuple[Matching, Any]:
+        """The matching problem, and what its best solution sends.
+
+        That is None if chunks must pass through nodes that do not want them.
+        """
         matching = Matching.of(topology, workload, self.work)
         least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
-        quick = matching.effort > (TWICE if least > 1 else 1.0) * self.work
-        tries = int(min(max(self.work / matching.effort, 1 if quick else least), max(self.tries, least)))
-        return matching, _search(matching, tries, max(least, RESTARTS * tries), quick, rng, self.pace)
+        plain = matching.work > (BOTH_PATIENCES if least > 1 else 1.0) * self.work
+        tries = int(min(max(self.work / matching.work, 1 if plain else least), max(self.tries, least)))
+        restarts = max(least, RESTARTS * tries)
+        best: tuple[Score, Keys, Any] | None = None
+        for k in range(tries):
+            if best is not None and not self.budget.allows(match=matching.work):
+                break
+            if plain:
+                keys = matching.plain_keys(rng)
+            elif best is None or k < restarts:
+                keys = matching.restart(k, rng)
+            else:
+                keys = matching.neighbour(best[1], rng)
+            sent, missing = matching.run(keys, matching.work * tries * 10)
+            self.budget.spend(match=matching.work)
+            if missing:
+                return matching, None
+            if sent[-1].max(initial=0.0) <= matching.least_s * DONE:
+                return matching, sent
+            score = _score(sent[-1])
+            if best is None or score <= best[0]:
+                best = score, keys, sent
+        assert best is not None, "there is at least one try"
+        return matching, best[2]
 
 
-Keys = tuple[Int64, Float64, Float64, float, float, bool, bool]
-"""Salts of chunks, turns of pipes, from when on each is used, spread, scarcity, whether rarity goes before turns,
-patience."""
+def _score(arrival_s: Float64) -> Score:
+    finish = float(arrival_s.max(initial=0.0))
+    return finish, float(((arrival_s / finish) ** LATE).mean()) if finish > 0 else 0.0
 
-HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
-"""Which share of the slow pipes is held back, in turn."""
 
-SCARCITIES = (3.0, 0.0, 0.0)
-"""For how many copies a pipe counts that could bring a chunk to the same node, in turn."""
+class Keys(NamedTuple):
+    """A solution, in the order in which the kernel takes it; see :func:`stretto.kernels.matching.match`.
 
-PATIENCE = (True, False, False, True)
-"""Whether pipes wait rather than bring what the cluster at their end has, in turn."""
+    Attributes:
+        salt: int64[chunks].
+        turn, hold_s: float64[pipes].
+        spread, scarcity: copies.
+        rarest_first: whether of pipes that would arrive together the one with the rarest chunk goes first.
+        patient: whether pipes wait rather than bring what the cluster at their end has.
+    """
 
-SLOW = 1.5
-"""Pipes that take so many times as long as the quickest one may be held back."""
+    salt: Int64
+    turn: Float64
+    hold_s: Float64
+    spread: float
+    scarcity: float
+    rarest_first: bool
+    patient: bool
 
 
 @dataclass(frozen=True)
@@ -153,32 +187,32 @@ class Matching:
     """One matching problem, ready for the kernel.
 
     Attributes:
-        came: int32[nodes * chunks], what each node knows of each chunk at first.
-        tick: moments less than this apart, seconds, are the same.
-        effort: of one try, in deliveries.
-        least_s: when it can end at the earliest.
+        came: int32[nodes * chunks], what each node has and wants of each chunk at first, as the kernel writes it.
+        tick: moments closer than this, seconds, are the same.
+        work: of one try, in deliveries.
+        least_s: no solution ends before.
     """
 
     workload: Workload
     network: Network
-    came: NDArray[np.int32]
-    links: int
+    came: Int32
+    link_count: int
     tick: float
-    effort: float
+    work: float
     clusters: Clusters
     least_s: float
 
     @classmethod
     def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:
+        """The problem of a workload; ``work``, in deliveries, is what all tries may take."""
         holders, wanted = workload.chunk_holders, workload.chunk_wanted
         network = build_network(topology, float(workload.chunk_bytes.mean()), True, work)
-        least, one_try = float(workload.chunk_bytes.min()), effort(topology, workload)
-        kernel_steps = one_try
-        came, lacks = at_speed(matching_kernel.known, kernel_steps)(topology.node_count, *holders, *wanted)
-        least_s = at_speed(matching_kernel.least_finish, kernel_steps)(
-            *topology.in_links, topology.latency_s, least / topology.bandwidth, lacks
+        least_bytes, one_try = float(workload.chunk_bytes.min()), deliveries_of_try(topology, workload)
+        came, lacks = at_speed(matching_kernel.known, one_try)(topology.node_count, *holders, *wanted)
+        least_s = at_speed(matching_kernel.least_finish, one_try)(
+            *topology.in_links, topology.latency_s, least_bytes / topology.bandwidth, lacks
         )
-        shortest = float((network.latency_s + least * network.per_byte).min())
+        shortest = float((network.latency_s + least_bytes * network.per_byte).min())
         return cls(
             workload, network, came, topology.link_count, shortest * TICK, one_try,
             clusters_of(network, topology.node_count, topology.bandwidth),
@@ -192,47 +226,78 @@ class Matching:
         holders = workload.chunk_holders
         return (
             network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
-            network.latency_s, network.per_byte, *network.out, self.links,
+            network.latency_s, network.per_byte, *network.out, self.link_count,
             workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
             holders.offsets, holders.values.astype(np.int64),
         )  # fmt: skip
 
     def run(self, keys: Keys, work: float) -> tuple[Any, int]:
         """What is sent, and how many deliveries could not be made."""
-        found: tuple[Any, int] = at_speed(matching_kernel.match, work)(
-            *self.arguments,
-            self.came.copy(),
-            self.clusters.of,
-            self.clusters.level,
-            *keys,
-            LOOKED if len(self.clusters.of) == 1 else LOOKED_FAR,
-            self.tick,
+        window = WINDOW if len(self.clusters.of) == 1 else WINDOW_OF_CLUSTERS
+        result: tuple[Any, int] = at_speed(matching_kernel.match, work)(
+            *self.arguments, self.came.copy(), self.clusters.of, self.clusters.level, *keys, window, self.tick
         )  # type: ignore[call-arg]
-        return found
+        return result
 
-    @cached_property
-    def shared(self) -> bool:
-        """Whether some pipes lead over several links, of which others may use one."""
-        return len(self.network.hops.values) > len(self.network.src)
+    def plain_keys(self, rng: np.random.Generator) -> Keys:
+        """Keys without preferences, for problems of which not even one try fits the work."""
+        chunks, pipes = self.workload.chunk_count, len(self.network.src)
+        salt, turn = np.zeros(chunks, dtype=np.int64), rng.random(pipes)
+        return Keys(salt, turn, np.zeros(pipes), 0.0, SCARCITIES[0], False, True)
 
-    @cached_property
-    def took_s(self) -> Float64:
-        """float64[pipes], how long each takes for the smallest chunk."""
-        took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
-        return took
+    def restart(self, k: int, rng: np.random.Generator) -> Keys:
+        """New keys for the k-th try."""
+        pipes = np.arange(len(self.network.src))
+        hold_s = self.hold_back(pipes, HELD_SHARES[k % len(HELD_SHARES)], rng)
+        return Keys(
+            rng.integers(0, 1 << 30, self.workload.chunk_count),
+            rng.random(len(pipes)),
+            hold_s,
+            SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
+            SCARCITIES[k % len(SCARCITIES)],
+            self.shares_links and k % 2 == 1,
+            PATIENCE[k % len(PATIENCE)],
+        )
 
-    @cached_property
-    def slow(self) -> NDArray[np.bool_]:
-        """bool[pipes], which of them may be held back."""
-        slow: NDArray[np.bool_] = self.took_s > SLOW * self.took_s.min()
-        return slow
+    def neighbour(self, keys: Keys, rng: np.random.Generator) -> Keys:
+        """The same keys but for those of some chunks, or of the pipes into two nodes, which are drawn anew."""
+        salt, turn, hold_s, spread = keys.salt.copy(), keys.turn.copy(), keys.hold_s.copy(), keys.spread
+        what = rng.integers(0, 3)
+        if what != 1:
+            chunks = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
+            salt[chunks] = rng.integers(0, 1 << 30, len(chunks))
+        if what != 0:
+            a, b = rng.integers(0, len(self.network.out[0]) - 1, 2)
+            into = np.flatnonzero((self.network.dst == a) | (self.network.dst == b))
+            turn[into] = rng.random(len(into))
+            hold_s[into] = self.hold_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
+        if rng.random() < 0.1:
+            spread = SPREADS[rng.integers(0, len(SPREADS))]
+        return keys._replace(salt=salt, turn=turn, hold_s=hold_s, spread=spread)
 
-    def held_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
-        """float64[pipes given], from when on each is used: some of the slow ones after one or two quick transfers."""
+    def hold_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
+        """float64[pipes given], from when on each is used: some slow ones after one or two of the quickest ones."""
         if share == 0.0 or not (slow := self.slow[pipes]).any():
             return np.zeros(len(pipes))
         times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
         return np.where(slow & (rng.random(len(pipes)) < share), self.took_s.min() * times, 0.0)
+
+    @cached_property
+    def shares_links(self) -> bool:
+        """Whether some pipes lead over several links, which others may use too."""
+        return len(self.network.hops.values) > len(self.network.src)
+
+    @cached_property
+    def took_s(self) -> Float64:
+        """float64[pipes], seconds that the smallest chunk takes over each."""
+        took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
+        return took
+
+    @cached_property
+    def slow(self) -> Bool:
+        """bool[pipes], which of them may be held back."""
+        slow: Bool = self.took_s > SLOW * self.took_s.min()
+        return slow
 
     def transfers(self, sent: Any) -> Transfers:
         """What was sent, in the order of its starts."""
@@ -246,144 +311,9 @@ class Matching:
             chunk=chunk,
             src=network.src[pipe],
             dst=network.dst[pipe],
-            route=network.hops.take(pipe) if self.shared else Ragged.single(network.hops.values[pipe]),
+            route=network.hops.take(pipe) if self.shares_links else Ragged.single(network.hops.values[pipe]),
             parent=np.where(parent >= 0, rank[parent], -1),
             start_s=start[order],
             seconds=self.workload.chunk_bytes[chunk] * network.per_byte[pipe],
             arrival_s=last[order],
         )
-
-
-def _search(matching: Matching, tries: int, restarts: float, quick: bool, rng: np.random.Generator, pace: Pace) -> Any:
-    """What the best solution sends, None if some node cannot be reached through those that want the chunks.
-
-    The first ones, so many as are asked for, are restarts. The ``quick`` one has no preferences.
-    """
-    chunks, pipes = matching.workload.chunk_count, len(matching.network.src)
-    work = matching.effort * tries * 10
-    best: tuple[Score, Keys, Any] | None = None
-    for k in range(tries):
-        if best is not None and not pace.allows(match=matching.effort):
-            break
-        keys: Keys
-        if quick:
-            keys = np.zeros(chunks, dtype=np.int64), rng.random(pipes), np.zeros(pipes), 0.0, SCARCITIES[0], False, True
-        elif best is None or k < restarts:
-            hold = matching.held_back(np.arange(pipes), HELD_SHARES[k % len(HELD_SHARES)], rng)
-            keys = (
-                rng.integers(0, 1 << 30, chunks),
-                rng.random(pipes),
-                hold,
-                SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
-                SCARCITIES[k % len(SCARCITIES)],
-                matching.shared and k % 2 == 1,
-                PATIENCE[k % len(PATIENCE)],
-            )
-        else:
-            keys = _neighbour(matching, best[1], rng)
-        with pace.measured("match", matching.effort):
-            sent, missing = matching.run(keys, work)
-        if missing:
-            return None
-        if sent[-1].max(initial=0.0) <= matching.least_s * DONE:
-            return sent
-        score = _score(sent[-1])
-        if best is None or score <= best[0]:
-            best = score, keys, sent
-    assert best is not None, "there is at least one try"
-    return best[2]
-
-
-def _score(last: Float64) -> Score:
-    finish = float(last.max(initial=0.0))
-    return finish, float(((last / finish) ** LATE).mean()) if finish > 0 else 0.0
-
-
-def _neighbour(matching: Matching, keys: Keys, rng: np.random.Generator) -> Keys:
-    """Some chunks, or the pipes into some nodes, choose anew."""
-    salt, turn, hold, spread = keys[0].copy(), keys[1].copy(), keys[2].copy(), keys[3]
-    what = rng.integers(0, 3)
-    if what != 1:
-        some = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
-        salt[some] = rng.integers(0, 1 << 30, len(some))
-    if what != 0:
-        a, b = rng.integers(0, len(matching.network.out[0]) - 1, 2)
-        into = np.flatnonzero((matching.network.dst == a) | (matching.network.dst == b))
-        turn[into] = rng.random(len(into))
-        hold[into] = matching.held_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
-    if rng.random() < 0.1:
-        spread = SPREADS[rng.integers(0, len(SPREADS))]
-    return salt, turn, hold, spread, *keys[4:]
-
-
-def _grown(
-    topology: Topology,
-    workload: Workload,
-    through_routers: bool,
-    work: float,
-    most: int,
-    rng: np.random.Generator,
-    pace: Pace,
-) -> Transfers:
-    """Trees, chunk by chunk in the best order found."""
-    passed = np.where(topology.is_router & through_routers, SWITCH, topology.kind).astype(np.int8)
-    net = replace(topology, kind=passed, replicates=np.zeros_like(topology.replicates))
-    steps = float(tree_work(topology, workload))
-    tries = int(np.clip(work / (GROWN + GROWING * steps), 1, most))
-    best: tuple[Score, Int64, Any] | None = None
-    for k in range(tries):
-        if best is not None and not pace.allows(grow=steps):
-            break
-        order = task_order(workload, "interleaved") if best is None else _later_first(best, workload, rng)
-        with pace.measured("grow", steps):
-            grown, finish = grow_implicitly(net, workload, order, None, 0.0, (0.0, 2.0)[k % 2], steps * tries)
-        score = finish, float((_arrivals(net, grown) ** LATE).mean())
-        if best is None or score <= best[0]:
-            best = score, order, grown
-    assert best is not None
-    return _as_transfers(net, workload, best[2])
-
-
-def _later_first(best: tuple[Score, Int64, Any], workload: Workload, rng: np.random.Generator) -> Int64:
-    """The order with some of the chunks that came last, and some others, moved to the front."""
-    (finish, _), order, grown = best
-    (chunk, *_), (start, seconds), _, _ = grown
-    last = np.zeros(workload.chunk_count)
-    np.maximum.at(last, chunk, start + seconds)
-    weight = (last / max(finish, 1e-300)) ** LATE + 0.01
-    moved = rng.choice(len(order), size=int(rng.integers(1, max(2, len(order) // 4))), p=weight / weight.sum())
-    front = np.isin(order, moved)
-    return np.concatenate((order[front], order[~front]))
-
-
-def _arrivals(topology: Topology, grown: Any) -> Float64:
-    """float64[passes], relative to the last."""
-    _, (start, seconds), _, (hop_pass, hop) = grown
-    arrives = start + seconds + np.bincount(hop_pass, weights=topology.latency_s[hop], minlength=len(start))
-    relative: Float64 = arrives / max(float(arrives.max(initial=0.0)), 1e-300)
-    return relative
-
-
-def _as_transfers(topology: Topology, workload: Workload, grown: Any) -> Transfers:
-    (chunk, src, parent), (start, _), (hit_pass, hit), (hop_pass, hop) = grown
-    n = len(chunk)
-    order = np.argsort(start, kind="stable")
-    rank = np.empty(n, dtype=np.int64)
-    rank[order] = np.arange(n)
-    dst = np.empty(n, dtype=np.int64)
-    dst[hit_pass] = hit
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(hop_pass, minlength=n)))).astype(np.int64)
-    route = Ragged(offsets, hop[np.argsort(hop_pass, kind="stable")].astype(np.int32)).take(order)
-    parent, chunk = parent[order], chunk[order].astype(np.int64)
-    seconds = workload.chunk_bytes[chunk] * (1.0 / topology.route_bandwidth(route))
-    start_s = start[order]
-    return Transfers(
-        chunk=chunk,
-        src=src[order].astype(np.int64),
-        dst=dst[order],
-        route=route,
-        parent=np.where(parent >= 0, rank[parent], -1),
-        start_s=start_s,
-        seconds=seconds,
-        arrival_s=start_s + seconds + topology.route_latency_s(route),
-    )

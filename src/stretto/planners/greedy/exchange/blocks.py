@@ -1,4 +1,4 @@
-"""One part of the buffer's way through an exchange, as transfers, and plans that take such ways in turn."""
+"""Exchanges as transfers: each part of the buffer takes a block of transfers, and parts take blocks in turn."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ....model.arrays import Ragged
+from ....model.arrays import Int64, Ragged
 from ....model.collective import Workload
-from ....model.plan import Plan, make_plan
+from ....model.plan import COPY, REDUCE, Plan, make_plan
 from ....model.topology import Topology
-
-Int64 = NDArray[np.int64]
+from ....schedule.pipes import Network
+from .trees import Exchange
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Block:
     Attributes:
         src, dst, op: int64[transfers].
         route: the links of each.
-        after: for each those that it waits for, by their places in the block.
+        after: for each the transfers that it waits for, by their places in the block.
     """
 
     src: Int64
@@ -33,23 +32,17 @@ class Block:
     after: Ragged
 
 
-def assembled(topology: Topology, workload: Workload, blocks: Sequence[Block]) -> Plan:
+def assemble(topology: Topology, workload: Workload, blocks: Sequence[Block]) -> Plan:
     """Every chunk by one of the blocks, in turn, as a plan in ready-order."""
     turns = (np.arange(workload.chunk_count) % len(blocks)).tolist()
     sizes = np.array([len(blocks[t].op) for t in turns])
     first = np.cumsum(sizes) - sizes
 
     def column(name: str) -> Int64:
-        each = [getattr(b, name) for b in blocks]
-        return np.concatenate([each[t] for t in turns])
+        columns = [getattr(b, name) for b in blocks]
+        return np.concatenate([columns[t] for t in turns])
 
-    def lists(name: str, base: Int64) -> Ragged:
-        each = [getattr(blocks[t], name) for t in turns]
-        lengths = np.concatenate([r.lengths for r in each])
-        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-        moved = [r.values + b for r, b in zip(each, base.tolist(), strict=True)]
-        return Ragged(offsets, np.concatenate(moved).astype(np.int32))
-
+    after = Ragged.concatenate([blocks[t].after for t in turns])
     return make_plan(
         topology,
         workload,
@@ -58,6 +51,23 @@ def assembled(topology: Topology, workload: Workload, blocks: Sequence[Block]) -
         src=column("src"),
         op=column("op"),
         dst=Ragged.single(column("dst").astype(np.int32)),
-        route=lists("route", np.zeros_like(first)),
-        depends=lists("after", first),
+        route=Ragged.concatenate([blocks[t].route for t in turns]),
+        depends=after.with_values(after.values + np.repeat(first, sizes)[after.owners]),
     )
+
+
+def plan_exchanges(topology: Topology, workload: Workload, network: Network, exchanges: Sequence[Exchange]) -> Plan:
+    """Every chunk by one of the exchanges, in turn, as a plan in ready-order."""
+    return assemble(topology, workload, [_block(network, exchange) for exchange in exchanges])
+
+
+def _block(network: Network, exchange: Exchange) -> Block:
+    after = [sorted(set(m.after)) for m in exchange.messages]
+    brought = {v: list(messages) for v, messages in exchange.complete.items()}
+    for p, v in exchange.copies:
+        # a copy replaces what was summed here on its way elsewhere
+        summed = exchange.into.get(v, [])
+        brought[v] = [*summed, len(after)]
+        after.append(sorted({*brought[int(network.src[p])], *summed}))
+    pipes, op = exchange.pipes(), np.repeat([REDUCE, COPY], [len(exchange.messages), len(exchange.copies)])
+    return Block(network.src[pipes], network.dst[pipes], op, network.hops.take(pipes), Ragged.of(after))

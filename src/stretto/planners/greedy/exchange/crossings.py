@@ -3,10 +3,10 @@
 Where slow links join all ranks of some clusters, a sum of a whole cluster cannot cross before its farthest rank has
 come, nor be of use if it comes in so late that it does not reach all of the other cluster. Meanwhile what joins them
 would be idle. So each part of the buffer crosses at a time t of its own, from as few ranks, *centres*, as all others of
-their cluster can come to by t, to as few, *hubs*, as all others there can be reached from in what is left of the
-time x for ways inside. With N(r) ranks so that all others are no farther than r from one, and u seconds for what joins
-the clusters to carry the buffer once, that is possible if 1 / (u N(t) N(x - t)), integrated over t from 0 to x, is 1.
-Hubs get the sum of their own cluster over trees of their own, for which there is time while sums cross.
+their cluster can come to by t, to as few, *hubs*, as all others there can be reached from in what is left of the time x
+for paths inside. Let N(r) be the fewest ranks so that no rank of a cluster is farther than r from all of them, and u
+the seconds for what joins the clusters to carry the buffer once. Then x suffices if 1 / (u N(t) N(x - t)), integrated
+over t from 0 to x, is 1. Hubs get the sum of their own cluster over trees of their own, while sums cross.
 """
 
 from __future__ import annotations
@@ -18,80 +18,81 @@ from itertools import combinations
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ....model.arrays import Ragged
+from ....model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ....model.collective import Workload
 from ....model.plan import Plan
-from ....model.topology import Topology
 from ....schedule.dispatch import dispatch
 from ....schedule.pipes import Network
 from ....schedule.trees import divide
+from ...registry import Request
+from .blocks import plan_exchanges
 from .clusters import Inside, alike_clusters
-from .hubs import planned
-from .trees import Bundle, Exchange, Message
+from .trees import Bundle, Exchange, Message, Tree
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 Ranks = tuple[int, ...]
-Tree = list[tuple[int, int]]
+Across = dict[tuple[int, int], int]
+"""The pipe from each rank to each rank of other clusters."""
 
 MOST_SETS = 20_000
-"""Of ranks that are looked at, to find the fewest centres."""
+"""Sets of ranks that are looked at to find the fewest centres."""
 
-KEPT = 16
-"""How many sets of the fewest centres are kept."""
+MOST_KEPT = 16
+"""Sets of the fewest centres that are kept."""
 
 TURNS = 64
-"""How many of these are taken to see how evenly they use links."""
+"""Sets that take turns to see how evenly they use links."""
 
 FEWER = 0.95
-"""Farther ranks are of use where so many times as few are needed."""
+"""Share of the ranks of a smaller radius below which a larger radius is of use."""
 
 PARTS = 96
-"""Into how many parts the buffer is cut."""
+"""Parts of the buffer."""
 
 IDLE = 1.1
-"""Crossing takes so many times as long as if all that joins clusters were always busy: both ends must be free."""
+"""Times the seconds for which crossing would take all that joins the clusters: both ends of a link must be free."""
 
 STEPS = 200
-"""Into how many the time inside is divided."""
+"""Steps into which the time inside is divided."""
 
 
-def in_crossings(topology: Topology, workload: Workload) -> Plan | None:
-    """A timed plan of a single AllReduce.
+def plan_crossings(request: Request) -> Plan | None:
+    """A timed plan of a single AllReduce; the request's budget has the planner's costs.
 
     Returns:
-        None where there are no clusters of equally many ranks, each joined to all of the others.
+        None where there are no clusters of equally many ranks, each rank joined to all ranks of other clusters.
     """
-    c = workload.collectives[0]
+    topology, c = request.topology, request.workload.collectives[0]
     inside, clusters = alike_clusters(topology, c)
-    across = _across(inside, clusters)
+    across = _pipes_across(inside, clusters)
     parts = min(PARTS, int(c.chunk_bytes.min()))
     if not clusters or not across or parts < 1:
         return None
-    members = [_Cluster.of(inside, own.tolist(), across) for own in clusters]
-    if not all(own.radii for own in members):
+    members = [_Cluster.of(inside, ranks.tolist(), across) for ranks in clusters]
+    if not all(cluster.radii for cluster in members):
         return None
-    crossing = _Crossing.of(inside, members, across, c.size_bytes / parts)
-    made = [crossing.made(at_s, left_s) for at_s, left_s in _times(members, IDLE * crossing.once_s * parts, parts)]
-    whole = [exchange for exchange in made if exchange is not None]
-    if len(whole) < parts:
+    builder = _Builder.of(inside, members, across, c.size_bytes / parts)
+    times = _times(members, IDLE * builder.once_s * parts, parts)
+    built = [builder.exchange(at_s, left_s) for at_s, left_s in times]
+    exchanges = [exchange for exchange in built if exchange is not None]
+    if len(exchanges) < parts:
         return None
     finer = Workload((divide(c, parts)[0],))
-    return dispatch(planned(topology, finer, inside.network, whole), np.zeros(finer.chunk_count), apart=False)
+    plan = plan_exchanges(topology, finer, inside.network, exchanges)
+    request.budget.spend(message=plan.transfer_count)
+    return dispatch(plan, np.zeros(finer.chunk_count), request.budget, apart=False)
 
 
-def _across(inside: Inside, clusters: list[NDArray[np.int32]]) -> dict[tuple[int, int], int]:
-    """The quickest pipe from each rank to each one of other clusters; none unless all are joined."""
+def _pipes_across(inside: Inside, clusters: list[Int32]) -> Across:
+    """The quickest pipe from each rank to each rank of other clusters; none unless all are joined."""
     network = inside.network
-    found: dict[tuple[int, int], int] = {}
+    quickest: Across = {}
     order = np.lexsort((network.per_byte, network.latency_s))[::-1]
     for p, v, w in zip(order.tolist(), network.src[order].tolist(), network.dst[order].tolist(), strict=True):
-        found[v, w] = p
-    home = {int(v): k for k, own in enumerate(clusters) for v in own}
+        quickest[v, w] = p
+    home = {int(v): k for k, ranks in enumerate(clusters) for v in ranks}
     pairs = [(v, w) for v in home for w in home if home[v] != home[w]]
-    return {pair: found[pair] for pair in pairs} if all(pair in found for pair in pairs) else {}
+    return {pair: quickest[pair] for pair in pairs} if all(pair in quickest for pair in pairs) else {}
 
 
 @dataclass(frozen=True)
@@ -100,68 +101,64 @@ class _Cluster:
 
     Attributes:
         radii: seconds, least first.
-        sets: for each radius some sets of the fewest ranks so that no rank is farther from all of one.
-        number: how many ranks that is, or more, where links across carry more for these than for all ranks alike.
-        pairs: for two radii what has been asked for.
+        sets: for each radius some sets of the fewest ranks so that no rank is farther than it from all of a set.
+        load: for each radius how many ranks that send alike would burden the links across as much as its sets do.
+        pairs: of centres and hubs, for two radii, as far as they were asked for.
     """
 
     inside: Inside
     ranks: list[int]
     radii: list[float]
     sets: list[list[Ranks]]
-    number: list[float]
+    load: list[float]
     pairs: dict[tuple[int, int], list[tuple[Ranks, Ranks]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, inside: Inside, ranks: list[int], across: dict[tuple[int, int], int]) -> _Cluster:
+    def of(cls, inside: Inside, ranks: list[int], across: Across) -> _Cluster:
         """No radii if not all ranks are joined."""
-        found = cls(inside, ranks, [], [], [])
-        far = inside.far[np.ix_(ranks, ranks)]
+        cluster = cls(inside, ranks, [], [], [])
+        far = inside.distance_s[np.ix_(ranks, ranks)]
         # there and back
         far = np.maximum(far, far.T)
         if not np.isfinite(far).all():
-            return found
+            return cluster
         far = np.round(far / max(float(far.max()), 1e-300), 9) * float(far.max())
-        use = np.array([_uses(inside.network, ranks, across, end) for end in (0, 1)])
+        use = [_use_across(inside.network, ranks, across, end) for end in (0, 1)]
         for radius in np.unique(far).tolist():
             sets = _fewest(far <= radius)
-            number = max(_alike(own, sets) for own in use) if sets else np.inf
-            if sets and (not found.number or number < found.number[-1] * FEWER):
-                found.radii.append(radius)
-                found.sets.append([tuple(ranks[k] for k in some) for some in sets])
-                found.number.append(number)
-        return found
+            load = max(_load(end_use, sets) for end_use in use) if sets else np.inf
+            if sets and (not cluster.load or load < cluster.load[-1] * FEWER):
+                cluster.radii.append(radius)
+                cluster.sets.append([tuple(ranks[k] for k in chosen) for chosen in sets])
+                cluster.load.append(load)
+        return cluster
 
-    def radius(self, within: float) -> float:
-        """The largest up to some."""
-        return self.radii[self.level(within)]
+    def level(self, within_s: float) -> int:
+        """Which radius is the largest up to some time, -1 if none is."""
+        return bisect_right(self.radii, within_s * (1 + 1e-9)) - 1
 
-    def fewest(self, within: float) -> float:
-        """How many ranks are needed."""
-        return self.number[self.level(within)]
-
-    def level(self, within: float) -> int:
-        """Which radius is the largest up to some, -1 if none is."""
-        return bisect_right(self.radii, within * (1 + 1e-9)) - 1
+    def radius(self, within_s: float) -> float:
+        """The largest radius up to some time."""
+        return self.radii[self.level(within_s)]
 
     def choices(self, at_s: float, left_s: float) -> list[tuple[Ranks, Ranks]]:
         """Centres to which all others come in some time, and hubs from which all others are reached in what is left.
 
-        One rank may be both; else ways to centres do not lead through hubs, as what comes to a hub must be its own
+        One rank may be both; else paths to centres do not lead through hubs, as what comes to a hub must be its own
         tree alone.
         """
         level = self.level(at_s), self.level(left_s)
         if min(level) < 0:
             return []
         if level not in self.pairs:
-            both = [(some, hubs) for some in self.sets[level[0]] for hubs in self.sets[level[1]]]
-            if max(len(both[0][0]), len(both[0][1])) == 1:
-                both = [(some, hubs) for some, hubs in both if some == hubs]
-            self.pairs[level] = [pair for pair in both if self._leads(*pair, self.radii[level[0]])]
+            pairs = [(centres, hubs) for centres in self.sets[level[0]] for hubs in self.sets[level[1]]]
+            if max(len(pairs[0][0]), len(pairs[0][1])) == 1:
+                pairs = [(centres, hubs) for centres, hubs in pairs if centres == hubs]
+            self.pairs[level] = [pair for pair in pairs if self._leads(*pair, self.radii[level[0]])]
         return self.pairs[level]
 
     def _leads(self, centres: Ranks, hubs: Ranks, radius: float) -> bool:
-        """Whether ranks come to centres soon enough, and to each hub, through no other hubs."""
+        """Whether ranks come to centres within the radius, and to each hub, through no other hubs."""
         if len(hubs) == 1 and centres == hubs:
             return True
         if len(centres) < len(self.ranks):
@@ -169,11 +166,11 @@ class _Cluster:
             if not set(centres).isdisjoint(hubs) or near.max() > radius * (1 + 1e-9):
                 return False
         others = [[v for v in hubs if v != hub] for hub in hubs]
-        found = (self.inside.near((hub,), True, ends) for hub, ends in zip(hubs, others, strict=True))
-        return len(hubs) < len(self.ranks) and all(np.isfinite(near[self.ranks]).all() for near in found)
+        to_hubs = (self.inside.near((hub,), True, ends) for hub, ends in zip(hubs, others, strict=True))
+        return len(hubs) < len(self.ranks) and all(np.isfinite(near[self.ranks]).all() for near in to_hubs)
 
 
-def _fewest(near: NDArray[np.bool_]) -> list[tuple[int, ...]]:
+def _fewest(near: Bool) -> list[tuple[int, ...]]:
     """Some of the smallest sets of rows that have something in each column; none if there are too many to look at."""
     count = len(near)
     if near.sum() == count:
@@ -184,56 +181,57 @@ def _fewest(near: NDArray[np.bool_]) -> list[tuple[int, ...]]:
         sets = np.array(list(combinations(range(count), size)))
         full = sets[near[sets].any(axis=1).all(axis=1)]
         if len(full):
-            return [tuple(own) for own in full[:: -(-len(full) // KEPT)].tolist()]
+            return [tuple(rows) for rows in full[:: -(-len(full) // MOST_KEPT)].tolist()]
     return []
 
 
-def _uses(network: Network, ranks: list[int], across: dict[tuple[int, int], int], end: int) -> Float64:
+def _use_across(network: Network, ranks: list[int], across: Across, end: int) -> Float64:
     """float64[ranks, links], seconds a byte on links across from each rank (end 0) or to it (1), all others alike."""
-    found = np.zeros((len(ranks), network.topology.link_count))
+    pipes_over = np.zeros((len(ranks), network.topology.link_count))
     place = {v: k for k, v in enumerate(ranks)}
     for ends, pipe in across.items():
         if ends[end] in place:
-            found[place[ends[end]], network.hops[pipe]] += 1
-    return found / network.topology.bandwidth
+            pipes_over[place[ends[end]], network.hops[pipe]] += 1
+    return pipes_over / network.topology.bandwidth
 
 
-def _alike(use: Float64, sets: list[tuple[int, ...]]) -> float:
+def _load(use: Float64, sets: list[tuple[int, ...]]) -> float:
     """How many ranks that send alike burden links as much as sets that take turns.
 
     Args:
         use: float64[ranks, links].
     """
-    each = np.array([use[list(some)].sum(axis=0) for some in sets])
+    use_of_set = np.array([use[list(rows)].sum(axis=0) for rows in sets])
     total = np.zeros(use.shape[1])
     for _ in range(TURNS):
-        total += each[np.argmin((total + each).max(axis=1))]
+        total += use_of_set[np.argmin((total + use_of_set).max(axis=1))]
     return float(total.max() / TURNS / use.mean(axis=0).max())
 
 
 def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[float, float]]:
-    """When each part crosses, and what is left after that, seconds without the way across; nothing if none can.
+    """When each part crosses, and what is left after that, seconds without the latency across; none if none can cross.
 
     Args:
         once_s: for what joins the clusters to carry all parts once.
     """
-    known: dict[tuple[int, ...], float] = {}
+    rate_of: dict[tuple[int, ...], float] = {}
 
-    def rates(whole: float) -> Float64:
-        found = np.zeros(STEPS)
-        for k, at_s in enumerate(((np.arange(STEPS) + 0.5) * whole / STEPS).tolist()):
-            levels = tuple(own.level(t) for own in members for t in (at_s, whole - at_s))
-            if levels not in known:
-                leads = all(own.choices(at_s, whole - at_s) for own in members)
-                most = max(a.fewest(at_s) * b.fewest(whole - at_s) for a in members for b in members)
-                known[levels] = 1 / most if leads else 0.0
-            found[k] = known[levels]
-        return found
+    def rates(whole_s: float) -> Float64:
+        rate = np.zeros(STEPS)
+        for k, at_s in enumerate(((np.arange(STEPS) + 0.5) * whole_s / STEPS).tolist()):
+            levels = tuple(cluster.level(t) for cluster in members for t in (at_s, whole_s - at_s))
+            if levels not in rate_of:
+                can_cross = all(cluster.choices(at_s, whole_s - at_s) for cluster in members)
+                sending = max(cluster.load[cluster.level(at_s)] for cluster in members)
+                receiving = max(cluster.load[cluster.level(whole_s - at_s)] for cluster in members)
+                rate_of[levels] = 1 / (sending * receiving) if can_cross else 0.0
+            rate[k] = rate_of[levels]
+        return rate
 
     low, high = 0.0, 2 * members[0].radii[-1] + 2 * once_s
     for _ in range(20):
-        whole = (low + high) / 2
-        low, high = (whole, high) if rates(whole).mean() * whole < once_s else (low, whole)
+        whole_s = (low + high) / 2
+        low, high = (whole_s, high) if rates(whole_s).mean() * whole_s < once_s else (low, whole_s)
     done = np.cumsum(rates(high))
     if done[-1] == 0:
         return []
@@ -242,110 +240,113 @@ def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[flo
 
 
 @dataclass(frozen=True)
-class _Crossing:
-    """What exchanges are made of.
+class _Builder:
+    """Builds an exchange for each part, over the links that carry least so far.
 
     Attributes:
-        across: the pipe from each rank to each one of other clusters.
-        late_s: the least latency of these.
-        once_s: seconds for all that joins the clusters to carry a part from each to each other one.
+        across: the pipe from each rank to each rank of other clusters.
+        latency_s: the least latency of these.
+        once_s: seconds for all that joins the clusters to carry a part from each rank to each rank of the others.
         size: bytes of a part.
         load_s: for each link, seconds; grows by what exchanges bring.
     """
 
     inside: Inside
     members: list[_Cluster]
-    across: dict[tuple[int, int], int]
-    late_s: float
+    across: Across
+    latency_s: float
     once_s: float
     size: float
     load_s: list[float]
 
     @classmethod
-    def of(cls, inside: Inside, members: list[_Cluster], across: dict[tuple[int, int], int], size: float) -> _Crossing:
+    def of(cls, inside: Inside, members: list[_Cluster], across: Across, size: float) -> _Builder:
         pipes, topology = np.array(list(across.values())), inside.network.topology
         busy = np.bincount(inside.network.hops.take(pipes).values, minlength=topology.link_count) / topology.bandwidth
-        late_s = float(inside.network.latency_s[pipes].min())
+        latency_s = float(inside.network.latency_s[pipes].min())
         once_s = size * float(busy.max()) / len(members[0].ranks) ** 2
-        return cls(inside, members, across, late_s, once_s, size, [0.0] * topology.link_count)
+        return cls(inside, members, across, latency_s, once_s, size, [0.0] * topology.link_count)
+
+    def exchange(self, at_s: float, left_s: float) -> Exchange | None:
+        """The exchange of a part that crosses at some time; None if some rank is not reached."""
+        exchange = Exchange()
+        sent = [self._gather(exchange, cluster, at_s, left_s) for cluster in self.members]
+        if not all(sent):
+            return None
+        for cluster, bundles in zip(self.members, sent, strict=True):
+            for v, bundle in bundles.items():
+                for hub, brought in exchange.complete.items():
+                    if hub not in cluster.ranks:
+                        brought.append(self._send(exchange, self.across[v, hub], bundle))
+        for cluster in self.members:
+            hubs = tuple(v for v in cluster.ranks if v in exchange.complete)
+            exchange.copies.extend(self._tree(hubs, left_s - cluster.radius(left_s), False))
+        return exchange
+
+    def _gather(self, exchange: Exchange, cluster: _Cluster, at_s: float, left_s: float) -> dict[int, Bundle]:
+        """What centres have to send; ``exchange.complete`` gets what comes to hubs inside.
+
+        Nothing if the contribution of some rank does not come to both.
+        """
+        used = (self._used_across() ** 2).tolist()
+        centres, hubs = min(
+            cluster.choices(at_s, left_s),
+            key=lambda pair: sum(used[0][v] for v in pair[0]) + sum(used[1][v] for v in pair[1]),
+        )
+        same = centres == hubs
+        tree = self._tree(centres, at_s - cluster.radius(at_s), True, () if same else hubs)
+        bundles = self._sum_up(exchange, tree, centres)
+        everyone = sum(1 << v for v in cluster.ranks)
+        if sum(content for content, _ in bundles.values()) != everyone:
+            return {}
+        slack_s = (at_s + self.latency_s - cluster.radii[-1]) / 2
+        for hub in hubs:
+            others = tuple(v for v in hubs if v != hub)
+            to_hub = bundles if same else self._sum_up(exchange, self._tree((hub,), slack_s, True, others), (hub,))
+            if to_hub[hub][0] != everyone:
+                return {}
+            exchange.complete[hub] = list(to_hub[hub][1])
+        return bundles
+
+    def _tree(self, roots: Ranks, slack_s: float, inward: bool, ends: Ranks = ()) -> Tree:
+        return self.inside.tree(roots, max(slack_s, 0.0), self.load_s, self.size, inward, ends)
+
+    def _used_across(self) -> Float64:
+        """float64[2, nodes], how much the links across from each rank, and to it, have carried."""
+        carried = self.hops_across.reduced(np.add, np.array(self.load_s)[self.hops_across.values])
+        return np.array([np.bincount(nodes, carried) for nodes in self.ends_across])
+
+    def _sum_up(self, exchange: Exchange, tree: Tree, roots: Ranks) -> dict[int, Bundle]:
+        """What comes to the roots over a tree, with their own."""
+        bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in (*roots, *(v for _, v in tree))}
+        heads = self.inside.network.dst.tolist()
+        for pipe, v in reversed(tree):
+            k, w = self._send(exchange, pipe, bundles[v]), heads[pipe]
+            bundles[w] = bundles[w][0] | bundles[v][0], (*bundles[w][1], k)
+        return {v: bundles[v] for v in roots}
+
+    def _send(self, exchange: Exchange, pipe: int, bundle: Bundle) -> int:
+        """The message of a bundle over a pipe, added where there is none yet."""
+        content, after = bundle
+        k = exchange.index.setdefault((pipe, content), len(exchange.messages))
+        if k == len(exchange.messages):
+            exchange.messages.append(Message(pipe, content, after))
+            exchange.into.setdefault(int(self.inside.network.dst[pipe]), []).append(k)
+            if pipe in self.pipes_across:
+                for link in self.inside.hops[pipe]:
+                    self.load_s[link] += self.size * self.inside.per_byte[pipe]
+        return k
 
     @cached_property
     def pipes_across(self) -> set[int]:
         return set(self.across.values())
 
     @cached_property
-    def hops(self) -> Ragged:
+    def hops_across(self) -> Ragged:
         """The links of the pipes across."""
         return self.inside.network.hops.take(np.array(list(self.across.values())))
 
     @cached_property
-    def ends(self) -> Int64:
-        """int64[2, pipes across]."""
+    def ends_across(self) -> Int64:
+        """int64[2, pipes across], the source and the receiver of each."""
         return np.array(list(self.across)).T
-
-    def made(self, at_s: float, left_s: float) -> Exchange | None:
-        """The exchange of a part that crosses at some time; None if some rank is not reached."""
-        found = Exchange()
-        sent = [self._gathered(found, own, at_s, left_s) for own in self.members]
-        if not all(sent):
-            return None
-        for own, bundles in zip(self.members, sent, strict=True):
-            for v, bundle in bundles.items():
-                for hub, came in found.complete.items():
-                    if hub not in own.ranks:
-                        came.append(self._sent(found, self.across[v, hub], bundle))
-        for own in self.members:
-            hubs = tuple(v for v in own.ranks if v in found.complete)
-            found.copies.extend(self._tree(hubs, left_s - own.radius(left_s), False))
-        return found
-
-    def _gathered(self, found: Exchange, own: _Cluster, at_s: float, left_s: float) -> dict[int, Bundle]:
-        """What centres have to send; what comes to hubs inside is ``found.complete``. Nothing if some rank cannot come
-        to either."""
-        used = (self._used() ** 2).tolist()
-        centres, hubs = min(
-            own.choices(at_s, left_s),
-            key=lambda pair: sum(used[0][v] for v in pair[0]) + sum(used[1][v] for v in pair[1]),
-        )
-        alone = centres == hubs
-        bundles = self._sums(found, self._tree(centres, at_s - own.radius(at_s), True, () if alone else hubs), centres)
-        everyone = sum(1 << v for v in own.ranks)
-        if sum(content for content, _ in bundles.values()) != everyone:
-            return {}
-        slack = (at_s + self.late_s - own.radii[-1]) / 2
-        for hub in hubs:
-            others = tuple(v for v in hubs if v != hub)
-            whole = bundles if alone else self._sums(found, self._tree((hub,), slack, True, others), (hub,))
-            if whole[hub][0] != everyone:
-                return {}
-            found.complete[hub] = list(whole[hub][1])
-        return bundles
-
-    def _tree(self, roots: tuple[int, ...], slack_s: float, inward: bool, ends: tuple[int, ...] = ()) -> Tree:
-        return self.inside.tree(roots, max(slack_s, 0.0), self.load_s, self.size, inward, ends)
-
-    def _used(self) -> Float64:
-        """float64[2, nodes], how much the links across from each rank, and to it, have carried."""
-        carried = self.hops.reduced(np.add, np.array(self.load_s)[self.hops.values])
-        return np.array([np.bincount(own, carried) for own in self.ends])
-
-    def _sums(self, found: Exchange, tree: Tree, roots: tuple[int, ...]) -> dict[int, Bundle]:
-        """What comes to the roots over a tree, with their own."""
-        bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in (*roots, *(v for _, v in tree))}
-        heads = self.inside.network.dst.tolist()
-        for pipe, v in reversed(tree):
-            k, w = self._sent(found, pipe, bundles[v]), heads[pipe]
-            bundles[w] = bundles[w][0] | bundles[v][0], (*bundles[w][1], k)
-        return {v: bundles[v] for v in roots}
-
-    def _sent(self, found: Exchange, pipe: int, bundle: Bundle) -> int:
-        """The message of a bundle over a pipe, made where there is none."""
-        content, after = bundle
-        k = found.index.setdefault((pipe, content), len(found.messages))
-        if k == len(found.messages):
-            found.messages.append(Message(pipe, content, after))
-            found.into.setdefault(int(self.inside.network.dst[pipe]), []).append(k)
-            if pipe in self.pipes_across:
-                for link in self.inside.hops[pipe]:
-                    self.load_s[link] += self.size * self.inside.per_byte[pipe]
-        return k

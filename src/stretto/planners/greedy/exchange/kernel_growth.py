@@ -1,53 +1,80 @@
-"""A tree that grows by the earliest arrival where its own transfers hold each other up on the links."""
+"""A tree that grows by the earliest arrival, where its own transfers hold each other up on the links."""
+
+from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
 
 
-def grow(out_offsets, out_pipes, src, dst, cost, seconds, hop_offsets, hop_links, links, came, wanted):
+class Pipes(NamedTuple):
+    """The pipes over which a tree may grow.
+
+    Attributes:
+        out_offsets, out_pipes: CSR, the pipes that leave each node.
+        src, dst: int64[pipes].
+        cost_s: float64[pipes], from when a pipe is free to when a message has arrived.
+        busy_s: float64[pipes], for how long a message holds the links of the pipe.
+        hop_offsets, hop_links: CSR, the links of each pipe.
+        link_count: how many links there are.
+    """
+
+    out_offsets: Int64
+    out_pipes: Int64
+    src: Int64
+    dst: Int64
+    cost_s: Float64
+    busy_s: Float64
+    hop_offsets: Int64
+    hop_links: Int32
+    link_count: int
+
+
+def grow(pipes: Pipes, ready_s: Float64, wanted: Bool) -> Int64:
     """The pipes over which nodes are reached, in the order of arrival.
 
     Args:
-        out_offsets, out_pipes: the pipes from each node.
-        src, dst: int64[pipes].
-        cost: float64[pipes], from when a pipe is free to when a message has arrived.
-        seconds: float64[pipes], for how long a message holds its links.
-        hop_offsets, hop_links: the links of each pipe.
-        links: how many there are.
-        came: float64[nodes], when those that have it are ready, infinite elsewhere; changed.
-        wanted: bool[nodes], whom to reach; changed.
+        ready_s: float64[nodes], when nodes that have the message are ready, infinite elsewhere; changed.
+        wanted: bool[nodes], the nodes to be reached; changed.
     """
-    free = np.zeros(links)
-    found = np.empty(len(came), dtype=np.int64)
+    out_offsets, out_pipes, src, dst, cost_s, busy_s, hop_offsets, hop_links, link_count = pipes
+    free = np.zeros(link_count)
+    taken = np.empty(len(ready_s), dtype=np.int64)
     count, left = 0, 0
     heap = [(0.0, 0)]
     heap.clear()
-    for v in range(len(came)):
+    for v in range(len(ready_s)):
         left += wanted[v]
-        if came[v] < np.inf:
+        if ready_s[v] < np.inf:
             for i in range(out_offsets[v], out_offsets[v + 1]):
-                heappush(heap, (came[v] + cost[out_pipes[i]], out_pipes[i]))
+                heappush(heap, (ready_s[v] + cost_s[out_pipes[i]], out_pipes[i]))
     while left > 0 and len(heap) > 0:
         key, p = heappop(heap)
         v = dst[p]
         if not wanted[v]:
             continue
-        start = came[src[p]]
+        start = ready_s[src[p]]
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             start = max(start, free[hop_links[i]])
-        again = start + cost[p]
-        if again > key * (1 + 1e-12):
-            heappush(heap, (again, p))
+        arrival = start + cost_s[p]
+        if arrival > key * (1 + 1e-12):
+            heappush(heap, (arrival, p))
             continue
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
-            free[hop_links[i]] = start + seconds[p]
-        came[v] = again
+            free[hop_links[i]] = start + busy_s[p]
+        ready_s[v] = arrival
         wanted[v] = False
         left -= 1
-        found[count] = p
+        taken[count] = p
         count += 1
         for i in range(out_offsets[v], out_offsets[v + 1]):
             if wanted[dst[out_pipes[i]]]:
-                heappush(heap, (again + cost[out_pipes[i]], out_pipes[i]))
-    return found[:count]
+                heappush(heap, (arrival + cost_s[out_pipes[i]], out_pipes[i]))
+    return taken[:count]

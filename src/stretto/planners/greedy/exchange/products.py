@@ -1,17 +1,17 @@
 """AllReduce on products of rings and lines, tori and meshes among them, in as many hops as the farthest rank is away.
 
-A network is a product where each node is a place on several lines, one of each *factor*, and lines of a factor lead
-to the same lines of all others: each factor sums along its lines, one factor after another. Factors are found by
-squares: opposite sides of a square without diagonals are of one factor, and so are two links of a node that span no
-such square or several (Feder 1992).
+In a product each node has a place on one line of each *factor*, and the lines of a factor lead to the same lines of all
+others: each factor sums along its lines, one factor after another. Factors are found by squares: opposite sides of a
+square without diagonals are of one factor, and so are two links of a node that span no such square or several
+(Feder, Journal of Graph Theory 1992).
 
-A line of n ranks sums towards its middle and copies from there, n - 1 hops. On a ring of n = 2^k or 3 x 2^k ranks n / 2
-hops do. Each rank's contribution (with n = 3 x 2^k first its neighbours' added) walks, those of every second rank to
+A line of n ranks sums towards its middle and copies from there, n - 1 hops. A ring of n = 2^k or 3 x 2^k ranks takes
+n / 2 hops. Each rank's contribution (with n = 3 x 2^k first its neighbours' added) walks, those of every second rank to
 the right, all others to the left; so at every hop all ranks swap what they have with a neighbour, the one on the right
-and the one on the left in turn. Two that meet pass each other, by copies, unless they hold neighbouring stretches of
-equal length: then both go on with the sum, twice as long. The last two to meet hold half the ring each.
-Every link is used in every second hop, at any hop by half of the exchanges that begin with one neighbour or the other,
-and those along different factors first.
+and the one on the left in turn. Two contributions that meet pass each other, by copies, unless they hold neighbouring
+stretches of equal length: then both go on with the sum, twice as long. The last two to meet hold half the ring each.
+Every link is used in every second hop. So parts of the buffer go through several exchanges, which begin with one
+neighbour or the other, and along different factors: at any hop half of them use a link.
 """
 
 from __future__ import annotations
@@ -24,31 +24,34 @@ from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
 from ....model.topology import Topology, opposite
-from ....schedule.dispatch import completion, dispatch
+from ....schedule.best import completion_s
+from ....schedule.dispatch import dispatch
 from ....schedule.trees import divide
-from .blocks import Block, assembled
+from ...registry import Request
+from .blocks import Block, assemble
 
 MOST_NEIGHBOURS = 8
-"""Of a node whose squares are looked at."""
+"""Neighbours of a node up to which its squares are looked at."""
 
 MOST_TRANSFERS = 33_000
-"""How finely the buffer is cut at most."""
+"""Transfers of a plan at most; the buffer is cut no finer."""
 
 LEAST_GAIN = 0.005
-"""Cutting finer goes on as long as it brings the completion so much nearer."""
+"""Share of the completion that cutting twice as finely must gain to go on."""
 
 Swap = tuple[int, int, bool]
 """From a place on a line to another one, and whether it is added to what is there."""
 
 
-def in_product(topology: Topology, workload: Workload) -> Plan | None:
+def plan_product(request: Request) -> Plan | None:
     """A timed plan of a single AllReduce among all nodes.
 
     Returns:
-        None where the network is no product of rings of such sizes and lines, or it is too large.
+        None where the network is no product of lines and rings of such sizes, or it is too large.
     """
+    topology, workload = request.topology, request.workload
     c = workload.collectives[0]
-    if len(workload.collectives) > 1 or c.kind != "allreduce" or len(c.ranks) < topology.node_count:
+    if len(workload.collectives) > 1 or not c.traits.reduces_to_all or len(c.ranks) < topology.node_count:
         return None
     if topology.planes or not topology.is_accelerator.all() or opposite(topology) is None:
         return None
@@ -60,14 +63,17 @@ def in_product(topology: Topology, workload: Workload) -> Plan | None:
     if not all(_sums_up(order, topology.node_count) for order in orders):
         return None
     blocks = [_block(topology, order, phase) for order in orders for phase in phases]
-    most = min(MOST_TRANSFERS // sum(len(b.op) for b in blocks), int(c.chunk_bytes.min()) // len(blocks))
+    messages = sum(len(b.op) for b in blocks)
+    most = min(MOST_TRANSFERS // messages, int(c.chunk_bytes.min()) // len(blocks))
     best: Plan | None = None
     rounds = 1
-    while rounds <= most:
+    while rounds <= most and (best is None or request.budget.allows(place=rounds * messages, order=rounds * messages)):
         finer = Workload((divide(c, rounds * len(blocks))[0],))
-        turn = np.arange(finer.chunk_count) // len(blocks) % rounds / rounds
-        plan = dispatch(assembled(topology, finer, blocks), turn, apart=False)
-        if best is not None and completion(plan) > completion(best) * (1 - LEAST_GAIN):
+        position = np.arange(finer.chunk_count) // len(blocks) % rounds / rounds
+        plan = assemble(topology, finer, blocks)
+        request.budget.spend(place=plan.transfer_count)
+        plan = dispatch(plan, position, request.budget, apart=False)
+        if best is not None and completion_s(plan) > completion_s(best) * (1 - LEAST_GAIN):
             break
         best = plan
         rounds *= 2
@@ -76,11 +82,11 @@ def in_product(topology: Topology, workload: Workload) -> Plan | None:
 
 @dataclass(frozen=True)
 class _Factor:
-    """Lines that lead through all nodes, each through as many.
+    """Lines of equally many nodes, each node on one of them.
 
     Attributes:
-        lines: the nodes of each in order.
-        closed: whether they are rings.
+        lines: the nodes of each line in order.
+        closed: whether the lines are rings.
     """
 
     lines: tuple[tuple[int, ...], ...]
@@ -88,33 +94,33 @@ class _Factor:
 
 
 def _factors(topology: Topology) -> list[_Factor]:
-    """Those of a network that is a product of rings and lines; none if it is not, or hops cannot be halved."""
+    """The factors of a network; none if it is no product of lines and of rings on which contributions can walk."""
     beside: list[set[int]] = [set() for _ in range(topology.node_count)]
     for a, b in zip(topology.src.tolist(), topology.dst.tolist(), strict=True):
         beside[a].add(b)
-    if not 1 <= max(len(own) for own in beside) <= MOST_NEIGHBOURS:
+    if not 1 <= max(len(neighbours) for neighbours in beside) <= MOST_NEIGHBOURS:
         return []
     label = _classes(beside)
-    found = []
-    for one in dict.fromkeys(label.values()):
-        along = [[w for w in sorted(own) if label[v, w] == one] for v, own in enumerate(beside)]
+    factors = []
+    for factor in dict.fromkeys(label.values()):
+        along = [[w for w in sorted(own) if label[v, w] == factor] for v, own in enumerate(beside)]
         lines: list[tuple[int, ...]] = []
         left = dict.fromkeys(range(len(beside)))
         closed = all(len(own) == 2 for own in along)
         while left:
             ends = (v for v in left if closed or len(along[v]) == 1)
-            line = _walked(along, next(ends, -1))
+            line = _line_from(along, next(ends, -1))
             if not line or (lines and len(line) != len(lines[0])):
                 return []
             lines.append(line)
             for v in line:
                 del left[v]
-        found.append(_Factor(tuple(lines), closed))
-    return found if all(_swaps(len(f.lines[0]), f.closed) for f in found) else []
+        factors.append(_Factor(tuple(lines), closed))
+    return factors if all(_swaps(len(f.lines[0]), f.closed) for f in factors) else []
 
 
 def _sums_up(factors: list[_Factor], nodes: int) -> bool:
-    """Whether sums along one factor after another hold what all have, once: no if lines only seem to be a product's."""
+    """Whether sums along one factor after another hold every contribution once; if not, the network is no product."""
     holds = [1 << v for v in range(nodes)]
     for factor in factors:
         for line in factor.lines:
@@ -125,11 +131,11 @@ def _sums_up(factors: list[_Factor], nodes: int) -> bool:
                 total |= holds[v]
             for v in line:
                 holds[v] = total
-    return all(own == (1 << nodes) - 1 for own in holds)
+    return all(bits == (1 << nodes) - 1 for bits in holds)
 
 
 def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """For each pair of neighbours, both ways round, one pair of its factor."""
+    """For each ordered pair of neighbours a pair that stands for its factor."""
     first = {(min(v, w), max(v, w)): (min(v, w), max(v, w)) for v, own in enumerate(beside) for w in own}
 
     def leader(v: int, w: int) -> tuple[int, int]:
@@ -151,8 +157,8 @@ def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
     return {(v, w): leader(v, w) for v, own in enumerate(beside) for w in own}
 
 
-def _walked(along: list[list[int]], start: int) -> tuple[int, ...]:
-    """The line from a node on, each node once; empty if it is none."""
+def _line_from(along: list[list[int]], start: int) -> tuple[int, ...]:
+    """The line that begins at a node, each node once; empty if there is none."""
     if start < 0 or max(len(own) for own in along) > 2:
         return ()
     line, before = [start], -1
@@ -165,7 +171,7 @@ def _walked(along: list[list[int]], start: int) -> tuple[int, ...]:
 
 
 def _swaps(count: int, closed: bool) -> list[list[Swap]]:
-    """What is sent in each hop along a line of so many ranks; nothing where it is not known."""
+    """The swaps of each hop along a line of ``count`` ranks; none for rings on which contributions cannot walk."""
     if not closed:
         half = (count - 1) // 2
         inward = [[(k, k + 1, True), (count - 1 - k, count - 2 - k, True)] for k in range(half)]
@@ -177,25 +183,25 @@ def _swaps(count: int, closed: bool) -> list[list[Swap]]:
     if odd not in (1, 3):
         return []
     length = odd
-    found = [[(v, (v + d) % count, True) for v in range(count) for d in (1, -1)]] if odd == 3 else []
-    for hop in range(1, count // 2 - len(found) + 1):
-        # the right one of two that meet began 2 hop - 1 to the right of the other
+    hops = [[(v, (v + d) % count, True) for v in range(count) for d in (1, -1)]] if odd == 3 else []
+    for hop in range(1, count // 2 - len(hops) + 1):
+        # of two contributions that meet one began 2 hop - 1 ranks to the right of the other
         adds = hop == length - odd // 3
         length *= 1 + adds
         pairs = [(v % count, (v + 1) % count) for v in range(hop % 2, count, 2)]
-        found.append([(a, b, adds) for pair in pairs for a, b in (pair, pair[::-1])])
-    return found
+        hops.append([(a, b, adds) for pair in pairs for a, b in (pair, pair[::-1])])
+    return hops
 
 
 def _block(topology: Topology, factors: list[_Factor], phase: int) -> Block:
     """One exchange, along one factor after another.
 
     Args:
-        phase: by how many places the ranks of rings are taken to be further on than they are.
+        phase: the place on each ring at which its numbering begins.
     """
     link = np.zeros((topology.node_count, topology.node_count), dtype=np.int32)
     link[topology.src, topology.dst] = np.arange(topology.link_count)
-    # what brought the sum that each node has: the last copy, and what was added after that
+    # for each node the transfers that brought its sum: the last copy, and what was added after that
     state: list[list[int]] = [[] for _ in range(topology.node_count)]
     ends: list[tuple[int, int]] = []
     op: list[int] = []

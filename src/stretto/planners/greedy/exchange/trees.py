@@ -1,9 +1,9 @@
-"""What an exchange is made of: in-trees whose messages are shared where they carry the same sum, and copies.
+"""An exchange: in-trees whose messages are shared where they carry the same sum, and copies of the result.
 
 A *hub* is a node that ends with the whole sum by messages alone. All contributions come to it over a tree of shortest
-ways; messages of different hubs' trees that carry the same sum over the same pipe are one. A sum never counts a
-contribution twice, so what comes to a hub must be its own tree alone; a hub whose tree does not agree with those chosen
-before is left out. All others get the result as a copy from the hub from which it comes first.
+paths; messages of several hubs' trees that carry the same sum over the same pipe are one message. A sum never counts a
+contribution twice, so what comes to a hub must be its own tree alone; a hub whose tree does not agree with those of the
+hubs before it is left out. All other ranks get the result as a copy from the hub from which it comes first.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....kernels import at_speed
 from ....kernels import paths as paths_kernel
+from ....model.arrays import Float64, Int32, Int64, Ragged, offsets_of
 from ....schedule.pipes import Network
 from . import kernel_growth
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+GROWTH_STEPS = 2_000.0
+"""Steps of the kernel for each pipe in all trees of an AllReduce: about ten in each of two hundred trees."""
 
-
-STEPS = 2_000.0
-"""For each pipe, of the growth of all trees of an AllReduce: some ten for each of two hundred."""
+Tree = list[tuple[int, int]]
+"""(pipe, node): by which pipe each node is reached, in order."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A sum on its way: over a pipe, of some contributions (a bit a node), after the messages that brought them."""
+    """A partial sum of some contributions (a bit a node), sent over a pipe after the messages that brought them."""
 
     pipe: int
     content: int
@@ -38,18 +37,18 @@ class Message:
 
 
 Bundle = tuple[int, tuple[int, ...]]
-"""What a node has, as bits, and the messages that brought it."""
+"""The contributions that a node has (a bit a node), and the messages that brought them."""
 
 
 @dataclass
 class Exchange:
-    """Messages, in an order in which each comes after those it waits for.
+    """Messages, in an order in which each comes after those it waits for, and copies.
 
     Attributes:
-        messages: all sums.
+        messages: all partial sums.
         index: the message of a pipe and a content.
         into: for each node the messages that come to it.
-        complete: for each hub the messages that it adds.
+        complete: for each hub the messages that it adds up.
         copies: (pipe, node) of each copy of the result, in order.
     """
 
@@ -57,249 +56,250 @@ class Exchange:
     index: dict[tuple[int, int], int] = field(default_factory=dict)
     into: dict[int, list[int]] = field(default_factory=dict)
     complete: dict[int, list[int]] = field(default_factory=dict)
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    copies: Tree = field(default_factory=list)
 
     def pipes(self) -> Int64:
-        """int64[sums and copies], the pipe of each."""
+        """int64[messages and copies], the pipe of each."""
         return np.array([*(m.pipe for m in self.messages), *(p for p, _ in self.copies)], dtype=np.int64)
 
     def starts_s(self, network: Network) -> Float64:
-        """float64[sums and copies], when each starts by latency alone."""
-        src, late = network.src.tolist(), network.latency_s.tolist()
-        came: list[float] = []
+        """float64[messages and copies], when each starts by latency alone."""
+        src, latency_s = network.src.tolist(), network.latency_s.tolist()
+        arrival: list[float] = []
         for message in self.messages:
-            came.append(max((came[k] for k in message.after), default=0.0) + late[message.pipe])
-        done = {v: max((came[k] for k in own), default=0.0) for v, own in self.complete.items()}
+            arrival.append(max((arrival[k] for k in message.after), default=0.0) + latency_s[message.pipe])
+        done = {v: max((arrival[k] for k in messages), default=0.0) for v, messages in self.complete.items()}
         for p, v in self.copies:
-            done[v] = max([done[src[p]], *(came[k] for k in self.into.get(v, ()))]) + late[p]
-            came.append(done[v])
-        return np.array(came) - network.latency_s[self.pipes()]
+            done[v] = max([done[src[p]], *(arrival[k] for k in self.into.get(v, ()))]) + latency_s[p]
+            arrival.append(done[v])
+        return np.array(arrival) - network.latency_s[self.pipes()]
 
-    def renamed(self, node: list[int], pipe: list[int]) -> Exchange:
-        """The same where each node, and each pipe, is another one; what messages carry is not told."""
+    def image(self, node: list[int], pipe: list[int]) -> Exchange:
+        """The exchange under an automorphism; its messages do not say what they carry.
+
+        Args:
+            node, pipe: the image of each node and pipe.
+        """
         return Exchange(
             messages=[replace(m, pipe=pipe[m.pipe], content=0) for m in self.messages],
-            into={node[v]: own for v, own in self.into.items()},
-            complete={node[v]: own for v, own in self.complete.items()},
+            into={node[v]: messages for v, messages in self.into.items()},
+            complete={node[v]: messages for v, messages in self.complete.items()},
             copies=[(pipe[p], node[v]) for p, v in self.copies],
         )
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The pipes among the ranks, what each costs, and the shortest ways over them.
+class Paths:
+    """The pipes among the ranks, what each costs, and the shortest paths over them.
 
     Attributes:
         network: the pipes of the topology.
-        usable: int64[k], those that join ranks, the ones to be taken first where several are as short before.
+        usable: int64[any], the pipes that join ranks; of equally short ones the first is taken.
         cost: float64[pipes], seconds.
-        far: float64[nodes, nodes], the length of the shortest way.
+        distance: float64[nodes, nodes], the length of the shortest path.
     """
 
     network: Network
     usable: Int64
     cost: Float64
-    far: Float64
+    distance: Float64
 
     @classmethod
-    def of(cls, network: Network, ranks: NDArray[np.int32], cost: Float64, order: Int64) -> Ways:
-        """All that joins ``ranks``, in the order of ``order`` (int64[pipes])."""
+    def of(cls, network: Network, ranks: Int32, cost: Float64, order: Int64) -> Paths:
+        """All pipes that join ``ranks``; those with the lowest ``order`` (int64[pipes]) first."""
         nodes = len(network.out[0]) - 1
         inside = np.zeros(nodes, dtype=np.bool_)
         inside[ranks] = True
         usable = np.flatnonzero(inside[network.src] & inside[network.dst])
-        by_source = usable[np.argsort(network.src[usable], kind="stable")]
-        offsets = np.searchsorted(network.src[by_source], np.arange(nodes + 1)).astype(np.int64)
-        kernel_steps = 20.0 * nodes * len(usable)
-        far = at_speed(paths_kernel.all_pairs, kernel_steps)(offsets, by_source.astype(np.int32), network.dst, cost)
-        return cls(network, usable[np.argsort(order[usable], kind="stable")], cost, far)
+        leaving = Ragged.grouped(network.src[usable], usable, nodes)
+        distance = at_speed(paths_kernel.all_pairs, 20.0 * nodes * len(usable))(*leaving, network.dst, cost)
+        return cls(network, usable[np.argsort(order[usable], kind="stable")], cost, distance)
 
     def out(self, nodes: set[int]) -> dict[int, list[int]]:
-        """The pipes from each to others of some nodes, in order."""
-        inside = np.zeros(len(self.far), dtype=np.bool_)
+        """The pipes from each of some nodes to others of them, in order."""
+        inside = np.zeros(len(self.distance), dtype=np.bool_)
         inside[list(nodes)] = True
         offsets, pipes = self.leaving
         kept = inside[self.network.src[pipes]] & inside[self.network.dst[pipes]]
-        ends = np.concatenate(([0], np.cumsum(kept)))[offsets].tolist()
-        found = pipes[kept].tolist()
-        return {v: found[a:b] for v, (a, b) in enumerate(pairwise(ends)) if a < b}
+        ends = offsets_of(kept)[offsets].tolist()
+        inner = pipes[kept].tolist()
+        return {v: inner[a:b] for v, (a, b) in enumerate(pairwise(ends)) if a < b}
 
     @cached_property
     def leaving(self) -> tuple[Int64, Int64]:
         """CSR of the pipes that leave each node, in order."""
-        return self._by(self.network.src)
+        return self._by_end(self.network.src)
 
     @cached_property
     def entering(self) -> tuple[Int64, Int64]:
         """CSR of the pipes that enter each node, in order."""
-        return self._by(self.network.dst)
+        return self._by_end(self.network.dst)
 
-    def _by(self, ends: Int64) -> tuple[Int64, Int64]:
+    def _by_end(self, ends: Int64) -> tuple[Int64, Int64]:
         pipes = self.usable[np.argsort(ends[self.usable], kind="stable")]
-        return np.searchsorted(ends[pipes], np.arange(len(self.far) + 1)).astype(np.int64), pipes
+        return np.searchsorted(ends[pipes], np.arange(len(self.distance) + 1)).astype(np.int64), pipes
 
 
-def hub_order(
-    ways: Ways, ranks: NDArray[np.int32], count: int, rng: np.random.Generator
-) -> tuple[list[int], list[float]]:
-    """Ranks as hubs, each the one that then brings the result to all soonest, and when the last has it with so many."""
-    far = ways.far[np.ix_(ranks, ranks)]
-    come = far.max(axis=0)
+def order_hubs(paths: Paths, ranks: Int32, count: int, rng: np.random.Generator) -> tuple[list[int], list[float]]:
+    """Hubs and, for each number of them, when the last rank has the result.
+
+    Each hub is the rank that, added to those before it, brings the result to all ranks soonest.
+    """
+    distance = paths.distance[np.ix_(ranks, ranks)]
+    summed_s = distance.max(axis=0)
     arrival = np.full(len(ranks), np.inf)
     noise = rng.random(len(ranks)) * 1e-6
     hubs: list[int] = []
     ends: list[float] = []
     free = np.ones(len(ranks), dtype=np.bool_)
     while len(hubs) < count:
-        after = np.minimum(arrival, come[:, None] + far)
+        after = np.minimum(arrival, summed_s[:, None] + distance)
         score = after.max(axis=1) * (1.0 + noise) + 1e-3 * after.mean(axis=1)
-        best = int(np.where(free, score, np.inf).argmin())
-        free[best] = False
-        arrival = after[best]
-        hubs.append(int(ranks[best]))
+        next_hub = int(np.where(free, score, np.inf).argmin())
+        free[next_hub] = False
+        arrival = after[next_hub]
+        hubs.append(int(ranks[next_hub]))
         ends.append(float(arrival.max()))
     return hubs, ends
 
 
-def exchange_of(ways: Ways, ranks: NDArray[np.int32], hubs: list[int], size: float) -> Exchange:
+def build_exchange(paths: Paths, ranks: Int32, hubs: list[int], size: float) -> Exchange:
     """The exchange of as many of these hubs as agree, in their order; the first one always does.
 
-    Ranks that are on no way between hubs give what they have to one that is, so that it comes to all hubs soonest, and
-    get the result as a copy.
-    """
-    found = Exchange()
-    between = _between(ways, hubs)
-    grown = _Growth(ways, size)
-    bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in between}
-    onward = {v: float(ways.far[v, hubs].max()) for v in between}
-    _gather(found, ways.network, grown.tree(onward, ranks.tolist(), backward=True), bundles)
-    out, heads, cost = ways.out(set(bundles)), ways.network.dst.tolist(), ways.cost.tolist()
-    for hub in hubs:
-        _add_hub(found, ways.far[:, hub].tolist(), out, heads, cost, bundles, hub)
-    inside = np.array(sorted(between))
-    ready = {v: float(ways.far[inside, v].max()) for v in found.complete}
-    found.copies.extend(grown.tree(ready, ranks.tolist(), backward=False))
-    return found
-
-
-def composed(
-    ways: Ways, gather: list[tuple[int, int]], hubs: list[int], copies: list[tuple[int, int]]
-) -> Exchange | None:
-    """The exchange of these hubs, among which alone the ways lead, with given trees; None unless all hubs agree.
+    Ranks that are on no path between hubs give what they have to a node that is, so that it comes to all hubs soonest,
+    and get the result as a copy.
 
     Args:
-        gather: (pipe, node) of the trees that bring sums to the hubs, the farthest node of each last.
-        copies: (pipe, node) of the trees that bring the result from the hubs.
+        size: bytes of the part of the buffer that it carries.
     """
-    found = Exchange()
+    exchange = Exchange()
+    between = _between(paths, hubs)
+    bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in between}
+    onward_s = {v: float(paths.distance[v, hubs].max()) for v in between}
+    _gather(exchange, paths.network, _grow_tree(paths, size, onward_s, ranks, backward=True), bundles)
+    _add_hubs(exchange, paths, bundles, hubs)
+    inside = np.array(sorted(between))
+    ready_s = {v: float(paths.distance[inside, v].max()) for v in exchange.complete}
+    exchange.copies.extend(_grow_tree(paths, size, ready_s, ranks, backward=False))
+    return exchange
+
+
+def exchange_with_trees(paths: Paths, gather: Tree, hubs: list[int], copies: Tree) -> Exchange | None:
+    """The exchange of these hubs, among which alone the paths lead, with given trees; None unless all hubs agree.
+
+    Args:
+        gather: the trees that bring sums to the hubs, the farthest node of each last.
+        copies: the trees that bring the result from the hubs.
+    """
+    exchange = Exchange()
     bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in hubs}
-    _gather(found, ways.network, gather, bundles)
-    out, heads, cost = ways.out(set(hubs)), ways.network.dst.tolist(), ways.cost.tolist()
-    for hub in hubs:
-        _add_hub(found, ways.far[:, hub].tolist(), out, heads, cost, bundles, hub)
-    found.copies.extend(copies)
-    return found if found.complete.keys() == set(hubs) else None
+    _gather(exchange, paths.network, gather, bundles)
+    _add_hubs(exchange, paths, bundles, hubs)
+    exchange.copies.extend(copies)
+    return exchange if exchange.complete.keys() == set(hubs) else None
 
 
-def _between(ways: Ways, hubs: list[int]) -> set[int]:
-    """The hubs and, of each of these nodes and for each hub, all nodes on a shortest way there."""
-    found, left = set(hubs), list(hubs)
-    out = ways.out(set(np.concatenate((ways.network.src[ways.usable], hubs)).tolist()))
-    heads, cost = ways.network.dst.tolist(), ways.cost.tolist()
-    if found >= out.keys():
-        return found
-    far = {hub: ways.far[:, hub].tolist() for hub in hubs}
+def _between(paths: Paths, hubs: list[int]) -> set[int]:
+    """The hubs, and all nodes on one shortest path from each of these nodes to each hub."""
+    reached, left = set(hubs), list(hubs)
+    network = paths.network
+    out = paths.out(set(np.concatenate((network.src[paths.usable], hubs)).tolist()))
+    if reached >= out.keys():
+        return reached
+    heads, cost = network.dst.tolist(), paths.cost.tolist()
+    distance = {hub: paths.distance[:, hub].tolist() for hub in hubs}
     while left:
         v = left.pop()
         for hub in hubs:
             if v != hub:
-                tight = far[hub][v] * (1 + 1e-9)
-                w = next(heads[p] for p in out[v] if cost[p] + far[hub][heads[p]] <= tight)
-                if w not in found:
-                    found.add(w)
+                tight = distance[hub][v] * (1 + 1e-9)
+                w = next(heads[p] for p in out[v] if cost[p] + distance[hub][heads[p]] <= tight)
+                if w not in reached:
+                    reached.add(w)
                     left.append(w)
-    return found
+    return reached
 
 
-@dataclass
-class _Growth:
-    """Trees that grow by the earliest arrival where their own transfers hold each other up on the links."""
+def _grow_tree(paths: Paths, size: float, ready_s: dict[int, float], ranks: Int32, backward: bool) -> Tree:
+    """How each rank is reached by the earliest arrival from nodes that are ready at some time.
 
-    ways: Ways
-    size: float
-
-    def tree(self, ready: dict[int, float], ranks: list[int], backward: bool) -> list[tuple[int, int]]:
-        """(pipe, node) in the order of arrival: how each rank is reached from those that are ready at some time.
-
-        Args:
-            backward: time and pipes are reversed: how each rank reaches one of them.
-        """
-        ways, network = self.ways, self.ways.network
-        src, dst = (network.dst, network.src) if backward else (network.src, network.dst)
-        came, wanted = np.full(len(ways.far), np.inf), np.zeros(len(ways.far), dtype=np.bool_)
-        wanted[ranks] = True
-        came[list(ready)] = list(ready.values())
-        wanted[list(ready)] = False
-        pipes = at_speed(kernel_growth.grow, STEPS * len(ways.usable))(
-            *(ways.entering if backward else ways.leaving), src, dst, ways.cost, network.per_byte * self.size,
-            network.hops.offsets, network.hops.values, network.topology.link_count, came, wanted,
-        )  # fmt: skip
-        return list(zip(pipes.tolist(), dst[pipes].tolist(), strict=True))
+    Args:
+        size: bytes; the tree's own transfers hold each other up on the links.
+        backward: time and pipes are reversed: how each rank reaches one of the nodes.
+    """
+    network = paths.network
+    src, dst = (network.dst, network.src) if backward else (network.src, network.dst)
+    ready, wanted = np.full(len(paths.distance), np.inf), np.zeros(len(paths.distance), dtype=np.bool_)
+    wanted[ranks] = True
+    ready[list(ready_s)] = list(ready_s.values())
+    wanted[list(ready_s)] = False
+    pipes = kernel_growth.Pipes(
+        *(paths.entering if backward else paths.leaving), src, dst, paths.cost, network.per_byte * size,
+        *network.hops, network.topology.link_count,
+    )  # fmt: skip
+    taken = at_speed(kernel_growth.grow, GROWTH_STEPS * len(paths.usable))(pipes, ready, wanted)
+    return list(zip(taken.tolist(), dst[taken].tolist(), strict=True))
 
 
-def _gather(found: Exchange, network: Network, tree: list[tuple[int, int]], bundles: dict[int, Bundle]) -> None:
-    """Messages up a tree, the last to be reached first; the bundles at its roots grow by what comes there."""
-    own: dict[int, Bundle] = {v: (1 << v, ()) for _, v in tree}
+def _gather(exchange: Exchange, network: Network, tree: Tree, bundles: dict[int, Bundle]) -> None:
+    """Add the messages up a tree, the node reached last first; the bundles at its roots grow by what comes there."""
+    inner: dict[int, Bundle] = {v: (1 << v, ()) for _, v in tree}
     for pipe, u in reversed(tree):
-        content, after = own[u]
-        k = len(found.messages)
-        found.messages.append(Message(pipe, content, after))
+        content, after = inner[u]
+        k = len(exchange.messages)
+        exchange.messages.append(Message(pipe, content, after))
         w = int(network.dst[pipe])
-        found.into.setdefault(w, []).append(k)
-        into = own if w in own else bundles
+        exchange.into.setdefault(w, []).append(k)
+        into = inner if w in inner else bundles
         into[w] = into[w][0] | content, (*into[w][1], k)
 
 
+def _add_hubs(exchange: Exchange, paths: Paths, bundles: dict[int, Bundle], hubs: list[int]) -> None:
+    """Add the tree of each hub over bundles, unless it would bring a hub what is not of that hub's own tree.
+
+    Args:
+        bundles: what each node holds, its own contribution and what was gathered there.
+    """
+    out, heads, cost = paths.out(set(bundles)), paths.network.dst.tolist(), paths.cost.tolist()
+    for hub in hubs:
+        _add_hub(exchange, paths.distance[:, hub].tolist(), out, heads, cost, bundles, hub)
+
+
 def _add_hub(
-    found: Exchange,
-    far: list[float],
+    exchange: Exchange,
+    distance: list[float],
     out: dict[int, list[int]],
     heads: list[int],
     cost: list[float],
     bundles: dict[int, Bundle],
     hub: int,
 ) -> None:
-    """The tree of one hub over bundles, unless it would bring some hub what is not its own.
-
-    Args:
-        bundles: what each node holds, its own and what was gathered there, and the messages that brought that.
-    """
     children: dict[int, list[int]] = {}
     fresh: list[Message] = []
     number: dict[int, int] = {}
     content: dict[int, int] = {}
-    for u in sorted((v for v in bundles if v != hub), key=lambda v: (-far[v], v)):
-        own = children.get(u, [])
-        content[u] = sum(content[v] for v in own) | bundles[u][0]
-        tight = far[u] * (1 + 1e-9)
-        short = [p for p in out[u] if cost[p] + far[heads[p]] <= tight]
-        sent = next((p for p in short if (p, content[u]) in found.index), None)
-        pipe = short[0] if sent is None else sent
+    for u in sorted((v for v in bundles if v != hub), key=lambda v: (-distance[v], v)):
+        below = children.get(u, [])
+        content[u] = sum(content[v] for v in below) | bundles[u][0]
+        tight = distance[u] * (1 + 1e-9)
+        short = [p for p in out[u] if cost[p] + distance[heads[p]] <= tight]
+        shared = next((p for p in short if (p, content[u]) in exchange.index), None)
+        pipe = short[0] if shared is None else shared
         w = heads[pipe]
         children.setdefault(w, []).append(u)
-        if sent is not None:
-            number[u] = found.index[pipe, content[u]]
+        if shared is not None:
+            number[u] = exchange.index[pipe, content[u]]
             continue
-        if w in found.complete:
+        if w in exchange.complete:
             return
-        number[u] = len(found.messages) + len(fresh)
-        fresh.append(Message(pipe, content[u], (*bundles[u][1], *(number[v] for v in own))))
+        number[u] = len(exchange.messages) + len(fresh)
+        fresh.append(Message(pipe, content[u], (*bundles[u][1], *(number[v] for v in below))))
     brought = [*bundles[hub][1], *(number[v] for v in children.get(hub, []))]
-    if not set(found.into.get(hub, ())) <= set(brought):
+    if not set(exchange.into.get(hub, ())) <= set(brought):
         return
     for message in fresh:
-        k = len(found.messages)
-        found.messages.append(message)
-        found.index[message.pipe, message.content] = k
-        found.into.setdefault(heads[message.pipe], []).append(k)
-    found.complete[hub] = brought
+        k = len(exchange.messages)
+        exchange.messages.append(message)
+        exchange.index[message.pipe, message.content] = k
+        exchange.into.setdefault(heads[message.pipe], []).append(k)
+    exchange.complete[hub] = brought

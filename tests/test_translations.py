@@ -13,7 +13,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import Topology
 from stretto.planners import run_planner
 from stretto.planners.greedy import kernel_translations as translations
-from stretto.planners.greedy.translated import translated
+from stretto.planners.greedy.translations import match_translations
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -76,7 +76,7 @@ def test_what_is_planned_for_one_node_is_right_for_all(spec, parts, kind):
 
 def test_all_nodes_get_alike_at_the_same_time():
     net = load_topology("torus:3x4")
-    found = translated(net, allgather(net, chunks=2), 1_000, 0)
+    found = match_translations(net, allgather(net, chunks=2), 1_000, 0)
     sent = found.transfers()
     assert len(sent.chunk) == 12 * 11 * 2
     assert np.array_equal(np.sort(sent.dst.reshape(-1, 12), axis=1), np.tile(np.arange(12), (22, 1)))
@@ -85,15 +85,15 @@ def test_all_nodes_get_alike_at_the_same_time():
     assert found.arrival_s.max() == sent.arrival_s.max()
 
 
-def test_what_not_all_want_alike_is_not_planned_so():
+def test_requests_in_which_nodes_do_not_want_alike_are_refused():
     net = ring(6)
-    assert translated(net, allgather(net), 100, 0) is not None
-    assert translated(net, allgather(net, ranks=[0, 1, 2]), 100, 0) is None
-    assert translated(net, allgather(net, size_bytes=601, shard_bytes=None), 100, 0) is None
-    assert translated(net, Workload((make_collective("broadcast", net, 600),)), 100, 0) is None
+    assert match_translations(net, allgather(net), 100, 0) is not None
+    assert match_translations(net, allgather(net, ranks=[0, 1, 2]), 100, 0) is None
+    assert match_translations(net, allgather(net, size_bytes=601, shard_bytes=None), 100, 0) is None
+    assert match_translations(net, Workload((make_collective("broadcast", net, 600),)), 100, 0) is None
     both = Workload((*allgather(net).collectives, *allgather(net, start_s=1.0).collectives))
-    assert translated(net, both, 100, 0) is None
-    assert translated(with_link(net, 0, 1.0), allgather(net), 100, 0) is None
+    assert match_translations(net, both, 100, 0) is None
+    assert match_translations(with_link(net, 0, 1.0), allgather(net), 100, 0) is None
 
 
 def test_both_speeds_give_the_same(monkeypatch):
@@ -101,6 +101,6 @@ def test_both_speeds_give_the_same(monkeypatch):
     found = []
     for mode in ("python", "compiled"):
         monkeypatch.setenv("STRETTO_KERNELS", mode)
-        found.append(translated(net, allgather(net, shard_bytes=4096, chunks=4), 3_000, 7))
+        found.append(match_translations(net, allgather(net, shard_bytes=4096, chunks=4), 3_000, 7))
     assert np.array_equal(found[0].rows, found[1].rows)
     assert np.array_equal(found[0].arrival_s, found[1].arrival_s)

@@ -1,0 +1,110 @@
+"""Trees grown chunk by chunk, where chunks must pass through nodes that do not want them; their order is searched.
+
+The kernel is MTEGCCA's (:mod:`stretto.schedule.kernel_multicast`). In the next try chunks that came last go first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...model.arrays import Float64, Int64, Ragged
+from ...model.collective import Workload
+from ...model.topology import SWITCH, Topology
+from ...schedule.effort import Budget
+from ...schedule.inversion import Transfers
+from ...schedule.multicast import MulticastTrees, grow_implicitly, task_order, tree_work
+
+LATE = 8
+"""Exponent: of solutions that end together, the one with the lesser mean of arrivals to this power is kept."""
+
+STEP_WORK, TRY_WORK = 0.02, 1_000.0
+"""Work of a step of growing trees, in deliveries of the search, and of a try beside its steps."""
+
+THRIFTS = (0.0, 2.0)
+"""How much a second of a link's time counts against one of waiting, in turn."""
+
+Score = tuple[float, float]
+"""The completion, and the mean of arrivals, relative to the completion, to the power LATE."""
+
+
+def grow_trees(
+    topology: Topology,
+    workload: Workload,
+    through_routers: bool,
+    work: float,
+    most_tries: int,
+    rng: np.random.Generator,
+    budget: Budget,
+) -> Transfers:
+    """The transfers of the trees that grow in the best order tried.
+
+    Args:
+        through_routers: whether trees only pass through routers, as if these were switches.
+        work: deliveries that may be tried.
+        budget: with :data:`.costs.COSTS`; tries after the first end with it.
+    """
+    kind = np.where(topology.is_router & through_routers, SWITCH, topology.kind).astype(np.int8)
+    net = replace(topology, kind=kind, replicates=np.zeros_like(topology.replicates))
+    steps = float(tree_work(topology, workload))
+    tries = int(np.clip(work / (TRY_WORK + STEP_WORK * steps), 1, most_tries))
+    best: tuple[Score, Int64, MulticastTrees] | None = None
+    for k in range(tries):
+        if best is not None and not budget.allows(grow=steps):
+            break
+        order = task_order(workload, "interleaved") if best is None else _late_chunks_first(best, workload, rng)
+        grown, finish = grow_implicitly(net, workload, order, None, 0.0, THRIFTS[k % len(THRIFTS)], steps * tries)
+        budget.spend(grow=steps)
+        score = finish, float((_relative_arrivals(net, grown) ** LATE).mean())
+        if best is None or score <= best[0]:
+            best = score, order, grown
+    assert best is not None, "there is at least one try"
+    return _transfers(net, workload, best[2])
+
+
+def _late_chunks_first(
+    best: tuple[Score, Int64, MulticastTrees], workload: Workload, rng: np.random.Generator
+) -> Int64:
+    """The best order with some chunks moved to the front, most of them such as came last."""
+    (finish, _), order, grown = best
+    (chunk, *_), (start, seconds), _, _ = grown
+    last = np.zeros(workload.chunk_count)
+    np.maximum.at(last, chunk, start + seconds)
+    weight = (last / max(finish, 1e-300)) ** LATE + 0.01
+    moved = rng.choice(len(order), size=int(rng.integers(1, max(2, len(order) // 4))), p=weight / weight.sum())
+    front = np.isin(order, moved)
+    return np.concatenate((order[front], order[~front]))
+
+
+def _relative_arrivals(topology: Topology, grown: MulticastTrees) -> Float64:
+    """float64[passes], relative to the last arrival."""
+    _, (start, seconds), _, (hop_pass, hop) = grown
+    arrives = start + seconds + np.bincount(hop_pass, weights=topology.latency_s[hop], minlength=len(start))
+    relative: Float64 = arrives / max(float(arrives.max(initial=0.0)), 1e-300)
+    return relative
+
+
+def _transfers(topology: Topology, workload: Workload, grown: MulticastTrees) -> Transfers:
+    """What the kernel grew, in the order of its starts."""
+    (chunk, src, parent), (start, _), (hit_pass, hit), (hop_pass, hop) = grown
+    n = len(chunk)
+    order = np.argsort(start, kind="stable")
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
+    dst = np.empty(n, dtype=np.int64)
+    dst[hit_pass] = hit
+    route = Ragged.grouped(hop_pass, hop, n).take(order)
+    parent, chunk = parent[order], chunk[order].astype(np.int64)
+    seconds = workload.chunk_bytes[chunk] * (1.0 / topology.route_bandwidth(route))
+    start_s = start[order]
+    return Transfers(
+        chunk=chunk,
+        src=src[order].astype(np.int64),
+        dst=dst[order],
+        route=route,
+        parent=np.where(parent >= 0, rank[parent], -1),
+        start_s=start_s,
+        seconds=seconds,
+        arrival_s=start_s + seconds + topology.route_latency_s(route),
+    )
