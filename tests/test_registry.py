@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -170,3 +172,18 @@ def test_planners_that_are_asked_together_have_places_of_their_own():
         places = [e.auto.place if role == "auto" else getattr(e, role) for e in entries]
         assert places == sorted(set(places))
         assert entries
+
+
+def test_no_list_of_planners_stands_outside_the_registry():
+    """Studies of papers are data of those papers, and a planner's own folder says what it is made of."""
+    source = Path(planners.__file__).parents[1]
+    names = set(planners.registered())
+    for file in source.rglob("*.py"):
+        part = file.relative_to(source).parts
+        if part[0] == "studies" or (part[0] == "planners" and len(part) > 2):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict):
+                values = node.keys if isinstance(node, ast.Dict) else node.elts
+                listed = [v.value for v in values if isinstance(v, ast.Constant) and v.value in names]
+                assert len(listed) < 2, (file, listed)

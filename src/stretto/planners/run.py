@@ -1,4 +1,4 @@
-"""How a spec such as ``ring+rate-alloc`` is run: a planner makes a plan, refiners decide what it leaves open."""
+"""Runs a spec such as ``ring+rate-alloc``: a planner makes a plan, and refiners decide what the plan leaves open."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def run_planner(
     progress: Progress | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """Run ``planner[+refiner...]`` and stamp the plan with how it was made.
+    """Run ``planner[+refiner...]``, and note in the plan's meta how it was made.
 
-    A refiner that says which planners it can be run after may stand alone: of those that serve the
-    request, the plan that ends first is kept.
+    A refiner may stand alone if it names planners that it can be run after: each of them is tried, and the plan that
+    ends first is kept.
 
     Args:
+        spec: names of the registry, or ``FILE.py:NAME``. A file is imported, so take no spec from strangers.
         effort: how much may be tried, in counted work: quick, normal or thorough.
         time_limit_s: a net: wall-clock seconds after which the best plan so far is taken. The plan's meta then says
             ``stopped``, since another run may give another plan.
-        options: by name; text is parsed as the option's type. Each goes to the stages of the spec
-            that declare it.
+        options: by name; text is parsed as the option's type. Each goes to all stages of the spec that declare it.
     Raises:
         InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request.
     """
@@ -51,13 +51,18 @@ def run_planner(
     budget = Budget(steps_of(effort), stop=Stop(time_limit_s))
     request = Request(topology, from_zero(workload), seed, budget, progress)
     plan = _plan(spec, request, options or {})
-    spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
-    stopped = {"stopped": True} if budget.stop.used else {}
-    return moved(replace(plan, meta={**plan.meta, **spent, **stopped}), workload)
+    facts: dict[str, Any] = {
+        "effort": effort,
+        "planning_s": time.perf_counter() - wall,
+        "planning_cpu_s": time.process_time() - cpu,
+    }
+    if budget.stop.used:
+        facts["stopped"] = True
+    return moved(replace(plan, meta={**plan.meta, **facts}), workload)
 
 
 def plan_by(spec: str, request: Request, **options: Any) -> Plan:
-    """The plan of ``planner[+refiner...]`` for a request; what planners ask each other by."""
+    """The plan of ``planner[+refiner...]`` for a request. Planners ask each other by this."""
     return _plan(spec, request, options)
 
 
@@ -69,29 +74,35 @@ def _plan(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
 def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     """Run each stage of a spec that begins with a planner."""
     stages = _stages(spec)
-    given = _distribute(stages, options)
+    options_of = _distribute(stages, options)
     _refuse(stages, request)
     plan: Any = None
-    for stage, own in zip(stages, given, strict=True):
+    for stage, values in zip(stages, options_of, strict=True):
         if stage.takes_request:
-            plan = stage.run(plan, request, **own) if stage.refines else stage.run(request, **own)
-            continue
-        inputs = (plan,) if stage.refines else (request.topology, request.workload)
-        limit_s = request.budget.stop.limit_s
-        if math.isfinite(request.budget.steps):
-            limit_s = min(request.budget.left * 1e-6, math.inf if limit_s is None else limit_s)
-        began_s = clock()
-        plan = stage.run(*inputs, seed=request.seed, time_limit_s=limit_s, progress=request.progress, **own)
-        if stage.auto is not None and stage.auto.counts:
-            request.budget.charge(1e6 * (clock() - began_s))
-    made = {"planner": spec, "seed": request.seed, "options": {k: v for own in given for k, v in own.items()}}
-    result: Plan = replace(plan, meta={**plan.meta, **made})
+            plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)
+        else:
+            plan = _run_by_time(stage, plan, request, values)
+    used = {name: value for values in options_of for name, value in values.items()}
+    result: Plan = replace(plan, meta={**plan.meta, "planner": spec, "seed": request.seed, "options": used})
     return result
 
 
-def _best(candidates: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
-    """The plan that ends first, of those that ``candidate+spec`` gives."""
-    specs = [f"{name}+{spec}" for name in candidates]
+def _run_by_time(stage: Entry, plan: Any, request: Request, values: Mapping[str, Any]) -> Plan:
+    """Run a stage that still takes a time limit in seconds instead of a request."""
+    inputs = (plan,) if stage.refines else (request.topology, request.workload)
+    limit_s = request.budget.stop.limit_s
+    if math.isfinite(request.budget.steps):
+        limit_s = min(request.budget.left * 1e-6, math.inf if limit_s is None else limit_s)
+    began_s = clock()
+    answer = stage.run(*inputs, seed=request.seed, time_limit_s=limit_s, progress=request.progress, **values)
+    if stage.auto is not None and stage.auto.counts:
+        request.budget.charge(1e6 * (clock() - began_s))
+    return answer
+
+
+def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
+    """The plan that ends first of those that ``planner+spec`` gives."""
+    specs = [f"{name}+{spec}" for name in planners]
     if len(specs) == 1:
         return _run(specs[0], request, options)
     for stage in map(find, spec.split("+")):
@@ -102,14 +113,14 @@ def _best(candidates: tuple[str, ...], spec: str, request: Request, options: Map
     for answer in answers:
         if isinstance(answer.refusal, InputError):
             raise answer.refusal
-    chosen = best_of(answers)
-    if chosen.plan is None:
+    plan = best_of(answers).plan
+    if plan is None:
         raise Unsupported(f"{spec} has no algorithm for this: {'; '.join(str(a.refusal) for a in answers)}")
-    return chosen.plan
+    return plan
 
 
 def _refuse(stages: list[Entry], request: Request) -> None:
-    """Raise what a stage has against a request, before any work."""
+    """Raise the reason why a stage does not serve a request, before any work."""
     topology, workload = request.topology, request.workload
     for stage in stages:
         for collective in workload.collectives:
@@ -144,8 +155,8 @@ def _distribute(stages: list[Entry], options: Mapping[str, Any]) -> list[dict[st
     declared = {o.name for s in stages for o in s.options}
     for name in options:
         if name not in declared:
-            known = ", ".join(sorted(declared)) or "none"
-            raise InputError(f"{'+'.join(s.name for s in stages)} has no option {name!r}; it has {known}", "option")
+            names = ", ".join(sorted(declared)) or "none"
+            raise InputError(f"{'+'.join(s.name for s in stages)} has no option {name!r}; it has {names}", "option")
     return [
         {
             o.name: o.parse(options[o.name]) if isinstance(options[o.name], str) else options[o.name]
