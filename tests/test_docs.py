@@ -59,10 +59,15 @@ def shown(page: Path) -> list[tuple[str, str, str]]:
     return list(blocks(page.read_text()))
 
 
+def uses_stretto(language: str, text: str) -> bool:
+    return language == "python" and ("from stretto" in text or "st." in text)
+
+
 WITH_COMMANDS = [
     p
     for p in PAGES
-    if p.name != "adding-a-planner.md" and any(k in ("console", "sh", "bash") and commands(t) for k, t, _ in shown(p))
+    if p.name != "adding-a-planner.md"
+    and any((k in ("console", "sh", "bash") and commands(t)) or uses_stretto(k, t) for k, t, _ in shown(p))
 ]
 
 
@@ -71,18 +76,19 @@ def test_the_blocks_of_a_page_are_found():
     found = list(blocks(text))
     assert found[0] == ("json", "{}\n", "Save this as `a.json`:")
     assert commands(found[1][1]) == [(["x", "-t", "ring:3"], 0)]
-    assert {"README.md", "docs/tutorial.md"} <= {named(p) for p in WITH_COMMANDS}
+    assert {"README.md", "docs/tutorial.md", "docs/api.md"} <= {named(p) for p in WITH_COMMANDS}
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "shown"}
     for language, text, prose in shown(page):
         saved = re.search(r"as `([\w.-]+)`", prose)
         if saved and language not in ("console", "python"):
             Path(saved[1]).write_text(text)
-        elif language == "python" and "from stretto" in text:
-            exec(compile(text, named(page), "exec"), {"__name__": "shown"})
+        elif uses_stretto(language, text):
+            exec(compile(text, named(page), "exec"), names)
         elif language in ("console", "sh", "bash"):
             for arguments, code in commands(text):
                 if not any(tuple(arguments[: len(k)]) == k for k in LEFT_OUT):

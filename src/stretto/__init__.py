@@ -49,8 +49,13 @@ __all__ = [
     "topology", "verify", "workload",
 ]  # fmt: skip
 
-_ERRORS = ("Infeasible", "InputError", "PeerFailed", "StrettoError", "Unsupported")
-_FACE = {name: "model.errors" if name in _ERRORS else "face" for name in __all__}
+_FACE = dict.fromkeys(__all__, "face") | {
+    "Bound": "bounds",
+    "Timeline": "model.timeline",
+    "Verdict": "verify",
+    **dict.fromkeys(("Collective", "Workload"), "model.collective"),
+    **dict.fromkeys(("Infeasible", "InputError", "PeerFailed", "StrettoError", "Unsupported"), "model.errors"),
+}
 """For each name of the face the module that has it."""
 
 MOVED = {

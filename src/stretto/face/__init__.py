@@ -1,0 +1,23 @@
+"""The face of the package: what ``import stretto as st`` offers.
+
+Everything here is a thin call into the rooms below.
+
+    objects       Plan and Topology: those of the model, with methods that need rooms above the model
+    requests      topology, collective, workload
+    planning      plan, load, verify, simulate, bound
+    comparison    compare, Comparison
+
+The functions take plans and topologies of the model, too. Sizes are text (``"64MB"``, ``"1MiB"``) or a number of bytes,
+as nccl-tests count them: ``size`` is the full buffer, ``shard`` one rank's share of it. Times are text (``"5us"``) or
+seconds, rates text (``"25GB/s"``) or bytes per second.
+"""
+
+from .comparison import Comparison, compare
+from .objects import Plan, Topology, draw, of_model
+from .planning import bound, load, plan, simulate, verify
+from .requests import collective, topology, workload
+
+__all__ = [
+    "Comparison", "Plan", "Topology", "bound", "collective", "compare", "draw", "load", "of_model", "plan", "simulate",
+    "topology", "verify", "workload",
+]  # fmt: skip

@@ -1,0 +1,183 @@
+"""Plans beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from ..model import plan as _plan
+from ..model.errors import InputError, StrettoError
+from ..model.units import format_bandwidth, format_size, format_time
+from .objects import Plan, Topology, draw, of_model, pandas_module
+from .planning import plan
+from .requests import Collectives, Network, Size, find_topology, workload
+
+if TYPE_CHECKING:
+    import pandas
+
+    from ..planners import Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Sequence[dict[str, Any]]):
+    """Plans beside each other: a sequence of rows, which ``pandas.DataFrame`` takes as it is.
+
+    Attributes:
+        rows: for each plan the numbers of :meth:`Plan.summary`; where a planner does not serve the request, what was
+            asked, and ``failed``, the reason.
+        plans: the plan of each row, None where there is none.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    plans: tuple[Plan | None, ...]
+
+    HEADER = ("planner", "size", "chunks", "completion", "bound", "ratio", "algorithm bandwidth", "planning")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, i: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[dict[str, Any], ...]: ...
+    def __getitem__(self, i: int | slice) -> dict[str, Any] | tuple[dict[str, Any], ...]:
+        return self.rows[i]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    @property
+    def title(self) -> str:
+        """``allreduce among 8 ranks of ring:8``, for each request that is compared."""
+        asked = (f"{r['collective']} among {r['ranks']} ranks of {r['topology']}" for r in self.rows)
+        return ", ".join(dict.fromkeys(asked))
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """Each row as text, in the columns of :attr:`HEADER`."""
+        return [_cells(row) for row in self.rows]
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """Each planner that does not serve a request, and the reason."""
+        return list(dict.fromkeys((r["planner"], r["failed"]) for r in self.rows if "failed" in r))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a table."""
+        return pandas_module().DataFrame(list(self.rows))
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Draw the plans on one HTML page, or as a picture if the path ends in ``.svg``."""
+        draw(path, [p for p in self.plans if p is not None])
+
+    def __repr__(self) -> str:
+        table = [self.HEADER, *self.cells]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in table]
+        reasons = [f"no plan by {name}: {reason}" for name, reason in self.failures]
+        return "\n".join([self.title, *lines, *reasons])
+
+    def _repr_html_(self) -> str:
+        from ..report.notebook import table_html
+
+        return table_html(self.title, self.HEADER, self.cells, [f"no plan by {n}: {why}" for n, why in self.failures])
+
+
+def compare(
+    collectives: Collectives | Sequence[_plan.Plan],
+    topology: Network | None = None,
+    size: Size | Sequence[Size] | None = None,
+    *,
+    planner: str | Sequence[str] = "auto",
+    shard: Size | Sequence[Size] | None = None,
+    chunks: int | Sequence[int] = 1,
+    progress: Progress | None = None,
+    **how: Any,
+) -> Comparison:
+    """Plan with each planner for each size and number of chunks, and put the plans beside each other and the bound.
+
+    ``st.compare("allreduce", net, size=["1MB", "64MB"], planner=["ring", "auto"])``, or plans that are there already:
+    ``st.compare([first, second])``.
+
+    Args:
+        size, shard, planner, chunks: one or several, as a list or as text by comma.
+        how: the other arguments of :func:`plan`.
+    Raises:
+        InputError: an argument is wrong. What a planner does not serve is no error: its row says why.
+    """
+    from ..planners import find
+
+    made = _plans(collectives)
+    if made is not None:
+        return Comparison(tuple(p.summary() for p in made), tuple(made))
+    if topology is None:
+        raise InputError("give the topology, too", "topology")
+    net = find_topology(topology)
+    name, sizes = ("shard", _each(shard)) if size is None else ("size", _each(size))
+    if size is not None and shard is not None:
+        raise InputError("give either the size of the full buffer or one rank's shard", "size")
+    cells = [(s, count, p) for s in sizes for count in _each(chunks) for p in _each(planner)]
+    for stage in (stage for spec in _each(planner) for stage in str(spec).split("+")):
+        find(stage)  # a wrong name is refused, and a planner's file imported, before the first plan
+    rows: list[dict[str, Any]] = []
+    plans: list[Plan | None] = []
+    for i, (amount, count, spec) in enumerate(cells):
+        if progress is not None:
+            progress(i, len(cells), f"{spec}, {amount}")
+        row, result = _cell(collectives, net, spec, progress, how | {name: amount, "chunks": count})
+        rows.append(row)
+        plans.append(result)
+    if progress is not None:
+        progress(len(cells), len(cells), "done")
+    return Comparison(tuple(rows), tuple(plans))
+
+
+def _cell(
+    collectives: Any, net: Topology, planner: str, progress: Progress | None, how: dict[str, Any]
+) -> tuple[dict[str, Any], Plan | None]:
+    """One row of a comparison, and its plan if there is one."""
+    from ..report.facts import request_facts
+
+    asked = {key: how.pop(key) for key in ("size", "shard", "chunks", "ranks", "root", "demand") if key in how}
+    work = workload(collectives, net, **asked)
+    try:
+        result = plan(work, net, planner=planner, progress=progress, **how)
+        verdict = result.verify()
+        if verdict.finding is not None:
+            raise StrettoError(f"the plan is not correct: {verdict.finding.message}")
+    except InputError:
+        raise
+    except StrettoError as error:
+        return request_facts(net, work) | {"planner": planner, "failed": str(error)}, None
+    return result.summary(), result
+
+
+def _plans(subject: Any) -> list[Plan] | None:
+    """The plans of a list of plans, None if it is not one."""
+    if isinstance(subject, Sequence) and subject and all(isinstance(p, _plan.Plan) for p in subject):
+        return [of_model(p) for p in subject]
+    return None
+
+
+def _each(values: Any) -> list[Any]:
+    """Several values as a list: from a list, from text by comma, from one value."""
+    if isinstance(values, str):
+        return values.split(",")
+    return list(values) if isinstance(values, Sequence) else [values]
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    start = (row["planner"], format_size(row["size_bytes"]), str(row["chunks"]))
+    if "failed" in row:
+        return (*start, "none", "", "", "", "")
+    ratio, bandwidth, planning_s = row["completion_over_bound"], row["algorithm_bandwidth"], row["planning_s"]
+    return (
+        *start,
+        format_time(row["completion_s"]),
+        format_time(row["bound_s"]),
+        "" if ratio is None else f"{ratio:.3f}",
+        "" if bandwidth is None else format_bandwidth(bandwidth),
+        "" if planning_s is None else format_time(planning_s),
+    )

@@ -1,0 +1,155 @@
+"""Plans and topologies of the model with methods that need rooms above the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..model import plan as _plan
+from ..model import topology as _topology
+from ..model.errors import StrettoError, Unsupported
+
+if TYPE_CHECKING:
+    import pandas
+
+    from ..bounds import Bound
+    from ..model.timeline import Timeline
+    from ..verify import Verdict
+
+MOST_DRAWN = 200_000
+"""Transfers up to which a notebook verifies, simulates and draws a plan that it shows."""
+
+
+class Topology(_topology.Topology):
+    """A network. Notebooks show it as a map and a table. See :class:`stretto.model.topology.Topology`."""
+
+    def _repr_html_(self) -> str:
+        from ..report.notebook import topology_html
+
+        return topology_html(self)
+
+
+class Plan(_plan.Plan):
+    """A plan, and what can be asked of it. See :class:`stretto.model.plan.Plan` for its columns."""
+
+    def verify(self) -> Verdict:
+        """Whether the plan is correct, and if not, the first thing that is wrong."""
+        return self._verdict
+
+    def simulate(self, *, barriers: bool = True) -> Timeline:
+        """When each transfer starts, ends and arrives.
+
+        Args:
+            barriers: whether steps wait for each other, if the plan says so.
+        """
+        if barriers:
+            return self._timeline
+        from ..simulate import simulate
+
+        return simulate(self, barriers=False)
+
+    def bound(self) -> Bound:
+        """The best lower bound: the time that no plan for this request can beat, and why."""
+        return self._limits[0]
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of ``stretto plan --json``. The plan is verified and simulated for them."""
+        from ..report.facts import plan_facts
+
+        return plan_facts(self._timeline, self._limits, self.verify().ok)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Draw the plan on one HTML page that needs no network, or as a picture if the path ends in ``.svg``.
+
+        Raises:
+            StrettoError: the plan is not correct, or the file cannot be written.
+        """
+        draw(path, [self])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan: as JSON if the path ends in ``.json``, else as Parquet. :func:`load` reads both."""
+        from ..formats.native import write_plan
+
+        write_plan(self, os.fspath(path))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each receiver of each transfer, with the times that the simulator gives."""
+        from ..formats.table import columns
+
+        return pandas_module().DataFrame(columns(self._timeline))
+
+    @cached_property
+    def _verdict(self) -> Verdict:
+        from ..verify import verify
+
+        return verify(self)
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        from ..simulate import simulate
+
+        return simulate(self)
+
+    @property
+    def _limits(self) -> tuple[Bound, ...]:
+        from ..bounds import bounds
+
+        return bounds(self.topology, self.workload)
+
+    def _repr_html_(self) -> str:
+        from ..report.notebook import plan_html, wrong_plan_html
+
+        if self.transfer_count > MOST_DRAWN:
+            return plan_html(self, None, ())
+        verdict = self.verify()
+        if verdict.finding is not None:
+            return wrong_plan_html(self, verdict.finding.message)
+        return plan_html(self, self._timeline, self._limits)
+
+
+def of_topology(net: _topology.Topology) -> Topology:
+    """The same network, as notebooks show it."""
+    return net if isinstance(net, Topology) else Topology(**_columns(net))
+
+
+def of_model(plan: _plan.Plan) -> Plan:
+    """The same plan, with what can be asked of it."""
+    return plan if isinstance(plan, Plan) else Plan(**{**_columns(plan), "topology": of_topology(plan.topology)})
+
+
+def draw(path: str | os.PathLike[str], plans: Sequence[Plan]) -> None:
+    """Write plans on one HTML page, or as a picture if the path ends in ``.svg``.
+
+    Raises:
+        StrettoError: a plan is not correct, or the file cannot be written.
+    """
+    for each in plans:
+        verdict = each.verify()
+        if verdict.finding is not None:
+            raise StrettoError(f"{each.title} is not correct: {verdict.finding.message}")
+    timelines = [each.simulate() for each in plans]
+    limits = [each._limits for each in plans]
+    if os.fspath(path).lower().endswith(".svg"):
+        from ..report.picture import write_picture
+
+        write_picture(os.fspath(path), timelines, [each[0] for each in limits])
+    else:
+        from ..report import write_page
+
+        write_page(os.fspath(path), timelines, limits)
+
+
+def _columns(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record)}
+
+
+def pandas_module() -> Any:
+    """pandas, which is optional."""
+    try:
+        import pandas
+    except ImportError:
+        raise Unsupported("tables need pandas, which is not installed: pip install pandas") from None
+    return pandas

@@ -1,0 +1,106 @@
+"""What is answered: plans, and what can be asked of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..model import plan as _plan
+from ..model.errors import InputError
+from ..model.units import parse_time
+from .objects import Plan, of_model
+from .requests import Collectives, Network, Size, find_topology, workload
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from ..bounds import Bound
+    from ..model.timeline import Timeline
+    from ..planners import Progress
+    from ..verify import Verdict
+
+
+def plan(
+    collectives: Collectives,
+    topology: Network,
+    size: Size | None = None,
+    *,
+    planner: str = "auto",
+    shard: Size | None = None,
+    chunks: int = 1,
+    ranks: Sequence[int | str] | None = None,
+    root: int = 0,
+    demand: str | os.PathLike[str] | ArrayLike | None = None,
+    seed: int = 0,
+    effort: str = "normal",
+    time_limit: str | float | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plan collectives over a topology. Equal requests give equal plans.
+
+    Args:
+        collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
+        topology: a topology, a spec or the path of a file.
+        size, shard, chunks, ranks, root, demand: see :func:`collective`.
+        planner: a planner, and refiners of its plan: ``"ring"``, ``"ring+wan"`` (``stretto planners`` lists them).
+        seed: for planners that draw random numbers.
+        effort: how much the planner may try, in counted work: quick, normal or thorough.
+        time_limit: a safety net: time after which the best plan so far is taken, whose meta then says ``stopped``.
+        options: of the planner and the refiners, by name.
+        progress: called with (done, total, what) during long work.
+    Raises:
+        InputError: an argument is wrong. Unsupported: the planner does not serve this request.
+    """
+    from ..planners import run_planner
+
+    net = find_topology(topology)
+    work = workload(collectives, net, size, shard=shard, chunks=chunks, ranks=ranks, root=root, demand=demand)
+    limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
+    return of_model(
+        run_planner(
+            planner, net, work, seed=seed, effort=effort, time_limit_s=limit_s, progress=progress, options=options
+        )
+    )
+
+
+def load(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan file, Parquet or JSON.
+
+    Raises:
+        InputError: it cannot be read, is torn, of another version or no plan; names the place.
+    """
+    from ..formats.native import read_plan
+
+    return of_model(read_plan(os.fspath(path)))
+
+
+def verify(plan: _plan.Plan) -> Verdict:
+    """Whether a plan is correct, and if not, the first thing that is wrong."""
+    return of_model(plan).verify()
+
+
+def simulate(plan: _plan.Plan, *, barriers: bool = True) -> Timeline:
+    """When each transfer of a plan starts, ends and arrives."""
+    return of_model(plan).simulate(barriers=barriers)
+
+
+def bound(
+    subject: _plan.Plan | Collectives,
+    topology: Network | None = None,
+    size: Size | None = None,
+    **how: Any,
+) -> Bound:
+    """The time that no plan can beat, and why: of a plan's request, or of collectives on a topology.
+
+    ``st.bound(plan)``, or ``st.bound("allgather", net, size="1GB")`` with the arguments of :func:`collective`.
+    """
+    from ..bounds import bounds
+
+    if isinstance(subject, _plan.Plan):
+        return bounds(subject.topology, subject.workload)[0]
+    if topology is None:
+        raise InputError("give the topology, too", "topology")
+    net = find_topology(topology)
+    return bounds(net, workload(subject, net, size, **how))[0]

@@ -1,0 +1,144 @@
+"""What is asked: topologies, collectives and workloads, from text, numbers, files or objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..model import topology as _topology
+from ..model.collective import Collective, Workload, make_collective
+from ..model.errors import InputError
+from ..model.units import parse_size, parse_time
+from .objects import Topology, of_topology
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+Size = str | int | float
+"""``"64MB"``, ``64_000_000`` or ``6.4e7`` bytes."""
+Network = str | os.PathLike[str] | _topology.Topology
+"""A spec, the path of a file, or a topology."""
+Collectives = str | Collective | Workload | Sequence[str | Collective]
+"""``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives, or a workload."""
+
+
+def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topology, **options: Any) -> Topology:
+    """A network.
+
+    Args:
+        source: a spec such as ``"ndv2:4"`` (``stretto topologies`` lists them), the path of a file, the object of a
+            topology file (a dict), or a topology, which is given back as it is.
+        options: of a spec or file, as text or numbers: ``st.topology("ring:8", bandwidth="25GB/s", latency=2e-6)``.
+    Raises:
+        InputError: no such spec or file, or something in it is wrong; names it and the remedy.
+    """
+    if isinstance(source, _topology.Topology):
+        return of_topology(source)
+    if isinstance(source, Mapping):
+        from ..topologies.files import topology_from_json
+
+        return of_topology(topology_from_json(dict(source), "topology"))
+    from ..topologies import load_topology
+
+    spec = os.fspath(source)
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return of_topology(load_topology(spec + ("&" if "?" in spec else "?") + query if query else spec))
+
+
+def collective(
+    kind: str,
+    topology: Network,
+    size: Size | None = None,
+    *,
+    shard: Size | None = None,
+    chunks: int = 1,
+    ranks: Sequence[int | str] | None = None,
+    root: int = 0,
+    receivers: Sequence[int] | None = None,
+    demand: str | os.PathLike[str] | ArrayLike | None = None,
+    start: str | float = 0.0,
+) -> Collective:
+    """What must happen: one collective among accelerators of a topology.
+
+    Args:
+        kind: allgather, reducescatter, allreduce, alltoall, broadcast, reduce, scatter, gather, multicast, alltoallv.
+        size: the full buffer; or ``shard``, one rank's share of it.
+        chunks: number of chunks into which each piece is cut.
+        ranks: the node of each rank, by number or name; by default all accelerators, in order.
+        root: the rank from which rooted collectives start, or at which they end.
+        receivers: the ranks that want a multicast.
+        demand: for an alltoallv, the bytes from each rank to each rank: a matrix, or a CSV file.
+        start: when it may start.
+    Raises:
+        InputError: an unknown kind, too few bytes or ranks, a rank that is no accelerator.
+    """
+    net = find_topology(topology)
+    nodes = None if ranks is None else [_node(net, rank) for rank in ranks]
+    start_s = parse_time(start, "start")
+    if demand is not None:
+        return _uneven(kind, net, demand, size or shard, nodes, chunks, start_s)
+    if (size is None) == (shard is None):
+        raise InputError("give either the size of the full buffer or one rank's shard", "size")
+    return make_collective(
+        kind,
+        net,
+        None if size is None else parse_size(size, "size"),
+        shard_bytes=None if shard is None else parse_size(shard, "shard"),
+        ranks=nodes,
+        root=root,
+        receivers=receivers,
+        chunks=chunks,
+        start_s=start_s,
+    )
+
+
+def workload(
+    collectives: Collectives,
+    topology: Network,
+    size: Size | None = None,
+    **how: Any,
+) -> Workload:
+    """Collectives that share a topology.
+
+    Args:
+        collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
+        size, how: of each collective that is given by its kind, as :func:`collective` takes them.
+    """
+    if isinstance(collectives, Workload):
+        return collectives
+    each = collectives.split(",") if isinstance(collectives, str) else collectives
+    net = find_topology(topology)
+    parts = [each] if isinstance(each, Collective) else each
+    return Workload(tuple(c if isinstance(c, Collective) else collective(c, net, size, **how) for c in parts))
+
+
+def _node(net: Topology, rank: int | str) -> int:
+    """The number of a node that is given by number or name."""
+    if not isinstance(rank, str):
+        return int(rank)
+    if rank not in net.names:
+        raise InputError(f"there is no node {rank!r} in {net.name}", "ranks")
+    return net.names.index(rank)
+
+
+def _uneven(
+    kind: str, net: Topology, demand: Any, size: Size | None, ranks: list[int] | None, chunks: int, start_s: float
+) -> Collective:
+    """The AllToAll of a matrix, or of a matrix in a file."""
+    from ..formats.demand import read_demand
+    from ..model.demand import alltoallv
+
+    if kind != "alltoallv":
+        raise InputError(f"{kind} has no matrix; alltoallv has one", "demand")
+    if size is not None:
+        raise InputError("the matrix says how many bytes there are; give no size and no shard", "demand")
+    if isinstance(demand, str | os.PathLike):
+        path = os.fspath(demand)
+        return alltoallv(net, read_demand(path), ranks=ranks, chunks=chunks, start_s=start_s, where=path)
+    return alltoallv(net, demand, ranks=ranks, chunks=chunks, start_s=start_s)
+
+
+def find_topology(source: Network) -> Topology:
+    """:func:`topology`, for functions with an argument of that name."""
+    return topology(source)
