@@ -14,10 +14,10 @@ import numpy as np
 
 from ...bounds.exact import Arcs
 from ...kernels import at_speed
-from ...kernels import maxflow as maxflow_kernel
 from ...model.arrays import Float64, Int64, Ragged
-from . import kernel_branchings
-from .kernel_branchings import Branchings, Edges
+from . import kernel_branchings, kernel_packing
+from .kernel_branchings import Branchings
+from .kernel_packing import Edges, FlowNetwork, GrowingTree
 
 Edge = tuple[int, int]
 
@@ -111,9 +111,10 @@ def shorten(
     spare = np.array([capacity[edge] for edge in edges]) - used.astype(np.int64)
     tail, head = (np.array([place[edge[k]] for edge in edges], dtype=np.int64) for k in (0, 1))
     into = Ragged.grouped(head, np.arange(len(edges)), len(ranks))
+    lengths = np.array([length[edge] for edge in edges])
     at_speed(kernel_branchings.shorten, 2000.0 * via.size)(
         Branchings(via, count),
-        Edges(tail, np.array([length[edge] for edge in edges]), spare, into.offsets, into.values.astype(np.int64)),
+        kernel_branchings.Edges(tail, lengths, spare, into.offsets, into.values.astype(np.int64)),
         MOST_CHANGES,
     )
     return [
@@ -138,8 +139,8 @@ class _Network:
         self.length = np.array([length[edge] for edge in self.edges])
         self.place = {v: i for i, v in enumerate(ranks)}
         self.tail, self.head = (np.array([self.place[e[k]] for e in self.edges], dtype=np.int64) for k in (0, 1))
-        out = Ragged.grouped(self.tail, np.arange(len(self.edges)), len(ranks))
-        self.out_offsets, self.out = out.offsets, out.values.astype(np.int64)
+        self.out = Ragged.grouped(self.tail, np.arange(len(self.edges)), len(ranks))
+        self.out_edges = self.out.values.astype(np.int64)
         self.pending = np.array([roots.get(v, 0) for v in ranks], dtype=np.int64)
         self._build(2)
 
@@ -184,10 +185,11 @@ class _Network:
             The edge that most of the trees can take, and how many can.
         """
         arcs = self.arcs
-        batch.size, edge, count = at_speed(maxflow_kernel.grow, self.work)(
-            arcs.offsets, arcs.to, arcs.pair, self.capacity, self.target, self.home, self.edge_arc, self.left,
-            self.tail, self.head, self.length, self.out_offsets, self.out, batch.count, self.reserved,
-            batch.order, batch.size, batch.arrival, batch.via,
+        batch.size, edge, count = at_speed(kernel_packing.grow, self.work)(
+            FlowNetwork(arcs.offsets, arcs.to, arcs.pair, self.capacity, self.edge_arc, self.home, self.target),
+            Edges(self.tail, self.head, self.length, self.left, self.out.offsets, self.out_edges),
+            GrowingTree(batch.order, batch.arrival, batch.via),
+            batch.size, batch.count, self.reserved,
         )  # fmt: skip
         if count == batch.count:
             return None
