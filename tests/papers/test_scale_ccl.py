@@ -15,7 +15,7 @@ from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan
 from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.planners import run_planner
-from stretto.planners.scale_ccl.kernel_subchunks import _resolve_duplicates
+from stretto.planners.scale_ccl.kernel_published import resolve_duplicates
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -40,7 +40,7 @@ def test_figure_7_subchunk_scheduling_leaves_each_subchunk_in_one_queue():
     before = Ragged.of([[0, 1], [0, 1], [2, 3], [2, 3], [3]])
     to_gpu0 = np.array([True, True, False, False, True, True, False, False, True])
     useful = ~(to_gpu0 & (before.values == 0))
-    kept, _ = _resolve_duplicates(before.offsets, before.values.astype(np.int64), useful, np.zeros(5), np.ones(5))
+    kept, _ = resolve_duplicates(before.offsets, before.values.astype(np.int64), useful, np.zeros(5), np.ones(5))
     after = [before[q][kept[before.offsets[q] : before.offsets[q + 1]]].tolist() for q in range(5)]
     assert after[:4] == [[1], [0], [2], [3]]
 
@@ -48,7 +48,7 @@ def test_figure_7_subchunk_scheduling_leaves_each_subchunk_in_one_queue():
 def test_algorithm_1_lines_14_to_19_a_duplicate_goes_where_it_is_through_first():
     both = Ragged.of([[7], [7]])
     for wait, cost, queue in (([0.0, 3.0], [2.0, 1.0], 0), ([0.0, 0.5], [2.0, 1.0], 1)):
-        kept, _ = _resolve_duplicates(
+        kept, _ = resolve_duplicates(
             both.offsets, both.values.astype(np.int64), np.ones(2, np.bool_), np.array(wait), np.array(cost)
         )
         assert kept.tolist() == [queue == 0, queue == 1]
@@ -56,7 +56,7 @@ def test_algorithm_1_lines_14_to_19_a_duplicate_goes_where_it_is_through_first()
 
 def test_algorithm_1_line_13_what_only_one_queue_holds_takes_its_time_first():
     queues = Ragged.of([[1, 2], [2]])
-    kept, turn = _resolve_duplicates(
+    kept, turn = resolve_duplicates(
         queues.offsets, queues.values.astype(np.int64), np.ones(3, np.bool_), np.zeros(2), np.ones(2)
     )
     assert kept.tolist() == [True, False, True]

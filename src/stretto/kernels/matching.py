@@ -7,66 +7,67 @@ before. Of the chunks that are there by then it takes the one that fewest have, 
 same node: what only one neighbour has must come from it, what several have may come while that one is busy.
 """
 
-import numpy as np
+from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .chunks import Chunks, Keys
 from .draws import noise
-from .pipes import free_from
+from .pipes import Pipes, free_from
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 SLACK = 1 + 1e-12
+"""Moments whose ratio is below this are one moment."""
+
 LACKS, UNWANTED, HELD = -1, -5, -9
+"""What a node knows of a chunk that no transfer has brought it."""
+
 ASLEEP = np.inf
+"""The tick at which a pipe is due that has nothing to carry."""
 
 
 def match(
-    pipe_src, pipe_dst, hop_offsets, hop_links, hop_late, latency, per_byte, out_offsets, out_pipes, links,
-    chunk_bytes, chunk_start, hold_offsets, hold_nodes, came, cluster, level,
-    salt, turn, hold, spread, scarce, needed, patient, looked, tick,
-):  # fmt: skip
+    pipes: Pipes, link_count: int, chunks: Chunks, came: Int32, cluster: Int64, level: Int64,
+    keys: Keys, window: int, tick_s: float,
+) -> tuple[tuple[Int32, Int32, Int32, Float64, Float64], int]:  # fmt: skip
     """Bring every chunk to all nodes that lack it.
 
     Args:
-        pipe_*, hop_*, latency, per_byte: the pipes and the links that each consists of, and how much later than the
-            pipe's beginning each carries the bytes, see :mod:`stretto.schedule.pipes`.
-        out_offsets, out_pipes: CSR, the pipes that leave each node.
-        links: how many links there are.
-        chunk_bytes, chunk_start: float64[chunks].
-        hold_offsets, hold_nodes: CSR, who holds each chunk at first.
         came: int32[nodes * chunks], LACKS where a node lacks a chunk, HELD where it has it, anything below if it does
             not want it; in the end the transfer that brought it.
         cluster, level: int64[levels, nodes] and int64[pipes], see :mod:`stretto.schedule.clusters`. A chunk is rare
-            where few nodes of the smallest cluster have it that the pipe joins inside; what a smaller one at the
+            where few nodes have it of the smallest cluster that the pipe joins inside; what a smaller one at the
             pipe's end has is left for later.
-        salt: int64[chunks], what the preferences of each chunk are drawn from.
-        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest; no two are equal.
-        hold: float64[pipes], seconds before which each is not used.
-        spread: how many copies more a preferred chunk may have.
-        scarce: for how many copies a pipe counts that could bring a chunk to the same node.
-        needed: whether of pipes that would arrive together the one with the rarest chunk goes first: for pipes that
-            share links.
-        patient: a pipe rather waits than bring what the cluster at its end has.
-        looked: among how many chunks a pipe chooses the rarest.
-        tick: moments less than this apart, seconds, are the same.
+        window: among how many chunks a pipe chooses the rarest.
+        tick_s: moments less than this apart, seconds, are the same.
     Returns:
         (pipe, chunk, parent, start, last): a row a transfer, in the order of arrival; the parent brought the chunk
             to its source, -1 if that held it; when its first byte leaves and its last one arrives.
         missing: how many deliveries could not be made.
     """
-    pipes, chunks, nodes = len(pipe_src), len(chunk_bytes), len(out_offsets) - 1
+    pipe_src, pipe_dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    size_bytes, chunk_start_s, hold_offsets, hold_nodes = chunks
+    salt, turn, hold_s, spread, scarcity, rarest_first, patient = keys
+    pipe_count, chunk_count, nodes = len(pipe_src), len(size_bytes), len(out_offsets) - 1
     missing = 0
     lacks = np.zeros(nodes, dtype=np.int64)
     for v in range(nodes):
-        for c in range(chunks):
-            if came[v * chunks + c] == LACKS:
+        for c in range(chunk_count):
+            if came[v * chunk_count + c] == LACKS:
                 missing += 1
                 lacks[v] += 1
-    room = np.zeros(nodes + 1, dtype=np.int64)
+    first_held = np.zeros(nodes + 1, dtype=np.int64)
     for v in range(nodes):
-        room[v + 1] = lacks[v]
+        first_held[v + 1] = lacks[v]
     for k in range(len(hold_nodes)):
-        room[hold_nodes[k] + 1] += 1
+        first_held[hold_nodes[k] + 1] += 1
     for v in range(nodes):
-        room[v + 1] += room[v]
-    held = np.empty(room[nodes], dtype=np.int32)
+        first_held[v + 1] += first_held[v]
+    held = np.empty(first_held[nodes], dtype=np.int32)
     count = np.zeros(nodes, dtype=np.int64)
     out_pipe, out_chunk = np.empty(missing, dtype=np.int32), np.empty(missing, dtype=np.int32)
     out_parent = np.empty(missing, dtype=np.int32)
@@ -74,29 +75,29 @@ def match(
     done = 0
 
     levels = len(cluster)
-    copies = np.zeros((cluster.max() + 1, chunks))  # in each cluster
-    near = np.zeros(nodes * chunks, dtype=np.int16)  # how many pipes could bring a chunk to a node
-    free_at = np.zeros(links)
-    window = np.empty(pipes * looked, dtype=np.int32)
-    filled, cursor = np.zeros(pipes, dtype=np.int64), np.zeros(pipes, dtype=np.int64)
-    least = chunk_bytes.min() if chunks > 0 else 0.0
+    copies = np.zeros((cluster.max() + 1, chunk_count))  # in each cluster
+    near = np.zeros(nodes * chunk_count, dtype=np.int16)  # how many pipes could bring a chunk to a node
+    free_at = np.zeros(link_count)
+    choice = np.empty(pipe_count * window, dtype=np.int32)
+    filled, cursor = np.zeros(pipe_count, dtype=np.int64), np.zeros(pipe_count, dtype=np.int64)
+    least = size_bytes.min() if chunk_count > 0 else 0.0
     # who holds what at first, in the order in which it may be sent
-    order = np.argsort(chunk_start, kind="mergesort")  # stable at both speeds
+    order = np.argsort(chunk_start_s, kind="mergesort")  # stable at both speeds
     for c in order:
         for i in range(hold_offsets[c], hold_offsets[c + 1]):
             v = hold_nodes[i]
-            held[room[v] + count[v]] = c
+            held[first_held[v] + count[v]] = c
             count[v] += 1
             for k in range(levels):
                 copies[cluster[k, v], c] += 1.0
             for e in range(out_offsets[v], out_offsets[v + 1]):
-                near[pipe_dst[out_pipes[e]] * chunks + c] += 1
-    due = np.zeros(pipes)  # before which tick nothing more can arrive over a pipe
-    worth = np.full(pipes, -np.inf)  # how rare the chunk was that a pipe would have carried when last looked at
+                near[pipe_dst[out_pipes[e]] * chunk_count + c] += 1
+    due = np.zeros(pipe_count)  # before which tick nothing more can arrive over a pipe
+    worth = np.full(pipe_count, -np.inf)  # how rare the chunk was that a pipe would have carried when last looked at
     queue = np.argsort(turn)  # the pipes that may have something to carry, as a heap
-    size = pipes
+    size = pipe_count
 
-    known = nodes + scarce * pipes + spread + 1.0  # what a cluster at the end has comes after all else
+    behind_all = nodes + scarcity * pipe_count + spread + 1.0  # for what a cluster at the pipe's end has
     while missing > 0:
         if size == 0:
             if not patient:
@@ -104,20 +105,20 @@ def match(
             patient = False
             due[:], worth[:] = 0.0, -np.inf
             queue = np.argsort(turn)
-            size = pipes
+            size = pipe_count
         p = queue[0]
         u, v = pipe_src[p], pipe_dst[p]
         # what it may choose from: the first that its end lacks, in the order in which they came to its source
-        some, kept = p * looked, 0
-        for i in range(some, some + filled[p]):
-            if came[v * chunks + window[i]] == LACKS:
-                window[some + kept] = window[i]
+        base, kept = p * window, 0
+        for i in range(base, base + filled[p]):
+            if came[v * chunk_count + choice[i]] == LACKS:
+                choice[base + kept] = choice[i]
                 kept += 1
-        while kept < looked and cursor[p] < count[u]:
-            c = held[room[u] + cursor[p]]
+        while kept < window and cursor[p] < count[u]:
+            c = held[first_held[u] + cursor[p]]
             cursor[p] += 1
-            if came[v * chunks + c] == LACKS:
-                window[some + kept] = c
+            if came[v * chunk_count + c] == LACKS:
+                choice[base + kept] = c
                 kept += 1
         filled[p] = kept
         if kept == 0:
@@ -126,67 +127,67 @@ def match(
             queue[0] = queue[size]
             _sink(queue, size, due, worth, turn)
             continue
-        c = window[some]
-        first = came[u * chunks + c]
-        ready = out_last[first] if first >= 0 else chunk_start[c]
-        start = max(ready, hold[p], free_from(p, hop_offsets, hop_links, hop_late, free_at))
-        arrival = start + latency[p] + chunk_bytes[c] * per_byte[p]
-        now = np.floor(arrival / tick + 0.5)
+        c = choice[base]
+        first = came[u * chunk_count + c]
+        ready = out_last[first] if first >= 0 else chunk_start_s[c]
+        start = max(ready, hold_s[p], free_from(p, hop_offsets, hop_links, hop_late_s, free_at))
+        arrival = start + latency_s[p] + size_bytes[c] * per_byte_s[p]
+        now = np.floor(arrival / tick_s + 0.5)
         if now > due[p]:
             due[p], worth[p] = now, -np.inf
             _sink(queue, size, due, worth, turn)
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
-        for i in range(some, some + kept):
-            c = window[i]
-            brought = came[u * chunks + c]
-            if (out_last[brought] if brought >= 0 else chunk_start[c]) > start * SLACK:
+        for i in range(base, base + kept):
+            c = choice[i]
+            brought = came[u * chunk_count + c]
+            if (out_last[brought] if brought >= 0 else chunk_start_s[c]) > start * SLACK:
                 break
-            value = copies[cluster[level[p], v], c] + scarce * near[v * chunks + c]
+            value = copies[cluster[level[p], v], c] + scarcity * near[v * chunk_count + c]
             if value >= best:
                 continue
             value += spread * noise(salt[c], p)
             for k in range(level[p]):
                 if copies[cluster[k, v], c] > 0:
-                    value += known
+                    value += behind_all
             if value < best:
                 best, chosen = value, c
         c = chosen
-        if patient and best >= known:
+        if patient and best >= behind_all:
             due[p] = ASLEEP
             size -= 1
             queue[0] = queue[size]
             _sink(queue, size, due, worth, turn)
             continue
-        if needed and best > worth[p]:
+        if rarest_first and best > worth[p]:
             worth[p] = best
             _sink(queue, size, due, worth, turn)
             continue
-        seconds = chunk_bytes[c] * per_byte[p]
+        seconds = size_bytes[c] * per_byte_s[p]
         out_pipe[done], out_chunk[done] = p, c
-        out_parent[done] = max(came[u * chunks + c], -1)
-        out_start[done], out_last[done] = start, start + latency[p] + seconds
-        came[v * chunks + c] = done
+        out_parent[done] = max(came[u * chunk_count + c], -1)
+        out_start[done], out_last[done] = start, start + latency_s[p] + seconds
+        came[v * chunk_count + c] = done
         done += 1
         missing -= 1
         for k in range(levels):
             copies[cluster[k, v], c] += 1.0
-        held[room[v] + count[v]] = c
+        held[first_held[v] + count[v]] = c
         count[v] += 1
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
-            free_at[hop_links[i]] = start + hop_late[i] + seconds
-        begin = free_from(p, hop_offsets, hop_links, hop_late, free_at)
+            free_at[hop_links[i]] = start + hop_late_s[i] + seconds
+        free_s = free_from(p, hop_offsets, hop_links, hop_late_s, free_at)
         worth[p] = -np.inf
-        due[p] = max(now, np.floor((begin + latency[p] + least * per_byte[p]) / tick + 0.5))
+        due[p] = max(now, np.floor((free_s + latency_s[p] + least * per_byte_s[p]) / tick_s + 0.5))
         _sink(queue, size, due, worth, turn)
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
-            w = pipe_dst[q] * chunks + c
+            w = pipe_dst[q] * chunk_count + c
             near[w] += 1
             if due[q] == ASLEEP and came[w] == LACKS:
-                then = out_last[done - 1] + latency[q] + chunk_bytes[c] * per_byte[q]
-                due[q], worth[q] = max(now, np.floor(then / tick + 0.5)), -np.inf
+                then = out_last[done - 1] + latency_s[q] + size_bytes[c] * per_byte_s[q]
+                due[q], worth[q] = max(now, np.floor(then / tick_s + 0.5)), -np.inf
                 queue[size] = q
                 size += 1
                 _rise(queue, size - 1, due, worth, turn)
@@ -194,16 +195,16 @@ def match(
     return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing
 
 
-def _before(p, q, due, worth, turn):
-    """Whether one pipe comes before another."""
+def _before(p: int, q: int, due: Float64, worth: Float64, turn: Float64) -> bool:
+    """Whether pipe ``p`` comes before pipe ``q`` in the heap."""
     if due[p] != due[q]:
-        return due[p] < due[q]
+        return bool(due[p] < due[q])
     if worth[p] != worth[q]:
-        return worth[p] < worth[q]
-    return turn[p] < turn[q]
+        return bool(worth[p] < worth[q])
+    return bool(turn[p] < turn[q])
 
 
-def _sink(queue, size, due, worth, turn):
+def _sink(queue: Int64, size: int, due: Float64, worth: Float64, turn: Float64) -> None:
     """Let the first pipe of a heap sink until none that comes before it is below."""
     p, place, below = queue[0], 0, 1
     while below < size:
@@ -216,7 +217,7 @@ def _sink(queue, size, due, worth, turn):
     queue[place] = p
 
 
-def _rise(queue, place, due, worth, turn):
+def _rise(queue: Int64, place: int, due: Float64, worth: Float64, turn: Float64) -> None:
     """Let a pipe of a heap rise until one that comes before it is above."""
     p = queue[place]
     while place > 0:
@@ -228,7 +229,9 @@ def _rise(queue, place, due, worth, turn):
     queue[place] = p
 
 
-def known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
+def first_states(
+    nodes: int, hold_offsets: Int64, hold_nodes: Int32, want_offsets: Int64, want_nodes: Int32
+) -> tuple[Int32, Int64]:
     """What nodes know of chunks at first.
 
     Args:
@@ -248,8 +251,8 @@ def known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes):
     return came, lacks
 
 
-def components(src, dst, nodes):
-    """int64[nodes]: the lowest node that some pipes join each to, both ways."""
+def components(src: Int64 | Int32, dst: Int64 | Int32, nodes: int) -> Int64:
+    """int64[nodes]: the lowest node of the component of each, where pipes join nodes both ways."""
     lowest = np.arange(nodes)
     for k in range(len(src)):
         a, b = src[k], dst[k]
@@ -265,8 +268,8 @@ def components(src, dst, nodes):
     return lowest
 
 
-def least_finish(in_offsets, in_links, latency, step, lacks):
-    """Seconds before which some node cannot have got so many chunks over the links that enter it.
+def least_finish(in_offsets: Int64, in_links: Int32 | Int64, latency: Float64, step: Float64, lacks: Int64) -> float:
+    """Seconds before which some node cannot have all the chunks that it lacks over the links that enter it.
 
     Args:
         in_offsets, in_links: CSR, the links into each node.
@@ -305,9 +308,11 @@ def least_finish(in_offsets, in_links, latency, step, lacks):
 
 
 def at_once(
-    src, dst, latency, bandwidth, out_offsets, out_links, in_offsets, in_links, hold_offsets, hold_nodes,
-    want_offsets, want_nodes, chunk_bytes, chunk_start, seed, scarce, slower, looked, tick, enough,
-):  # fmt: skip
+    src: Int32, dst: Int32, latency: Float64, bandwidth: Float64, out_offsets: Int64, out_links: Int32,
+    in_offsets: Int64, in_links: Int32, hold_offsets: Int64, hold_nodes: Int32, want_offsets: Int64, want_nodes: Int32,
+    chunk_bytes: Int64, chunk_start: Float64, seed: int, scarcity: float, slower: float, window: int, tick: float,
+    enough: float,
+) -> tuple[Int32, Float64]:  # fmt: skip
     """One matching over links of much the same speed, if it ends when no other could end sooner.
 
     All that it needs is set up here: in a small network calls for that would take longer than the matching itself.
@@ -317,9 +322,9 @@ def at_once(
         out_*, in_*: CSR, the links that leave and enter each node.
         hold_*, want_*: CSR, who holds and who wants each chunk.
         seed: the turns of links are drawn from it; they have no preferences.
-        slower: links that take so many times as long for a byte as the next faster ones are not of the same speed.
+        slower: links are not of the same speed if some take this many times as long for a byte as the next faster ones.
         tick: moments less than this part of the shortest transfer apart are the same.
-        enough: times the least that counts as such.
+        enough: how many times as late as the earliest possible end the matching may end.
     Returns:
         int32[5, transfers]: chunk, source, receiver, link and parent, and
         float64[3, transfers]: start, seconds and arrival, in the order of starts; none if it ends later.
@@ -331,18 +336,21 @@ def at_once(
     for k in range(1, links):
         if speeds[k] >= slower * speeds[k - 1]:
             return none
-    came, lacks = known(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
+    came, lacks = first_states(nodes, hold_offsets, hold_nodes, want_offsets, want_nodes)
     took = size.min() * per_byte
     least = chunk_start.min() + least_finish(in_offsets, in_links, latency, took, lacks)
     turn = np.empty(links)
     for p in range(links):
         turn[p] = noise(seed, p)
-    hops, salt, level = np.arange(links + 1), np.zeros(chunks, dtype=np.int64), np.zeros(links, dtype=np.int64)
-    (pipe, chunk, parent, start, last), missing = match(
+    hops, level = np.arange(links + 1), np.zeros(links, dtype=np.int64)
+    pipes = Pipes(
         src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], np.zeros(links), latency, per_byte,
-        out_offsets.astype(np.int64), out_links.astype(np.int64), links, size, chunk_start,
-        hold_offsets, hold_nodes.astype(np.int64), came, components(src, dst, nodes).reshape((1, nodes)), level,
-        salt, turn, np.zeros(links), 0.0, scarce, False, True, looked, (latency + took).min() * tick,
+        out_offsets, out_links.astype(np.int64),
+    )  # fmt: skip
+    keys = Keys(np.zeros(chunks, dtype=np.int64), turn, np.zeros(links), 0.0, scarcity, False, True)
+    (pipe, chunk, parent, start, last), missing = match(
+        pipes, links, Chunks(size, chunk_start, hold_offsets, hold_nodes.astype(np.int64)), came,
+        components(src, dst, nodes).reshape((1, nodes)), level, keys, window, (latency + took).min() * tick,
     )  # fmt: skip
     count = len(last)
     if count == 0 or missing > 0 or last.max() > least * enough:

@@ -1,20 +1,58 @@
-"""Ways from one storing node to the next, through those that only pass bytes on."""
+"""Pipes: ways from one storing node to the next, through nodes that only pass bytes on."""
+
+from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 SPREAD = 0.01
-"""How much dearer a link looks when it is part of the most pipes: equal ways take turns."""
+"""Share by which a link looks dearer when it is part of the most pipes, so that equal ways take turns."""
 
 
-def find_pipes(out_offsets, out_links, link_src, link_dst, weight, passed):
+class Lists(NamedTuple):
+    """Lists of different lengths (CSR): list i is ``values[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: Int64
+    values: Int64
+
+
+class Pipes(NamedTuple):
+    """The pipes of a network, see :mod:`stretto.schedule.pipes`.
+
+    Attributes:
+        src, dst: int64[pipes].
+        hop_offsets, hop_links: CSR, the links of each pipe.
+        hop_late_s: float64[hops], how much later than the beginning of its pipe each link carries the bytes.
+        latency_s, per_byte_s: float64[pipes], seconds, and seconds a byte.
+        out_offsets, out_pipes: CSR, the pipes that leave each node.
+    """
+
+    src: Int64
+    dst: Int64
+    hop_offsets: Int64
+    hop_links: Int64
+    hop_late_s: Float64
+    latency_s: Float64
+    per_byte_s: Float64
+    out_offsets: Int64
+    out_pipes: Int64
+
+
+def find_pipes(
+    out_offsets: Int64, out_links: Int64, link_src: Int64, link_dst: Int64, weight: Float64, passed: Bool
+) -> tuple[Int64, Int64, Int64, Int64]:
     """A pipe for each link between storing nodes, and one for each pair joined through passed nodes.
 
     Args:
         out_offsets, out_links: CSR, the links that leave each node.
-        weight: float64[links], seconds that a typical chunk takes; the way through passed nodes with
-            the least sum is taken.
+        weight: float64[links], seconds that a typical chunk takes. A pipe takes the way of the least sum.
         passed: bool[nodes], nodes that pipes pass through.
     Returns:
         pipe_src, pipe_dst: int64[pipes]; hop_offsets, hop_links: CSR, the links of each.
@@ -81,9 +119,12 @@ def find_pipes(out_offsets, out_links, link_src, link_dst, weight, passed):
     return np.array(src), np.array(dst), np.array(offsets), np.array(hops)
 
 
-def free_from(pipe, hop_offsets, hop_links, hop_late, free_at):
-    """When all links of a pipe are free, each in its turn."""
+def free_from(pipe: int, hop_offsets: Int64, hop_links: Int64, hop_late_s: Float64, free_at: Float64) -> float:
+    """From when all links of a pipe are free, each at the time at which the pipe's bytes would come there, seconds.
+
+    It takes the arrays of :class:`Pipes` one by one, since handing on the tuple would take longer than the loop.
+    """
     t = 0.0
     for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
-        t = max(t, free_at[hop_links[i]] - hop_late[i])
+        t = max(t, free_at[hop_links[i]] - hop_late_s[i])
     return t

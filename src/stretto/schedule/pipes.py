@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 LACKS_WANTED, LACKS, HELD = -1, -2, -9
-"""What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_forwarding`."""
+"""What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_transmission`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,14 @@ class Network:
     latency_s: Float64
     per_byte: Float64
     cost_s: Float64
+
+    @cached_property
+    def columns(self) -> pipes_kernel.Pipes:
+        """The pipes as kernels take them."""
+        links = self.hops.values.astype(np.int64)
+        return pipes_kernel.Pipes(
+            self.src, self.dst, self.hops.offsets, links, self.late_s, self.latency_s, self.per_byte, *self.out
+        )
 
     @cached_property
     def out(self) -> tuple[Int64, Int64]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
+from ...kernels.chunks import Chunks, Keys
 from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ...model.collective import Workload
 from ...model.topology import Topology
@@ -162,26 +163,6 @@ def _score(arrival_s: Float64) -> Score:
     return finish, float(((arrival_s / finish) ** LATE).mean()) if finish > 0 else 0.0
 
 
-class Keys(NamedTuple):
-    """A solution, in the order in which the kernel takes it; see :func:`stretto.kernels.matching.match`.
-
-    Attributes:
-        salt: int64[chunks].
-        turn, hold_s: float64[pipes].
-        spread, scarcity: copies.
-        rarest_first: whether of pipes that would arrive together the one with the rarest chunk goes first.
-        patient: whether pipes wait rather than bring what the cluster at their end has.
-    """
-
-    salt: Int64
-    turn: Float64
-    hold_s: Float64
-    spread: float
-    scarcity: float
-    rarest_first: bool
-    patient: bool
-
-
 @dataclass(frozen=True)
 class Matching:
     """One matching problem, ready for the kernel.
@@ -208,7 +189,7 @@ class Matching:
         holders, wanted = workload.chunk_holders, workload.chunk_wanted
         network = build_network(topology, float(workload.chunk_bytes.mean()), True, work)
         least_bytes, one_try = float(workload.chunk_bytes.min()), deliveries_of_try(topology, workload)
-        came, lacks = at_speed(matching_kernel.known, one_try)(topology.node_count, *holders, *wanted)
+        came, lacks = at_speed(matching_kernel.first_states, one_try)(topology.node_count, *holders, *wanted)
         least_s = at_speed(matching_kernel.least_finish, one_try)(
             *topology.in_links, topology.latency_s, least_bytes / topology.bandwidth, lacks
         )
@@ -220,24 +201,19 @@ class Matching:
         )  # fmt: skip
 
     @cached_property
-    def arguments(self) -> tuple[Any, ...]:
-        """What the kernel takes before what each try may change."""
-        network, workload = self.network, self.workload
-        holders = workload.chunk_holders
-        return (
-            network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
-            network.latency_s, network.per_byte, *network.out, self.link_count,
-            workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-            holders.offsets, holders.values.astype(np.int64),
-        )  # fmt: skip
+    def chunks(self) -> Chunks:
+        """The chunks as the kernel takes them."""
+        workload, holders = self.workload, self.workload.chunk_holders
+        size_bytes = workload.chunk_bytes.astype(np.float64)
+        return Chunks(size_bytes, workload.chunk_start_s, holders.offsets, holders.values.astype(np.int64))
 
     def run(self, keys: Keys, work: float) -> tuple[Any, int]:
         """What is sent, and how many deliveries could not be made."""
         window = WINDOW if len(self.clusters.of) == 1 else WINDOW_OF_CLUSTERS
-        result: tuple[Any, int] = at_speed(matching_kernel.match, work)(
-            *self.arguments, self.came.copy(), self.clusters.of, self.clusters.level, *keys, window, self.tick
-        )  # type: ignore[call-arg]
-        return result
+        return at_speed(matching_kernel.match, work)(
+            self.network.columns, self.link_count, self.chunks, self.came.copy(), self.clusters.of,
+            self.clusters.level, keys, window, self.tick,
+        )  # fmt: skip
 
     def plain_keys(self, rng: np.random.Generator) -> Keys:
         """Keys without preferences, for problems of which not even one try fits the work."""

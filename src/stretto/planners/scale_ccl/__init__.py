@@ -1,3 +1,15 @@
-"""`scale-ccl`: collectives across datacenters by an event-driven synthesizer."""
+"""`scale-ccl`: collectives across datacenters by an event-driven synthesizer.
+
+Xiong, Zhang, Medagliani, Ferrero, Liu, Lian, Di Cicco, Musumeci, Zhao, Ibrahimi, Tornatore, "SCALE-CCL: A Scalable
+Collective Communication Library for Wide-Area Distributed Training", INET4AI 2025.
+
+- ``planner``: the planner and its options.
+- ``kernel_published``: the published algorithm (``rules=paper``). ``synthesize`` is the event loop of section 4.1,
+  ``forward_to_neighbours`` is Load-Aware Neighbour Forwarding (section 4.2), ``schedule_subchunk`` is Algorithm 1
+  (Subchunk Scheduling, section 4.3) and ``resolve_duplicates`` its lines 8 to 21.
+- ``kernel_eager``: our own rules in the same loop (``rules=eager``, the default).
+- ``kernel_ways``: what our rules weigh: f(link, buffer, progress) over the whole way to a goal.
+- ``kernel_transmission``: what both loops share: chunks, queues, transmissions and their events.
+"""
 
 from . import planner as planner

@@ -1,90 +1,83 @@
-"""SCALE-CCL: collectives across datacenters by an event-driven synthesizer.
+"""SCALE-CCL: collectives across datacenters by an event-driven synthesizer (the paper's section 4).
 
-Xiong, Zhang, Medagliani, Ferrero, Liu, Lian, Di Cicco, Musumeci, Zhao, Ibrahimi, Tornatore,
-"SCALE-CCL: A Scalable Collective Communication Library for Wide-Area Distributed Training",
-INET4AI 2025, section 4. Time runs from event to event (a transmission starts or is complete, a
-reception starts or is complete); at each, chunks are given to neighbours (Load-Aware Neighbour
-Forwarding) and every idle link takes one (Subchunk Scheduling). No route is computed: routes are
-what happened.
-
-``rules=paper`` is the published algorithm (:mod:`stretto.planners.scale_ccl.kernel_subchunks`), ``rules=eager`` our
-own within the same loop (:mod:`stretto.planners.scale_ccl.kernel_forwarding`).
+Time runs from event to event (a transmission starts or is complete, a reception starts or is complete). At each event,
+chunks are given to neighbours (Load-Aware Neighbour Forwarding) and every idle link takes one (Subchunk Scheduling). No
+route is computed: routes are what happened.
 """
 
 from __future__ import annotations
 
-from time import monotonic as clock
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import at_speed
+from ...kernels.chunks import Chunks
+from ...kernels.pipes import Lists
+from ...model.arrays import Bool, Float64, Int32, Int64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError, Unsupported
-from ...model.kinds import KINDS
+from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
-from ...model.topology import ROUTER, SWITCH, Topology
+from ...model.topology import Topology
+from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.pipes import HELD, LACKS_WANTED, Goals, Network, build_network, set_goals
 from ...schedule.trees import divide
-from ...simulate import simulate
-from .. import Candidate, Option, Progress, over_links, per_delivery, register
-from . import kernel_forwarding, kernel_subchunks
+from .. import Option, Request, over_links, register
+from . import kernel_eager, kernel_published
+from .kernel_transmission import Places
 
 TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
-"""Patience (how long a slow link leaves a chunk to others), and how many steps of a token may lead no nearer to its
-goal, in turn; the first of the best is kept."""
+"""What is tried in turn: the patience of slow links, and how many steps of a token may lead no nearer to its goal."""
 
 ONE_TRY_WORK = 5_000_000
-"""With more steps than this, only the first is tried."""
+"""Chunks times links above which only the first of :data:`TRIES` is made, and chunks are not halved."""
 
 LEAST_GAIN = 0.01
-"""With ``split=0`` chunks are halved as long as that brings the completion so much nearer."""
+"""Share by which halving the chunks must shorten the plan to be tried once more."""
 
 MOST_LOOKED = 16
 """Among how many chunks a slow link chooses."""
 
-Sent = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
-"""Pipe, chunk, parent (the transfer that brought the chunk, -1 if it was held), start, seconds of each transfer."""
+COSTS = {"hops": 0.1}
+"""Steps for each chunk and link of the network: compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32 and torus:4,4."""
+
+Sent = tuple[Int64, Int64, Int64, Float64, Float64]
+"""The columns of :class:`.kernel_transmission.Sent`."""
 
 OPTIONS = (
-    Option("rules", str, "eager", "our own choices, or the paper's", ("eager", "paper")),
+    Option("rules", str, "eager", "our own rules, or the paper's", ("eager", "paper")),
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
-    Option("split", int, 1, "cut every chunk into so many more; 0 halves them as long as that gains 1 %"),
+    Option("split", int, 1, "cut every chunk into so many parts; 0 halves chunks while that gains 1 %"),
     Option("queue", float, 2.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
-    Option("occupancy", float, 0.0, "there, with rules=paper, a second queued at the neighbour"),
-    Option("delivered", float, 0.0, "there, with rules=paper, the share of the chunk that the neighbour has"),
+    Option("occupancy", float, 0.0, "with rules=paper, in f, how much a second queued at the neighbour counts"),
+    Option("delivered", float, 0.0, "with rules=paper, in f, how much the neighbour's share of the chunk counts"),
 )
 
 
-MOST_PLAIN = 16
-"""Accelerators up to which a network without routers and switches may join datacenters."""
+class Task(NamedTuple):
+    """Chunks to be spread over the pipes of a network; ``work`` is chunks times links."""
 
-
-def _joins_sites(topology: Topology) -> bool:
-    """Whether a network may join datacenters. On others its event loop can take minutes."""
-    routers, switches = (topology.kind == ROUTER).any(), (topology.kind == SWITCH).any()
-    return bool(routers or (not switches and len(topology.accelerators) <= MOST_PLAIN))
+    topology: Topology
+    workload: Workload
+    network: Network
+    goals: Goals
+    work: float
 
 
 @register(
     "scale-ccl",
-    collectives=(*KINDS, "multicast"),
+    collectives=EVERY_KIND,
     topologies="any without planes",
     paper="Xiong et al., INET4AI 2025, section 4",
     options=OPTIONS,
     serves=over_links,
-    auto=Candidate(80, per_delivery(200, first=5_000), suits=_joins_sites),
-    tune=10,
-    library=60,
 )
 def scale_ccl(
-    topology: Topology,
-    workload: Workload,
+    request: Request,
     *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
     rules: str = "eager",
     patience: float = -1.0,
     split: int = 1,
@@ -95,55 +88,55 @@ def scale_ccl(
     """Chunks move from neighbour to neighbour, event by event, and routes emerge.
 
     Args:
-        seed: taken for uniformity; nothing is random.
-        time_limit_s: no new try is begun after it.
         split: with more than 1, or 0, the plan's workload has more chunks than the one given.
     Returns:
         A timed plan.
     Raises:
         InputError: ``split`` is negative.
+        Unsupported: ``rules=paper`` and some rank does not want everything.
         Infeasible: some rank has no path from the source.
     """
+    topology, workload = request.topology, request.workload
     if split < 0:
-        raise InputError(f"{split} is neither 0 nor a number of parts", "--option split")
-    started = clock()
-
-    def in_time() -> bool:
-        return time_limit_s is None or clock() - started <= time_limit_s
+        raise InputError(f"{split} is neither 0 nor a number of parts", "option split")
+    for c in workload.collectives if rules == "paper" else ():
+        if c.reduces or c.traits.wanted != "all":
+            raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
+    budget = request.budget.with_costs(COSTS)
+    weights = kernel_published.Weights(queue, occupancy, delivered)
+    tries = TRIES if patience < 0 else ((patience, TRIES[0][1]),)
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
         network = build_network(net, float(part.chunk_bytes.mean()), through_routers, work)
-        goals = set_goals(net, network, part, work)
+        task = Task(net, part, network, set_goals(net, network, part, work), work)
         if rules == "paper":
-            return _kept(part, network, _as_published(net, part, network, goals, (queue, occupancy, delivered), work))
-        tries = TRIES[:1] if patience >= 0 or work > ONE_TRY_WORK else TRIES
+            budget.spend(hops=work)
+            return _useful_transfers(task, _as_published(task, weights))
         best: tuple[float, Sent] | None = None
-        for number, (waits, aside) in enumerate(tries):
-            if best is not None and not in_time():
+        for number, (waits, aside) in enumerate(tries if work <= ONE_TRY_WORK else tries[:1]):
+            if best is not None and not budget.allows(hops=work):
                 break
-            if progress is not None:
-                progress(number, len(tries), f"patience {waits}")
-            waits = patience if patience >= 0 else waits
-            sent, finish = _forward(net, part, network, goals, waits, aside, queue, work)
-            if best is None or finish < best[0]:
-                best = finish, sent
+            request.tell(number, len(tries), f"patience {waits}")
+            budget.spend(hops=work)
+            sent, finish_s = _eager(task, waits, aside, queue)
+            if best is None or finish_s < best[0]:
+                best = finish_s, sent
         assert best is not None
-        return _kept(part, network, best[1])
+        return _useful_transfers(task, best[1])
 
-    if rules == "paper":
-        for c in workload.collectives:
-            if c.kind not in ("allgather", "broadcast"):
-                raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
     parts = max(split, 1)
     plan = plan_in_phases(topology, _cut(workload, parts), spread)
-    done = simulate(plan).completion_s if split == 0 else 0.0
-    while split == 0 and in_time() and 2 * parts * workload.chunk_count * topology.link_count <= ONE_TRY_WORK:
-        finer = plan_in_phases(topology, _cut(workload, 2 * parts), spread)
-        then = simulate(finer).completion_s
-        if then > done * (1 - LEAST_GAIN):
+    end_s = completion_s(plan) if split == 0 else 0.0
+    while split == 0 and 2 * parts * workload.chunk_count * topology.link_count <= ONE_TRY_WORK:
+        parts *= 2
+        if not budget.allows(hops=float(parts) * workload.chunk_count * topology.link_count):
             break
-        plan, done, parts = finer, then, 2 * parts
+        finer = plan_in_phases(topology, _cut(workload, parts), spread)
+        finer_end_s = completion_s(finer)
+        if finer_end_s > end_s * (1 - LEAST_GAIN):
+            break
+        plan, end_s = finer, finer_end_s
     return plan
 
 
@@ -151,33 +144,26 @@ def _cut(workload: Workload, parts: int) -> Workload:
     return workload if parts == 1 else Workload(tuple(divide(c, parts)[0] for c in workload.collectives))
 
 
-def _forward(
-    topology: Topology,
-    workload: Workload,
-    network: Network,
-    goals: Goals,
-    patience: float,
-    aside: int,
-    queue: float,
-    work: float,
-) -> tuple[Sent, float]:
-    holders = workload.chunk_holders
+def _eager(task: Task, patience: float, aside: int, queue: float) -> tuple[Sent, float]:
+    """The transfers by our own rules, and when the last wanted delivery arrives."""
+    network, goals = task.network, task.goals
     came = goals.came.copy()
     # who can pass most on chooses first, so that what it gets is near to all others
     reach = np.diff(network.out[0])[network.dst]
     turns = np.argsort(-reach, kind="stable")
-    sent, missing, finish = at_speed(kernel_forwarding.forward, max(work, _comparisons(network, goals)))(
-        network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
-        network.latency_s, network.per_byte, network.slow, *network.out, *network.into, *network.users,
-        topology.forwarding, network.region, network.unlike,
-        workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-        goals.whole_region, holders.offsets, holders.values.astype(np.int64), came,
-        goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside,
-        patience, queue, aside, MOST_LOOKED, np.argsort(turns), turns,
+    rules = kernel_eager.Rules(
+        patience, queue, aside, MOST_LOOKED, network.slow, network.unlike, np.argsort(turns), turns
+    )
+    sent, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
+        network.columns, Lists(*network.into), Lists(*network.users), _places(task), _chunks(task), came,
+        kernel_eager.Goals(
+            goals.whole_region, goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside
+        ),
+        rules,
     )  # fmt: skip
     if missing:
-        raise _unreached(topology, workload, came)
-    return sent, finish
+        raise _unreached(task, came)
+    return sent, finish_s
 
 
 def _comparisons(network: Network, goals: Goals) -> float:
@@ -192,45 +178,44 @@ def _comparisons(network: Network, goals: Goals) -> float:
     return float(np.count_nonzero(came == LACKS_WANTED) * sharing * rivals * network.slow.mean())
 
 
-def _as_published(
-    topology: Topology,
-    workload: Workload,
-    network: Network,
-    goals: Goals,
-    weights: tuple[float, float, float],
-    work: float,
-) -> Sent:
-    """The transfers of algorithm 1; for collectives in which everyone gets everything."""
-    holders = workload.chunk_holders
-    came = goals.came.copy()
-    piece = np.concatenate([c.chunk_piece + 0 for c in workload.collectives])
-    offset = np.repeat(np.cumsum([0, *(len(c.piece_bytes) for c in workload.collectives[:-1])]),
-                       [c.chunk_count for c in workload.collectives])  # fmt: skip
-    sent, missing, _ = at_speed(kernel_subchunks.synthesize, work)(
-        network.src, network.dst, network.hops.offsets, network.hops.values.astype(np.int64), network.late_s,
-        network.latency_s, network.per_byte, *network.out, *network.into, *network.users,
-        topology.forwarding, network.region, workload.chunk_bytes.astype(np.float64), workload.chunk_start_s,
-        piece.astype(np.int64) + offset, holders.offsets, holders.values.astype(np.int64), came, *weights,
+def _as_published(task: Task, weights: kernel_published.Weights) -> Sent:
+    """The transfers of the published algorithm, for collectives in which everyone gets everything."""
+    collectives, network = task.workload.collectives, task.network
+    came = task.goals.came.copy()
+    first_piece = np.cumsum([0, *(len(c.piece_bytes) for c in collectives[:-1])])
+    piece = np.concatenate([c.chunk_piece + first for c, first in zip(collectives, first_piece, strict=True)])
+    sent, missing, _ = at_speed(kernel_published.synthesize, task.work)(
+        network.columns, Lists(*network.into), task.topology.link_count, _places(task), _chunks(task),
+        piece.astype(np.int64), came, weights,
     )  # fmt: skip
     if missing:
-        raise _unreached(topology, workload, came)
-    result: Sent = sent
-    return result
+        raise _unreached(task, came)
+    return sent
 
 
-def _unreached(topology: Topology, workload: Workload, came: NDArray[np.int32]) -> Infeasible:
-    wanted = workload.chunk_wanted
-    lacking = came.reshape(workload.chunk_count, -1)[wanted.owners, wanted.values] < 0
-    lacking &= came.reshape(workload.chunk_count, -1)[wanted.owners, wanted.values] != HELD
-    k = int(np.flatnonzero(lacking)[0])
-    node = topology.names[int(wanted.values[k])]
+def _places(task: Task) -> Places:
+    return Places(task.topology.forwarding, task.network.region)
+
+
+def _chunks(task: Task) -> Chunks:
+    holders = task.workload.chunk_holders
+    size_bytes = task.workload.chunk_bytes.astype(np.float64)
+    return Chunks(size_bytes, task.workload.chunk_start_s, holders.offsets, holders.values.astype(np.int64))
+
+
+def _unreached(task: Task, came: Int32) -> Infeasible:
+    wanted = task.workload.chunk_wanted
+    state = came.reshape(task.workload.chunk_count, -1)[wanted.owners, wanted.values]
+    k = int(np.flatnonzero((state < 0) & (state != HELD))[0])
+    node = task.topology.names[int(wanted.values[k])]
     return Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
 
 
-def _kept(workload: Workload, network: Network, sent: Sent) -> Transfers:
+def _useful_transfers(task: Task, sent: Sent) -> Transfers:
     """What an event loop sent, without what led nowhere."""
     pipe, chunk, parent, start_s, seconds = sent
-    kept = _useful(workload, chunk, network.dst[pipe], parent)
+    network = task.network
+    kept = _useful(task.workload, chunk, network.dst[pipe], parent)
     number = np.cumsum(kept) - 1
     pipe, parent = pipe[kept], parent[kept]
     return Transfers(
@@ -245,15 +230,13 @@ def _kept(workload: Workload, network: Network, sent: Sent) -> Transfers:
     )
 
 
-def _useful(
-    workload: Workload, chunk: NDArray[np.int64], dst: NDArray[np.int64], parent: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _useful(workload: Workload, chunk: Int64, dst: Int64, parent: Int64) -> Bool:
     """bool[transfers]: those that bring a chunk to who wants it, and those before them."""
     nodes = int(max(dst.max(initial=0), workload.chunk_wanted.values.max())) + 1
     wanted = np.zeros((workload.chunk_count, nodes), dtype=np.bool_)
     lists = workload.chunk_wanted
     wanted[lists.owners, lists.values] = True
-    useful = wanted[chunk, dst]
+    useful: NDArray[np.bool_] = wanted[chunk, dst]
     fresh = useful
     while True:
         before = parent[fresh]

@@ -1,0 +1,141 @@
+"""What our own rules weigh: which way a chunk goes on, and when other neighbours could bring it."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels.chunks import Chunks
+from ...kernels.pipes import Lists, Pipes, free_from
+from .kernel_transmission import HELD, LACKS, LACKS_WANTED, ROUTER, SLACK, Places, Sent, ready_at
+
+Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+class Traffic(NamedTuple):
+    """What is under way and what is planned, at the present moment.
+
+    Attributes:
+        free_at: float64[links], from when each link is idle, seconds.
+        backlog_s: float64[pipes], seconds of chunks that are queued for each pipe or expected on it.
+        came: int32[chunks * nodes], see :mod:`.kernel_transmission`.
+    """
+
+    free_at: Float64
+    backlog_s: Float64
+    came: Int32
+
+
+def expect(
+    b: int, v: int, at_s: float, size_bytes: float, pipes: Pipes, slow: Bool, region: Int64, hoped_s: Float64
+) -> None:
+    """Chunk ``b`` will be at node ``v``: note when the rest of the region could have it from there, by fast pipes."""
+    nodes = len(region)
+    _, dst, _, _, _, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    hoped_s[b * nodes + v] = at_s
+    front = [v]
+    while len(front) > 0:
+        u = front.pop()
+        for e in range(out_offsets[u], out_offsets[u + 1]):
+            pipe = out_pipes[e]
+            w = dst[pipe]
+            if slow[pipe] or region[w] != region[v]:
+                continue
+            then = hoped_s[b * nodes + u] + size_bytes * per_byte_s[pipe] + latency_s[pipe]
+            if then < hoped_s[b * nodes + w]:
+                hoped_s[b * nodes + w] = then
+                front.append(w)
+
+
+def otherwise_at(
+    pipe: int, b: int, t: float, pipes: Pipes, into: Lists, places: Places, chunks: Chunks, traffic: Traffic,
+    sent: Sent, hoped_s: Float64,
+) -> float:  # fmt: skip
+    """When another neighbour, which has chunk ``b``, is getting it or may hope to, could have brought it."""
+    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _ = pipes
+    in_offsets, in_pipes = into
+    sent_pipe, _, _, sent_start_s, sent_seconds = sent
+    free_at, _, came = traffic
+    kind, begun_s, size_bytes = places.kind, chunks.start_s[b], chunks.size_bytes[b]
+    v, nodes = dst[pipe], len(kind)
+    best = np.inf
+    for e in range(in_offsets[v], in_offsets[v + 1]):
+        other = in_pipes[e]
+        s = src[other]
+        key = b * nodes + s
+        if other == pipe:
+            continue
+        seconds = size_bytes * per_byte_s[other]
+        if came[key] >= 0 or came[key] == HELD:
+            at = ready_at(
+                came[key], kind[s] == ROUTER, begun_s, seconds, sent_pipe, sent_start_s, sent_seconds, latency_s
+            )  # fmt: skip
+        elif len(hoped_s) > 0 and hoped_s[key] < np.inf:
+            at = hoped_s[key]
+        else:
+            continue
+        at = max(max(t, at), free_from(other, hop_offsets, hop_links, hop_late_s, free_at))
+        best = min(best, at + seconds + latency_s[other])
+    return best
+
+
+def find_way(
+    u: int, b: int, goal: int, size_bytes: float, t: float, queue_weight: float, aside: bool, planned: Int64,
+    mark: int, pipes: Pipes, places: Places, distance: Float64, traffic: Traffic, label: Float64, via: Int64,
+    way: list[int],
+) -> None:  # fmt: skip
+    """f(link, buffer, progress): fill ``way`` with the pipes by which a chunk is soonest at its goal.
+
+    Only the first pipe is taken; what follows is expected, and weighed again at the next node. Every step leads nearer
+    to the goal; with ``aside``, steps inside the region of ``u`` only not farther than ``u`` is, so that accelerators
+    with routers of their own share what is to leave. A pipe takes the chunk once it is free and has sent what is queued
+    for it. A neighbour that has the chunk, is getting it, or (where ``planned`` has ``mark``) will get it for another
+    goal costs nothing.
+
+    Args:
+        label, via: float64[nodes] and int64[nodes], room to search in.
+    """
+    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    kind, region = places
+    free_at, backlog_s, came = traffic
+    nodes = len(kind)
+    label[:] = np.inf
+    way.clear()
+    label[u] = t
+    front = [(t + distance[goal, u], u)]
+    while len(front) > 0:
+        key, v = heappop(front)
+        if key > label[v] + distance[goal, v]:
+            continue
+        if distance[goal, v] == 0.0:
+            while v != u:
+                way.append(via[v])
+                v = src[via[v]]
+            way.reverse()
+            return
+        for e in range(out_offsets[v], out_offsets[v + 1]):
+            pipe = out_pipes[e]
+            w = dst[pipe]
+            state = came[b * nodes + w]
+            lacks = state == LACKS or state == LACKS_WANTED
+            if not distance[goal, w] < distance[goal, v] and not (
+                aside and w != u and region[v] == region[u] and region[w] == region[u]
+                and distance[goal, w] <= distance[goal, u] * SLACK
+            ):  # fmt: skip
+                continue
+            then = label[v]
+            if lacks and planned[pipe] != mark:
+                free = free_from(pipe, hop_offsets, hop_links, hop_late_s, free_at)
+                # what is queued begins now at the earliest
+                then = max(then, max(t, free) + queue_weight * backlog_s[pipe]) + latency_s[pipe]
+                # a router sends on as bytes come
+                then += 0.0 if kind[w] == ROUTER else size_bytes * per_byte_s[pipe]
+            if then < label[w]:
+                label[w], via[w] = then, pipe
+                heappush(front, (then + distance[goal, w], w))
