@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import command
 from stretto import __version__ as stretto_version
 
 PLAN_KEYS = {
@@ -19,8 +20,7 @@ PLAN_KEYS = {
 
 
 def stretto(*arguments: str, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", "from stretto.cli import main; main()", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    done = command.run(*arguments, cwd=cwd)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -72,8 +72,8 @@ def test_a_plan_can_be_verified_simulated_and_shown(file):
     assert simulated["completion_s"] == answer("show", file)["completion_s"]
     assert {"src", "dst", "bytes", "use"} <= set(simulated["links"][0])
     assert len(answer("show", file, "--transfers", "3")["transfer_rows"]) == 3
-    for command in ("verify", "simulate", "show"):
-        assert stretto(command, file).stdout.strip()
+    for words in ("verify", "simulate", "show"):
+        assert stretto(words, file).stdout.strip()
 
 
 def test_a_matrix_says_who_has_how_much_for_whom(tmp_path):
@@ -98,13 +98,13 @@ def test_a_plan_that_is_wrong_is_a_no(tmp_path):
     finding = json.loads(done.stdout)
     assert finding["verified"] is False
     assert finding["finding"]["code"] == "incomplete"
-    for command in (
+    for words in (
         ("verify",),
         ("simulate",),
         ("export", "--to", "csv", "-o", tmp_path / "x"),
         ("report", "-o", tmp_path / "x"),
     ):
-        assert "never gets" in stretto(command[0], path, *command[1:], code=1).stdout
+        assert "never gets" in stretto(words[0], path, *words[1:], code=1).stdout
     assert not (tmp_path / "x").exists()
 
 
@@ -170,8 +170,8 @@ def test_topologies_and_planners_are_listed(tmp_path):
     assert (tmp_path / "n.svg").read_text().startswith("<svg")
     planners = answer("planners")["planners"]
     assert {"name", "collectives", "topologies", "paper", "exact", "options"} <= set(planners[0])
-    for command in (("topologies",), ("topologies", "ndv2:2"), ("planners",)):
-        assert stretto(*command).stdout.strip()
+    for words in (("topologies",), ("topologies", "ndv2:2"), ("planners",)):
+        assert stretto(*words).stdout.strip()
 
 
 def test_options_and_seeds_reach_the_planner():
@@ -207,7 +207,7 @@ def test_options_and_seeds_reach_the_planner():
         (["plan", "alltoallv", "-t", "ring:4", "--size", "1KB"], "alltoallv needs a matrix"),
         (["plan", "allgather", "-t", "ring:4", "--demand", "none.csv"], "allgather has no matrix"),
         (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv"], "none.csv: cannot be read"),
-        (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv", "--size", "1KB"], "leave out --size"),
+        (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv", "--size", "1KB"], "give no size"),
         (["plan", "allgather"], "missing option '-t'"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunk", "2"], "--chunks"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "0"], "greater than or equal to 1"),
