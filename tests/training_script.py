@@ -1,6 +1,6 @@
-"""A training script as users write it, for torchrun: ``training_script.py BACKEND ddp|fsdp FOLDER``.
+"""A training script as users write it, for torchrun: ``training_script.py BACKEND ddp,fsdp FOLDER``.
 
-Rank 0 saves the parameters after some steps. ``dies`` instead of a way of training: the last rank leaves between two
+Rank 0 saves the parameters after some steps of each way of training. ``dies`` instead of a way of training: the last rank leaves between two
 collectives, and the others save what they are told.
 """
 
@@ -60,9 +60,10 @@ def main() -> None:
         except PeerFailed as error:
             torch.save(str(error), f"{folder}/dies.{rank}")
         os._exit(0)
-    made = parameters(way, rank)
-    if rank == 0:
-        torch.save(made, f"{folder}/{backend}.{way}")
+    for each in way.split(","):
+        learned = parameters(each, rank)
+        if rank == 0:
+            torch.save(learned, f"{folder}/{backend}.{each}")
     dist.destroy_process_group()
     if backend == "gloo":
         os._exit(0)  # threads of its groups outlive them with FSDP, and could abort a process that is torn down

@@ -24,11 +24,11 @@ def launch(ranks: int, *arguments: object) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("way", "ranks"), [("ddp", 2), ("fsdp", 3)])
-def test_a_script_learns_what_it_learns_by_gloo(way, ranks, tmp_path):
+def test_a_script_learns_what_it_learns_by_gloo(tmp_path):
     for backend in ("gloo", "stretto"):
-        launch(ranks, backend, way, tmp_path)
-    torch.testing.assert_close(torch.load(tmp_path / f"stretto.{way}"), torch.load(tmp_path / f"gloo.{way}"))
+        launch(3, backend, "ddp,fsdp", tmp_path)
+    for way in ("ddp", "fsdp"):
+        torch.testing.assert_close(torch.load(tmp_path / f"stretto.{way}"), torch.load(tmp_path / f"gloo.{way}"))
 
 
 def test_whoever_waits_for_a_collective_is_told_which_rank_died(tmp_path):
