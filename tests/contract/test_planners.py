@@ -61,14 +61,11 @@ REFUSED = {("ring", "zoo:Napnet"): "no ring joins the ranks"}
 SOLVED_ON = {"dgx1", "torus:3x3", "zoo:Napnet", "star:4"}
 """Where planners that solve programs are tried; the others take minutes."""
 
-SEARCHING = {"auto", "forest", "greedy", "paths", "switch-trees"}
-"""Planners that search: they cut chunks finer, and what rounding decides changes their plans a little."""
+SEARCHING = {e.name for e in PLANNERS if e.cuts}
+"""Planners that cut chunks as they need: most of them search, and what rounding decides changes their plans a little."""
 
 FEW_EXAMPLES = examples(8)
 """Drawn examples for planners that search or solve programs; the others get Hypothesis' usual number."""
-
-QUICK = {"greedy": {"tries": 200, "work": 30_000}}
-"""Options by which a planner that searches takes a tenth of its usual work, and promises the same."""
 
 SOLVED_S = 2.0
 """Wall-clock seconds for planners that prove an optimum. What stops them early is no worse than MTEGCCA's plan, and
@@ -79,8 +76,8 @@ def run_planner(name: str, net: Topology, workload: Workload) -> Plan:
     """A plan, by quick options where the planner solves programs; what proves an optimum stops after a while."""
     entry = find(name)
     limit = SOLVED_S if entry.exact and entry.quick is not None else None
-    effort, options = "quick" if name == "auto" else "thorough", entry.quick or QUICK.get(name)
-    return run_any_planner(name, net, workload, effort=effort, options=options, time_limit_s=limit)
+    effort = "quick" if entry.cuts else "thorough"
+    return run_any_planner(name, net, workload, effort=effort, options=entry.quick, time_limit_s=limit)
 
 
 def uneven(ranks: int, size: int) -> np.ndarray:
@@ -316,7 +313,7 @@ def test_faster_links_and_larger_chunks_change_nothing_but_the_unit_of_time(name
         if plan.workload.chunk_count == scaled.workload.chunk_count:
             break
     # where cutting finer gains a per cent or less, rounding decides whether it is tried
-    if name in SEARCHING - {"forest"}:
+    if name in SEARCHING:
         assert simulate(scaled).completion_s == pytest.approx(simulate(plan).completion_s / 2, rel=0.01)
         return
     assert plan.workload.chunk_count == scaled.workload.chunk_count
