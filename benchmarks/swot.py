@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from stretto.planners.optical.bound import lower_bound
-from stretto.planners.optical.fast import fast
-from stretto.planners.optical.model import Instance, completion, make_instance
-from stretto.planners.optical.optimal import optimal, proved
+from stretto.planners.optical.certificate import certify, proved
+from stretto.planners.optical.instance import Instance, completion, make_instance
+from stretto.planners.optical.search import find_schedule
 from stretto.studies.swot import instance_for
 from stretto.topologies import load_topology
 
@@ -52,7 +52,7 @@ def prototypes() -> list[dict]:
     for setting, reached in PROTOTYPES_MS.items():
         made = instance(*setting, 32)
         started = time.process_time()
-        ours = completion(made, fast(made)) * 1e3
+        ours = completion(made, find_schedule(made)) * 1e3
         spent = time.process_time() - started
         name, kind, n, k = setting
         bound = lower_bound(made) * 1e3
@@ -69,7 +69,7 @@ def pipeline() -> dict:
     name, kind, n, k, size_mb = PIPELINE
     made = instance(*PIPELINE)
     began = time.process_time()
-    ours = completion(made, fast(made)) * 1e3
+    ours = completion(made, find_schedule(made)) * 1e3
     between = time.process_time()
     bound = lower_bound(made) * 1e3
     spent = between - began, time.process_time() - between
@@ -98,9 +98,9 @@ def certificates() -> None:
     named = [(f"{name} {kind} {n}/{k}, 32 MB", instance(name, kind, n, k, 32)) for name, kind, n, k in settings]
     print("| instance | fast, ms | exact, ms | bound, ms | proved | CPU s |\n" + "|---" * 6 + "|")
     for name, made in named + [(f"random {seed}", random_instance(seed)) for seed in range(40)]:
-        quick = fast(made)
+        quick = find_schedule(made)
         started = time.process_time()
-        answer = optimal(made, quick)
+        answer = certify(made, quick)
         times = [1e3 * t for t in (completion(made, quick), completion(made, answer.share), answer.bound_s)]
         spent, sure = time.process_time() - started, "yes" if proved(made, answer) else "no"
         print(f"| {name} | {' | '.join(f'{t:.5f}' for t in times)} | {sure} | {spent:.2f} |", flush=True)

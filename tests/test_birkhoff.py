@@ -18,7 +18,7 @@ from stretto.model.errors import InputError, Unsupported
 from stretto.model.workloads import expert_demand
 from stretto.planners import run_planner
 from stretto.planners.optical.matchings import decompositions, least, spent
-from stretto.planners.optical.slots import Planes, direct_bound
+from stretto.planners.optical.placement import Planes, direct_bound
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -13,16 +13,17 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.planners import run_planner
 from stretto.planners.optical import counts
+from stretto.planners.optical.baselines import ideal, one_shot, strawman
+from stretto.planners.optical.beam import beam
 from stretto.planners.optical.bound import lower_bound
-from stretto.planners.optical.counts import countable, counted
-from stretto.planners.optical.exact import exact
-from stretto.planners.optical.fast import fast, mirrored_half
-from stretto.planners.optical.milp import named_planes
-from stretto.planners.optical.model import FREE, Instance, completion, course, ideal, make_instance, one_shot, strawman
-from stretto.planners.optical.optimal import optimal, proved
-from stretto.planners.optical.polish import polished
+from stretto.planners.optical.certificate import certify, proved
+from stretto.planners.optical.counts import counts_decide, solve_by_counts
+from stretto.planners.optical.flow_program import solve_by_flow
+from stretto.planners.optical.instance import FREE, Instance, completion, course, make_instance, mirrored_half
+from stretto.planners.optical.named_planes import solve_by_names
+from stretto.planners.optical.polish import polish
 from stretto.planners.optical.repeats import by_repeating
-from stretto.planners.optical.search import beam
+from stretto.planners.optical.search import find_schedule
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -70,21 +71,21 @@ def test_section_3_1_the_strawman_takes_1500_us_and_reconfigures_for_53_3_percen
 
 
 def test_section_3_1_swot_takes_1200_us_and_no_serving_sets_do_better():
-    assert completion(EXAMPLE, fast(EXAMPLE)) == pytest.approx(1200 * US)
+    assert completion(EXAMPLE, find_schedule(EXAMPLE)) == pytest.approx(1200 * US)
     sets = ([1, 0], [0, 1], [1, 1])
     best = np.inf
     for serves in product(sets, repeat=6):
         even = np.array(serves, dtype=float)
         share = even / even.sum(1, keepdims=True) * EXAMPLE.volume[:, None]
         # a plane that starts every step late is worth no linear program
-        best = min(best, completion(EXAMPLE, polished(EXAMPLE, share)))
+        best = min(best, completion(EXAMPLE, polish(EXAMPLE, share)))
     assert best == pytest.approx(1200 * US)
 
 
 def test_section_3_1_is_certified_by_both_programs():
-    answer = optimal(EXAMPLE)
+    answer = certify(EXAMPLE)
     assert proved(EXAMPLE, answer)
-    assert named_planes(EXAMPLE, strawman(EXAMPLE)).bound_s == pytest.approx(1200 * US, rel=1e-5)
+    assert solve_by_names(EXAMPLE, strawman(EXAMPLE)).bound_s == pytest.approx(1200 * US, rel=1e-5)
 
 
 @pytest.mark.parametrize(("refiner", "took_us"), [("strawman-icr", 1500), ("swot", 1200), ("ideal", 700)])
@@ -117,12 +118,12 @@ REACHED = [
 
 @pytest.mark.parametrize(("instance", "reached_ms"), REACHED)
 def test_the_fast_search_reaches_what_the_prototypes_did(instance, reached_ms):
-    assert completion(instance, fast(instance)) * 1e3 <= reached_ms * (1 + 1e-5)
+    assert completion(instance, find_schedule(instance)) * 1e3 <= reached_ms * (1 + 1e-5)
 
 
 def test_255_steps_are_searched_as_well():
     instance = exchanged(256, 8, 512)
-    assert completion(instance, fast(instance)) * 1e3 <= 24.13
+    assert completion(instance, find_schedule(instance)) * 1e3 <= 24.13
     assert lower_bound(instance) * 1e3 >= 22.3
 
 
@@ -140,7 +141,10 @@ def test_one_plane_a_matching_bounds_the_reduction_against_one_shot(seed):
     if len(set(instance.matching.tolist())) == instance.planes and instance.initial[0] == FREE:
         held = one_shot(instance)
         assert held is not None
-        assert 1 - completion(instance, fast(instance)) / completion(instance, held) <= 1 - 1 / instance.planes + 1e-9
+        assert (
+            1 - completion(instance, find_schedule(instance)) / completion(instance, held)
+            <= 1 - 1 / instance.planes + 1e-9
+        )
 
 
 # --- properties ---------------------------------------------------------------------------------
@@ -150,8 +154,8 @@ def test_one_plane_a_matching_bounds_the_reduction_against_one_shot(seed):
 @given(st.integers(0, 10_000))
 def test_short_instances_are_proved_optimal_and_the_fast_search_is_near(seed):
     instance = some_instance(seed)
-    share = fast(instance)
-    answer = optimal(instance, share)
+    share = find_schedule(instance)
+    answer = certify(instance, share)
     assert proved(instance, answer)
     assert completion(instance, share) <= 1.02 * completion(instance, answer.share)
 
@@ -160,8 +164,8 @@ def test_of_ten_short_instances_all_are_proved_and_the_fast_search_has_the_optim
     gaps = []
     for seed in range(10):
         instance = some_instance(seed)
-        share = fast(instance)
-        answer = optimal(instance, share)
+        share = find_schedule(instance)
+        answer = certify(instance, share)
         assert proved(instance, answer), seed
         gaps.append(completion(instance, share) / completion(instance, answer.share) - 1)
     assert max(gaps) <= 0.02
@@ -171,7 +175,7 @@ def test_of_ten_short_instances_all_are_proved_and_the_fast_search_has_the_optim
 @given(st.integers(0, 10_000))
 def test_swot_is_never_worse_than_one_shot_and_strawman_nor_better_than_its_bound(seed):
     instance = some_instance(seed)
-    took = completion(instance, fast(instance))
+    took = completion(instance, find_schedule(instance))
     for other in (strawman(instance), one_shot(instance)):
         assert other is None or took <= completion(instance, other) * (1 + 1e-9)
     assert ideal(instance) * (1 - 1e-9) <= lower_bound(instance) <= took * (1 + 1e-9)
@@ -180,7 +184,7 @@ def test_swot_is_never_worse_than_one_shot_and_strawman_nor_better_than_its_boun
 @given(st.integers(0, 10_000))
 def test_a_schedule_carries_every_step_whole_and_no_plane_does_two_things_at_once(seed):
     instance = some_instance(seed)
-    share = fast(instance)
+    share = find_schedule(instance)
     np.testing.assert_allclose(share.sum(1), instance.volume, rtol=1e-9)
     times = course(instance, share)
     barrier = np.concatenate(([0.0], times.step_end_s[:-1]))
@@ -197,7 +201,7 @@ def test_a_schedule_carries_every_step_whole_and_no_plane_does_two_things_at_onc
 def test_the_two_programs_agree(seed):
     instance = some_instance(seed, steps=(3, 4))
     known = strawman(instance)
-    counted, named = optimal(instance, known), named_planes(instance, known)
+    counted, named = certify(instance, known), solve_by_names(instance, known)
     assert completion(instance, counted.share) == pytest.approx(completion(instance, named.share), rel=1e-5)
 
 
@@ -212,22 +216,22 @@ def all_different(seed: int) -> Instance:
 @given(st.integers(0, 10_000))
 def test_where_no_matching_comes_twice_the_counts_of_planes_decide(seed):
     instance = all_different(seed)
-    assert countable(instance)
-    answer = counted(instance, strawman(instance))
+    assert counts_decide(instance)
+    answer = solve_by_counts(instance, strawman(instance))
     assert proved(instance, answer)
     # every way to let named planes serve
     sets = [s for s in product([0.0, 1.0], repeat=instance.planes) if any(s)]
     best = completion(instance, answer.share)
     for serves in product(sets, repeat=instance.steps) if instance.planes == 2 else ():
         even = np.array(serves) / np.sum(serves, axis=1, keepdims=True) * instance.volume[:, None]
-        assert completion(instance, polished(instance, even)) >= best * (1 - 1e-6)
-    assert exact(instance, strawman(instance)).bound_s == pytest.approx(best, rel=1e-5)
+        assert completion(instance, polish(instance, even)) >= best * (1 - 1e-6)
+    assert solve_by_flow(instance, strawman(instance)).bound_s == pytest.approx(best, rel=1e-5)
 
 
 @pytest.mark.parametrize("instance", [exchanged(14, 4, 32), exchanged(32, 4, 32), reduced(256, 8, 32)])
 def test_pairwise_and_halving_are_proved_optimal(instance):
-    share = fast(instance)
-    answer = optimal(instance, share)
+    share = find_schedule(instance)
+    answer = certify(instance, share)
     assert proved(instance, answer)
     assert completion(instance, answer.share) == pytest.approx(completion(instance, share), rel=1e-9)
 
@@ -236,7 +240,7 @@ def test_pairwise_and_halving_are_proved_optimal(instance):
 def test_a_limit_of_work_leaves_a_bound_that_holds(limit, monkeypatch):
     instance = exchanged(10, 4, 32)
     monkeypatch.setattr(counts, limit, 9)
-    answer = counted(instance, strawman(instance))
+    answer = solve_by_counts(instance, strawman(instance))
     assert ideal(instance) < answer.bound_s <= 1145.186 * US
     assert not proved(instance, answer)
 
@@ -244,11 +248,11 @@ def test_a_limit_of_work_leaves_a_bound_that_holds(limit, monkeypatch):
 def test_half_of_a_sequence_that_mirrors_itself_is_enough():
     whole, half = reduced(16, 4, 8), scattered(16, 4, 8)
     assert mirrored_half(whole) is not None
-    found = exact(half, fast(half))
+    found = solve_by_flow(half, find_schedule(half))
     assert proved(half, found)
     # time reversal, and OPT(1..n) >= OPT(1..a) + OPT(a+1..n): without the theorem the same comes out
     told = make_instance(whole.volume, whole.matching, whole.bandwidth, whole.latency_s, whole.turn_s)
-    assert completion(told, fast(told)) == pytest.approx(2 * completion(half, found.share), rel=1e-9)
+    assert completion(told, find_schedule(told)) == pytest.approx(2 * completion(half, found.share), rel=1e-9)
 
 
 @settings(max_examples=8)
@@ -259,7 +263,7 @@ def test_a_multiple_of_planes_of_the_same_bandwidth_is_no_worse(seed, counts):
         make_instance(like.volume, like.matching, [100e9 / k] * k, 20 * US, 200 * US, int(like.initial[0]))
         for k in counts
     )
-    assert completion(more, fast(more)) <= completion(fewer, fast(fewer)) * (1 + 1e-9)
+    assert completion(more, find_schedule(more)) <= completion(fewer, find_schedule(fewer)) * (1 + 1e-9)
 
 
 def test_three_planes_can_be_worse_than_two_of_the_same_bandwidth():
@@ -267,7 +271,7 @@ def test_three_planes_can_be_worse_than_two_of_the_same_bandwidth():
     times = {}
     for k in (2, 3):
         instance = make_instance([10 * MB, 10 * MB], [0, 1], [100e9 / k] * k, 0.0, 1.0)
-        answer = optimal(instance)
+        answer = certify(instance)
         assert proved(instance, answer)
         times[k] = completion(instance, answer.share)
     assert times == pytest.approx({2: 400 * US, 3: 450 * US}, rel=1e-5)
@@ -284,13 +288,13 @@ def pipelined(steps: int) -> Instance:
 
 def test_a_long_pipeline_is_scheduled_by_repeating_as_well_as_by_searching_all_of_it():
     instance = pipelined(60)
-    share = by_repeating(instance, fast)
+    share = by_repeating(instance, find_schedule)
     assert share is not None
     np.testing.assert_allclose(share.sum(1), instance.volume, rtol=1e-9)
     assert completion(instance, share) <= completion(instance, beam(instance, 16)[0]) * (1 + 1e-9)
     # each period more costs the same
     longer = pipelined(90)
-    drawn = by_repeating(longer, fast)
+    drawn = by_repeating(longer, find_schedule)
     assert drawn is not None
     period = (completion(longer, drawn) - completion(instance, share)) / 30
     assert completion(instance, share) <= 60 * period + 4 * 200 * US
@@ -299,12 +303,12 @@ def test_a_long_pipeline_is_scheduled_by_repeating_as_well_as_by_searching_all_o
 def test_an_instance_of_many_pieces_is_bounded_piece_by_piece():
     instance = pipelined(300)
     bound = lower_bound(instance)
-    assert ideal(instance) < bound <= completion(instance, fast(instance)) <= 1.1 * bound
+    assert ideal(instance) < bound <= completion(instance, find_schedule(instance)) <= 1.1 * bound
 
 
 def test_planes_that_differ_are_scheduled_and_proved():
     instance = make_instance([8 * MB, 4 * MB, 4 * MB], [0, 1, 0], [60e9, 40e9], [0, 10 * US], [50 * US, 200 * US])
-    answer = optimal(instance)
+    answer = certify(instance)
     assert proved(instance, answer)
     assert completion(instance, answer.share) <= completion(instance, strawman(instance))
 
@@ -317,6 +321,6 @@ def test_one_shot_refuses_more_matchings_than_planes_by_their_number():
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_the_papers_program_finds_1200_us_by_either_solver(solver):
-    answer = named_planes(EXAMPLE, strawman(EXAMPLE), 60.0, 0.0, solver)
+    answer = solve_by_names(EXAMPLE, strawman(EXAMPLE), gap=0.0, solver=solver)
     assert completion(EXAMPLE, answer.share) == pytest.approx(1200 * US)
     assert answer.bound_s == pytest.approx(1200 * US, rel=1e-5)

@@ -18,9 +18,10 @@ from functools import cache
 from typing import Any
 
 from ..model.topology import Topology
+from ..planners.optical.baselines import ideal, one_shot, strawman
 from ..planners.optical.bound import lower_bound
-from ..planners.optical.fast import fast
-from ..planners.optical.model import FREE, Instance, completion, ideal, make_instance, one_shot, strawman
+from ..planners.optical.instance import FREE, Instance, completion, make_instance
+from ..planners.optical.search import find_schedule
 from ..planners.optical.swot import ALONE
 from ..schedule.algorithms import ALGORITHMS, demands
 from ..topologies import load_topology
@@ -46,7 +47,7 @@ def one_shot_s(instance: Instance) -> float | None:
 
 
 TIMES: dict[str, Callable[[Instance], float | None]] = {
-    "swot": lambda instance: completion(instance, fast(instance)),
+    "swot": lambda instance: completion(instance, find_schedule(instance)),
     "one-shot": one_shot_s,
     "strawman-icr": lambda instance: completion(instance, strawman(instance)),
     "ideal": ideal,
@@ -296,7 +297,7 @@ def break_even(row: Row, low: float, high: float) -> float:
         volumes = row["options"].get("volumes", "true")
         instance = instance_for(topology, row["algorithm"], row["collective"], middle, volumes)
         still = one_shot_s(instance)
-        pays = still is None or completion(instance, fast(instance)) < still * (1 - 1e-6)
+        pays = still is None or completion(instance, find_schedule(instance)) < still * (1 - 1e-6)
         low, high = (low, middle) if pays else (middle, high)
     return high
 

@@ -1,8 +1,8 @@
 """AllToAll on optical planes by a sum of matchings, as uneven demands need it; no step waits for another.
 
 SWOT's discussion leaves non-uniform traffic open. The demand is decomposed into few matchings
-(:mod:`stretto.planners.optical.matchings`), which planes hold one after the other, all at the same time
-(:mod:`stretto.planners.optical.slots`). A slot is the ``group`` of its transfers, so that SWOT's refiners can
+(:mod:`.matchings`), which planes hold one after the other, all at the same time
+(:mod:`.placement`). A slot is the ``group`` of its transfers, so that SWOT's refiners can
 schedule the same matchings as steps (``birkhoff+swot``), but since the parts of an AllToAll do not
 depend on each other, barriers only cost.
 """
@@ -19,10 +19,10 @@ from ...model.demand import demand_of
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.trees import split_chunks
-from .. import Candidate, Option, Progress, per_delivery, register
+from .. import Candidate, Option, Request, per_delivery, register
 from .circuits import refusal, to_nodes, to_ports
 from .matchings import Slot, decompositions, shifts
-from .slots import Part, Planes, direct_bound, placed
+from .placement import Part, Planes, direct_bound, place
 
 
 @register(
@@ -36,16 +36,9 @@ from .slots import Part, Planes, direct_bound, placed
     auto=Candidate(110, per_delivery(12, first=1_000)),
     tune=90,
 )
-def birkhoff(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    matchings: str = "few",
-) -> Plan:
+def birkhoff(request: Request, *, matchings: str = "few") -> Plan:
     """Few weighted matchings, turned from one to the next without barriers."""
+    topology, workload = request.topology, request.workload
     c = workload.collectives[0]
     demand = demand_of(c)
     np.fill_diagonal(demand, 0)
@@ -53,9 +46,9 @@ def birkhoff(
     # a turn and a latency in the bytes that a plane could send meanwhile
     cost = float((planes.bandwidth * (planes.turn_s + planes.latency_s)).mean())
     ways = [shifts(demand)] if matchings == "shifts" else decompositions(demand, cost)
-    found = [(slots, *placed(slots, planes)) for slots in ways if slots]
-    slots, parts, done = min(found, key=lambda way: way[2])
-    facts = {"completion_s": done, "bound_s": min(direct_bound(demand, planes), done), "matchings": len(slots)}
+    placements = [(slots, *place(slots, planes)) for slots in ways if slots]
+    slots, parts, end_s = min(placements, key=lambda placement: placement[2])
+    facts = {"completion_s": end_s, "bound_s": min(direct_bound(demand, planes), end_s), "matchings": len(slots)}
     return _as_plan(topology, workload, slots, parts, {"schedule": facts})
 
 

@@ -1,6 +1,6 @@
-"""What no schedule can beat, for long instances too: a linear program over windows of steps.
+"""A bound that no schedule can beat, for long instances too: a linear program over windows of steps.
 
-Let x_i planes carry step i, which lasts D_i. They are alike, with bandwidth B and latency L, and a
+Let x_i planes carry step i, which lasts D_i. Planes are alike, with bandwidth B and latency L, and a
 turn takes R. Then
 
     D_i >= L + m_i / (B x_i)                         a step ends no earlier than all its planes allow
@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...model.arrays import Int64
 from ...solvers import INFINITY, Model, solve
-from .model import FREE, Instance, ideal
+from .baselines import ideal
+from .instance import FREE, Instance, mirrored_half
 
-ALL_WINDOWS_UP_TO = 40
-"""With as many steps or fewer every window counts; else those of few steps, and all beginnings and ends."""
+MOST_STEPS_ALL_WINDOWS = 40
+"""Steps up to which every window is a row of the program; beyond, short windows, beginnings and ends are."""
 
-SHORT = 6
+SHORT_WINDOW = 6
+"""Steps of the longest short window."""
 
-PIECE = 128
-"""Steps from four times which on an instance is bounded piece by piece, each with planes that are free at first."""
+PIECE_STEPS = 128
+"""Steps of a piece. An instance of four pieces or more is bounded piece by piece, with planes free at first."""
 
 
 def lower_bound(instance: Instance) -> float:
@@ -32,22 +35,20 @@ def lower_bound(instance: Instance) -> float:
     floor = ideal(instance)
     if not instance.alike or len(set(instance.matching.tolist())) < 2:
         return floor
-    from .fast import mirrored_half
-
     half = mirrored_half(instance)
     if half is not None:
         return max(floor, 2 * lower_bound(half))
-    if instance.steps < 4 * PIECE:
+    if instance.steps < 4 * PIECE_STEPS:
         return max(floor, _windows(instance))
-    # OPT(1..n) >= OPT(1..a) + OPT(a+1..n), and pieces that are alike are bounded once
-    known: dict[tuple[bytes, bytes], float] = {}
+    # OPT(1..n) >= OPT(1..a) + OPT(a+1..n); equal pieces are bounded once
+    bounds: dict[tuple[bytes, bytes], float] = {}
     total = 0.0
-    for first in range(0, instance.steps, PIECE):
-        piece = instance.part(first, first + PIECE)
+    for first in range(0, instance.steps, PIECE_STEPS):
+        piece = instance.part(first, first + PIECE_STEPS)
         key = (piece.volume.tobytes(), piece.matching.tobytes())
-        if key not in known:
-            known[key] = lower_bound(piece)
-        total += known[key]
+        if key not in bounds:
+            bounds[key] = lower_bound(piece)
+        total += bounds[key]
     return max(floor, total)
 
 
@@ -74,7 +75,7 @@ def _windows(instance: Instance) -> float:
     previous = np.array([max(np.flatnonzero(instance.matching[:i] == instance.matching[i]), default=-1) for i in step])
     saved = _savings(model, instance, served, previous)
     carried = np.concatenate(([0.0], np.cumsum(work)))
-    for a, b in _some_windows(n):
+    for a, b in _chosen_windows(n):
         first = k
         if a == 0:
             first = int(((instance.initial == FREE) | np.isin(instance.initial, instance.matching[:b])).sum())
@@ -84,11 +85,11 @@ def _windows(instance: Instance) -> float:
             (0, time[b], k), (0, time[a], -k), (0, served[b], -latency - turn), (0, served[a], latency + turn),
             (np.zeros(len(kept), dtype=np.int64), kept, turn),
         )  # fmt: skip
-    found = solve(model)
-    return found.bound * unit if found.status == "optimal" else 0.0
+    solution = solve(model)
+    return solution.bound * unit if solution.status == "optimal" else 0.0
 
 
-def _savings(model: Model, instance: Instance, served: np.ndarray, previous: np.ndarray) -> np.ndarray:
+def _savings(model: Model, instance: Instance, served: Int64, previous: Int64) -> Int64:
     """int64[steps], columns: how many planes still hold the matching of a step from an earlier serving."""
     n, k = instance.steps, instance.planes
     saved = model.columns(n, 0.0, np.where(previous >= 0, float(k), 0.0))
@@ -109,8 +110,8 @@ def _savings(model: Model, instance: Instance, served: np.ndarray, previous: np.
     return saved
 
 
-def _some_windows(n: int) -> list[tuple[int, int]]:
-    if n <= ALL_WINDOWS_UP_TO:
+def _chosen_windows(n: int) -> list[tuple[int, int]]:
+    if n <= MOST_STEPS_ALL_WINDOWS:
         return [(a, b) for a in range(n) for b in range(a + 1, n + 1)]
-    short = [(a, a + m) for m in range(1, SHORT + 1) for a in range(n - m + 1)]
+    short = [(a, a + m) for m in range(1, SHORT_WINDOW + 1) for a in range(n - m + 1)]
     return sorted({*short, *((0, b) for b in range(1, n + 1)), *((a, n) for a in range(n))})

@@ -15,20 +15,19 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Int64, Ragged
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.collective import Workload
 from ...model.errors import Unsupported
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Plane, Topology
 from ...schedule.algorithms import lower
 from ...schedule.grid_steps import HALVES, Phased, line_algorithms, on_grid
-from .. import Candidate, Option, Progress, per_delivery, register
+from .. import Candidate, Option, Request, per_delivery, register
 from .bound import lower_bound
-from .circuits import instance_of, scheduled, to_nodes
-from .fast import fast
-from .model import Instance
+from .circuits import instance_of, schedule_plan, to_nodes
+from .instance import Instance
+from .search import find_schedule
 
 
 class Grid(NamedTuple):
@@ -109,17 +108,9 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     serves=_refusal,
     auto=Candidate(120, per_delivery(100, first=20_000)),
 )  # fmt: skip
-def by_dimension(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    line: str = "auto",
-    rotate: str = "auto",
-) -> Plan:
+def by_dimension(request: Request, *, line: str = "auto", rotate: str = "auto") -> Plan:
     """Dimension by dimension, parts of the data along different ones at the same time."""
+    topology, workload = request.topology, request.workload
     grid = grid_of(topology)
     assert not isinstance(grid, str)
     c = workload.collectives[0]
@@ -132,13 +123,13 @@ def by_dimension(
     names = serving if line == "auto" else [line]
     parts = {"auto": sorted({1, most}), "yes": [most], "no": [1]}[rotate]
     phased = (on_grid(c.kind, grid.dims, rank, p, name) for name, p in product(names, parts))
-    plans = (_on_wide_planes(grid, workload, way) for way in phased)
-    return _divided(min(plans, key=lambda plan: float(plan.meta["schedule"]["completion_s"])), grid, topology)
+    plans = (_on_wide_planes(grid, request, way) for way in phased)
+    return _divide(min(plans, key=lambda plan: float(plan.meta["schedule"]["completion_s"])), grid, topology)
 
 
-def _on_wide_planes(grid: Grid, workload: Workload, phased: Phased) -> Plan:
+def _on_wide_planes(grid: Grid, request: Request, phased: Phased) -> Plan:
     """The timed plan on planes that join all nodes."""
-    made = lower(phased.algorithm, workload)
+    made = lower(phased.algorithm, request.workload)
     none = np.zeros(len(made.chunk) + 1, dtype=np.int64)
     plan = make_plan(
         grid.wide, made.workload, "ready-order", chunk=made.chunk, src=made.src, op=made.op,
@@ -151,10 +142,10 @@ def _on_wide_planes(grid: Grid, workload: Workload, phased: Phased) -> Plan:
     for d in range(len(grid.dims)):
         steps, planes = np.flatnonzero(phased.dimension == d), np.flatnonzero(grid.dimension == d)
         if len(steps):
-            own = _restricted(whole, steps, planes)
-            share[np.ix_(steps, planes)] = fast(own)
-            bound = max(bound, lower_bound(own))
-    plan = scheduled(plan, share, {}, phased.after)
+            part = _restricted(whole, steps, planes)
+            share[np.ix_(steps, planes)] = find_schedule(part, stop=request.budget.stop)
+            bound = max(bound, lower_bound(part))
+    plan = schedule_plan(plan, share, {}, phased.after)
     assert plan.finish_s is not None and plan.plane is not None
     latency = np.array([p.latency_s for p in grid.wide.planes])
     done = float((plan.finish_s + latency[plan.plane]).max(initial=0.0))
@@ -168,7 +159,7 @@ def _restricted(whole: Instance, steps: Int64, planes: Int64) -> Instance:
     )  # fmt: skip
 
 
-def _divided(plan: Plan, grid: Grid, topology: Topology) -> Plan:
+def _divide(plan: Plan, grid: Grid, topology: Topology) -> Plan:
     """The same plan with every wide plane's transfers and turns on the switches of its lines."""
     assert plan.plane is not None
     switch = np.full((len(grid.switches), topology.node_count), -1, dtype=np.int32)
@@ -180,7 +171,7 @@ def _divided(plan: Plan, grid: Grid, topology: Topology) -> Plan:
     turns = []
     for i in range(plan.turns.count):
         wide = int(plan.turns.plane[i])
-        to: NDArray[np.int32] = np.asarray(plan.turns.matching[i], dtype=np.int32)
+        to: Int32 = np.asarray(plan.turns.matching[i], dtype=np.int32)
         ports = np.where(to >= 0, port[wide, to], -1).astype(np.int32)
         turns += [
             (p, int(plan.turns.before[i]), float(plan.turns.start_s[i]), ports[topology.planes[p].nodes])

@@ -1,7 +1,7 @@
 """Between plans in steps and schedules on planes: what SWOT refiners share.
 
 :func:`instance_of` reads off a plan what each step must carry in which matching;
-:func:`scheduled` makes the plan in which planes carry the shares of a schedule and turn between.
+:func:`schedule_plan` makes the plan in which planes carry the shares of a schedule and turn between.
 Each rank's bytes of a step are divided among the planes in the same proportions, chunks are cut
 where a share ends, and everything happens as early as its plane and its step allow.
 """
@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Int64, Ragged
+from ...model.arrays import Float64, Int32, Int64, Ragged
 from ...model.collective import Workload
 from ...model.errors import Unsupported
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Plane, Topology
 from ...schedule.algorithms import completed
 from ...schedule.trees import split_chunks
-from .model import FREE, Float64, Instance
+from .instance import FREE, Instance
 
 
 def refusal(topology: Topology, workload: Workload) -> str | None:
@@ -61,7 +60,7 @@ def instance_of(plan: Plan) -> Instance:
     )
 
 
-def _steps(plan: Plan) -> tuple[NDArray[np.int32], Float64]:
+def _steps(plan: Plan) -> tuple[Int32, Float64]:
     """int32[steps, nodes], whom each node could send to (-1 for none), and the most bytes that one sends."""
     if plan.group is None or (np.diff(plan.group) < 0).any() or (plan.dst.lengths != 1).any():
         raise Unsupported("the plan is not in steps; start from a fixed algorithm, such as ring+swot")
@@ -79,7 +78,7 @@ def _steps(plan: Plan) -> tuple[NDArray[np.int32], Float64]:
     return completed(partners), sent.reshape(count, nodes).max(axis=1)
 
 
-def to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:
+def to_nodes(topology: Topology, plane: Plane) -> Int32:
     """int32[nodes], whom each node sends to over a plane at first."""
     to = np.full(topology.node_count, -1, dtype=np.int32)
     joined = plane.matching >= 0
@@ -87,7 +86,9 @@ def to_nodes(topology: Topology, plane: Plane) -> NDArray[np.int32]:
     return to
 
 
-def scheduled(plan: Plan, share: Float64, meta: dict[str, Any], after: Sequence[Sequence[int]] | None = None) -> Plan:
+def schedule_plan(
+    plan: Plan, share: Float64, meta: dict[str, Any], after: Sequence[Sequence[int]] | None = None
+) -> Plan:
     """The timed plan in which planes carry the steps of ``plan`` as a schedule says.
 
     Args:
@@ -131,7 +132,7 @@ def scheduled(plan: Plan, share: Float64, meta: dict[str, Any], after: Sequence[
     )  # fmt: skip
 
 
-def _places(plan: Plan, step: Int64, share: Float64) -> tuple[Int64, NDArray[np.int64]]:
+def _places(plan: Plan, step: Int64, share: Float64) -> tuple[Int64, Int64]:
     """Where each transfer begins among the bytes that its rank sends in its step, and where shares end there.
 
     Returns:
@@ -189,7 +190,7 @@ def _timed(
     return window, Turns.of(turns)
 
 
-def to_ports(plane: Plane, partners: NDArray[np.int32]) -> NDArray[np.int32]:
+def to_ports(plane: Plane, partners: Int32) -> Int32:
     """int32[ports], the port that each port sends to so that nodes reach their partners."""
     port = np.full(len(partners), -1, dtype=np.int32)
     port[plane.nodes] = np.arange(len(plane.nodes))

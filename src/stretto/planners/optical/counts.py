@@ -12,38 +12,39 @@ step, and dropped by bounds that hold for given x. With w = m / B, latency L and
 
 where c_q planes are engaged in step q: between the first and the last step that they carry in the
 window. Windows that follow each other add up, and so does the optimum of the steps that are left, on
-planes that are free again. What remains is solved, the most promising first, by the dual of the
+planes that are free again. The x that remain are solved, the most promising first, by the dual of the
 program in :mod:`.polish` (y of each step's volume, c_il planes going from i straight to l):
 
     max sum y_i (w_i + L x_i) + R sum c_il min(y_i, y_l),   y_q x_q + sum_{i<q<l} c_il min(y_i, y_l) <= 1
 
 Its y bounds all other x as well: with A_q the left of the second and d_q the least of D_q, the D_q sum
-up to no less than sum d_q + (value - sum A_q d_q) / max A_q. Limits count x and programs, not seconds.
+up to no less than sum d_q + (value - sum A_q d_q) / max A_q. Limits count x and programs.
 """
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Float64, Int64
+from ...model.stop import Stop
 from ...solvers import INFINITY, Model, solve
-from .exact import CERTAIN, Answer
-from .model import FREE, Float64, Instance, Int64, completion
-from .polish import polished
+from .flow_program import CERTAIN, Answer
+from .instance import FREE, Instance, completion
+from .polish import polish
 
 MOST_STEPS = 32
+"""Steps of the longest instance whose x are enumerated."""
 
 MOST_COUNTS = 200_000
-"""How many beginnings of x are kept at most; with more there is no answer."""
+"""Beginnings of x that are kept at most; with more the enumeration stops and gives a bound alone."""
 
 MOST_LEFT = 5000
-"""Of whole x; with more, other methods are quicker."""
+"""Whole x that are solved one by one at most; with more, the flow program is quicker."""
 
 MOST_PROGRAMS = 6000
-"""Dual programs that all parts of an instance may take."""
+"""Dual programs that all parts of an instance may take together."""
 
 
 class _Setting(NamedTuple):
@@ -54,30 +55,32 @@ class _Setting(NamedTuple):
     planes: int
 
 
-def countable(instance: Instance) -> bool:
+def counts_decide(instance: Instance) -> bool:
     """Whether the numbers of planes decide, and the steps are few enough to try them."""
     distinct = len(np.unique(instance.matching)) == instance.steps <= MOST_STEPS
     return distinct and instance.alike and bool((instance.initial == FREE).all() and instance.turn_s[0] > 0)
 
 
-def counted(instance: Instance, share: Float64, until: float = INFINITY) -> Answer:
-    """The optimum of a countable instance, or where limits are met the best found and a bound.
+def solve_by_counts(instance: Instance, share: Float64, stop: Stop | None = None) -> Answer:
+    """The optimum of an instance that counts decide, or where a limit is met the best schedule so far and a bound.
 
     Args:
         share: a schedule to begin from.
-        until: when to stop on the monotonic clock, if the caller has such a limit.
+        stop: the net.
     """
     rest, left = [0.0], MOST_PROGRAMS
     answer = Answer(share, 0.0)
     for first in range(instance.steps - 1, -1, -1):
         part = instance.part(first, instance.steps)
-        answer, used = _solved(part, polished(part, share[first:]), rest, left, until)
+        answer, used = _solve(part, polish(part, share[first:]), rest, left, stop)
         left -= used
         rest.append(answer.bound_s / float(instance.turn_s[0]))
     return answer
 
 
-def _solved(instance: Instance, share: Float64, rest: list[float], programs: int, until: float) -> tuple[Answer, int]:
+def _solve(
+    instance: Instance, share: Float64, rest: list[float], programs: int, stop: Stop | None
+) -> tuple[Answer, int]:
     """The answer for one instance, and how many programs it took.
 
     Args:
@@ -87,7 +90,7 @@ def _solved(instance: Instance, share: Float64, rest: list[float], programs: int
     now = completion(instance, share)
     work = instance.volume / instance.bandwidth[0] / turn
     setting = _Setting(work, float(instance.latency_s[0]) / turn, instance.planes)
-    served, bound, dropped = _enumerated(setting, now / turn * (1 - CERTAIN), rest)
+    served, bound, dropped = _enumerate(setting, now / turn * (1 - CERTAIN), rest)
     if dropped < INFINITY:
         return Answer(share, min(dropped * turn, now)), 0
     if np.allclose(work, work[::-1], rtol=1e-12):
@@ -99,15 +102,15 @@ def _solved(instance: Instance, share: Float64, rest: list[float], programs: int
     least = setting.latency + work[:, None] / served
     features = np.concatenate((served, going)).astype(np.float64)
     used = 0
-    while len(bound) and used < programs and monotonic() < until:
+    while len(bound) and used < programs and not (stop is not None and stop.fired):
         best = int(np.argmin(bound))
         y, value = _dual(setting, served[:, best], going[:, best])
         used += 1
         if value < now / turn * (1 - CERTAIN):
-            other = polished(instance, _in_turn(instance, served[:, best]))
+            other = polish(instance, _in_turn(instance, served[:, best]))
             if completion(instance, other) < now:
                 share, now = other, completion(instance, other)
-        bound = np.maximum(bound, _shared(setting, y, features, least))
+        bound = np.maximum(bound, _bounds_by_dual(setting, y, features, least))
         bound[best] = INFINITY
         keep = bound < now / turn * (1 - CERTAIN)
         served, going, least, features = served[:, keep], going[:, keep], least[:, keep], features[:, keep]
@@ -116,16 +119,16 @@ def _solved(instance: Instance, share: Float64, rest: list[float], programs: int
     return Answer(share, min(lowest, now * (1 - CERTAIN))), used
 
 
-def _first_of_mirrored(served: Int64) -> NDArray[np.bool_]:
-    """Of each x and its reverse one: where volumes mirror themselves a schedule run backwards is one."""
+def _first_of_mirrored(served: Int64) -> Bool:
+    """bool[x], one of each x and its reverse: where volumes mirror themselves a schedule run backwards is one, too."""
     back = served[::-1]
     at, x = (served != back).argmax(axis=0), np.arange(served.shape[1])
-    first: NDArray[np.bool_] = served[at, x] <= back[at, x]
+    first: Bool = served[at, x] <= back[at, x]
     return first
 
 
-def _enumerated(setting: _Setting, target: float, rest: list[float]) -> tuple[Int64, Float64, float]:
-    """All x whose bound is below ``target``: int64[steps, those], float64[those], and a bound of what was too many."""
+def _enumerate(setting: _Setting, target: float, rest: list[float]) -> tuple[Int64, Float64, float]:
+    """All x whose bound is below ``target``: int64[steps, x], their bounds, and a bound where there are too many."""
     n, k = len(setting.work), setting.planes
     served = np.zeros((0, 1), dtype=np.int64)
     bound = np.zeros((1, 1))
@@ -151,7 +154,7 @@ def _windows(setting: _Setting, served: Int64, bound: Float64) -> Float64:
     i, many = served.shape[0] - 1, served.shape[1]
     work, latency, k = setting
     least = latency + work[: i + 1, None] / served
-    found: Float64 = bound[i] + least[i]
+    best: Float64 = bound[i] + least[i]
     total, length = np.zeros(many, dtype=np.int64), np.zeros(many)
     for a in range(i, -1, -1):
         total, length = total + served[a], length + least[a]
@@ -163,8 +166,8 @@ def _windows(setting: _Setting, served: Int64, bound: Float64) -> Float64:
             engaged = np.minimum(planes, begun) - ended
             needed -= engaged * least[q]
             most = np.maximum(most, engaged)
-        found = np.maximum(found, bound[a] + length + np.maximum(needed, 0.0) / most)
-    return found
+        best = np.maximum(best, bound[a] + length + np.maximum(needed, 0.0) / most)
+    return best
 
 
 def _pairs(n: int) -> tuple[Int64, Int64]:
@@ -197,15 +200,15 @@ def _dual(setting: _Setting, served: Int64, going: Int64) -> tuple[Float64, floa
     step = np.arange(n)
     q, pair = np.nonzero((step[:, None] > i) & (step[:, None] < j))
     model.rows(n, -INFINITY, 1.0, (step, y, served.astype(np.float64)), (q, lesser[pair], count[pair]))
-    found = solve(model)
-    if found.x is None:
+    solution = solve(model)
+    if solution.x is None:
         return np.zeros(n), 0.0
-    values: Float64 = found.x[:n]
-    return values, -found.bound
+    values: Float64 = solution.x[:n]
+    return values, -solution.bound
 
 
-def _shared(setting: _Setting, y: Float64, features: Float64, least: Float64) -> Float64:
-    """float64[x], what the y of one x says of others; features are their counts, of steps and then of pairs."""
+def _bounds_by_dual(setting: _Setting, y: Float64, features: Float64, least: Float64) -> Float64:
+    """float64[x], the bounds that the y of one x gives for others; ``features`` are their counts, of steps and pairs."""
     work, latency, _ = setting
     n = len(work)
     i, j = _pairs(n)

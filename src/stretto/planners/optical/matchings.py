@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .model import Float64, Int64
+from ...model.arrays import Float64, Int64
 
 SHARPNESS = (8.0, 100.0)
 """How fast the weight of a line falls with its distance from F; neither is best for all matrices."""

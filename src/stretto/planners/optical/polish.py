@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...model.arrays import Float64
 from ...solvers import INFINITY, Model, solve
-from .model import FREE, Float64, Instance, completion
+from .instance import FREE, Instance, completion
 
 
-def polished(instance: Instance, share: Float64) -> Float64:
+def polish(instance: Instance, share: Float64) -> Float64:
     """The best schedule in which the same planes carry the same steps; never worse than ``share``."""
     n = instance.steps
     unit = float(max(instance.turn_s.max(), (instance.volume / instance.bandwidth.sum()).max()))

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .model import Float64, Instance, Int64, completion
+from ...model.arrays import Float64, Int64
+from .instance import Instance, completion
 
 LONGEST_PERIOD = 4
 

@@ -13,7 +13,7 @@ i. In the paper's numbering, with what differs:
     T_i >= p_ij - M (1 - u_ij),  T_i >= T_i-1;  min T_n          (10)
 
 The paper's s_ij compares the matchings of neighbouring steps, not what the plane holds; with h a
-plane may also turn ahead, and bypass steps. M is the time of a known schedule, so it is as small
+plane may also turn ahead, and bypass steps. M is the time of a schedule at hand, so it is as small
 as it can be. Planes need not be alike.
 """
 
@@ -21,38 +21,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...solvers import INFINITY, Model, solve
-from .exact import CERTAIN, Answer
-from .model import FREE, Float64, Instance, Int64, completion
-from .polish import polished
+from ...model.arrays import Float64, Int64
+from ...schedule.effort import Budget
+from ...solvers import INFINITY, Model
+from .flow_program import CERTAIN, Answer, solve_within
+from .instance import FREE, Instance, completion
+from .polish import polish
 
 
-def named_planes(
-    instance: Instance, share: Float64, time_limit_s: float | None = None, gap: float = 1e-7, solver: str = "highs"
+def solve_by_names(
+    instance: Instance, share: Float64, budget: Budget | None = None, gap: float = 1e-7, solver: str = "highs"
 ) -> Answer:
-    """The best schedule found in time, and its bound.
+    """The best schedule within the budget, and its bound.
 
     Args:
-        share: a schedule to begin from; only better ones are looked for.
+        share: a schedule to begin from; the program allows better ones alone.
+        budget: in units of solvers' effort.
         gap: relative gap at which to stop.
     """
-    known = completion(instance, share)
-    model, bytes_of = _program(instance, known)
-    found = solve(model, solver=solver, time_limit_s=time_limit_s, gap=gap)
-    if found.x is not None:
-        other = found.x[bytes_of] * instance.volume[:, None]
+    given_s = completion(instance, share)
+    model, bytes_of = _program(instance, given_s)
+    solution = solve_within(budget, model, solver=solver, gap=gap)
+    if solution.x is not None:
+        other = solution.x[bytes_of] * instance.volume[:, None]
         other[other < 1e-6 * instance.volume[:, None]] = 0.0
         other *= (instance.volume / other.sum(1))[:, None]
-        share = min(share, polished(instance, other), key=lambda s: completion(instance, s))
-    unit = known / instance.steps
-    bound = known * (1 - CERTAIN) if found.status == "infeasible" else min(found.bound * unit, known * (1 - CERTAIN))
+        share = min(share, polish(instance, other), key=lambda s: completion(instance, s))
+    unit, beaten = given_s / instance.steps, given_s * (1 - CERTAIN)
+    bound = beaten if solution.status == "infeasible" else min(solution.bound * unit, beaten)
     return Answer(share, min(max(bound, 0.0), completion(instance, share)))
 
 
-def _program(instance: Instance, known: float) -> tuple[Model, Int64]:
-    """The program, times in ``known / steps``, and the columns of d as shares of each step's volume."""
+def _program(instance: Instance, given_s: float) -> tuple[Model, Int64]:
+    """The program, times in ``given_s / steps``, and the columns of d as shares of each step's volume."""
     n, k = instance.steps, instance.planes
-    unit = known / n
+    unit = given_s / n
     kinds = np.unique(np.concatenate((instance.matching, instance.initial)))
     kinds = kinds[kinds != FREE]
     needed = np.searchsorted(kinds, instance.matching)

@@ -1,4 +1,4 @@
-"""The exact mode of SWOT: a mixed-integer flow program that counts planes and does not name them.
+"""A mixed-integer flow program for SWOT's exact mode, which counts planes and does not name them.
 
 Planes that are alike are interchangeable, so what matters is how many, x_i, carry step i, and how
 many, y_il, go from step i straight to step l: an integral flow of at most k planes through the
@@ -16,13 +16,15 @@ lower bound; the flow, decoded to planes and polished, is a schedule. Where they
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...model.arrays import Bool, Float64, Int64
+from ...schedule.effort import Budget
 from ...solvers import INFINITY, Model, Solution, solve
-from .model import FREE, Float64, Instance, Int64, completion
-from .polish import polished
+from .instance import FREE, Instance, completion
+from .polish import polish
 
 CERTAIN = 1e-6
 """Relative difference up to which a schedule and a bound are taken to meet."""
@@ -36,31 +38,47 @@ class Answer(NamedTuple):
 
 
 class Arcs(NamedTuple):
-    """From where to where planes go: -1 - c is from the first matching of class c, ``steps`` is the end."""
+    """The arcs on which planes go from step to step.
+
+    Attributes:
+        tail: int64[arcs], the step that a plane comes from; -1 - c for planes whose first matching is that of class c.
+        head: int64[arcs], the step that it goes to; ``steps`` is the end.
+        turns: bool[arcs], whether it turns on the way.
+    """
 
     tail: Int64
     head: Int64
-    turns: np.ndarray
+    turns: Bool
 
 
-def exact(instance: Instance, share: Float64, time_limit_s: float | None = None) -> Answer:
-    """The optimum of an instance whose planes are alike, or the best found in time, with its bound.
+def solve_by_flow(instance: Instance, share: Float64, budget: Budget | None = None) -> Answer:
+    """The optimum of an instance whose planes are alike, or the best schedule within the budget, with a bound.
 
     Args:
         share: a schedule to begin from.
+        budget: in units of solvers' effort.
     """
     assert instance.alike
-    known = completion(instance, share)
-    unit = known / instance.steps
+    given_s = completion(instance, share)
+    unit = given_s / instance.steps
     arcs = _arcs(instance)
-    model, flow = _program(instance, arcs, known, unit)
-    found: Solution = solve(model, time_limit_s=time_limit_s, gap=1e-7, prove=True)
-    if found.x is not None:
-        other = _decoded(instance, arcs, np.rint(found.x[flow]).astype(np.int64))
-        share = min(share, polished(instance, other), key=lambda s: completion(instance, s))
-    beaten = known * (1 - CERTAIN)
-    bound = beaten if found.status == "infeasible" else min(found.bound * unit, beaten)
+    model, flow = _program(instance, arcs, given_s, unit)
+    solution = solve_within(budget, model, gap=1e-7, prove=True)
+    if solution.x is not None:
+        other = _decode(instance, arcs, np.rint(solution.x[flow]).astype(np.int64))
+        share = min(share, polish(instance, other), key=lambda s: completion(instance, s))
+    beaten = given_s * (1 - CERTAIN)
+    bound = beaten if solution.status == "infeasible" else min(solution.bound * unit, beaten)
     return Answer(share, min(max(bound, 0.0), completion(instance, share)))
+
+
+def solve_within(budget: Budget | None, model: Model, **options: Any) -> Solution:
+    """Solve a program with what is left of a budget in units of solvers' effort, and spend on it."""
+    if budget is None:
+        return solve(model, **options)
+    solution = solve(model, effort=budget.units("units"), time_limit_s=budget.stop.limit_s, **options)
+    budget.spend(units=solution.effort)
+    return solution
 
 
 def _classes(instance: Instance) -> tuple[Int64, Int64]:
@@ -79,13 +97,13 @@ def _arcs(instance: Instance) -> Arcs:
     return Arcs(np.array(tail), np.array(head), np.array(turns, dtype=np.bool_))
 
 
-def _program(instance: Instance, arcs: Arcs, known: float, unit: float) -> tuple[Model, Int64]:
+def _program(instance: Instance, arcs: Arcs, given_s: float, unit: float) -> tuple[Model, Int64]:
     """The program, times in ``unit``, and the columns of y."""
     n, k = instance.steps, instance.planes
     latency, turn = instance.latency_s[0] / unit, instance.turn_s[0] / unit
     work = instance.volume / instance.bandwidth[0] / unit
     # only what is better than the schedule at hand is looked for: finding nothing proves it
-    target = known / unit * (1 - CERTAIN)
+    target = given_s / unit * (1 - CERTAIN)
     shortest = latency + work / k
     longest = np.maximum(target - shortest.sum() + shortest, shortest)
     model = Model()
@@ -144,7 +162,7 @@ def _program(instance: Instance, arcs: Arcs, known: float, unit: float) -> tuple
     return model, flow
 
 
-def _decoded(instance: Instance, arcs: Arcs, flow: Int64) -> Float64:
+def _decode(instance: Instance, arcs: Arcs, flow: Int64) -> Float64:
     """Name the planes of a flow: follow it from each plane's first matching."""
     left = flow.copy()
     kinds, _ = _classes(instance)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Bool, Float64, Int64
+from .instance import FREE
 from .matchings import Slot
-from .model import FREE, Float64, Int64
 
 ROUNDS = 40
 """Halvings of the level's interval."""
@@ -34,7 +34,7 @@ class Planes(NamedTuple):
     bandwidth: Float64
     latency_s: Float64
     turn_s: Float64
-    free: NDArray[np.bool_]
+    free: Bool
     partner: Int64
 
 
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     start_s: float
 
 
-def placed(slots: list[Slot], planes: Planes) -> tuple[list[Part], float]:
+def place(slots: list[Slot], planes: Planes) -> tuple[list[Part], float]:
     """Where and when each slot is held, in the order of slots, and when the last part has arrived, seconds."""
     lengths = [slot.longest for slot in slots]
     first = _first_turns(slots, planes)

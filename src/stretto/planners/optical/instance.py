@@ -6,8 +6,9 @@ its bytes over its bandwidth. A step begins when the one before it has ended on 
 plane turns as soon as its last transmission has ended (P2), towards the matching of the step that
 it carries next (P1); to steps in between it is bypassed.
 
-The baselines are the paper's, section 4.1: all planes turn together (strawman-ICR), each plane
-holds one matching for good (one-shot), no turn costs anything (ideal).
+A sequence of steps that reads the same backwards (AllReduce by halving and doubling) on planes that
+are free at first is solved by its first half: for such planes OPT(1..n) >= OPT(1..a) + OPT(a+1..n),
+a schedule run backwards is one, and the two halves meet in equal matchings.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from ...model.arrays import Float64, Int64
 
 FREE = -1
 """The matching of a plane that may take any as its first, before time zero."""
@@ -137,100 +136,12 @@ def completion(instance: Instance, share: Float64) -> float:
     return course(instance, share).completion_s
 
 
-# --- baselines ----------------------------------------------------------------------------------
-
-
-def level(instance: Instance, volume: float, ready_s: Float64, planes: NDArray[Any]) -> Float64:
-    """float64[planes], bytes of one step so that all planes that carry some end together.
-
-    Args:
-        ready_s: float64[planes], from when each could begin.
-        planes: those that may carry; one that could only begin after the end carries nothing.
-    """
-    share = np.zeros(instance.planes)
-    some = np.asarray(planes, dtype=np.int64)
-    if volume <= 0 or not len(some):
-        return share
-    begin = ready_s[some] + instance.latency_s[some]
-    order = some[np.argsort(begin, kind="stable")]
-    width, start = instance.bandwidth[order], np.sort(begin)
-    # with the first r planes the step ends when their bandwidths have carried it
-    until = (volume + np.cumsum(width * start)) / np.cumsum(width)
-    r = int(np.flatnonzero(until > start)[-1]) + 1
-    share[order[:r]] = width[:r] * (until[r - 1] - start[:r])
-    return share
-
-
-def ideal(instance: Instance) -> float:
-    """Completion if turning took no time: every step at full bandwidth, seconds."""
-    everyone = np.arange(instance.planes)
-    now = 0.0
-    for volume in instance.volume:
-        share = level(instance, float(volume), np.zeros(instance.planes), everyone)
-        used = share > 0
-        now += float((share / instance.bandwidth + instance.latency_s)[used].max(initial=0.0))
-    return now
-
-
-def strawman(instance: Instance) -> Float64:
-    """The schedule in which all planes carry every step and turn together between steps."""
-    everyone = np.arange(instance.planes)
-    share = np.zeros((instance.steps, instance.planes))
-    holds = instance.initial.copy()
-    for i, (volume, matching) in enumerate(zip(instance.volume, instance.matching, strict=True)):
-        wait = np.where((holds != matching) & (holds != FREE), instance.turn_s, 0.0)
-        share[i] = level(instance, float(volume), wait, everyone)
-        holds[:] = matching
-    return share
-
-
-def one_shot(instance: Instance) -> Float64 | None:
-    """The best schedule in which each plane holds one matching for the whole collective.
-
-    Planes with a first matching of their own turn once, at the beginning. None where steps need
-    more matchings than there are planes.
-    """
-    kinds, which = np.unique(instance.matching, return_inverse=True)
-    if len(kinds) > instance.planes:
+def mirrored_half(instance: Instance) -> Instance | None:
+    """The first half of an instance that its second half mirrors, None where it does not."""
+    n = instance.steps
+    same = np.array_equal(instance.matching, instance.matching[::-1])
+    if n < 2 or n % 2 or not same or (instance.initial != FREE).any():
         return None
-    # the plane that helps most goes where it helps most; for planes that are alike this is optimal,
-    # because what one more plane saves falls with each
-    owner = np.full(instance.planes, -1)
-    order = np.argsort(-instance.bandwidth, kind="stable").tolist()
-    total = np.zeros(len(kinds))
-    work = np.bincount(which, weights=instance.volume, minlength=len(kinds))
-    for p in order:
-        width = instance.bandwidth[p]
-        unserved = total == 0
-        saved = work / np.where(unserved, 1.0, total) - work / (total + width)
-        choice = int(np.argmax(np.where(unserved, work, -1.0) if unserved.any() else saved))
-        owner[p] = choice
-        total[choice] += width
-    return _held(instance, kinds, which, _prefer_initial(instance, kinds, owner))
-
-
-def _prefer_initial(instance: Instance, kinds: Int64, owner: Int64) -> Int64:
-    """Among planes of equal bandwidth let those hold a matching that already have it."""
-    owner = owner.copy()
-    for p in range(instance.planes):
-        for q in range(instance.planes):
-            same = instance.bandwidth[p] == instance.bandwidth[q] and instance.turn_s[p] == instance.turn_s[q]
-            wins = instance.initial[p] == kinds[owner[q]] != kinds[owner[p]] and instance.initial[q] != kinds[owner[q]]
-            if same and wins:
-                owner[p], owner[q] = owner[q], owner[p]
-    return owner
-
-
-def _held(instance: Instance, kinds: Int64, which: Int64, owner: Int64) -> Float64:
-    share = np.zeros((instance.steps, instance.planes))
-    now = 0.0
-    turned = (instance.initial == FREE) | (instance.initial == kinds[owner])
-    ready = np.where(turned, 0.0, instance.turn_s)
-    for i in range(instance.steps):
-        share[i] = level(
-            instance, float(instance.volume[i]), np.maximum(ready - now, 0.0), np.flatnonzero(owner == which[i])
-        )
-        used = share[i] > 0
-        span = np.maximum(ready - now, 0.0) + share[i] / instance.bandwidth + instance.latency_s
-        now += float(span[used].max(initial=0.0))
-    return share
+    if not np.allclose(instance.volume, instance.volume[::-1], rtol=1e-12):
+        return None
+    return instance.part(0, n // 2)
