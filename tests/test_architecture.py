@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -125,3 +126,13 @@ def test_help_imports_nothing_that_is_slow():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_errors_of_the_library_do_not_speak_of_flags():
+    for module, file in MODULES.items():
+        if module[:1] != ("cli",):
+            raised = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Raise)]
+            texts = [
+                n.value for r in raised for n in ast.walk(r) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            ]
+            assert not [text for text in texts if re.search(r"(^|\s)--[a-z]", text)], file

@@ -161,10 +161,10 @@ def test_what_others_say_and_a_plan_does_not_is_named(first, second, words, tmp_
 
 def test_a_size_is_for_our_own_traces_only(tmp_path):
     read_others(tmp_path, SENT, GOT, net="ring:2")
-    with pytest.raises(InputError, match="leave out --size"):
+    with pytest.raises(InputError, match="give no size"):
         importers()["chakra"].read(str(tmp_path / "other"), load_topology("ring:2"), Size(8, None))
     plan = written(tmp_path)
-    with pytest.raises(InputError, match="give --size"):
+    with pytest.raises(InputError, match="give the size of the full buffer"):
         importers()["chakra"].read(str(tmp_path / "t"), plan.topology, Size(None, None))
 
 

@@ -48,10 +48,10 @@ app.command("import")(import_)
 
 FLAGS = {
     "planner": ("-p", "--planner"),
-    "size": ("--size", "--shard"),
+    "size": ("--size", "--shard", "--shrink"),
     "option": ("--option",),
     "time limit": ("--time-limit",),
-    **{name: (f"--{name}",) for name in ("shard", "demand", "chunks", "root", "effort", "seed")},
+    **{name: (f"--{name}",) for name in ("shard", "demand", "chunks", "root", "effort", "engine", "seed")},
 }
 """For each argument that errors of the library name, the flags by which a user may have given it."""
 

@@ -40,6 +40,8 @@ class Request(NamedTuple):
 
         if demand is None and (size is None) == (shard is None):
             raise InputError("give either --size or --shard")
+        if demand is not None and (size or shard) is not None:
+            raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "demand")
         net = face.topology(topology)
         how: dict[str, Any] = {"shard": shard, "demand": demand, "chunks": chunks, "root": root}
         return cls(net, face.workload(collectives, net, size, **how))

@@ -66,7 +66,7 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
     least = float(plan.workload.chunk_bytes.min(initial=np.iinfo(np.int64).max, where=plan.workload.chunk_bytes > 0))
     if size is not None:
         if size > least:
-            raise InputError(f"divides a chunk of {least:g} bytes by {size:g}, which leaves none of it", "--shrink")
+            raise InputError(f"divides a chunk of {least:g} bytes by {size:g}, which leaves none of it", "size")
         return Scaling(slower, size)
     own_s = simulate(plan).completion_s
     mean = float(plan.size_bytes.mean()) if plan.transfer_count else 0.0

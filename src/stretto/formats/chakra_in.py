@@ -77,7 +77,7 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     else:
         if size != Size(None, None):
             where = " (where switches store, also those of stretto)" if own else ""
-            raise InputError(f"its messages have sizes of their own{where}; leave out --size and --shard", path)
+            raise InputError(f"its messages have sizes of their own{where}; give no size and no shard", path)
         collective = _messages([(*key[:2], rows[key].size_bytes) for key in order], topology)
         chunk = list(range(len(order)))
     busy_us = max((sum(node.busy_us for node in nodes if node.kind == COMPUTE) for nodes in traces), default=0)
@@ -108,7 +108,7 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
 def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> Collective:
     """The collective of traces that stretto wrote."""
     if size == Size(None, None):
-        raise InputError("give --size or --shard: traces of a collective do not say it", where)
+        raise InputError("give the size of the full buffer or of one rank's shard: traces of a collective do not say it", where)
     parts, root = (count(facts.get(key), key, where, least, 10**6) for key, least in (("chunks", 1), ("root", 0)))
     full, shard = size
     return make_collective(str(facts.get("kind")), topology, full, shard_bytes=shard, chunks=parts, root=root)

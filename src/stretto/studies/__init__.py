@@ -120,7 +120,7 @@ def _check(outcome: Outcome) -> None:
     """Refuse an outcome that another version of the code computed, as a machine of a cluster may."""
     if outcome.code != code_digest():
         theirs = outcome.versions["stretto"]
-        raise InputError(f"a node runs another stretto ({theirs}, source {outcome.code}) than this process", "--engine")
+        raise InputError(f"a node runs another stretto ({theirs}, source {outcome.code}) than this process", "engine")
 
 
 def _skipped(cells: Sequence[Cell]) -> list[Row]:

@@ -76,7 +76,7 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
         InputError: no trees are allowed.
     """
     if trees < 1:
-        raise InputError("without a tree nothing is sent", f"--option trees={trees}")
+        raise InputError("without a tree nothing is sent", f"option trees={trees}")
     topology, collectives = request.topology, request.workload.collectives
     budget = request.budget.with_costs(COSTS)
     packed = [_packed_forests(topology, c, trees, budget) for c in collectives]

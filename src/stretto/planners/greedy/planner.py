@@ -114,7 +114,7 @@ def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int 
     """
     for name, value in (("parts", parts), ("work", work), ("tries", tries)):
         if value < 0:
-            raise InputError(f"{value} is below 0", f"--option {name}")
+            raise InputError(f"{value} is below 0", f"option {name}")
     request = with_costs(request)
     search = Search(work, tries, request.seed, request.budget)
     if parts:

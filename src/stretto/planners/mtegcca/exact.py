@@ -63,7 +63,7 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
         Infeasible: H is too small, or the solver gave up with nothing.
     """
     if slots < 0:
-        raise InputError(f"{slots} slots: give the horizon, or 0", "--option slots")
+        raise InputError(f"{slots} slots: give the horizon, or 0", "option slots")
     topology, workload = request.topology, request.workload
     grid = Slots.of(topology, workload)
     start: list[Send] = []
@@ -80,10 +80,10 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
     if solution.x is None:
         if solution.status == "infeasible":
             raise Infeasible(
-                f"{slots} slots of {grid.seconds:.3g} s are too few; raise --option slots, or leave it at 0"
+                f"{slots} slots of {grid.seconds:.3g} s are too few; raise the option slots, or leave it at 0"
             )
         if not start:
-            raise Infeasible("the solver gave up with nothing; raise --time-limit where one is given, or take mtegcca")
+            raise Infeasible("the solver gave up with nothing; raise the time limit, if there is one, or take mtegcca")
     # if the solver gave up, MTEGCCA's plan, where the search began, is the answer
     last = slots if solution.x is None else round(float(solution.x[program.latest]))
     sends = start if solution.x is None else program.sends(solution.x)

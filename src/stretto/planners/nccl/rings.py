@@ -85,14 +85,14 @@ def channel_count(text: str) -> int:
     """The number of channels that an option's ``auto`` (0) or digits stand for."""
     count = 0 if text == "auto" else int(text) if text.isdecimal() else -1
     if not 0 <= count <= MOST_CHANNELS or text == "0":
-        raise InputError(f"{text!r} is neither auto nor 1 to {MOST_CHANNELS} channels", "--option channels")
+        raise InputError(f"{text!r} is neither auto nor 1 to {MOST_CHANNELS} channels", "option channels")
     return count
 
 
 def slice_option(slices: int) -> int:
     """The option's number of slices, 0 for NCCL's own."""
     if slices < 0:
-        raise InputError(f"{slices} slices: at least one is needed, or 0 for as NCCL does", "--option slices")
+        raise InputError(f"{slices} slices: at least one is needed, or 0 for as NCCL does", "option slices")
     return slices
 
 

@@ -75,9 +75,9 @@ def taccl(
         Infeasible: the sketch or the slack leaves no way, or the solver gave up without a routing.
     """
     if not routing_gap >= 0:
-        raise InputError(f"{routing_gap} is no gap; give 0 or more", "--option routing_gap")
+        raise InputError(f"{routing_gap} is no gap; give 0 or more", "option routing_gap")
     if not slack >= 1:
-        raise InputError(f"{slack} is below 1: not even the cheapest way would be left", "--option slack")
+        raise InputError(f"{slack} is below 1: not even the cheapest way would be left", "option slack")
     stages = _Stages(request, find_sketch(sketch, request.topology), sketch == "auto", slack, routing_gap, solver)
     plan = plan_in_phases(request.topology, request.workload, stages.spread)
     plan.meta.update(
@@ -133,7 +133,7 @@ class _Stages:
             routing = Routing(topology, workload, hops, sketch, self.slack)
         solution = self._solve("routing", routing.model, self.gap, ROUTING_SHARE, routing.start())
         if solution.x is None:
-            raise Infeasible("the solver gave up without a routing; raise --time-limit where one is given")
+            raise Infeasible("the solver gave up without a routing; raise the time limit, if there is one")
         sends, parent, start_s = order_sends(workload, hops, routing.hops_of_chunks(solution))
         self._time(workload, hops, sends, parent, start_s)
         passes = [

@@ -86,7 +86,7 @@ def find_sketch(name: str, topology: Topology) -> Sketch:
     except (OSError, UnicodeDecodeError):
         raise InputError(
             f"{name!r} is neither a file that can be read nor one of none, auto, {', '.join(included())}",
-            "--option sketch",
+            "option sketch",
         ) from None
     return parse_sketch(text, name)
 

@@ -115,7 +115,7 @@ def _shares(weights: str, collectives: int) -> Float64:
     except ValueError:
         given = np.zeros(0)
     if len(given) != collectives or not (np.isfinite(given) & (given > 0)).all():
-        raise InputError(f"{weights!r} is not {collectives} numbers above 0 by comma", "--option weights")
+        raise InputError(f"{weights!r} is not {collectives} numbers above 0 by comma", "option weights")
     shares: Float64 = given / given.sum()
     return shares
 
