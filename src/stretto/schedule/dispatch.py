@@ -130,12 +130,6 @@ def busiest_link_s(plan: Plan, rows: Int64 | None = None) -> float:
     return float((load / plan.topology.bandwidth).max())
 
 
-def completion(plan: Plan) -> float:
-    """When the last transfer of a timed plan arrives."""
-    assert plan.finish_s is not None, "timed"
-    return float((plan.finish_s + plan.topology.route_latency_s(plan.route)).max())
-
-
 @dataclass(frozen=True)
 class _Limits:
     """Rounds of justification at most, and the budget with which those after the first end."""
