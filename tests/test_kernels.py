@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from stretto import kernels
-from stretto.kernels import at_speed, paths
+from stretto.kernels import at_speed, matching, paths
 from stretto.model.errors import InputError
 from stretto.planners.greedy import kernel_translations
 
@@ -93,3 +94,16 @@ def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkey
         stamps.append(module.match._cache._cache_file._source_stamp)
         assert module.noise.py_func.__module__.endswith("compiled_draws")
     assert stamps[0] != stamps[1]
+
+
+def test_compiled_code_that_names_a_class_that_is_gone_is_compiled_anew(fresh, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(fresh))
+    monkeypatch.setenv("STRETTO_KERNELS", "compiled")
+    edges = np.array([0], dtype=np.int32), np.array([1], dtype=np.int32)
+    assert at_speed(matching.components, 1)(*edges, 2).tolist() == [0, 0]
+    (index,) = fresh.rglob("matching.components*.nbi")
+    version = pickle.dumps(pickle.loads(index.read_bytes()))
+    index.write_bytes(version + b"cstretto.kernels.chunks\nGone\n.")
+    kernels._COMPILED.clear()
+    kernels._INNER.clear()
+    assert at_speed(matching.components, 1)(*edges, 2).tolist() == [0, 0]

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -134,12 +134,25 @@ def _inner(module: str) -> ModuleType:
             continue
         compiled = numba.njit(cache=True, nogil=True)(value)
         file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if file is not None:
+            file._load_index = partial(_index_of, file._load_index)
         if stamps and file is not None:
             # Numba notices changes of a function's own file, but not of the files of functions that it calls
             file._source_stamp = file._source_stamp, stamps
         setattr(copy, name, compiled)
     _INNER[module] = copy
     return copy
+
+
+def _index_of(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
+    """What ``load`` finds of compiled code on disk; nothing where that names a class that no longer exists.
+
+    Numba looks at whether the code is stale only after it has read the types of its arguments, named tuples among them.
+    """
+    try:
+        return load()
+    except (AttributeError, ImportError):
+        return {}
 
 
 def _is_kernel(value: object) -> bool:
