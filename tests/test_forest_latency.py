@@ -108,7 +108,7 @@ def test_trees_to_some_nodes_reach_them_and_cost_no_more_than_to_all(seed):
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 100_000))
-def test_plans_among_some_are_right_and_no_slower_than_trees_of_ranks_alone(seed):
+def test_plans_among_some_accelerators_are_right_and_no_slower_than_trees_of_ranks_alone(seed):
     net = random_network(seed)
     if (net.forwarding != net.kind).any():
         return
@@ -121,7 +121,7 @@ def test_plans_among_some_are_right_and_no_slower_than_trees_of_ranks_alone(seed
     assert simulate(plan).completion_s <= 1.15 * alone
 
 
-def test_a_sum_may_be_whole_where_no_rank_is():
+def test_a_sum_may_be_whole_at_a_node_that_is_not_a_rank():
     # three ranks around an accelerator that is none: as much over each link as a rank has, where ranks alone send more
     hub = star(3)
     net = make_topology(
@@ -143,7 +143,7 @@ def test_where_latency_counts_shares_are_those_that_end_soonest():
     assert first / (first + second) == pytest.approx(0.75, abs=1e-3)
 
 
-def test_latency_chooses_shallow_trees():
+def test_shallow_trees_are_chosen_where_latency_counts():
     net = ring(6, latency_s=1e-3)
     c = make_collective("allreduce", net, 600_000, ranks=[0, 2, 3])
     known = forests_of(net, c, 150_000)
@@ -156,7 +156,7 @@ def test_latency_chooses_shallow_trees():
 
 
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
-def test_small_copies_and_sums_among_some_are_near_the_bound(kind):
+def test_small_collectives_among_some_accelerators_are_near_the_bound(kind):
     # trees that only fill links take 1.2 times the bound and more
     net, ranks = load_topology("mesh:3x3"), [0, 2, 4, 6, 8]
     c = make_collective(kind, net, shard_bytes=64_000, ranks=ranks)

@@ -34,7 +34,7 @@ def test_a_large_alltoall_comes_near_the_bound(spec):
 
 
 @pytest.mark.parametrize("spec", ["torus:4x4", "dgx1", "zoo:Abilene"])
-def test_so_does_an_uneven_one(spec):
+def test_an_uneven_alltoall_comes_near_the_bound(spec):
     net = load_topology(spec)
     n = len(net.accelerators)
     demand = np.random.default_rng(1).zipf(1.5, (n, n)).clip(0, 100) * 10**6
@@ -46,7 +46,7 @@ def test_a_scatter_leaves_its_root_by_all_links():
     assert ratio(net, make_collective("scatter", net, 10**9, root=5)) < 1.02
 
 
-def test_what_is_copied_is_refused():
+def test_collectives_that_copy_are_refused():
     net = load_topology("ring:4")
     with pytest.raises(Unsupported, match="paths does not serve allgather"):
         run_planner("paths", net, Workload((make_collective("allgather", net, 10**6),)))

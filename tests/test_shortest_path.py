@@ -39,7 +39,7 @@ def test_a_large_chunk_goes_round_a_slow_link_and_a_small_one_over_it():
     assert shortest_trees(net, np.array([0]), np.array([0.0])).toward[0, 2] == 0
 
 
-def test_a_way_through_a_switch_takes_the_time_of_its_slowest_link_once():
+def test_a_path_through_a_switch_takes_the_time_of_its_slowest_link_once():
     # over the switch 1 us + 1000 B at 1 GB/s; over the accelerator twice that, at no latency
     links = [(0, 2, 1e9, 0.5 * US), (2, 1, 1e9, 0.5 * US), (0, 3, 1e9, 0.0), (3, 1, 1e9, 0.1 * US)]
     net = make_topology("two ways", [ACCELERATOR, ACCELERATOR, SWITCH, ACCELERATOR], links)
@@ -48,7 +48,7 @@ def test_a_way_through_a_switch_takes_the_time_of_its_slowest_link_once():
     assert trees.routes[trees.hop[0, 1]].tolist() == [0, 1]
 
 
-def test_ways_to_a_root_follow_links_in_their_direction():
+def test_paths_to_a_root_follow_links_in_their_direction():
     links = [(0, 1, 1e9, US), (1, 2, 1e9, US), (2, 0, 1e9, US)]
     net = make_topology("one way round", [ACCELERATOR] * 3, links)
     inward = shortest_trees(net, np.array([0]), np.array([1.0]), inward=True)
@@ -56,7 +56,7 @@ def test_ways_to_a_root_follow_links_in_their_direction():
     assert inward.routes[inward.hop[0, 1]].tolist() == [1]
 
 
-def test_a_node_that_neither_stores_nor_lets_pass_is_no_way():
+def test_no_path_leads_over_a_node_that_neither_stores_nor_passes_on():
     links = [(0, 1, 1e9, 0), (1, 2, 1e9, 0), (0, 2, 1e6, US)]
     net = make_topology("wall", [ACCELERATOR, SWITCH, ACCELERATOR], links, transit=[False] * 3)
     assert shortest_trees(net, np.array([0]), np.array([1e6])).routes.values.tolist() == [2]
@@ -109,14 +109,14 @@ def test_latency_alone_may_be_the_cost():
     assert plan(net, "broadcast", 10**6, cost="alpha").src.tolist() == [0, 0]
 
 
-def test_a_sum_takes_the_ways_of_a_copy_backwards():
+def test_a_sum_takes_the_paths_of_a_copy_backwards():
     net = load_topology("dgx1")
     forth, back = (plan(net, kind, 5000) for kind in ("broadcast", "reduce"))
     edges = sorted(zip(forth.dst.values.tolist(), forth.src.tolist()))
     assert edges == sorted(zip(back.src.tolist(), back.dst.values.tolist()))
 
 
-def test_accelerators_that_are_no_rank_relay():
+def test_accelerators_outside_the_collective_relay():
     net = ring(6)
     work = Workload(tuple(make_collective(k, net, 900, ranks=[0, 2, 4]) for k in ("allgather", "allreduce")))
     made = run_planner("shortest-path", net, work)

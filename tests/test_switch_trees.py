@@ -27,7 +27,7 @@ def leaves(widths: list[list[float]]) -> Topology:
     return make_topology("leaves", [SWITCH] * first + [ACCELERATOR] * (2 * len(widths)), links)
 
 
-def of_bound(net: Topology, workload: Workload) -> float:
+def over_bound(net: Topology, workload: Workload) -> float:
     plan = run_planner("switch-trees", net, workload)
     assert verify(plan).ok
     return simulate(plan).completion_s / bounds(net, workload)[0].seconds
@@ -36,11 +36,11 @@ def of_bound(net: Topology, workload: Workload) -> float:
 def test_data_is_divided_among_spines_as_they_are_wide():
     # every receiver's own link is the bottleneck, and no spine alone carries what that takes
     net = leaves([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]])
-    assert of_bound(net, Workload((make_collective("allgather", net, shard_bytes=10**8),))) <= 1.001
+    assert over_bound(net, Workload((make_collective("allgather", net, shard_bytes=10**8),))) <= 1.001
 
 
 @pytest.mark.parametrize("spec", ["star:6", "dgx2:1", "fattree:4"])
-def test_an_allgather_is_late_by_no_more_than_a_way(spec):
+def test_an_allgather_is_late_by_no_more_than_the_latency_of_a_path(spec):
     net = load_topology(spec)
     load = Workload((make_collective("allgather", net, shard_bytes=64_000),))
     plan = run_planner("switch-trees", net, load)
@@ -56,7 +56,7 @@ def test_a_chunk_too_small_for_all_trees_is_sent_by_some():
     assert plan.transfer_count == len(net.accelerators)
 
 
-def test_what_only_accelerators_join_is_refused_and_so_are_switches_that_do_not_copy():
+def test_ranks_joined_only_by_accelerators_and_switches_that_do_not_copy_are_refused():
     ring = load_topology("ring:4")
     with pytest.raises(Unsupported, match="only through accelerators"):
         run_planner("switch-trees", ring, Workload((make_collective("allgather", ring, 100),)))

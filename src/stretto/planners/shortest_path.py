@@ -1,8 +1,8 @@
 """Shortest paths: every chunk takes the path that is best for it alone, blind to all others.
 
 The baseline SPH of SCALE-CCL (Dai et al., INET4AI 2025, section 5): each subchunk is routed by
-Dijkstra, and links serve what comes in the order in which it comes, whatever their load. Sums take
-the same paths backwards.
+Dijkstra's algorithm, and links serve subchunks in the order in which they come, whatever the load. Sums
+take the same paths backwards.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ def _dependencies(rising: _Edges, falling: _Edges, first: Int64, transfer: Int64
     awaited: Int64 = np.concatenate((inner, sums + transfer[before[onward]], at_root.values))
     crossing = falling.node[first] == twin[chunk]
     if crossing.any():
-        # the root sends its twin the sum without what came from the twin; there it meets the sums that ended there
+        # the root sends its twin its sum without the twin's own; the twin adds the sums that ended at the twin
         ends_at_root = np.flatnonzero((waiting >= sums) & (awaited < sums))
         kept = np.ones(len(waiting), dtype=np.bool_)
         copy, summed = waiting[ends_at_root] - sums, awaited[ends_at_root]

@@ -78,7 +78,7 @@ def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float) -> 
     back = _reversed(topology)
     copies = spreading(topology, ranks, np.ones(len(ranks)))
     sums = spreading(back, ranks, np.ones(len(ranks)))
-    # copies and sums divide a link's time in proportion to what each of them takes alone
+    # copies and sums share a link's time in proportion to the time that each of them takes alone
     composed = len(ranks) / (1 / _root_rate(copies) + 1 / _root_rate(sums))
     equal_roots = composed * UNEQUAL_ROOTS_GAIN >= _best_rate(topology, c)
     meeting = _meeting_forests(topology, c, part_bytes)
@@ -155,8 +155,8 @@ def _mirrored(trees: Shares, opposite_link: Int64) -> Shares:
 
 def _best_rate(topology: Topology, c: Collective) -> float:
     """Bytes/s of AllReduce that no plan can beat."""
-    found = (bottleneck(topology, c), best_parts(topology, c))
-    return float(min(c.size_bytes / bound.seconds for bound in found if bound is not None))
+    bounds = (bottleneck(topology, c), best_parts(topology, c))
+    return float(min(c.size_bytes / bound.seconds for bound in bounds if bound is not None))
 
 
 def _root_rate(trees: TreeCounts) -> float:

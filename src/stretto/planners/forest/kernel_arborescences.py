@@ -121,7 +121,7 @@ def priced_trees(
 def _price_paths(
     links: Links, busy: Float64, steepness: float, kind: int, inner: Int64, path_cost: Float64, first: Int64
 ) -> float:
-    """Price the cheapest paths away from the root (kind 0) or toward it (kind 1); the price of the cheapest link."""
+    """Price the cheapest paths away from the root (kind 0) or toward it (kind 1); return the least price of a link."""
     src, dst, seconds, length = links
     idle = 1.0 + steepness * (busy.max() - busy)
     price = seconds / (idle * idle * idle * idle)
@@ -132,7 +132,7 @@ def _price_paths(
 
 
 def _price_edges(path_cost: Float64, nodes: Int64, least: float, distance: Float64, root: int, cost: Float64) -> None:
-    """Write what it costs to hang node j on node i in a tree of this root; no path: more than any tree."""
+    """Write the cost of hanging node j on node i in a tree of this root; without a path it is more than any tree's."""
     n, dearest = len(nodes), 0.0
     for i in range(n):
         for j in range(n):
@@ -182,7 +182,7 @@ def steiner_arborescence(cost: Float64, root: int, ranks: int, parent: Int64) ->
 
 
 def _grow(cost: Float64, root: int, ranks: int, within: Bool) -> float:
-    """Mark the nodes of a tree that grows by the cheapest path to the next rank; what all these paths cost."""
+    """Mark the nodes of a tree that grows by the cheapest path to the next rank, and return the cost of these paths."""
     n = len(cost)
     within[:] = False
     within[root] = True
@@ -210,7 +210,7 @@ def _grow(cost: Float64, root: int, ranks: int, within: Bool) -> float:
 
 
 def _span(cost: Float64, root: int, ranks: int, within: Bool, parent: Int64) -> float:
-    """Write the cheapest out-tree of all nodes ``within``, without leaves that are not ranks; what it costs."""
+    """Write the cheapest out-tree of all nodes ``within``, without leaves that are not ranks, and return its cost."""
     n = len(cost)
     places = np.flatnonzero(within)
     among, tree = np.empty((len(places), len(places))), np.empty(len(places), dtype=np.int64)
@@ -237,7 +237,7 @@ def _span(cost: Float64, root: int, ranks: int, within: Bool, parent: Int64) -> 
 
 
 def _cheapest_paths(price: Float64, tail: Int64, head: Int64, inner: Int64, path_cost: Float64, first: Int64) -> None:
-    """Write what the cheapest path from node to node costs, and its first link."""
+    """Write the cost of the cheapest path from node to node, and the first link of that path."""
     path_cost[:], first[:] = np.inf, -1
     for e in range(len(tail)):
         if price[e] < path_cost[tail[e], head[e]]:
@@ -299,7 +299,7 @@ def arborescence(cost: Float64, root: int, parent: Int64) -> None:
 def _contract(start: int, new: int, price: Float64, tail: Int64, head: Int64, cheapest: Int64, within: Int64) -> None:
     """Contract the cycle of cheapest edges through ``start`` to a new node.
 
-    An edge into the cycle costs what it costs more than the edge of the cycle that it would replace.
+    The cost of an edge into the cycle becomes its cost less that of the edge of the cycle that it would replace.
     """
     x = start
     while within[x] < 0:

@@ -29,24 +29,24 @@ MOST_USES = 50_000
 
 
 def latency_forests(
-    topology: Topology, c: Collective, known: list[Forest], part_bytes: float, most: int
+    topology: Topology, c: Collective, packed: list[Forest], part_bytes: float, most: int
 ) -> list[Forest]:
-    """Forests to choose from, of new and known trees; none where that would be too much work.
+    """Forests to choose from, of priced and packed trees; none where that would be too much work.
 
     Args:
         part_bytes: what a tree carries at a time.
         most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
     """
-    free, share = c.traits.reduces_to_all, known[0].share
-    trees = [tree for forest in known for tree in forest]
+    free, share = c.traits.reduces_to_all, packed[0].share
+    trees = [tree for forest in packed for tree in forest]
     price_of = [0.0] * len(trees)
     uses_each = sum(len(segment.links) for _, segment in trees) / len(trees)
     affordable = int((MOST_USES / uses_each - len(trees)) / len(LENGTH_PRICES))
-    if affordable < (1 if free else len(known[0].segments)):
+    if affordable < (1 if free else len(packed[0].segments)):
         return []
-    count = min(most if free else most * len(known[0].segments), affordable)
+    count = min(most if free else most * len(packed[0].segments), affordable)
     for price in LENGTH_PRICES:
-        trees += priced_trees(topology, c, known[0], part_bytes, count, price) or []
+        trees += priced_trees(topology, c, packed[0], part_bytes, count, price) or []
         price_of += [price] * (len(trees) - len(price_of))
     routes = _RouteTimes(topology.latency_s.tolist(), topology.bandwidth.tolist(), part_bytes, {})
     rows = [(k, *use) for k, (_, segment) in enumerate(trees) for use in _uses(routes, segment)]

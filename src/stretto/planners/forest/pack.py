@@ -163,7 +163,7 @@ class _Network:
         self.work = 20.0 * len(forward) * n * max(1, int((self.pending > 0).sum()))
 
     def start(self, root: int, count: int) -> None:
-        """Begin to grow the trees of a root: they are no longer among those that room is reserved for at the root."""
+        """Begin to grow the trees of a root: room is no longer reserved for them at the root."""
         self.pending[self.place[root]] -= count
         self.capacity[self.home] = self.pending
 

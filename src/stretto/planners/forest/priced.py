@@ -18,6 +18,7 @@ import numpy as np
 
 from ...bounds import distances
 from ...kernels import at_speed
+from ...model.arrays import Int64
 from ...model.collective import Collective
 from ...model.topology import Topology
 from . import kernel_arborescences
@@ -106,7 +107,7 @@ def priced_trees(
     return [(root, Segment(share, None, tree)) for root, (tree,) in trees]
 
 
-def _inner_nodes(topology: Topology, c: Collective) -> np.ndarray:
+def _inner_nodes(topology: Topology, c: Collective) -> Int64:
     """int64[...], nodes that only pass bytes on."""
     relays = find_relays(topology, c.ranks)
     return np.setdiff1d(np.flatnonzero(topology.transit & ~relays), c.ranks)

@@ -159,7 +159,7 @@ class Refinement:
         Args:
             late_parts: lateness times the number of parts.
         """
-        # a plan that will still be too late only helps as a step to a finer one, so it is left out
+        # a count that would still leave the plan too late is left out, if a finer one follows
         while len(counts) > 1 and late_parts > HOPED_GAIN * (NEAR - 1) * counts[0]:
             counts = counts[1:]
         if len(counts) == 1 and late_parts > LATE * counts[0]:
@@ -170,14 +170,14 @@ class Refinement:
         """Priced trees for each AllReduce, the trees of the reference for the rest; None without priced trees."""
         topology, collectives = self.request.topology, self.request.workload.collectives
         forests: list[Forest] = []
-        for c, known in zip(collectives, self.reference.forests, strict=True):
+        for c, packed in zip(collectives, self.reference.forests, strict=True):
             priced, most = None, min(self.most_trees * len(c.ranks), MOST_TREES)
             work = pricing_work(topology, c, most)
             if c.traits.reduces_to_all and self.budget.allows(pricing=work):
                 self.budget.spend(pricing=work)
-                priced = priced_forest(topology, c, known, finest_part_bytes(c), most)
-            forests.append(priced or known)
-        if all(forest is known for forest, known in zip(forests, self.reference.forests, strict=True)):
+                priced = priced_forest(topology, c, packed, finest_part_bytes(c), most)
+            forests.append(priced or packed)
+        if all(new is old for new, old in zip(forests, self.reference.forests, strict=True)):
             return None
         return SegmentTable.of(topology, forests)
 

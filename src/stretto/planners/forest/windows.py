@@ -3,7 +3,7 @@
 A link of a tree has nothing to carry before the data behind it has come, and nothing at the end, for as long as
 what it brought must travel on: each use of a link by a tree has a window. So links far from the middle of a tree can
 carry less than their bandwidth allows, links near it more, and a few trees with another middle use what would be idle.
-Uses whose windows open s or more after the start and close f or more before the end must fit into what is between.
+Uses whose windows open s or more after the start and close f or more before the end must fit into the time between.
 So there is a linear program over the shares of many trees,
 
     minimise T + DEPTH x the mean time through a tree, where for each link, s and f
