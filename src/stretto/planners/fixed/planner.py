@@ -21,7 +21,7 @@ from ...model.collective import Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
-from .. import Candidate, Progress, per_delivery, register
+from .. import Candidate, Request, per_delivery, register
 
 
 def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> str | None:
@@ -81,15 +81,8 @@ def _reach(topology: Topology, source: int) -> dict[int, list[int]]:
     return done
 
 
-def _plan(
-    algorithm: Algorithm,
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-) -> Plan:
+def _plan(algorithm: Algorithm, request: Request) -> Plan:
+    topology, workload = request.topology, request.workload
     made = lower(algorithm, workload)
     rows = len(made.chunk)
     more: dict[str, Any] = {}
@@ -131,9 +124,9 @@ def _planner(algorithm: Algorithm) -> Callable[..., Plan]:
     return run
 
 
-def ring_on_planes(topology: Topology, workload: Workload) -> Plan:
+def ring_on_planes(request: Request) -> Plan:
     """The ring on optical planes, for the planner :mod:`.ring`, which plans it over links."""
-    return _plan(ALGORITHMS["ring"], topology, workload)
+    return _plan(ALGORITHMS["ring"], request)
 
 
 _ASKED: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from ...model.arrays import Ragged
 from ...model.collective import Collective, Workload, cut
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
-from .. import Candidate, Option, Progress, per_delivery, register
+from .. import Candidate, Option, Request, per_delivery, register
 from .planner import ring_on_planes
 
 Int64 = NDArray[np.int64]
@@ -61,20 +61,10 @@ def _no_ring(topology: Topology, workload: Workload) -> str | None:
     tune=50,
     library=20,
 )
-def ring(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    order: str = "auto",
-    metric: str = "hops",
-) -> Plan:
+def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan:
     """Each rank sends to the next one around a ring, over fixed shortest routes.
 
     Args:
-        seed, time_limit_s, progress: taken for uniformity.
         order: "auto" the order of the ranks, or, where a rank cannot reach the next, the first
             ring that exists; "near" always the nearest rank that leaves one possible.
         metric: shortest in "hops" (then latency) or in "latency" (then hops).
@@ -82,8 +72,9 @@ def ring(
         A plan in ready-order whose groups are the chunks. A collective whose chunks are no
         multiple of its ranks has each of them cut into as many as there are ranks.
     """
+    topology, workload = request.topology, request.workload
     if topology.planes:
-        return ring_on_planes(topology, workload)
+        return ring_on_planes(request)
     collectives = tuple(c if _splits(c) else _cut_more(c) for c in workload.collectives)
     refined = Workload(collectives)
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []

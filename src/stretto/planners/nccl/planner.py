@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...model.collective import Workload
 from ...model.errors import Unsupported
 from ...model.plan import Plan
-from ...model.topology import Topology
-from ...simulate import simulate
-from .. import Option, Progress, over_links, register
+from ...schedule.best import completion_s
+from .. import Option, Request, over_links, register
 from .ring import SLICE_STEPS, nccl_ring
 from .rings import MOST_CHANNELS, channel_count, find_rings, servers_of
 from .tree import nccl_tree
@@ -39,43 +37,32 @@ OPTIONS = (
     serves=over_links,
     library=50,
 )
-def nccl(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    by: str = "simulation",
-    channels: str = "auto",
-    slices: int = 0,
-) -> Plan:
+def nccl(request: Request, *, by: str = "simulation", channels: str = "auto", slices: int = 0) -> Plan:
     """NCCL's choice by size: ring, or for AllReduce double binary trees.
 
     Args:
-        seed, time_limit_s, progress: taken for uniformity; nothing is random or long.
         by: "simulation" makes both plans and keeps the one that ends first, "model" asks NCCL's
             tuning model, for an AllReduce on its own.
         channels, slices: of both, see there.
     Returns:
         A plan in ready-order; its meta says which algorithm, and what was expected of each.
     """
-    kinds = {c.kind for c in workload.collectives}
-    if kinds != {"allreduce"}:
-        ring = nccl_ring(topology, workload, channels=channels, slices=slices)
+    if any(not c.traits.reduces_to_all for c in request.workload.collectives):
+        ring = nccl_ring(request, channels=channels, slices=slices)
         return _with(ring, {"algorithm": "ring", "why": "NCCL has trees for AllReduce alone"})
     if by == "model":
-        return _by_model(topology, workload, channels, slices)
+        return _by_model(request, channels, slices)
     plans = {
-        "ring": nccl_ring(topology, workload, channels=channels, slices=slices),
-        "tree": nccl_tree(topology, workload, channels=channels, slices=slices),
+        "ring": nccl_ring(request, channels=channels, slices=slices),
+        "tree": nccl_tree(request, channels=channels, slices=slices),
     }
-    expected = {name: simulate(plan).completion_s for name, plan in plans.items()}
+    expected = {name: completion_s(plan) for name, plan in plans.items()}
     best = min(expected, key=lambda name: expected[name])
     return _with(plans[best], {"algorithm": best, "expected_s": expected})
 
 
-def _by_model(topology: Topology, workload: Workload, channels: str, slices: int) -> Plan:
+def _by_model(request: Request, channels: str, slices: int) -> Plan:
+    topology, workload = request.topology, request.workload
     if len(workload.collectives) != 1:
         raise Unsupported("nccl with by=model serves one collective at a time; by=simulation serves several")
     c = workload.collectives[0]
@@ -87,7 +74,7 @@ def _by_model(topology: Topology, workload: Workload, channels: str, slices: int
     algorithm, protocol = min(expected, key=lambda pair: expected[pair])
     make = nccl_ring if algorithm == "ring" else nccl_tree
     table = {f"{a} {p}": seconds for (a, p), seconds in expected.items()}
-    plan = make(topology, workload, channels=channels, slices=slices)
+    plan = make(request, channels=channels, slices=slices)
     return _with(plan, {"algorithm": algorithm, "protocol": protocol, "expected_s": table})
 
 

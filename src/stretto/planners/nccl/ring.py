@@ -19,7 +19,7 @@ from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import STEP_BYTES
-from .. import Option, Progress, over_links, register
+from .. import Option, Request, over_links, register
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, slice_option
 
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
@@ -39,26 +39,17 @@ OPTIONS = (
     options=OPTIONS,
     serves=over_links,
 )
-def nccl_ring(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    channels: str = "auto",
-    slices: int = 0,
-) -> Plan:
+def nccl_ring(request: Request, *, channels: str = "auto", slices: int = 0) -> Plan:
     """Rings, one a channel, as NCCL lays them.
 
     Args:
-        seed, time_limit_s, progress: taken for uniformity; nothing is random or long.
         channels: "auto" for as many rings as find bandwidth of their own; with more, rings are
             used several times over.
         slices: into how many slices a channel cuts what it sends in a step; 0 for those of NCCL.
     Returns:
         A plan in ready-order, whose chunks are the slices.
     """
+    topology, workload = request.topology, request.workload
     wanted = channel_count(channels)
     collectives, keys, metas = [], [], []
     rings: list[Ring] = []

@@ -22,7 +22,7 @@ from ...model.topology import Topology
 from ...schedule.shortest_trees import shortest_trees
 from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import parents, slice_count
-from .. import Candidate, Option, Progress, over_links, register
+from .. import Candidate, Option, Request, over_links, register
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Rings, channel_count, find_rings, servers_of, slice_option
 
 OPTIONS = (
@@ -52,25 +52,16 @@ class RankTree:
     ),
     tune=60,
 )
-def nccl_tree(
-    topology: Topology,
-    workload: Workload,
-    *,
-    seed: int = 0,
-    time_limit_s: float | None = None,
-    progress: Progress | None = None,
-    channels: str = "auto",
-    slices: int = 0,
-) -> Plan:
+def nccl_tree(request: Request, *, channels: str = "auto", slices: int = 0) -> Plan:
     """Double binary trees across servers, chains inside, as NCCL lays them.
 
     Args:
-        seed, time_limit_s, progress: taken for uniformity; nothing is random or long.
         channels: "auto" for both trees over each ring that has bandwidth of its own.
         slices: into how many slices a channel cuts its share; 0 for those of NCCL.
     Returns:
         A plan in ready-order, whose chunks are the slices.
     """
+    topology, workload = request.topology, request.workload
     collectives, which, metas = [], [], []
     trees: list[RankTree] = []
     sizes: list[int] = []
