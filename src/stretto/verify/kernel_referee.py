@@ -1,21 +1,111 @@
-"""The verifier's loops. Each returns the first violation as ``(code, transfer, a, b)``, code 0 for none.
+"""The verifier's loops over transfers.
 
-Codes are indexes into :data:`stretto.verify.CODES`.
+Each returns the first violation as ``(code, transfer, a, b)``, code 0 for none. Codes are indexes into
+:data:`stretto.verify.findings.CODES`; what ``a`` and ``b`` are depends on the code.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
 import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+Float64 = NDArray[np.float64]
+Violation = tuple[int, int, int, int]
 
 ROUTER, SWITCH = 1, 2
+"""Kinds of nodes, see :class:`stretto.model.topology.Topology`."""
+
+COPY, REDUCE = 0, 1
+"""What a transfer does at its receiver."""
+
 TOLERANCE = 1e-9
+"""Part of a moment by which it may be missed."""
 
 
-def routes(
-    src, dst_offsets, dst_nodes, route_offsets, route_links, plane, link_src, link_dst, kind, transit, replicates,
-):  # fmt: skip
-    """Is every route a path, or a tree that branches where it may, from src to exactly the dsts?
+class Lists(Protocol):
+    """Lists of different lengths: list i is ``values[offsets[i]:offsets[i + 1]]``."""
 
-    Transfers on a plane have no route.
+    @property
+    def offsets(self) -> Int64: ...
+    @property
+    def values(self) -> Int32: ...
+
+
+class Paths(NamedTuple):
+    """For each transfer the node that sends, the nodes that receive, and its links."""
+
+    src: Int32
+    dst: Lists
+    route: Lists
+
+
+class Network(NamedTuple):
+    """The end nodes of links, and the kind of each node."""
+
+    src: Int32
+    dst: Int32
+    kind: Int8
+
+
+class Writes(NamedTuple):
+    """What transfers read and write. A slot is a (chunk, node) pair.
+
+    Attributes:
+        chunk: int32[transfers].
+        op: int8[transfers], copy or reduce.
+        src_slot: int64[transfers], the slot that each transfer reads.
+        dst: for each transfer its receivers.
+        dst_slot: int64[receivers], the slots that it writes.
+        depends, dependents: for each transfer those it waits for, and those that wait for it.
     """
+
+    chunk: Int32
+    op: Int8
+    src_slot: Int64
+    dst: Lists
+    dst_slot: Int64
+    depends: Lists
+    dependents: Lists
+
+
+class Times(NamedTuple):
+    """The times of a timed plan.
+
+    Attributes:
+        chunk: int32[transfers].
+        depends: for each transfer those it waits for.
+        start_s, finish_s: float64[transfers].
+        earliest_s: float64[transfers], the start of the collective.
+        latency_s: float64[links].
+        circuit_latency_s: float64[transfers], the latency of a transfer without a route.
+    """
+
+    chunk: Int32
+    depends: Lists
+    start_s: Float64
+    finish_s: Float64
+    earliest_s: Float64
+    latency_s: Float64
+    circuit_latency_s: Float64
+
+
+def routes(paths: Paths, plane: Int32, network: Network, transit: Bool, replicates: Bool) -> Violation:
+    """Is every route a path, or a tree that branches where it may, from the source to exactly the receivers?
+
+    Args:
+        plane: int32[transfers], the plane of each; a transfer with a plane has no route.
+        transit, replicates: bool[nodes], whether a route may pass through a node, and branch there.
+    """
+    src, dst, route = paths
+    dst_offsets, dst_nodes, route_offsets, route_links = dst.offsets, dst.values, route.offsets, route.values
+    link_src, link_dst, kind = network
     nodes = len(kind)
     entered = np.full(nodes, -1, dtype=np.int64)
     leaves = np.full(nodes, -1, dtype=np.int64)
@@ -63,11 +153,18 @@ def routes(
     return 0, -1, -1, -1
 
 
-def _happened_before(a, b, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth):
+def _happened_before(
+    a: int, b: int, dep_offsets: Int64, dep_values: Int32, next_offsets: Int64, followers: Int32, seen: Int64,
+    stamp: int, back: Int64, forth: Int64,
+) -> bool:  # fmt: skip
     """Whether transfer ``b`` depends on ``a``, directly or not.
 
-    What ``b`` waits for and what waits for ``a`` are followed in turn, the shorter list first, until they meet: a copy
-    that comes down a tree leads straight to its root, and so does a sum that goes up.
+    The search follows what ``b`` waits for and what waits for ``a`` in turn, the shorter list first, until they meet: a
+    copy that comes down a tree leads straight to its root, and so does a sum that goes up.
+
+    Args:
+        seen: int64[transfers], marks of earlier searches, which are below twice ``stamp``.
+        back, forth: int64[transfers + 1], room for the two lists.
     """
     behind, before = 2 * stamp, 2 * stamp + 1
     seen[b], seen[a] = behind, before
@@ -99,18 +196,20 @@ def _happened_before(a, b, dep_offsets, dep_values, next_offsets, followers, see
     return False
 
 
-def flow(
-    chunk, src_slot, op, dst_offsets, dst_slot, dep_offsets, dep_values, next_offsets, followers, reduces, state,
-):  # fmt: skip
+def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
     """Does every transfer have what it sends, and does every write follow those before it?
 
-    A slot is a (chunk, node) pair. A transfer carries what its slot held at first and what those
-    of its dependencies that wrote to the slot have brought. A write that happened before it and
-    is not among its dependencies would be in the buffer all the same: that is an error.
+    A transfer carries what its slot held at first and what those of its dependencies that wrote to the slot have
+    brought. A write that happened before it and is not among its dependencies would be in the buffer all the same: that
+    is a violation.
 
     Args:
-        state: uint64[slots], at first; at the end what each slot holds. 0 is nothing.
+        reduces: bool[chunks], whether a chunk is summed.
+        state: uint64[slots], what each slot holds at first, 0 for nothing; changed to what it holds at the end.
     """
+    chunk, op, src_slot, dst, dst_slot, depends, dependents = writes
+    dst_offsets, dep_offsets, dep_values = dst.offsets, depends.offsets, depends.values
+    next_offsets, followers = dependents.offsets, dependents.values
     n = len(chunk)
     initial = state.copy()
     value = np.zeros(n, dtype=np.uint64)
@@ -132,7 +231,7 @@ def flow(
             while i >= 0:
                 w = writer[i]
                 if listed[w] == k:
-                    if op[w] == 0:
+                    if op[w] == COPY:
                         carried = carried - initial[s] + value[w]
                         break
                     carried = carried + value[w]
@@ -148,7 +247,7 @@ def flow(
         if carried == 0:
             return 11, k, -1, -1
         value[k] = carried
-        adds = op[k] == 1
+        adds = op[k] == REDUCE
         if adds and not reduces[chunk[k]]:
             return 13, k, -1, -1
         for i in range(dst_offsets[k], dst_offsets[k + 1]):
@@ -176,17 +275,18 @@ def flow(
     return 0, -1, -1, -1
 
 
-def times(
-    chunk, src, dst_offsets, dst_nodes, route_offsets, route_links, dep_offsets, dep_values,
-    start, finish, earliest, kind, link_src, link_dst, latency, circuit_latency, hop,
-):  # fmt: skip
+def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violation:
     """Does every transfer of a timed plan start no earlier than it may?
 
     Args:
-        earliest: float64[transfers], the start of its collective.
-        circuit_latency: float64[transfers], the latency of a transfer without a route.
-        hop: float64[hops], filled with the delay of each link of a route.
+        network: its ``kind`` says how each node sends on, see :attr:`stretto.model.topology.Topology.forwarding`.
+        hop: float64[hops], set here: how much later than its source each link of a route carries the bytes.
     """
+    src, dst, route = paths
+    dst_offsets, dst_nodes, route_offsets, route_links = dst.offsets, dst.values, route.offsets, route.values
+    link_src, link_dst, kind = network
+    chunk, depends, start, finish, earliest, latency, circuit_latency = times
+    dep_offsets, dep_values = depends.offsets, depends.values
     arrives = np.zeros(len(dst_nodes))
     delay = np.zeros(len(kind))
     for k in range(len(src)):

@@ -1,4 +1,4 @@
-"""What the verifier asks of collectives: do their pieces say what their kind means?"""
+"""Collectives promise what their kind means, and chunks cover their pieces."""
 
 from __future__ import annotations
 
@@ -6,10 +6,36 @@ import numpy as np
 
 from ..model.collective import Collective
 from ..model.kinds import BY_NAME
+from ..model.plan import Plan
+from .findings import Finding
 
 
-def broken_promise(c: Collective) -> str | None:
-    """What is wrong with the pieces of a collective, None where they are what its kind promises."""
+def broken_promise(plan: Plan) -> Finding | None:
+    """The first collective whose pieces are not those of its kind, or whose chunks do not cover them exactly."""
+    base = 0
+    for number, c in enumerate(plan.workload.collectives):
+        wrong = _wrong_pieces(c)
+        if wrong is not None:
+            return Finding("promise", f"collective {number} ({c.kind}): {wrong}")
+        if (c.chunk_piece < 0).any() or (c.chunk_piece >= len(c.piece_bytes)).any() or (c.chunk_bytes < 1).any():
+            return Finding("cover", f"collective {number} ({c.kind}): a chunk of no piece or of no bytes")
+        order = np.lexsort((c.chunk_offset, c.chunk_piece))
+        piece, offset = c.chunk_piece[order], c.chunk_offset[order]
+        end = offset + c.chunk_bytes[order]
+        first = np.concatenate(([True], piece[1:] != piece[:-1]))
+        last = np.concatenate((first[1:], [True]))
+        expected = np.where(first, 0, np.concatenate(([0], end[:-1])))
+        bad = np.flatnonzero((offset != expected) | (last & (end != c.piece_bytes[piece])))
+        if len(bad) or first.sum() != len(c.piece_bytes):
+            chunk = base + int(order[bad[0]]) if len(bad) else None
+            what = f"chunk {chunk} leaves a gap or overlaps" if len(bad) else "a piece has no chunk"
+            return Finding("cover", f"collective {number} ({c.kind}): {what}", chunk=chunk)
+        base += c.chunk_count
+    return None
+
+
+def _wrong_pieces(c: Collective) -> str | None:
+    """What is wrong with the pieces of a collective, None if they are what its kind promises."""
     ranks = len(c.ranks)
     if len(np.unique(c.ranks)) != ranks:
         return "a node has two ranks"

@@ -1,0 +1,59 @@
+"""What the verifier says: the first violation in a plan, in words and as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..model.plan import Plan
+
+CODES = (
+    "none", "source", "no-receiver", "route", "route-loop", "no-transit", "no-replication",
+    "receiver", "route-misses-receiver", "receiver-twice", "route-loose-end", "not-held",
+    "missing-dependency", "reduce-of-copy", "unordered-writes", "duration", "before-start",
+    "before-dependency", "speed", "capacity", "incomplete", "promise", "cover", "matching", "no-circuit", "turn",
+    "barrier", "group",
+)  # fmt: skip
+"""What can be wrong. The first 18 are numbered as in :mod:`stretto.verify.kernel_referee`."""
+
+TOLERANCE = 1e-9
+"""Part of a time, a rate or a bandwidth by which it may be missed."""
+
+LOAD_TOLERANCE = 10 * TOLERANCE
+"""The same for sums of rates on a link."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The first violation in a plan.
+
+    Attributes:
+        code: one of :data:`CODES`.
+        message: what is wrong, in words.
+        transfer, chunk, node, link: where, as far as it applies.
+        time_s: when.
+    """
+
+    code: str
+    message: str
+    transfer: int | None = None
+    chunk: int | None = None
+    node: int | None = None
+    link: int | None = None
+    time_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a plan is correct, and if not, the first thing that is wrong."""
+
+    finding: Finding | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.finding is None
+
+
+def about(plan: Plan, code: str, k: int, words: str, **where: Any) -> Finding:
+    """A finding about transfer ``k``; the message names the transfer and goes on with ``words``."""
+    return Finding(code, f"{plan.describe(k)} {words}", transfer=k, chunk=int(plan.chunk[k]), **where)
