@@ -54,7 +54,7 @@ def test_the_papers_model_and_intervals_agree_on_a_wan():
     wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 3, seed=1)
     means = []
     for solver in ("cp-sat", "milp"):
-        plan = run_planner("non-concurrent", wan, work, options={"solver": solver}, time_limit_s=30.0)
+        plan = run_planner("non-concurrent", wan, work, options={"solver": solver, "solver_work": 30.0})
         assert verify(plan).ok and plan.meta["optimal"]
         means.append(simulate(plan).mean_completion_s)
         assert means[-1] == pytest.approx(plan.meta["objective_s"], rel=1e-9)
@@ -72,7 +72,7 @@ def test_no_two_flows_of_a_non_concurrent_plan_share_a_link():
 @pytest.mark.parametrize("inside", ["cp-sat", "milp", "shortest", "downstream"])
 def test_multiring_keeps_every_collective_within_its_rate(inside):
     wan, work = wan_workload(load_topology("zoo:Abilene"), 3, 3, seed=3)
-    plan = run_planner("multiring", wan, work, options={"inside": inside}, time_limit_s=3.0)
+    plan = run_planner("multiring", wan, work, options={"inside": inside, "solver_work": 3.0})
     assert verify(plan).ok
     rate = plan.size_bytes / (plan.finish_s - plan.start_s)
     k = plan.workload.chunk_collective[plan.chunk]

@@ -15,12 +15,12 @@ from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.workloads import wan_workload
-from stretto.planners import find, registered, run_planner
+from stretto.planners import Request, find, registered, run_planner
 from stretto.planners.wan.bound import MOST_SETS, flow_bound, lags
 from stretto.planners.wan.flows import flows_of
-from stretto.planners.wan.fluid import Fluid
 from stretto.planners.wan.proof import Windows, least_last, least_mean
 from stretto.planners.wan.search import Judge
+from stretto.planners.wan.slots import SlotProgram
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -71,7 +71,7 @@ def test_a_refiner_leaves_the_plan_that_it_was_given_as_it_was(name):
     wan, work = request(3)
     plan = run_planner("ring", wan, work)
     before, meta = plan.digest(), dict(plan.meta)
-    find(name).run(plan)
+    find(name).run(plan, Request(plan.topology, plan.workload))
     assert plan.digest() == before and plan.meta == meta
 
 
@@ -261,11 +261,11 @@ def test_a_machine_with_two_windows_in_the_way_is_seen():
 def test_a_flow_over_two_links_needs_both_free_at_once():
     # link 0 is taken until 1 s and link 1 from then on: each alone has a second for the long flow
     plan = chains(lines(10, 10), [[(10, [0, 1])], [(10, [0])], [(10, [1])]])
-    fluid, ready, due = Fluid(plan, flows_of(plan)), np.array([0.0, 0.0, 1.0]), np.array([2.0, 1.0, 2.0])
+    program, ready, due = SlotProgram(plan, flows_of(plan)), np.array([0.0, 0.0, 1.0]), np.array([2.0, 1.0, 2.0])
     windows = Windows(plan, flows_of(plan), lags(plan), 1)
-    assert windows.kernel.narrow(*windows.fixed, ready.copy(), due.copy(), 9)
-    assert fluid.sending(ready, due) is None
-    assert fluid.sending(ready, np.array([3.0, 1.0, 3.0])) is not None
+    assert windows.narrow(ready.copy(), due.copy())
+    assert program.largest_overlap(ready, due) is None
+    assert program.largest_overlap(ready, np.array([3.0, 1.0, 3.0])) is not None
 
 
 @settings(max_examples=8)
@@ -274,7 +274,7 @@ def test_a_plan_is_sendable_in_the_windows_of_its_own_ends(seed, name):
     wan, work = request(seed, 2)
     plan = run_planner(name, wan, work, options={"solver": "greedy"} if name == "non-concurrent" else {})
     ends = np.array([c.start_s for c in work.collectives]) + simulate(plan).completions_s
-    assert not Windows(plan, flows_of(plan), lags(plan), 100).unsendable(ends * (1 + 1e-9))
+    assert not Windows(plan, flows_of(plan), lags(plan), 100).refuted_by_programs(ends * (1 + 1e-9))
 
 
 def test_branch_and_bound_closes_the_gap_that_loads_and_chains_leave():
@@ -306,9 +306,9 @@ def test_where_the_exact_model_proves_its_schedule_wan_is_within_2_percent_of_it
 
 def test_where_a_run_takes_long_one_order_and_fair_sharing_are_all_that_is_tried(monkeypatch):
     wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=1)
-    runs, shared = [], Judge.shared
-    monkeypatch.setattr(Judge, "shared", lambda *a: runs.append(1) or shared(*a))
-    monkeypatch.setattr(sys.modules["stretto.planners.wan.planner"], "WORK", 1.0)
+    runs, finish = [], Judge.finish
+    monkeypatch.setattr(Judge, "finish", lambda *a: runs.append(1) or finish(*a))
+    monkeypatch.setattr(sys.modules["stretto.planners.wan.planner"], "SEARCH_STEPS", 0.02)
     monkeypatch.setattr(sys.modules["stretto.planners.wan.planner"], "EXACT_UP_TO", 0)
     plan = run_planner("wan", wan, work, options={"proof": 0})
     assert len(runs) == 2 and verify(plan).ok

@@ -15,7 +15,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import make_topology
 from stretto.model.workloads import wan_workload
-from stretto.planners import find, run_planner
+from stretto.planners import Request, find, run_planner
 from stretto.planners.wan.flows import flows_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -49,7 +49,7 @@ def ends(plan: Plan) -> list[float]:
 
 
 def refined(name: str, plan: Plan, **options) -> Plan:
-    return find(name).run(plan, **options)
+    return find(name).run(plan, Request(plan.topology, plan.workload), **options)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Convex programs with reciprocals, given as arrays and solved by Clarabel.
 
-``min cost.x  subject to  rows.x <= limits  and  x[i] * x[j] >= 1`` for pairs of positive variables, in which x[j] is at least
-the reciprocal of x[i], so a constraint on a sum of reciprocals becomes one on a sum of variables. Clarabel runs on one
-thread and stops after a fixed number of iterations; ``time_limit_s`` is a net.
+``min cost.x  subject to  rows.x <= limits  and  x[i] * x[j] >= 1`` for pairs of positive variables, in which x[j] is at
+least the reciprocal of x[i], so a constraint on a sum of reciprocals becomes one on a sum of variables. Clarabel runs
+on one thread and stops after a fixed number of iterations; ``time_limit_s`` is a net.
 """
 
 from __future__ import annotations

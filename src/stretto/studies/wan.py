@@ -50,7 +50,9 @@ VARIED = tuple(name for name, planner, _ in SCHEMES if planner not in (*SEARCHED
 MOST_RANKS = 12
 """The most ranks for which schedules are searched; with more they are greedy."""
 
-SEARCH_S, FULL_SEARCH_S = 0.5, 30.0
+SEARCH_WORK, FULL_SEARCH_WORK = 0.5, 30.0
+"""Work of the solvers of schedules, in units of about a second: in the short form and in the full one."""
+
 TECCL_S, FULL_TECCL_S = 5.0, 600.0
 
 
@@ -64,13 +66,15 @@ def _all(
         if planner in SEARCHED and nodes > MOST_RANKS:
             options = options | ({"inside": "downstream"} if planner == "multiring" else {"solver": "greedy"})
         size = round(CHUNK * (shared.ranks or nodes) * shared.scale)
-        limit = SEARCH_S if planner in SEARCHED else None
-        cell = Cell(name, topology, size, planner, figures, "allreduce", options=options, time_limit_s=limit,
+        if planner in SEARCHED:
+            options = options | {"solver_work": SEARCH_WORK}
+        cell = Cell(name, topology, size, planner, figures, "allreduce", options=options,
                     shared=shared, seeds=SEEDS, why_full=why_full)  # fmt: skip
         yield cell
-        if limit is not None and nodes <= MOST_RANKS:
-            yield replace(cell, scheme=f"{name}, {FULL_SEARCH_S:.0f} s", time_limit_s=FULL_SEARCH_S,
-                          why_full=f"searches for {FULL_SEARCH_S:.0f} s an instance")  # fmt: skip
+        if planner in SEARCHED and nodes <= MOST_RANKS:
+            yield replace(cell, scheme=f"{name}, {FULL_SEARCH_WORK:.0f} s",
+                          options=options | {"solver_work": FULL_SEARCH_WORK},
+                          why_full=f"searches for about {FULL_SEARCH_WORK:.0f} s an instance")  # fmt: skip
 
 
 def _teccl(shared: Shared, why_full: str) -> Iterator[Cell]:

@@ -1,22 +1,19 @@
-"""A plan with fixed routes as flows in flow groups: what the refiners of the WAN paper work on.
+"""A plan with fixed routes as flows in flow groups, which the refiners of the WAN paper work on.
 
-A *flow* is a transfer, a *flow group* a chain of flows of which each waits for the one before, so
-at most one of a group is active. Symbols are those of the paper, section III-A.
+A *flow* is a transfer. A *flow group* is a chain of flows in which each flow waits for the one before it, so that at
+most one flow of a group is active. Symbols are those of the paper, section III-A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Int32, Int64, Ragged
+from ...model.arrays import Float64, Int32, Int64, Ragged
 from ...model.plan import Plan
-from .. import Option
-
-Float64 = NDArray[np.float64]
+from .. import Option, over_links, refiner
 
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "scatter", "gather", "multicast")
 
@@ -24,24 +21,32 @@ READING = Option(
     "reading",
     str,
     "reserved",
-    "reserved: a share stays its group's, used or not; work-conserving: what is idle is shared by those active",
+    "reserved: a group keeps its share, used or not; work-conserving: active flows share what is idle",
     ("reserved", "work-conserving"),
 )
 
 
+def flow_refiner(name: str, paper: str, options: Iterable[Option] = ()) -> Callable[..., Callable[..., Plan]]:
+    """Register a refiner of flows over fixed routes; alone it follows the planner ``ring``."""
+    return refiner(
+        name=name, collectives=KINDS, topologies="any without planes", paper=paper, alone=("ring",), options=options,
+        serves=over_links,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """Flows of a plan, by index of their transfer.
+    """The flows of a plan, numbered as its transfers.
 
     Attributes:
         size: float64[flows], F, bytes.
-        group: int64[flows], (k, n), numbered from 0.
-        collective: int64[groups], k.
+        group: int64[flows], the flow group of each, (k, n) in the paper, numbered from 0.
+        collective: int64[groups], the collective k of each group.
         route: ragged, the links of each flow.
         width: float64[links], C_e, bytes/s.
-        seconds: float64[flows], dur: what it takes alone, at the slowest link of its route.
-        pair: int64[hops], for each hop its row in ``pair_link`` and ``pair_group``: the groups
-            that ever use a link, G_e.
+        seconds: float64[flows], dur: the time of each flow alone, at the slowest link of its route.
+        pair_link, pair_group: int64[pairs], each link with each group that ever uses it, G_e.
+        pair: int64[hops], the pair of each hop of the routes.
     """
 
     size: Float64
@@ -62,10 +67,14 @@ class Flows:
     def collectives(self) -> int:
         return int(self.collective.max()) + 1
 
+    @property
+    def flow_collective(self) -> Int64:
+        """int64[flows], the collective of each flow."""
+        return self.collective[self.group]
+
     def least(self, per_hop: Float64) -> Float64:
         """float64[flows], the smallest value on each flow's route."""
-        least: Float64 = self.route.reduced(np.minimum, per_hop)
-        return least
+        return self.route.reduced(np.minimum, per_hop)
 
     def proportional(self, weight: Float64) -> Float64:
         """float64[flows], the rate of each flow where every link is divided by its groups' weights (eq. 11)."""
@@ -82,9 +91,9 @@ class Flows:
 
 
 def flows_of(plan: Plan) -> Flows:
-    """The flows and groups of a plan; groups are found where it names none that are chains."""
-    named = plan.group if plan.group is not None and _are_chains(plan, plan.group) else chains(plan)
-    group = np.unique(named, return_inverse=True)[1].astype(np.int64)
+    """The flows of a plan. Groups are those of the plan if these are chains, and else chains of dependencies."""
+    label = plan.group if plan.group is not None and _are_chains(plan, plan.group) else _chains(plan)
+    group = np.unique(label, return_inverse=True)[1].astype(np.int64)
     collective = np.zeros(int(group.max()) + 1, dtype=np.int64)
     collective[group] = plan.workload.chunk_collective[plan.chunk]
     owners, links = plan.route.owners, plan.route.values.astype(np.int64)
@@ -113,32 +122,40 @@ def _are_chains(plan: Plan, group: Int32) -> bool:
     return bool(np.isin(order[1:][follows] * n + order[:-1][follows], waits).all())
 
 
-def chains(plan: Plan) -> Int32:
-    """int32[transfers], a group for each: it joins that of a dependency of its collective which none has joined."""
+def _chains(plan: Plan) -> Int32:
+    """int32[transfers], a group for each transfer: that of a dependency of its collective which no other transfer
+    continues yet, or else a new one.
+    """
     group = np.arange(plan.transfer_count, dtype=np.int32)
-    joined = np.zeros(plan.transfer_count, dtype=np.bool_)
+    continued = np.zeros(plan.transfer_count, dtype=np.bool_)
     collective = plan.workload.chunk_collective[plan.chunk]
     for k in range(plan.transfer_count):
         for d in map(int, plan.depends[k]):
-            if not joined[d] and collective[d] == collective[k]:
-                joined[d] = True
+            if not continued[d] and collective[d] == collective[k]:
+                continued[d] = True
                 group[k] = group[d]
                 break
     return group
 
 
 def with_rates(plan: Plan, group: Iterable[int], rate: Float64, reading: str) -> Plan:
-    """The plan at these rates: its own, or as guarantees beyond which what is idle is shared alike."""
+    """The plan with these rates: reserved, or as weights of max-min sharing.
+
+    Args:
+        group: for each transfer the group that reserves its rate.
+        rate: float64[transfers], bytes/s.
+        reading: see :data:`READING`.
+    """
     numbers = np.asarray(group, dtype=np.int32)
     bare = replace(plan, start_s=None, finish_s=None, rate=None, weight=None, group=numbers)
     if reading == "reserved":
         return replace(bare, sharing="rates", rate=rate)
-    # max-min fairness weighted by the rates gives everyone at least its rate
+    # max-min sharing weighted by the rates gives every flow at least its rate
     return replace(bare, sharing="fair", weight=rate)
 
 
 def with_times(plan: Plan, start_s: Float64, seconds: Float64) -> Plan:
-    """The plan with these starts and durations, its transfers in the order in which they start."""
+    """The timed plan with these starts and durations, float64[transfers]; its transfers are sorted by start."""
     order = np.lexsort((np.arange(len(start_s)), start_s))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -151,7 +168,7 @@ def with_times(plan: Plan, start_s: Float64, seconds: Float64) -> Plan:
         op=plan.op[order],
         dst=plan.dst.take(order),
         route=plan.route.take(order),
-        depends=Ragged(depends.offsets, place[depends.values].astype(np.int32)),
+        depends=depends.with_values(place[depends.values]),
         group=None if plan.group is None else plan.group[order],
         start_s=start_s[order],
         finish_s=(start_s + seconds)[order],
@@ -160,6 +177,6 @@ def with_times(plan: Plan, start_s: Float64, seconds: Float64) -> Plan:
     )
 
 
-def noted(plan: Plan, **facts: float | bool) -> Plan:
-    """The plan with facts about how it was made in its ``meta``."""
+def with_meta(plan: Plan, **facts: float | bool) -> Plan:
+    """The plan with more facts in its ``meta``."""
     return replace(plan, meta={**plan.meta, **facts})

@@ -1,25 +1,46 @@
-"""The loops of the lower bound on completions over fixed routes (:mod:`stretto.planners.wan.bound`)."""
+"""The loops of the bound on completions over fixed routes (:mod:`stretto.planners.wan.bound`)."""
+
+from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 
-def subsets(link_offsets, head, work, tail, owner, longest, collectives):
-    """For each set of collectives a time before which not all of them can have ended.
+class Hops(NamedTuple):
+    """Flows on links, sorted by link and then by head.
 
-    On one link a flow's bytes cross between its head and its tail before the end. Were the link
-    a machine that may turn from one flow to another at any time, the longest tail first would
-    end soonest (Jackson's preemptive schedule), and links do no better.
+    Attributes:
+        offsets: int64[links + 1], where the hops of each link begin.
+        head, seconds, tail: float64[hops], the least seconds before, on and after the link.
+        collective: int64[hops].
+    """
+
+    offsets: Int64
+    head: Float64
+    seconds: Float64
+    tail: Float64
+    collective: Int64
+
+
+def ends_of_sets(hops: Hops, longest: Float64) -> Float64:
+    """For each set of collectives a time before which not all of them have ended.
+
+    The bytes of a flow cross a link between its head and its tail. A machine that may interrupt one flow for another
+    ends soonest if it serves the longest tail first (Jackson's preemptive schedule), and a link does no better.
 
     Args:
-        link_offsets: int64[links + 1], which rows of the next four are of each link, rows by head.
-        head, work, tail: float64[rows], seconds before, on and after the link, at the least.
-        owner: int64[rows], the collective.
-        longest: float64[collectives], its longest chain.
+        longest: float64[collectives], the time of the longest chain.
     Returns:
         float64[2 ** collectives], by the set as bits.
     """
+    link_offsets, head, seconds, tail, owner = hops
+    collectives = len(longest)
     least = np.zeros(1 << collectives)
     heap = [(0.0, 0.0)]
     for members in range(1, 1 << collectives):
@@ -41,11 +62,11 @@ def subsets(link_offsets, head, work, tail, owner, longest, collectives):
                     now = max(now, head[i])
                 while i < high and head[i] <= now:
                     if members >> owner[i] & 1:
-                        heappush(heap, (-tail[i], work[i]))
+                        heappush(heap, (-tail[i], seconds[i]))
                     i += 1
                 first, left = heappop(heap)
                 if i < high and head[i] < now + left:
-                    # it may be put aside when the next flow comes
+                    # the next flow may interrupt it
                     heappush(heap, (first, left - (head[i] - now)))
                     now = head[i]
                 else:
@@ -55,10 +76,12 @@ def subsets(link_offsets, head, work, tail, owner, longest, collectives):
     return least
 
 
-def orders(least, weight):
-    """The least weighted sum of ends over all orders in which collectives may end.
+def least_sum_of_ends(least: Float64, weight: Float64) -> float:
+    """The least weighted sum of ends over all orders in which collectives may end, by a recursion over sets.
 
-    The j-th to end does so no earlier than the first j can all have: a recursion over sets.
+    Args:
+        least: float64[2 ** collectives], see :func:`ends_of_sets`: the j-th end is no earlier than that of the first j.
+        weight: float64[collectives].
     """
     collectives = len(weight)
     total = np.zeros(len(least))
@@ -68,4 +91,4 @@ def orders(least, weight):
             if members >> k & 1:
                 best = min(best, total[members ^ (1 << k)] + weight[k] * least[members])
         total[members] = best
-    return total[-1]
+    return float(total[-1])

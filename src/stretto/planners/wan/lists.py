@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...kernels import at_speed
 from ...model.plan import Plan
 from . import kernel_lists
-from .bound import ways
+from .bound import heads_and_tails
 from .flows import Flows
 
 Float64 = NDArray[np.float64]
@@ -28,10 +28,10 @@ def urgencies(plan: Plan, flows: Flows, lag: Float64, rule: str) -> Float64:
         return -flows.seconds
     if rule == "downstream":
         return downstream(plan, flows)
-    chain: Float64 = ways(plan, flows, lag)[1] + flows.seconds
+    chain: Float64 = heads_and_tails(plan, flows, lag)[1] + flows.seconds
     if rule == "chain":
         return chain
-    collective = flows.collective[flows.group]
+    collective = flows.flow_collective
     longest = np.zeros(flows.collectives)
     np.maximum.at(longest, collective, plan.workload.chunk_start_s[plan.chunk] + chain)
     load = np.bincount(collective, weights=flows.seconds)
@@ -62,7 +62,7 @@ def run(
     count = len(flows.width)
     links = flows.route.values.astype(np.int64)
     if apart:
-        links = links + count * flows.collective[flows.group[flows.route.owners]]
+        links = links + count * flows.flow_collective[flows.route.owners]
         count *= flows.collectives
     kernel_steps = 3.0 * plan.transfer_count * flows.groups
     starts: Float64 = at_speed(kernel_lists.schedule, kernel_steps)(

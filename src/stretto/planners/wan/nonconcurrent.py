@@ -1,71 +1,77 @@
 """Non-concurrent scheduling: flows whose routes share a link never overlap (WAN paper, section III-C).
 
-Theorem 2 there: on one link, sending one after the other ends each flow no later than sharing at
-constant rates. Solved exactly where that is possible, as CP-SAT intervals or as the paper's MILP,
-from the best list schedule on.
+Theorem 2 there: on one link, sending flows one after the other ends each of them no later than sharing at constant
+rates. CP-SAT intervals or the paper's MILP (eqs. 4 to 7) improve the best list schedule, and prove the optimum where
+the work suffices.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Float64
 from ...model.plan import Plan
+from ...model.stop import Stop
+from ...schedule.effort import Budget
 from ...solvers.disjunctive import Jobs, Schedule, cp_sat, milp
-from .. import Option, Progress, over_links, refiner
+from .. import Option, Request
 from .bound import lags
-from .flows import KINDS, Flows, flows_of, noted, with_times
+from .flows import Flows, flow_refiner, flows_of, with_meta, with_times
 from .lists import list_schedule
 
-Float64 = NDArray[np.float64]
+SOLVER_WORK = 5.0
+"""Work of a solver by default, in units of about a second."""
 
-LIMIT_S = 5.0
-"""Seconds of search where no limit is given."""
+WORK_A_CP_SAT_UNIT = 5.0
+"""Units of work in a unit of CP-SAT's deterministic time, which takes about 5 s on these models."""
+
+STEPS_A_WORK = 1e6
+"""Steps of a budget in a unit of work."""
 
 MOST_PAIRS = 300_000
-"""More pairs of flows on a link than this leave nothing to solvers; the greedy schedule stands."""
+"""Most pairs of flows on a link that a solver is given; with more the list schedule stands."""
+
+WORK_OPTION = Option("solver_work", float, SOLVER_WORK, "work after which a solver stops, in units of about a second")
 
 OPTIONS = (
     Option("solver", str, "cp-sat", "intervals, the paper's big-M model, or the best greedy schedule",
            ("cp-sat", "milp", "greedy")),
+    WORK_OPTION,
 )  # fmt: skip
 
 
-@refiner(
-    name="non-concurrent",
-    collectives=KINDS,
-    topologies="any without planes",
-    paper="Wang, Craps, Li, section III-C",
-    alone=("ring",),
-    options=OPTIONS,
-    serves=over_links,
-)
+@flow_refiner("non-concurrent", "Wang, Craps, Li, section III-C", OPTIONS)
 def non_concurrent(
-    plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
-    solver: str = "cp-sat",
+    plan: Plan, request: Request, *, solver: str = "cp-sat", solver_work: float = SOLVER_WORK
 ) -> Plan:  # fmt: skip
-    """One flow a link at a time, in the order that ends collectives soonest on average.
+    """One flow on a link at a time, in the order that ends collectives soonest on average.
 
     Returns:
-        A timed plan. Its ``meta`` has ``objective_s``, the mean completion; ``non_concurrent_bound_s``,
-        which no non-concurrent schedule beats; and ``optimal``, whether that is proven.
+        A timed plan. Its ``meta`` has ``objective_s``, the mean completion; ``non_concurrent_bound_s``, which no
+        non-concurrent schedule is below; and ``optimal``, whether the schedule is proven to be the best.
     """
     flows = flows_of(plan)
     lag = lags(plan)
     jobs = jobs_of(plan, flows, lag, flows.seconds)
-    known = min(list_schedule(plan, flows, lag), key=jobs.value)
-    found = improve(jobs, known, solver, LIMIT_S if time_limit_s is None else time_limit_s, seed)
-    began = float(np.mean([c.start_s for c in plan.workload.collectives]))
-    return noted(
-        with_times(plan, found.start, flows.seconds),
-        objective_s=jobs.value(found.start) - began,
-        non_concurrent_bound_s=max(found.bound - began, 0.0),
-        optimal=found.optimal,
+    hint = min(list_schedule(plan, flows, lag), key=jobs.value)
+    work = affordable_work(request.budget, solver_work)
+    schedule = improve(jobs, hint, solver, work, request.seed, request.budget.stop)
+    start_s = float(np.mean([c.start_s for c in plan.workload.collectives]))
+    return with_meta(
+        with_times(plan, schedule.start, flows.seconds),
+        objective_s=jobs.value(schedule.start) - start_s,
+        non_concurrent_bound_s=max(schedule.bound - start_s, 0.0),
+        optimal=schedule.optimal,
     )
 
 
 def jobs_of(plan: Plan, flows: Flows, lag: Float64, seconds: Float64) -> Jobs:
-    """All flows as jobs on links; the mean over collectives is minimised."""
+    """All flows as jobs on links, families being collectives.
+
+    Args:
+        lag: float64[flows], latency from source to receiver.
+        seconds: float64[flows], the duration of each.
+    """
     before = plan.depends.values.astype(np.int64)
     return Jobs(
         seconds=seconds,
@@ -74,15 +80,26 @@ def jobs_of(plan: Plan, flows: Flows, lag: Float64, seconds: Float64) -> Jobs:
         after=plan.depends.owners,
         lag=lag[before],
         machines=flows.route.turned(len(flows.width)),
-        family=flows.collective[flows.group],
+        family=flows.flow_collective,
         tail=lag,
     )
 
 
-def improve(jobs: Jobs, known: Float64, solver: str, limit_s: float, seed: int) -> Schedule:
-    """The best schedule that a solver finds from a known one."""
+def affordable_work(budget: Budget, work: float) -> float:
+    """The work that a solver may do: ``work``, or what is left of the budget if that is less."""
+    return min(work, budget.left / STEPS_A_WORK)
+
+
+def improve(jobs: Jobs, hint: Float64, solver: str, work: float, seed: int, stop: Stop) -> Schedule:
+    """The best schedule that a solver finds from ``hint`` on, or ``hint`` where no solver is asked.
+
+    Args:
+        work: of the solver, in units of about a second.
+        stop: the net.
+    """
     crowd = jobs.machines.lengths
-    pairs = int((crowd * (crowd - 1) // 2).sum())
-    if solver == "greedy" or limit_s <= 0 or pairs > MOST_PAIRS:
-        return Schedule(known, 0.0, False)
-    return cp_sat(jobs, known, limit_s / 5.0, seed) if solver == "cp-sat" else milp(jobs, known, limit_s, seed)
+    if solver == "greedy" or work <= 0 or (crowd * (crowd - 1) // 2).sum() > MOST_PAIRS:
+        return Schedule(hint, 0.0, False)
+    if solver == "cp-sat":
+        return cp_sat(jobs, hint, work / WORK_A_CP_SAT_UNIT, seed, stop.limit_s)
+    return milp(jobs, hint, work, seed, stop.limit_s)

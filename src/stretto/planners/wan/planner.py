@@ -1,11 +1,10 @@
 """wan: collectives over fixed routes one before the other, and each by its longest remaining chain.
 
-Links are shared by priority and nothing stays idle: of the active flows the most urgent gets all
-that its route has, the next what is left. Urgency is the time that a flow's chain still takes after
-it, less a due date of its collective: far apart, due dates order collectives strictly; equal,
-only chains count. Due dates and small shifts of chains are searched: descent over random moves,
-each judged by running the plan. What other schemes make of the same flows is judged too, so
-``wan`` is never worse than they.
+Links are shared by priority and nothing stays idle: the most urgent active flow gets all that its route has, the next
+one what is left. The urgency of a flow is the time that its chain still takes after it, less a due date of its
+collective: due dates far apart order collectives strictly; with equal ones only chains count. Due dates and shifts of
+chains are searched by random moves, each judged by running the plan. The plans of the other schemes for the same flows
+are judged too, so ``wan`` is never worse than they.
 """
 
 from __future__ import annotations
@@ -15,95 +14,93 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...model.arrays import Float64
 from ...model.errors import Infeasible, InputError
 from ...model.plan import Plan
 from ...solvers.disjunctive import Schedule
-from .. import Option, Progress, over_links, refiner
+from .. import Option, Request
 from . import rate_alloc, weight_alloc
-from .bound import flow_bound, lags, ways
-from .flows import KINDS, Flows, flows_of, noted, with_times
+from .bound import flow_bound, heads_and_tails, lags
+from .flows import Flows, flow_refiner, flows_of, with_meta, with_times
 from .lists import list_schedule
-from .nonconcurrent import improve, jobs_of
+from .nonconcurrent import affordable_work, improve, jobs_of
 from .proof import Windows, least_last, least_mean
-from .search import Candidate, Judge, Point, arrive, descend, orders, sharing_by
+from .search import FLOW_GROUPS_A_STEP, Candidate, Judge, Point, decide_online, descend, sharing_by, strict_orders
 
-Float64 = NDArray[np.float64]
-
-WORK = 5e7
-"""Steps (flows x groups x runs) that a search may take by default, about a second."""
+SEARCH_STEPS = 1e6
+"""Most steps of one descent: about a second."""
 
 MOST_RUNS = 2000
+"""Most runs of the plan in one descent."""
 
 LEAST_RUNS = 4
-"""Where fewer are affordable a run takes seconds: one order and fair sharing are compared, nothing else."""
+"""Where fewer runs are affordable (a run takes seconds), one order and fair sharing are compared, nothing else."""
 
-EXACT_UP_TO, EXACT_S = 200, 1.0
-"""Up to so many flows an exact non-concurrent schedule is looked for, for so many seconds where no limit is given."""
+EXACT_UP_TO = 200
+"""Most flows for which an exact non-concurrent schedule is looked for."""
+
+EXACT_WORK = 1.0
+"""Work of the solver for it by default, in units of about a second."""
+
+PARTS = 8
+"""Parts of a limited effort: one for each of six descents and the exact schedule; the bound gets the rest."""
 
 OPTIONS = (
     Option("objective", str, "mean", "of completions: their mean, the last end, or the longest",
            ("mean", "makespan", "tail")),
-    Option("weights", str, "", "of the mean, one a collective, by comma"),
-    Option("online", bool, False, "decide as collectives arrive, knowing nothing of those to come"),
-    Option("runs", int, -1, "how many plans to try; -1 for about a second's worth"),
+    Option("weights", str, "", "weights of the mean, one for each collective, separated by commas"),
+    Option("online", bool, False, "decide as collectives arrive, without knowledge of those to come"),
+    Option("runs", int, -1, "runs of the plan in each descent; -1 for about a second's worth"),
+    Option("solver_work", float, EXACT_WORK, "work of the solver of non-concurrent schedules, in about seconds"),
     Option("proof", int, -1, "how many times windows are narrowed for the bound; -1 for about half a second's worth"),
 )  # fmt: skip
 
 
-@refiner(
-    name="wan",
-    collectives=KINDS,
-    topologies="any without planes",
-    paper="none; after Wang, Craps, Li",
-    alone=("ring",),
-    options=OPTIONS,
-    serves=over_links,
-)
+@flow_refiner("wan", "none; after Wang, Craps, Li", OPTIONS)
 def wan(
-    plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
-    objective: str = "mean", weights: str = "", online: bool = False, runs: int = -1,
-    proof: int = -1,
+    plan: Plan, request: Request, *, objective: str = "mean", weights: str = "", online: bool = False, runs: int = -1,
+    solver_work: float = EXACT_WORK, proof: int = -1,
 ) -> Plan:  # fmt: skip
-    """The least average completion found, by priorities, with a bound on what is possible.
+    """The least average completion that a search of priorities finds, with a bound on what is possible.
 
     Args:
-        seed: of the moves.
-        time_limit_s: no further plan is tried after it (then equal requests may differ).
-        objective, weights, online, runs, proof: see ``OPTIONS``.
+        objective, weights, online, runs, solver_work, proof: see :data:`OPTIONS`.
     Returns:
-        A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has
-        ``objective_s``, ``objective_bound_s`` (that no sharing beats) and ``objective_over_bound``;
-        of the mean of at most ``EXACT_UP_TO`` flows also ``non_concurrent_bound_s``, which only
-        schedules of one flow a link at a time cannot beat (sharing may), the ratio to it, and
-        ``non_concurrent_optimal``: whether the best such schedule was found and proven.
+        A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has ``objective_s``,
+        ``objective_bound_s`` (no sharing is below it) and ``objective_over_bound``. For the mean of at most
+        ``EXACT_UP_TO`` flows it also has ``non_concurrent_bound_s``, which no schedule of one flow on a link at a time
+        is below (sharing may be), the ratio to it, and ``non_concurrent_optimal``: whether the best such schedule is
+        proven.
     """
     flows = flows_of(plan)
     share = _shares(weights, flows.collectives)
     lag = lags(plan)
-    affordable = int(WORK / (len(flows.size) * flows.groups))
+    steps = min(SEARCH_STEPS, request.budget.left / PARTS)
+    affordable = int(steps * FLOW_GROUPS_A_STEP / (len(flows.size) * flows.groups))
     huge = runs < 0 and affordable < LEAST_RUNS
     if runs < 0:
         runs = 1 if huge else min(MOST_RUNS, affordable)
     judge = Judge(plan, flows, lag, _goal(objective, share), runs)
-    remaining = ways(plan, flows, lag)[1] + flows.seconds
-    said: dict[str, float | bool] = {}
+    remaining = heads_and_tails(plan, flows, lag)[1] + flows.seconds
+    facts: dict[str, float | bool] = {}
     if online:
-        best, said["slowest_decision_cpu_s"] = arrive(judge, remaining)
+        best = decide_online(judge, remaining, request)
     else:
-        firsts = orders(judge, flows, remaining)
-        best = descend(judge, remaining, firsts[:1] if huge else firsts, runs, seed, time_limit_s, progress)
+        points = strict_orders(judge, remaining)
+        best = descend(judge, remaining, points[:1] if huge else points, runs, request.seed, request)
         starts = [] if huge else list(list_schedule(plan, flows, lag))
-        exact = _exact(plan, flows, lag, starts, seed, time_limit_s) if len(flows.size) <= EXACT_UP_TO else None
-        for other in _others(plan, flows, judge, starts, exact, 0 if huge else runs, seed, time_limit_s):
-            if other.value < best.value:
-                best = other
+        small = len(flows.size) <= EXACT_UP_TO
+        exact = _exact(plan, flows, lag, starts, solver_work, request) if small and starts else None
+        candidates = _others(plan, flows, judge, starts, exact, 0 if huge else runs, request)
+        best = min([best, *candidates], key=lambda c: c.value)
         if exact is not None and objective == "mean" and not weights:
-            said |= _among_schedules(exact, best.value, float(judge.began.mean()))
-    least = _least(plan, flows, lag, share, objective, best.value, proof)
-    said |= {"objective_s": best.value, "objective_bound_s": least, "objective_over_bound": best.value / least}
-    return noted(best.plan(), **said)
+            facts |= _among_schedules(exact, best.value, float(judge.start_s.mean()))
+    bound = _bound(
+        plan, flows, lag, share, objective, best.value, Windows(plan, flows, lag, proof, request.budget.left)
+    )
+    facts |= {"objective_s": best.value, "objective_bound_s": bound, "objective_over_bound": best.value / bound}
+    return with_meta(best.plan(), **facts)
 
 
 def _shares(weights: str, collectives: int) -> Float64:
@@ -115,13 +112,13 @@ def _shares(weights: str, collectives: int) -> Float64:
     except ValueError:
         given = np.zeros(0)
     if len(given) != collectives or not (np.isfinite(given) & (given > 0)).all():
-        raise InputError(f"{weights!r} is not {collectives} numbers above 0 by comma", "option weights")
+        raise InputError(f"{weights!r} is not {collectives} numbers above 0, separated by commas", "option weights")
     shares: Float64 = given / given.sum()
     return shares
 
 
 def _goal(objective: str, share: Float64) -> Callable[[Float64, Float64], float]:
-    """What is minimised, of the ends and the completions of collectives (float64[collectives] each)."""
+    """What is minimised, as a function of the ends and the completions of collectives, float64[collectives] each."""
     if objective == "mean":
         return lambda ends, took: float(share @ took)
     if objective == "makespan":
@@ -129,62 +126,63 @@ def _goal(objective: str, share: Float64) -> Callable[[Float64, Float64], float]
     return lambda ends, took: float(took.max())
 
 
-def _value(candidate: Candidate) -> float:
-    return candidate.value
-
-
-def _least(
-    plan: Plan, flows: Flows, lag: Float64, share: Float64, objective: str, value: float, proof: int
+def _bound(
+    plan: Plan, flows: Flows, lag: Float64, share: Float64, objective: str, value: float, windows: Windows
 ) -> float:  # fmt: skip
-    """Below which what is minimised cannot be however links are shared, seconds; ``value`` was found."""
+    """Seconds that the objective is not below however links are shared; ``value`` is that of the best plan."""
     bound = flow_bound(plan, flows, lag, share)
-    began = np.array([c.start_s for c in plan.workload.collectives])
-    windows = Windows(plan, flows, lag, proof)
+    start_s = np.array([c.start_s for c in plan.workload.collectives])
     if objective == "mean":
-        return least_mean(windows, bound.mean_s, value, began, share)
+        return least_mean(windows, bound.mean_s, value, start_s, share)
     if objective == "makespan":
-        return least_last(windows, bound.last_s, value, np.zeros(len(began)))
-    return least_last(windows, max(bound.mean_s, bound.last_s - began.max()), value, began)
+        return least_last(windows, bound.last_s, value, np.zeros(len(start_s)))
+    return least_last(windows, max(bound.mean_s, bound.last_s - start_s.max()), value, start_s)
 
 
 def _others(
-    plan: Plan, flows: Flows, judge: Judge, starts: list[Float64], exact: Schedule | None, runs: int, seed: int,
-    limit: float | None,
+    plan: Plan, flows: Flows, judge: Judge, starts: list[Float64], exact: Schedule | None, runs: int, request: Request
 ) -> Iterator[Candidate]:  # fmt: skip
-    """What other schemes make of the same flows: max-min fair, by weights, and one flow a link at a time.
+    """Other schemes for the same flows: max-min fair, by weights, and one flow on a link at a time.
 
-    Without ``runs``, only the first of them.
+    Args:
+        starts: float64[flows] each, list schedules.
+        exact: a schedule by a solver.
+        runs: of each descent; with 0 only max-min fair sharing is judged.
     """
-    everyone = np.zeros(len(flows.size), dtype=np.int64)
+    one_rank = np.zeros(len(flows.size), dtype=np.int64)
     columns = [np.ones(len(flows.size))]
     if runs > 0:
-        columns.append(weight_alloc.allocate(flows, 50)[0][flows.group])
+        columns.append(weight_alloc.allocate(flows)[0][flows.group])
         with suppress(Infeasible):
-            columns.append(rate_alloc.allocate(flows, limit)[0])
+            columns.append(rate_alloc.allocate(flows, request.budget.stop.limit_s)[0])
     for column in columns:
-        value = judge.value(judge.shared(everyone, column))
+        value = judge.value(judge.finish(one_rank, column))
         yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
     if exact is not None:
         starts = [*starts, exact.start]
-        # the orders of schedules are other places to begin from, with nothing left idle
+        # the orders of schedules are other points to begin from; sharing leaves nothing idle
         still = Point(np.zeros(flows.collectives), np.zeros(len(flows.size)))
         for i, start in enumerate(starts):
-            yield descend(judge, -start, [still], runs, seed + i, limit, None)
+            yield descend(judge, -start, [still], runs, request.seed + i, request)
     for start in starts:
         value = judge.value(start + flows.seconds)
         yield Candidate(value, partial(with_times, plan, start, flows.seconds))
 
 
 def _exact(
-    plan: Plan, flows: Flows, lag: Float64, starts: list[Float64], seed: int, limit: float | None
+    plan: Plan, flows: Flows, lag: Float64, starts: list[Float64], solver_work: float, request: Request
 ) -> Schedule:  # fmt: skip
-    """The best schedule of one flow a link at a time that CP-SAT finds from the best of ``starts`` on."""
+    """The best schedule of one flow on a link at a time that CP-SAT finds from the best of ``starts`` on."""
     jobs = jobs_of(plan, flows, lag, flows.seconds)
-    return improve(jobs, min(starts, key=jobs.value), "cp-sat", EXACT_S if limit is None else limit, seed)
+    work = affordable_work(request.budget.share(1 / PARTS), solver_work)
+    return improve(jobs, min(starts, key=jobs.value), "cp-sat", work, request.seed, request.budget.stop)
 
 
-def _among_schedules(exact: Schedule, value: float, began: float) -> dict[str, float | bool]:
-    """How the answer stands beside the schedules of one flow a link at a time."""
-    least = exact.bound - began
-    said: dict[str, float | bool] = {"non_concurrent_bound_s": max(least, 0.0), "non_concurrent_optimal": exact.optimal}
-    return said | ({"objective_over_non_concurrent": value / least} if least > 0 else {})
+def _among_schedules(exact: Schedule, value: float, start_s: float) -> dict[str, float | bool]:
+    """How the plan compares with the schedules of one flow on a link at a time."""
+    bound = exact.bound - start_s
+    facts: dict[str, float | bool] = {
+        "non_concurrent_bound_s": max(bound, 0.0),
+        "non_concurrent_optimal": exact.optimal,
+    }
+    return facts | ({"objective_over_non_concurrent": value / bound} if bound > 0 else {})

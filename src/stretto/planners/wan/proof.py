@@ -1,121 +1,143 @@
-"""A bound on when collectives over fixed routes end that sees how flows hold each other up.
+"""A bound on when collectives over fixed routes end that accounts for how flows delay each other.
 
-Were the collectives to end by given times, every flow would have a window in which it is sent.
-Windows are narrowed by what must cross each link (:mod:`stretto.planners.wan.kernel_narrowing`); where they
-contradict each other, no sharing of links whatever meets those times: rates may vary, and flows
-may be put aside. Which times are refuted in this way bounds the last end by bisection, and the
-mean by branch and bound over boxes of ends: a box whose latest ends are refuted holds nothing.
+If the collectives end by given times, every flow has a window in which it is sent. Windows are narrowed by what must
+cross each link (:mod:`stretto.planners.wan.kernel_narrowing`). If they contradict each other, no sharing of links meets
+these times, with rates that vary and flows that are interrupted included: the times are *refuted*. Bisection over
+refuted times bounds the last end. Branch and bound over boxes of ends bounds the mean: a box whose latest ends are
+refuted is empty.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernels import at_speed
+from ...model.arrays import Float64, offsets_of
 from ...model.plan import Plan
+from ...simulate import delays_of
 from . import kernel_narrowing
-from .bound import shifts, ways
+from .bound import heads_and_tails
 from .flows import Flows
-from .fluid import Fluid
+from .slots import SlotProgram
 
-Float64 = NDArray[np.float64]
+NARROWING_STEPS = 5e5
+"""Most steps of effort for all narrowings by default: about half a second."""
 
-STEPS = 2e7
-"""Pairs of flows on a link looked at by default, over all narrowings: about half a second."""
+PAIRS_A_STEP = 40
+"""Pairs of flows on a link in a step of effort."""
 
-WORTH = 50
-"""Fewer narrowings than so many a collective lead nowhere: by default none is made then."""
+LEAST_NARROWINGS = 50
+"""Narrowings for each collective below which none is made by default, since fewer lead nowhere."""
 
-PROGRAMS, PROGRAMS_UP_TO = 120, 100
-"""How many linear programs are solved by default at most, and of how many flows at most."""
+MOST_PROGRAMS = 120
+"""Most linear programs by default."""
 
-PROGRAM_STEPS = 1.6e10
-"""Fifth powers of flows, about as which a program's time grows, over all programs by default: some seconds."""
+MOST_FLOWS = 100
+"""Most flows for which linear programs are solved."""
+
+PROGRAM_STEPS = 8e6
+"""Most steps of effort for all linear programs by default: about 8 s, as ``benchmarks/wan.py --only small`` shows."""
+
+FLOWS_TO_THE_FIFTH_A_STEP = 2000
+"""The time of a program grows about with the fifth power of the flows: so much of it is a step of effort."""
 
 NARROWINGS_A_PROGRAM = 100
-"""One linear program for so many narrowings where they are asked for."""
+"""Where narrowings are asked for by number, one linear program is solved for this many of them."""
 
 QUESTIONS = 40
-"""Windows of one question are split in several parts where there are programs for so many questions."""
+"""Programs for each question are their number divided by this, and at least one."""
 
-FAR, NEAR = 0.05, 0.01
-"""Parts of what was found: linear programs begin and stop where the bound is so much below."""
+PROGRAM_FROM_GAP, PROGRAM_TO_GAP = 0.05, 0.01
+"""Linear programs are solved while the bound is below the best plan by a part of it between these two."""
 
 ROUNDS = 60
-FINE = 1e-4
-"""Part of what was found to which ends are told apart."""
+"""Most rounds of one narrowing."""
+
+RESOLUTION = 1e-4
+"""Part of the best plan's value to which ends are distinguished."""
+
+STEPS_A_PAIR = 10
+"""Steps of the inner loop for each pair of flows on a link, about."""
 
 
 class Windows:
-    """Asks of ends whether they can be met; arrays are made ready once.
+    """Answers whether collectives can end by given times.
 
     Attributes:
         left: how many more times windows may be narrowed.
         programs: how many more linear programs may be solved.
-        splits: how many of them for one question.
+        splits: how many linear programs one question may take.
     """
 
-    def __init__(self, plan: Plan, flows: Flows, lag: Float64, tries: int = -1) -> None:
+    def __init__(self, plan: Plan, flows: Flows, lag: Float64, tries: int = -1, steps: float = math.inf) -> None:
+        """Prepare the questions.
+
+        Args:
+            lag: float64[flows], latency from source to receiver.
+            tries: how many times windows may be narrowed; -1 for what the steps allow.
+            steps: of effort, where ``tries`` is -1.
+        """
         owners, links = flows.route.owners, flows.route.values.astype(np.int64)
         order = np.argsort(links, kind="stable")
-        offsets = np.searchsorted(links[order], np.arange(len(flows.width) + 1)).astype(np.int64)
-        work, late = flows.size[owners] / flows.width[links], shifts(plan)
-        self.fixed = (
-            offsets, owners[order], work[order], late[order], flows.seconds, lag,
-            plan.depends.offsets.astype(np.int64), plan.depends.values.astype(np.int64),
-        )  # fmt: skip
-        self.head, self.tail = ways(plan, flows, lag)
+        crowd = np.bincount(links, minlength=len(flows.width))
+        delay_s = delays_of(plan).hop_s
+        self.hops = kernel_narrowing.Hops(
+            offsets_of(crowd), owners[order], (flows.size[owners] / flows.width[links])[order], delay_s[order]
+        )
+        self.chains = kernel_narrowing.Chains(flows.seconds, lag, plan.depends)
+        self.head, self.tail = heads_and_tails(plan, flows, lag)
         self.waits = plan.depends
-        self.collective = flows.collective[flows.group]
-        steps = float((np.diff(offsets).astype(np.float64) ** 2).sum())
-        affordable = int(STEPS / steps)
-        self.left = tries if tries >= 0 else affordable * (affordable >= WORTH * flows.collectives)
-        small = len(flows.size) <= PROGRAMS_UP_TO and not late.any() and not lag.any()
-        by_default = int(min(PROGRAMS, PROGRAM_STEPS / len(flows.size) ** 5))
-        self.programs = small * (by_default if tries < 0 else tries // NARROWINGS_A_PROGRAM)
+        self.collective = flows.flow_collective
+        pairs = float((crowd.astype(np.float64) ** 2).sum())
+        affordable = int(min(NARROWING_STEPS, steps) * PAIRS_A_STEP / pairs)
+        self.left = tries if tries >= 0 else affordable * (affordable >= LEAST_NARROWINGS * flows.collectives)
+        small = len(flows.size) <= MOST_FLOWS and not delay_s.any() and not lag.any()
+        by_effort = min(PROGRAM_STEPS, steps) * FLOWS_TO_THE_FIFTH_A_STEP / len(flows.size) ** 5
+        programs = int(min(MOST_PROGRAMS, by_effort)) if tries < 0 else tries // NARROWINGS_A_PROGRAM
+        self.programs = small * programs
         self.splits = max(self.programs // QUESTIONS, 1)
-        self.fluid = Fluid(plan, flows)
-        self.kernel_steps = 10 * steps * self.left
+        self.slots = SlotProgram(plan, flows)
+        self._work = STEPS_A_PAIR * pairs * self.left
 
     def narrowed(self, ends: Float64) -> tuple[Float64, Float64] | None:
-        """float64[flows] twice, between which each is sent if collectives end by ``ends``; None if they cannot."""
+        """float64[flows] twice, between which each flow is sent if collectives end by ``ends``; None if they cannot."""
         ready, due = self.head.copy(), ends[self.collective] - self.tail
-        return (
-            (ready, due)
-            if at_speed(kernel_narrowing.narrow, self.kernel_steps)(*self.fixed, ready, due, ROUNDS)
-            else None
-        )
+        return (ready, due) if self.narrow(ready, due) else None
+
+    def narrow(self, ready: Float64, due: Float64) -> bool:
+        """Narrow windows in place, float64[flows] each; False if they contradict each other."""
+        return at_speed(kernel_narrowing.narrow, self._work)(self.hops, self.chains, ready, due, ROUNDS)
 
     def refuted(self, ends: Float64) -> bool:
-        """Whether the collectives are known not to end by ``ends``; not, where no tries are left."""
+        """Whether the collectives are proven not to end by ``ends``; False where no tries are left."""
         if self.left <= 0:
             return False
         self.left -= 1
         return self.narrowed(ends) is None
 
-    def unsendable(self, ends: Float64) -> bool:
-        """The same by linear programs in what windows are left; not, where no programs are."""
+    def refuted_by_programs(self, ends: Float64) -> bool:
+        """The same by linear programs over the narrowed windows; False where no programs are left."""
         asked = 0
         open_windows = [(self.head.copy(), ends[self.collective] - self.tail)]
         while open_windows:
             ready, due = open_windows.pop()
-            if not at_speed(kernel_narrowing.narrow, self.kernel_steps)(*self.fixed, ready, due, ROUNDS):
+            if not self.narrow(ready, due):
                 continue
             if self.programs <= 0 or asked == self.splits:
                 return False
             self.programs -= 1
             asked += 1
-            found = self.fluid.sending(ready, due)
-            if found is None:
+            overlap = self.slots.largest_overlap(ready, due)
+            if overlap is None:
                 continue
-            flow, end = found
+            flow, end = overlap
             if not ready[flow] < end < due[flow]:
                 return False
-            # that flow ends by then, or those that wait for it begin later
+            # either the flow ends by then, or the flows that wait for it begin later
             sooner, later = due.copy(), ready.copy()
             sooner[flow] = end
             rows = self.waits.values == flow
@@ -125,7 +147,7 @@ class Windows:
 
 
 def _last_refuted(low: float, high: float, step: float, refuted: Callable[[float], bool]) -> float:
-    """By bisection a time in [low, high], below which nothing is possible."""
+    """By bisection a time in [low, high] below which everything is refuted, to within ``step``."""
     while high - low > step:
         middle = (low + high) / 2
         if refuted(middle):
@@ -135,33 +157,33 @@ def _last_refuted(low: float, high: float, step: float, refuted: Callable[[float
     return low
 
 
-def least_last(windows: Windows, low: float, value: float, asked: Float64) -> float:
-    """What the time from ``asked`` (float64[collectives]) to the end of all cannot be below, seconds.
+def least_last(windows: Windows, low: float, value: float, start_s: Float64) -> float:
+    """A bound on the time from ``start_s`` (float64[collectives]) to the end of all collectives, seconds.
 
     Args:
-        low: a bound that is known.
-        value: what was found.
+        low: a bound to raise.
+        value: that of the best plan.
     """
-    return _last_refuted(low, value, FINE * value, lambda t: windows.refuted(asked + t))
+    return _last_refuted(low, value, RESOLUTION * value, lambda t: windows.refuted(start_s + t))
 
 
-def least_mean(windows: Windows, low: float, value: float, asked: Float64, share: Float64) -> float:
-    """What the mean of completions, weighted by ``share``, cannot be below, seconds.
+def least_mean(windows: Windows, low: float, value: float, start_s: Float64, share: Float64) -> float:
+    """A bound on the mean of completions weighted by ``share``, seconds.
 
     Args:
-        low: a bound that is known.
-        value: what was found: no ends that are worse are looked at.
-        asked: float64[collectives], when each begins.
+        low: a bound to raise.
+        value: that of the best plan: ends with a worse mean are not looked at.
+        start_s: float64[collectives], when each starts.
     """
-    found = value + float(share @ asked)
+    mean_end = value + float(share @ start_s)
 
     def within(first: Float64) -> Float64:
-        """The latest ends of those no worse than what was found, given the earliest."""
-        latest: Float64 = first + (found - share @ first) / share
+        """The latest end of each collective in a plan no worse than the best, given the earliest ends."""
+        latest: Float64 = first + (mean_end - share @ first) / share
         return latest
 
     def raised(first: Float64, last: Float64) -> tuple[Float64, Float64]:
-        """The box without what is refuted at its lower sides."""
+        """The box without its refuted parts at the lower sides."""
         for i in range(len(first)):
 
             def too_early(end: float, i: int = i) -> bool:
@@ -169,23 +191,25 @@ def least_mean(windows: Windows, low: float, value: float, asked: Float64, share
                 ends[i] = end
                 return windows.refuted(ends)
 
-            first[i] = _last_refuted(first[i], last[i], max(FINE * found, (last[i] - first[i]) / 20), too_early)
+            first[i] = _last_refuted(
+                first[i], last[i], max(RESOLUTION * mean_end, (last[i] - first[i]) / 20), too_early
+            )
         return first, np.minimum(last, within(first))
 
-    first = asked.copy()
+    first = start_s.copy()
     boxes = [(0.0, 0, *raised(first, within(first)), False)]
     bound, number = low, 0
     while boxes and windows.left > 0:
-        mean, _, first, last, answered = heapq.heappop(boxes)
+        mean, _, first, last, asked = heapq.heappop(boxes)
         bound = max(bound, mean)
         side = share * (last - first)
         i = int(side.argmax())
-        open_part = 1 - bound / value
-        if not answered and NEAR < open_part < FAR and side.sum() < (value - bound) / 2:
-            if windows.unsendable(last):
+        gap = 1 - bound / value
+        if not asked and PROGRAM_TO_GAP < gap < PROGRAM_FROM_GAP and side.sum() < (value - bound) / 2:
+            if windows.refuted_by_programs(last):
                 continue
-            answered = True
-        if side[i] < FINE * found:
+            asked = True
+        if side[i] < RESOLUTION * mean_end:
             return bound
         middle = (first[i] + last[i]) / 2
         for upper in (False, True):
@@ -197,6 +221,6 @@ def least_mean(windows: Windows, low: float, value: float, asked: Float64, share
             a, b = raised(a, b)
             number += 1
             if (a <= b).all():
-                heapq.heappush(boxes, (float(share @ (a - asked)), number, a, b, answered and bool((b == last).all())))
-    # the least of what is open; if nothing is, nothing is better than what was found
+                heapq.heappush(boxes, (float(share @ (a - start_s)), number, a, b, asked and bool((b == last).all())))
+    # the least mean of an open box; if none is open, no plan is better than the best
     return max(bound, min(boxes[0][0], value) if boxes else value)

@@ -1,81 +1,66 @@
 """RateAlloc: constant rates by a convex program (WAN paper, section III-D1, eq. 10).
 
-Every flow has a rate b; on a link a group reserves the most that one of its flows has there
-(eq. 8), and reservations fit the link (eq. 9). Minimised is the mean over collectives of the time
-of their slowest group at these rates. Flows of one group on one route have one rate at the
-optimum, so they are one variable; a reservation that only one rate asks for is that rate.
+Every flow has a rate b. On a link a group reserves the highest rate of its flows there (eq. 8), and reservations fit
+the link (eq. 9). The mean over collectives of the time of their slowest group is minimised. Flows of one group on one
+route have the same rate at the optimum, so they are one variable, a *kind* of flows. A reservation for one kind is its
+rate.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Ragged
+from ...model.arrays import Float64, Int64, Ragged
 from ...model.plan import Plan
 from ...solvers import conic
-from .. import Progress, over_links, refiner
-from .flows import KINDS, READING, Flows, flows_of, noted, with_rates
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from .. import Request
+from .flows import READING, Flows, flow_refiner, flows_of, with_meta, with_rates
 
 
-@refiner(
-    name="rate-alloc",
-    collectives=KINDS,
-    topologies="any without planes",
-    paper="Wang, Craps, Li, section III-D1",
-    alone=("ring",),
-    options=(READING,),
-    serves=over_links,
-)
-def rate_alloc(
-    plan: Plan, *, seed: int = 0, time_limit_s: float | None = None, progress: Progress | None = None,
-    reading: str = "reserved",
-) -> Plan:  # fmt: skip
+@flow_refiner("rate-alloc", "Wang, Craps, Li, section III-D1", (READING,))
+def rate_alloc(plan: Plan, request: Request, *, reading: str = "reserved") -> Plan:
     """Constant rates that minimise the mean completion of a convex model.
 
     Raises:
-        Infeasible: Clarabel did not converge within ``time_limit_s``.
+        Infeasible: Clarabel did not converge, or the net stopped it.
     """
     flows = flows_of(plan)
-    rate, value = allocate(flows, time_limit_s)
-    return noted(with_rates(plan, flows.group, rate, reading), surrogate_s=value)
+    rate, value = allocate(flows, request.budget.stop.limit_s)
+    return with_meta(with_rates(plan, flows.group, rate, reading), surrogate_s=value)
 
 
 def allocate(flows: Flows, time_limit_s: float | None = None) -> tuple[Float64, float]:
-    """float64[flows], the rates b of (10), and its optimum in seconds."""
-    kind, one = _kinds(flows)
+    """float64[flows], the rates b of eq. (10), and the minimum, seconds."""
+    kind, example = _kinds(flows)
     size = np.bincount(kind, weights=flows.size)
-    group = flows.group[one]
-    routes = flows.route.take(one)
-    # units in which rates and the times of groups are near one
-    per = float(np.median(flows.proportional(np.ones(flows.groups))))
+    group = flows.group[example]
+    routes = flows.route.take(example)
+    # in these units rates and the times of groups are near 1
+    unit = float(np.median(flows.proportional(np.ones(flows.groups))))
     volume = float(np.bincount(flows.group, weights=flows.size).mean())
-    found, value = _solve(routes, size / volume, group, flows, flows.width / per, time_limit_s)
-    rate = found[kind] * per
-    return rate * _fit(flows, rate), value * volume / per
+    kind_rate, value = _solve(routes, size / volume, group, flows, flows.width / unit, time_limit_s)
+    rate = kind_rate[kind] * unit
+    return rate * _fit(flows, rate), value * volume / unit
 
 
 def _kinds(flows: Flows) -> tuple[Int64, Int64]:
-    """int64[flows], which flows share group and route; and one flow of each kind."""
+    """int64[flows] and int64[kinds]: the kind of each flow, by group and route; and a flow of each kind."""
     numbers: dict[tuple[int, bytes], int] = {}
     kind = np.empty(len(flows.size), dtype=np.int64)
-    one: list[int] = []
+    example: list[int] = []
     for f in range(len(kind)):
         key = int(flows.group[f]), flows.route[f].tobytes()
         if key not in numbers:
-            numbers[key] = len(one)
-            one.append(f)
+            numbers[key] = len(example)
+            example.append(f)
         kind[f] = numbers[key]
-    return kind, np.array(one)
+    return kind, np.array(example)
 
 
 def _solve(
-    routes: Ragged, size: Float64, group: Int64, flows: Flows, width: Float64, limit: float | None
+    routes: Ragged, size: Float64, group: Int64, flows: Flows, width: Float64, time_limit_s: float | None
 ) -> tuple[Float64, float]:
-    """Rates by kind of flow. Variables: b and u = 1/b by kind, E of pairs that several kinds use, T."""
+    """float64[kinds], rates, and the minimum. Variables: b and u = 1/b by kind, E by shared pair, T."""
     n, k = len(size), flows.collectives
     owners, links = routes.owners, routes.values.astype(np.int64)
     pairs, pair, users = np.unique(links * flows.groups + group[owners], return_inverse=True, return_counts=True)
@@ -98,12 +83,12 @@ def _solve(
     limits = np.concatenate((np.zeros(g), width[used], np.zeros(len(hop))))
     cost = np.zeros(first_t + k)
     cost[first_t:] = 1.0 / k
-    found = conic.solve(cost, (row, column, value), limits, (np.arange(n), n + np.arange(n)), limit)
-    return found.x[:n], found.value
+    answer = conic.solve(cost, (row, column, value), limits, (np.arange(n), n + np.arange(n)), time_limit_s)
+    return answer.x[:n], answer.value
 
 
 def _fit(flows: Flows, rate: Float64) -> Float64:
-    """float64[flows], at most 1: by how much to shrink rates that overfill a link by rounding."""
+    """float64[flows], at most 1: the factor that shrinks rates which overfill a link by rounding."""
     asks = np.zeros(len(flows.pair_link))
     np.maximum.at(asks, flows.pair, rate[flows.route.owners])
     total = np.bincount(flows.pair_link, weights=asks, minlength=len(flows.width))
