@@ -127,14 +127,12 @@ def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> li
 
 def _walked_both_ways(edges: UndirectedEdges, trees: list[MeetingTree]) -> Forest:
     """The forest in which sums go to the middle of each tree and copies go out from there."""
-    segments: dict[int, list[Segment]] = {}
+    rooted = []
     for tree in trees:
         out, into = edges.links(tree)
-        segments.setdefault(tree.root, []).append(
-            Segment(tree.share, RoutedTree(tree.parent, into), RoutedTree(tree.parent, out), tree.twin)
-        )
-    share = {root: sum((s.share for s in of_root), Fraction(0)) for root, of_root in segments.items()}
-    return Forest({v: [replace(s, share=s.share / share[v]) for s in of_v] for v, of_v in segments.items()}, share)
+        up, down = RoutedTree(tree.parent, into), RoutedTree(tree.parent, out)
+        rooted.append((tree.root, Segment(tree.share, up, down, tree.twin)))
+    return Forest.of(rooted)
 
 
 def _mirrored(trees: Shares, opposite_link: Int64) -> Shares:

@@ -54,17 +54,10 @@ def forest_by_counts(
 
     Args:
         counts: the data of each tree, in proportion to the other trees.
-        share: of each root; None if it is what the root's trees carry.
+        share: of each root; None if it is the data of the root's trees.
     """
-    segments: dict[int, list[Segment]] = {}
-    total: dict[int, int] = {}
-    for (root, segment), count in zip(trees, counts, strict=True):
-        if count:
-            segments.setdefault(root, []).append(replace(segment, share=Fraction(count)))
-            total[root] = total.get(root, 0) + count
-    if share is None:
-        share = {root: Fraction(count, sum(total.values())) for root, count in total.items()}
-    return Forest({v: [replace(s, share=s.share / total[v]) for s in of_v] for v, of_v in segments.items()}, share)
+    counted = zip(trees, counts, strict=True)
+    return Forest.of([(root, replace(segment, share=Fraction(n))) for (root, segment), n in counted], share)
 
 
 def _solve_counts(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> list[int]:

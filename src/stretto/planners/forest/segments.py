@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
@@ -68,6 +68,24 @@ class Forest:
 
     segments: dict[int, list[Segment]]
     share: dict[int, Fraction]
+
+    @classmethod
+    def of(cls, rooted: Iterable[tuple[int, Segment]], share: dict[int, Fraction] | None = None) -> Forest:
+        """The forest of segments, given with their roots, whose shares are in proportion to their data.
+
+        Args:
+            share: of each root; None if it is the data of the root's segments.
+        """
+        segments: dict[int, list[Segment]] = {}
+        for root, segment in rooted:
+            if segment.share:
+                segments.setdefault(root, []).append(segment)
+        total = {root: sum((s.share for s in of_root), Fraction(0)) for root, of_root in segments.items()}
+        whole = sum(total.values(), Fraction(0))
+        return cls(
+            {v: [replace(s, share=s.share / total[v]) for s in of_v] for v, of_v in segments.items()},
+            {v: amount / whole for v, amount in total.items()} if share is None else share,
+        )
 
     def __iter__(self) -> Iterator[tuple[int, Segment]]:
         """Each segment with its root."""
