@@ -28,7 +28,7 @@ from ...schedule.inversion import Transfers
 from ...schedule.pipes import Network, build_network
 from .costs import COSTS
 from .growth import LATE, Score, grow_trees
-from .translations import match_translations
+from .translations import DONE, TICK, WINDOW, match_translations
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
 """How many more copies than the rarest chunk a preferred chunk may have, in turn."""
@@ -39,17 +39,11 @@ RESTARTS = 0.4
 DIRECT_TRIES = 4
 """Matchings over links alone that are tried in one kernel call each."""
 
-TICK = 2.0**-20
-"""Moments closer than this share of the shortest transfer count as the same."""
-
 BOTH_PATIENCES = 4.0
 """Times the given work up to which one try may take more where patience is tried both ways."""
 
-WINDOW, WINDOW_OF_CLUSTERS = 16, 192
-"""Chunks among which a pipe chooses the rarest, and where clusters hold some of them back."""
-
-DONE = 1 + 1e-9
-"""Times the least possible completion up to which a solution is not searched further."""
+WINDOW_OF_CLUSTERS = 192
+"""Chunks among which a pipe chooses the rarest where clusters hold some of them back; elsewhere WINDOW."""
 
 HELD_SHARES = (0.0, 0.5, 0.0, 1.0)
 """Share of the slow pipes that is held back, in turn."""

@@ -27,7 +27,7 @@ SCARCE = 3.0
 """For how many copies a link counts that could bring a chunk to the same node."""
 
 WINDOW = 16
-"""Chunks among which a link chooses."""
+"""Chunks among which a link chooses the rarest."""
 
 TICK = 2.0**-20
 """Moments closer than this share of the shortest transfer count as the same."""

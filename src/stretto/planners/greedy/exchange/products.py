@@ -29,9 +29,7 @@ from ....schedule.dispatch import dispatch
 from ....schedule.trees import divide
 from ...registry import Request
 from .blocks import Block, assemble
-
-MOST_NEIGHBOURS = 8
-"""Neighbours of a node up to which its squares are looked at."""
+from .directions import MOST_NEIGHBOURS
 
 MOST_TRANSFERS = 33_000
 """Transfers of a plan at most; the buffer is cut no finer."""
