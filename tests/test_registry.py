@@ -166,6 +166,15 @@ def test_data_does_not_import_files(file, tmp_path):
     assert "star" not in planners.registered()
 
 
+def test_these_planners_are_asked_by_default():
+    asked = {role: {entry.name for entry in planners.asked_by(role)} for role in ("auto", "tune", "library")}
+    patterns = {"ring", "pairwise", "birkhoff", "nccl-tree", "shortest-path"}
+    assert asked["tune"] == {"scale-ccl", "mtegcca", "forest", "swot", *patterns}
+    assert asked["auto"] == asked["tune"] | {"greedy", "paths", "switch-trees", "by-dimension"}
+    algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner"}
+    assert asked["library"] == {"scale-ccl", "nccl", "shortest-path", *algorithms}
+
+
 def test_planners_that_are_asked_together_have_places_of_their_own():
     for role in ("auto", "tune", "library"):
         entries = planners.asked_by(role)

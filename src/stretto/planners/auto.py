@@ -100,8 +100,8 @@ def auto(request: Request) -> Plan:
         request.tell(number, len(candidates), name)
         share = case.share(candidate, budget)
         answer = ask(name, partial(plan_by, name, replace(request, budget=share, progress=None)))
-        if answer.plan is not None and not candidate.counts:
-            share.charge(candidate.steps(request))
+        if answer.plan is not None:
+            share.charge(max(0.0, candidate.steps(request) - share.spent))
         answers.append(answer)
         if answer.plan is not None and (best is None or answer.score_s < best[0].score_s):
             best = answer, candidate

@@ -77,9 +77,10 @@ class Candidate:
     Attributes:
         place: ``auto`` asks its candidates from the lowest place to the highest: first those that answer soonest.
         steps: ``request -> steps``, the work that the planner and the simulation of its plan take, about (see
-            :mod:`stretto.schedule.effort`). ``auto`` asks the planner if so many are left, and counts them as spent.
-        counts: True for a planner that counts its work on ``request.budget`` itself; ``steps`` is then the least
-            with which it is worth asking.
+            :mod:`stretto.schedule.effort`). ``auto`` asks the planner if so many are left, and counts them as spent,
+            or what the planner itself has counted on ``request.budget`` if that is more.
+        counts: True for a planner that searches on while its budget lasts; ``steps`` is then the least with which it
+            is worth asking.
         good_for: where it is asked before others: "bandwidth" (it fills links), "relays" (it makes use of
             accelerators outside the collective), "size" (it also serves hundreds of ranks); "latency" (it searches
             for short ways) is asked after them.

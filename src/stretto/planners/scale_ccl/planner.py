@@ -20,12 +20,12 @@ from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError, Unsupported
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
-from ...model.topology import Topology
+from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.pipes import HELD, LACKS_WANTED, Goals, Network, build_network, set_goals
 from ...schedule.trees import divide
-from .. import Option, Request, over_links, register
+from .. import Candidate, Option, Request, over_links, per_delivery, register
 from . import kernel_eager, kernel_published
 from .kernel_transmission import Places
 
@@ -40,6 +40,9 @@ LEAST_GAIN = 0.01
 
 MOST_LOOKED = 16
 """Among how many chunks a slow link chooses."""
+
+MOST_PLAIN = 16
+"""Accelerators up to which a network without routers and switches may join datacenters."""
 
 COSTS = {"hops": 0.1}
 """Steps for each chunk and link of the network: compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32 and torus:4,4."""
@@ -67,6 +70,12 @@ class Task(NamedTuple):
     work: float
 
 
+def _joins_sites(topology: Topology) -> bool:
+    """Whether a network may join datacenters. On others the event loop can take minutes."""
+    routers, switches = (topology.kind == ROUTER).any(), (topology.kind == SWITCH).any()
+    return bool(routers or (not switches and len(topology.accelerators) <= MOST_PLAIN))
+
+
 @register(
     "scale-ccl",
     collectives=EVERY_KIND,
@@ -74,6 +83,9 @@ class Task(NamedTuple):
     paper="Xiong et al., INET4AI 2025, section 4",
     options=OPTIONS,
     serves=over_links,
+    auto=Candidate(80, per_delivery(200, first=5_000), suits=_joins_sites),
+    tune=10,
+    library=60,
 )
 def scale_ccl(
     request: Request,
