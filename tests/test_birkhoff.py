@@ -43,28 +43,28 @@ def test_every_decomposition_sends_all_by_matchings_and_none_takes_less_than_the
     demand = some_demand(seed, ranks)
     np.fill_diagonal(demand, 0)
     found = decompositions(demand, cost)
-    for slots in found:
+    for matchings in found:
         sent = np.zeros_like(demand)
-        for slot in slots:
-            assert len(set(slot.src.tolist())) == len(slot.src) == len(set(slot.dst.tolist()))
-            np.add.at(sent, (slot.src, slot.dst), slot.sent)
+        for matching in matchings:
+            assert len(set(matching.src.tolist())) == len(matching.src) == len(set(matching.dst.tolist()))
+            np.add.at(sent, (matching.src, matching.dst), matching.sent)
         np.testing.assert_array_equal(sent, demand)
-        assert spent(slots, cost) >= least(demand, cost) * (1 - 1e-9)
-    assert spent(found[0], cost) == min(spent(slots, cost) for slots in found)
+        assert spent(matchings, cost) >= least(demand, cost) * (1 - 1e-9)
+    assert spent(found[0], cost) == min(spent(matchings, cost) for matchings in found)
 
 
 def test_an_even_demand_is_sent_by_shifts_which_nothing_beats():
     even = np.full((7, 7), 1000)
     np.fill_diagonal(even, 0)
-    (slots,) = decompositions(even, 500.0)
-    assert spent(slots, 500.0) == least(even, 500.0) == 6 * 1500
+    (matchings,) = decompositions(even, 500.0)
+    assert spent(matchings, 500.0) == least(even, 500.0) == 6 * 1500
 
 
 def test_a_permutation_needs_one_matching_and_a_matrix_of_two_weights_two():
     turned = np.roll(np.eye(5, dtype=np.int64), 2, axis=1)
     assert [len(found) for found in decompositions(9 * turned, 1.0)] == [1]
     both = 90 * turned + 10 * np.roll(turned, 1, axis=1)
-    assert [slot.longest for slot in decompositions(both, 1.0)[0]] == [90, 10]
+    assert [m.longest for m in decompositions(both, 1.0)[0]] == [90, 10]
 
 
 @pytest.mark.parametrize("net", NETWORKS)

@@ -16,18 +16,18 @@ from .instance import FREE, Instance
 
 
 def level(instance: Instance, volume: float, ready_s: Float64, planes: NDArray[Any]) -> Float64:
-    """float64[planes], bytes of one step so that all planes that carry some end together.
+    """float64[planes], the bytes of one step, divided so that all planes that carry a part end together.
 
     Args:
         ready_s: float64[planes], from when each could begin.
         planes: those that may carry; one that could only begin after the end carries nothing.
     """
     share = np.zeros(instance.planes)
-    some = np.asarray(planes, dtype=np.int64)
-    if volume <= 0 or not len(some):
+    open_planes = np.asarray(planes, dtype=np.int64)
+    if volume <= 0 or not len(open_planes):
         return share
-    begin = ready_s[some] + instance.latency_s[some]
-    order = some[np.argsort(begin, kind="stable")]
+    begin = ready_s[open_planes] + instance.latency_s[open_planes]
+    order = open_planes[np.argsort(begin, kind="stable")]
     width, start = instance.bandwidth[order], np.sort(begin)
     # with the first r planes the step ends when their bandwidths have carried it
     until = (volume + np.cumsum(width * start)) / np.cumsum(width)

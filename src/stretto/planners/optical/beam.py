@@ -24,7 +24,14 @@ from ...model.arrays import Float64, Int64
 from .instance import FREE, Instance, completion
 
 WORTHS = ((1.0, 0.5), (0.6, 0.8), (0.3, 0.3))
-"""What idle time is worth, and how that of a held matching fades with each step until it is needed."""
+"""Ways of ranking states: the worth of a second of idle time, and the factor by which the worth of a held matching
+falls with each step until it is needed."""
+
+KEPT_SCHEDULES = 3
+"""Schedules that each way of ranking gives."""
+
+COMPARED = 6
+"""Best states, in multiples of the width, among which those that equal another one are dropped."""
 
 
 def beam(instance: Instance, width: int) -> list[Float64]:
@@ -33,8 +40,8 @@ def beam(instance: Instance, width: int) -> list[Float64]:
     Args:
         width: how many states are kept.
     """
-    found = [share for worth in WORTHS for share in _beam(instance, width, *worth)]
-    return sorted(found, key=lambda share: completion(instance, share))
+    shares = [share for worth in WORTHS for share in _beam(instance, width, *worth)]
+    return sorted(shares, key=lambda share: completion(instance, share))
 
 
 def _next_uses(matching: Int64, kinds: int) -> Int64:
@@ -69,17 +76,17 @@ def _beam(instance: Instance, width: int, idle_worth: float, fading: float) -> l
         held = np.where(uses[i + 1][holds] < n, instance.turn_s * fading**distance, 0.0)
         worth = (np.maximum(idle_worth * idle, held) * instance.bandwidth).sum(1) / instance.bandwidth.sum()
         rank = np.argsort(now if i == n - 1 else now - worth, kind="stable")
-        rank = _distinct(rank[: 6 * width], now, holds, idle)[:width]
+        rank = _distinct(rank[: COMPARED * width], now, holds, idle)[:width]
         trail.append((parent[rank], share[rank]))
         now, idle, holds = now[rank], idle[rank], holds[rank]
-    found = []
-    for row in range(min(3, len(now))):
+    schedules = []
+    for row in range(min(KEPT_SCHEDULES, len(now))):
         share, at = np.zeros((n, k)), row
         for i in range(n - 1, -1, -1):
             parents, shares = trail[i]
             share[i], at = shares[at], parents[at]
-        found.append(share)
-    return found
+        schedules.append(share)
+    return schedules
 
 
 def _distinct(rank: Int64, now: Float64, holds: Int64, idle: Float64) -> Int64:

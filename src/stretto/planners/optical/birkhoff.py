@@ -2,7 +2,7 @@
 
 SWOT's discussion leaves non-uniform traffic open. The demand is decomposed into few matchings
 (:mod:`.matchings`), which planes hold one after the other, all at the same time
-(:mod:`.placement`). A slot is the ``group`` of its transfers, so that SWOT's refiners can
+(:mod:`.placement`). A matching is the ``group`` of its transfers, so that SWOT's refiners can
 schedule the same matchings as steps (``birkhoff+swot``), but since the parts of an AllToAll do not
 depend on each other, barriers only cost.
 """
@@ -21,7 +21,7 @@ from ...model.topology import Topology
 from ...schedule.trees import split_chunks
 from .. import Candidate, Option, Request, per_delivery, register
 from .circuits import refusal, to_nodes, to_ports
-from .matchings import Slot, decompositions, shifts
+from .matchings import Matching, decompositions, shifts
 from .placement import Part, Planes, direct_bound, place
 
 
@@ -46,10 +46,10 @@ def birkhoff(request: Request, *, matchings: str = "few") -> Plan:
     # a turn and a latency in the bytes that a plane could send meanwhile
     cost = float((planes.bandwidth * (planes.turn_s + planes.latency_s)).mean())
     ways = [shifts(demand)] if matchings == "shifts" else decompositions(demand, cost)
-    placements = [(slots, *place(slots, planes)) for slots in ways if slots]
-    slots, parts, end_s = min(placements, key=lambda placement: placement[2])
-    facts = {"completion_s": end_s, "bound_s": min(direct_bound(demand, planes), end_s), "matchings": len(slots)}
-    return _as_plan(topology, workload, slots, parts, {"schedule": facts})
+    placements = [(way, *place(way, planes)) for way in ways if way]
+    way, parts, end_s = min(placements, key=lambda placement: placement[2])
+    facts = {"completion_s": end_s, "bound_s": min(direct_bound(demand, planes), end_s), "matchings": len(way)}
+    return _as_plan(topology, workload, way, parts, {"schedule": facts})
 
 
 def _planes_of(topology: Topology, c: Collective) -> Planes:
@@ -65,11 +65,11 @@ def _planes_of(topology: Topology, c: Collective) -> Planes:
 
 
 def _as_plan(
-    topology: Topology, workload: Workload, slots: list[Slot], parts: list[Part], meta: dict[str, Any]
+    topology: Topology, workload: Workload, matchings: list[Matching], parts: list[Part], meta: dict[str, Any]
 ) -> Plan:
     """The timed plan in which each part's circuits carry their bytes from its start on."""
     c = workload.collectives[0]
-    part, begin = _intervals(c, slots, parts)
+    part, begin = _intervals(c, matchings, parts)
     piece_base = np.cumsum(c.piece_bytes) - c.piece_bytes
     old_begin = piece_base[c.chunk_piece] + c.chunk_offset
     inside = np.searchsorted(old_begin, begin, side="right") - 1
@@ -86,19 +86,18 @@ def _as_plan(
     plane = np.array([p.plane for p in parts])[row_part]
     width = np.array([p.bandwidth for p in topology.planes])[plane]
     ready = np.array([p.start_s for p in parts])[row_part]
-    none = np.zeros(len(chunk) + 1, dtype=np.int64)
     piece = c.chunk_piece[chunk]
     return make_plan(
         topology, finer, "timed", chunk=chunk, src=c.ranks[c.holders.values[piece]],
-        dst=Ragged.single(c.ranks[c.wanted.values[piece]]), route=Ragged(none, none[:0].astype(np.int32)),
-        depends=Ragged(none, none[:0].astype(np.int32)),
+        dst=Ragged.single(c.ranks[c.wanted.values[piece]]), route=Ragged.empty(len(chunk)),
+        depends=Ragged.empty(len(chunk)),
         start_s=ready + sent / width, finish_s=ready + (sent + c.chunk_bytes[chunk]) / width,
-        group=np.array([p.slot for p in parts])[row_part], plane=plane,
-        turns=_turns(topology, c, slots, parts, row_part), meta=meta,
+        group=np.array([p.matching for p in parts])[row_part], plane=plane,
+        turns=_turns(topology, c, matchings, parts, row_part), meta=meta,
     )  # fmt: skip
 
 
-def _intervals(c: Collective, slots: list[Slot], parts: list[Part]) -> tuple[Int64, Int64]:
+def _intervals(c: Collective, matchings: list[Matching], parts: list[Part]) -> tuple[Int64, Int64]:
     """Which part sends which bytes, all pieces laid end to end.
 
     Returns:
@@ -107,14 +106,14 @@ def _intervals(c: Collective, slots: list[Slot], parts: list[Part]) -> tuple[Int
     n = len(c.ranks)
     base = np.zeros((n, n), dtype=np.int64)
     base[c.holders.values, c.wanted.values] = np.cumsum(c.piece_bytes) - c.piece_bytes
-    # the diagonal stays: an interval of no part's, so that nothing before it reaches into it
+    # the diagonal is an interval without a part, so that nothing before it reaches into it
     kept = np.flatnonzero(c.holders.values == c.wanted.values)
     rows = [(np.full(len(kept), -1), base[c.holders.values[kept], c.wanted.values[kept]])]
     for number, p in enumerate(parts):
-        slot = slots[p.slot]
-        carried = np.clip(slot.sent, p.low, p.high) - p.low
+        matching = matchings[p.matching]
+        carried = np.clip(matching.sent, p.low, p.high) - p.low
         used = carried > 0
-        src, dst = slot.src[used], slot.dst[used]
+        src, dst = matching.src[used], matching.dst[used]
         rows.append((np.full(len(src), number), base[src, dst].copy()))
         base[src, dst] += carried[used]
     part, begin = (np.concatenate(column) for column in zip(*rows, strict=True))
@@ -122,15 +121,15 @@ def _intervals(c: Collective, slots: list[Slot], parts: list[Part]) -> tuple[Int
     return part[order], begin[order]
 
 
-def _turns(topology: Topology, c: Collective, slots: list[Slot], parts: list[Part], row_part: Int64) -> Turns:
+def _turns(topology: Topology, c: Collective, matchings: list[Matching], parts: list[Part], row_part: Int64) -> Turns:
     """A turn before each part whose circuits its plane does not hold, as soon as the part before has arrived."""
     holds = [to_nodes(topology, p) for p in topology.planes]
     free = [0.0] * len(topology.planes)
     first_row = np.searchsorted(row_part, np.arange(len(parts)))
     turns = []
     for number, p in enumerate(parts):
-        plane, slot = topology.planes[p.plane], slots[p.slot]
-        src, dst = c.ranks[slot.src], c.ranks[slot.dst]
+        plane, matching = topology.planes[p.plane], matchings[p.matching]
+        src, dst = c.ranks[matching.src], c.ranks[matching.dst]
         if (holds[p.plane][src] != dst).any():
             partners = np.full(topology.node_count, -1, dtype=np.int32)
             partners[src] = dst

@@ -62,15 +62,15 @@ def grid_of(topology: Topology) -> Grid | str:
         return "its planes are not divided by the dimensions of a grid; optical:N,K?dims=AxB has such"
     dimension, switches, planes = [], [], []
     for d, key in enumerate(strides):
-        copies = {len(own) for own in lines[key].values()}
+        copies = {len(planes_of_line) for planes_of_line in lines[key].values()}
         if len(lines[key]) != count // dims[d] or len(copies) != 1:
             return f"some line of dimension {d} has no plane, or fewer than others"
-        for own in zip(*lines[key].values(), strict=True):
-            members = [topology.planes[p] for p in own]
+        for wide in zip(*lines[key].values(), strict=True):
+            members = [topology.planes[p] for p in wide]
             if any(_speeds(m) != _speeds(members[0]) for m in members):
-                return f"planes {own[0]} and others of dimension {d} differ"
+                return f"planes {wide[0]} and others of dimension {d} differ"
             dimension.append(d)
-            switches.append(np.array(own))
+            switches.append(np.array(wide))
             to = np.stack([to_nodes(topology, m) for m in members]).max(axis=0)
             planes.append(Plane(np.arange(count, dtype=np.int32), *_speeds(members[0]), to))
     return Grid(dims, np.array(dimension), switches, replace(topology, planes=tuple(planes)))
@@ -80,7 +80,7 @@ def _speeds(plane: Plane) -> tuple[float, float, float]:
     return plane.bandwidth, plane.latency_s, plane.reconfiguration_s
 
 
-def _refusal(topology: Topology, workload: Workload) -> str | None:
+def _refuses(topology: Topology, workload: Workload) -> str | None:
     grid = grid_of(topology) if topology.planes else "it has no optical planes; optical:N,K?dims=AxB has"
     if isinstance(grid, str):
         return grid
@@ -105,7 +105,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
         Option("rotate", str, "auto", "parts of the data begin with different dimensions; auto takes the better",
                ("auto", "yes", "no")),
     ),
-    serves=_refusal,
+    serves=_refuses,
     auto=Candidate(120, per_delivery(100, first=20_000)),
 )  # fmt: skip
 def by_dimension(request: Request, *, line: str = "auto", rotate: str = "auto") -> Plan:
@@ -129,12 +129,12 @@ def by_dimension(request: Request, *, line: str = "auto", rotate: str = "auto") 
 
 def _on_wide_planes(grid: Grid, request: Request, phased: Phased) -> Plan:
     """The timed plan on planes that join all nodes."""
-    made = lower(phased.algorithm, request.workload)
-    none = np.zeros(len(made.chunk) + 1, dtype=np.int64)
+    lowered = lower(phased.algorithm, request.workload)
+    count = len(lowered.chunk)
     plan = make_plan(
-        grid.wide, made.workload, "ready-order", chunk=made.chunk, src=made.src, op=made.op,
-        dst=Ragged.single(made.dst), route=Ragged(none, none[:0].astype(np.int32)), depends=made.depends,
-        group=made.group, plane=np.zeros(len(made.chunk), dtype=np.int32),
+        grid.wide, lowered.workload, "ready-order", chunk=lowered.chunk, src=lowered.src, op=lowered.op,
+        dst=Ragged.single(lowered.dst), route=Ragged.empty(count), depends=lowered.depends,
+        group=lowered.group, plane=np.zeros(count, dtype=np.int32),
     )  # fmt: skip
     whole = instance_of(plan)
     share = np.zeros((whole.steps, whole.planes))
@@ -148,8 +148,8 @@ def _on_wide_planes(grid: Grid, request: Request, phased: Phased) -> Plan:
     plan = schedule_plan(plan, share, {}, phased.after)
     assert plan.finish_s is not None and plan.plane is not None
     latency = np.array([p.latency_s for p in grid.wide.planes])
-    done = float((plan.finish_s + latency[plan.plane]).max(initial=0.0))
-    return replace(plan, meta={"schedule": {"completion_s": done, "bound_s": min(bound, done)}})
+    end_s = float((plan.finish_s + latency[plan.plane]).max(initial=0.0))
+    return replace(plan, meta={"schedule": {"completion_s": end_s, "bound_s": min(bound, end_s)}})
 
 
 def _restricted(whole: Instance, steps: Int64, planes: Int64) -> Instance:
@@ -164,8 +164,8 @@ def _divide(plan: Plan, grid: Grid, topology: Topology) -> Plan:
     assert plan.plane is not None
     switch = np.full((len(grid.switches), topology.node_count), -1, dtype=np.int32)
     port = np.zeros((len(grid.switches), topology.node_count), dtype=np.int32)
-    for wide, own in enumerate(grid.switches):
-        for p in own.tolist():
+    for wide, switches in enumerate(grid.switches):
+        for p in switches.tolist():
             nodes = topology.planes[p].nodes
             switch[wide, nodes], port[wide, nodes] = p, np.arange(len(nodes))
     turns = []

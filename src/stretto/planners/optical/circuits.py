@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...model.arrays import Float64, Int32, Int64, Ragged
+from ...model.arrays import Float64, Int32, Int64, Ragged, offsets_of
 from ...model.collective import Workload
 from ...model.errors import Unsupported
 from ...model.plan import Plan, Turns, make_plan
@@ -43,12 +43,12 @@ def instance_of(plan: Plan) -> Instance:
         Unsupported: the plan is not in steps, or in some step a rank has several partners.
     """
     partners, volume = _steps(plan)
-    known: dict[bytes, int] = {}
-    matching = [known.setdefault(row.tobytes(), len(known)) for row in partners]
+    numbers: dict[bytes, int] = {}
+    matching = [numbers.setdefault(row.tobytes(), len(numbers)) for row in partners]
     initial = []
     for plane in plan.topology.planes:
         free = (plane.matching < 0).all()
-        initial.append(FREE if free else known.setdefault(to_nodes(plan.topology, plane).tobytes(), len(known)))
+        initial.append(FREE if free else numbers.setdefault(to_nodes(plan.topology, plane).tobytes(), len(numbers)))
     planes = plan.topology.planes
     return Instance(
         volume,
@@ -96,7 +96,7 @@ def schedule_plan(
         after: for each step those that end before it begins; where not given, a barrier follows every step.
     """
     if (plan.chunk[plan.depends.values] != plan.chunk[plan.depends.owners]).any():
-        raise Unsupported("a transfer depends on another chunk's; its parts cannot be told apart")
+        raise Unsupported("a transfer depends on another chunk's; its parts cannot be distinguished")
     planes = plan.topology.planes
     assert plan.group is not None
     _, step = np.unique(plan.group, return_inverse=True)
@@ -107,7 +107,7 @@ def schedule_plan(
 
     # each transfer becomes one for each part of its chunk
     parts = np.diff(first)[plan.chunk]
-    new_row = np.concatenate(([0], np.cumsum(parts)))
+    new_row = offsets_of(parts)
     old = np.repeat(np.arange(plan.transfer_count), parts)
     part = np.arange(new_row[-1]) - new_row[old]
     chunk = first[plan.chunk[old]] + part
@@ -125,8 +125,8 @@ def schedule_plan(
     start = window[step, plane] + (place - begins) / width[plane]
     return make_plan(
         plan.topology, workload, "timed", chunk=chunk, src=plan.src[old], op=plan.op[old],
-        dst=plan.dst.take(old), route=Ragged(np.zeros(len(old) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32)),
-        depends=Ragged(depends.offsets, (new_row[depends.values] + part[depends.owners]).astype(np.int32)),
+        dst=plan.dst.take(old), route=Ragged.empty(len(old)),
+        depends=depends.with_values(new_row[depends.values] + part[depends.owners]),
         start_s=start, finish_s=window[step, plane] + (place + size - begins) / width[plane],
         group=step, plane=plane, turns=turns, barriers=after is None, meta={**plan.meta, **meta},
     )  # fmt: skip

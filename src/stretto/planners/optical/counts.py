@@ -208,7 +208,7 @@ def _dual(setting: _Setting, served: Int64, going: Int64) -> tuple[Float64, floa
 
 
 def _bounds_by_dual(setting: _Setting, y: Float64, features: Float64, least: Float64) -> Float64:
-    """float64[x], the bounds that the y of one x gives for others; ``features`` are their counts, of steps and pairs."""
+    """float64[x], the bounds that the y of one x gives for others; ``features`` are their counts, steps then pairs."""
     work, latency, _ = setting
     n = len(work)
     i, j = _pairs(n)

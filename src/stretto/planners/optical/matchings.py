@@ -24,12 +24,13 @@ import numpy as np
 from ...model.arrays import Float64, Int64
 
 SHARPNESS = (8.0, 100.0)
-"""How fast the weight of a line falls with its distance from F; neither is best for all matrices."""
+"""How fast the weight of a line falls with its distance from F, as an exponent; neither is best for all matrices."""
 
 MOST_DURATIONS = 64
+"""Durations of a matching that are compared, evenly among those at which one of its entries ends."""
 
 
-class Slot(NamedTuple):
+class Matching(NamedTuple):
     """Circuits that are joined at the same time, and what goes over each.
 
     Attributes:
@@ -47,7 +48,7 @@ class Slot(NamedTuple):
         return int(self.sent.max())
 
 
-def decompositions(demand: Int64, cost: float) -> list[list[Slot]]:
+def decompositions(demand: Int64, cost: float) -> list[list[Matching]]:
     """Several ways to send a matrix by matchings, the best by sum of durations and costs first.
 
     Args:
@@ -56,19 +57,19 @@ def decompositions(demand: Int64, cost: float) -> list[list[Slot]]:
     """
     left = demand.copy()
     np.fill_diagonal(left, 0)
-    found = [shifts(left)]
+    ways = [shifts(left)]
     for sharpness in SHARPNESS:
         for whole in (False, True):
-            if spent(found[0], cost) <= least(left, cost) * (1 + 1e-9):
-                return found  # as even demands do by shifts
-            found.append(_by_rounds(left, cost, sharpness, whole))
-            found.sort(key=lambda slots: spent(slots, cost))
-    return found
+            if spent(ways[0], cost) <= least(left, cost) * (1 + 1e-9):
+                return ways  # even demands take the least by shifts
+            ways.append(_by_rounds(left, cost, sharpness, whole))
+            ways.sort(key=lambda matchings: spent(matchings, cost))
+    return ways
 
 
-def spent(slots: list[Slot], cost: float) -> float:
+def spent(matchings: list[Matching], cost: float) -> float:
     """What a decomposition takes of one plane's time, in bytes."""
-    return sum(slot.longest for slot in slots) + cost * len(slots)
+    return sum(m.longest for m in matchings) + cost * len(matchings)
 
 
 def least(demand: Int64, cost: float) -> float:
@@ -76,15 +77,15 @@ def least(demand: Int64, cost: float) -> float:
     return float(max(line.max() for line in _lines(demand, cost)))
 
 
-def shifts(demand: Int64) -> list[Slot]:
+def shifts(demand: Int64) -> list[Matching]:
     """The matchings of pairwise exchange: rank i to rank i + s, each entry whole, the longest first."""
     n = len(demand)
-    slots = []
+    matchings = []
     for s in range(1, n):
         src = np.flatnonzero(demand[np.arange(n), (np.arange(n) + s) % n])
         if len(src):
-            slots.append(Slot(src, (src + s) % n, demand[src, (src + s) % n]))
-    return sorted(slots, key=lambda slot: -slot.longest)
+            matchings.append(Matching(src, (src + s) % n, demand[src, (src + s) % n]))
+    return sorted(matchings, key=lambda matching: -matching.longest)
 
 
 def _lines(left: Int64, cost: float) -> tuple[Float64, Float64]:
@@ -93,11 +94,11 @@ def _lines(left: Int64, cost: float) -> tuple[Float64, Float64]:
     return rows, columns
 
 
-def _by_rounds(demand: Int64, cost: float, sharpness: float, whole: bool) -> list[Slot]:
+def _by_rounds(demand: Int64, cost: float, sharpness: float, whole: bool) -> list[Matching]:
     """One matching after the other; ``whole`` never cuts an entry."""
     from scipy.optimize import linear_sum_assignment
 
-    left, slots = demand.copy(), []
+    left, matchings = demand.copy(), []
     while left.any():
         rows, columns = _lines(left, cost)
         most = max(rows.max(), columns.max())
@@ -109,8 +110,8 @@ def _by_rounds(demand: Int64, cost: float, sharpness: float, whole: bool) -> lis
         longest = int(entry.max()) if whole else _duration(entry, rows, columns, src, dst, cost)
         sent = np.minimum(entry, longest)
         left[src, dst] -= sent
-        slots.append(Slot(src, dst, sent))
-    return sorted(slots, key=lambda slot: -slot.longest)
+        matchings.append(Matching(src, dst, sent))
+    return sorted(matchings, key=lambda matching: -matching.longest)
 
 
 def _duration(entry: Int64, rows: Float64, columns: Float64, src: Int64, dst: Int64, cost: float) -> int:

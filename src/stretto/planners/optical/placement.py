@@ -15,10 +15,10 @@ import numpy as np
 
 from ...model.arrays import Bool, Float64, Int64
 from .instance import FREE
-from .matchings import Slot
+from .matchings import Matching
 
-ROUNDS = 40
-"""Halvings of the level's interval."""
+HALVINGS = 40
+"""Halvings of the interval in which the level is searched."""
 
 
 class Planes(NamedTuple):
@@ -39,44 +39,42 @@ class Planes(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Bytes ``low`` to ``high`` of each circuit of a slot, on a plane that is ready for it at ``start_s``."""
+    """Bytes ``low`` to ``high`` of each circuit of a matching, on a plane that is ready for it at ``start_s``."""
 
-    slot: int
+    matching: int
     plane: int
     low: int
     high: int
     start_s: float
 
 
-def place(slots: list[Slot], planes: Planes) -> tuple[list[Part], float]:
-    """Where and when each slot is held, in the order of slots, and when the last part has arrived, seconds."""
-    lengths = [slot.longest for slot in slots]
-    first = _first_turns(slots, planes)
+def place(matchings: list[Matching], planes: Planes) -> tuple[list[Part], float]:
+    """Where and when each matching is held, in the order of matchings, and when the last part has arrived, seconds."""
+    lengths = [matching.longest for matching in matchings]
+    first = _first_turns(matchings, planes)
     best = _whole(lengths, first, planes)
     low, high = 0.0, best[1]
-    for _ in range(ROUNDS):
+    for _ in range(HALVINGS):
         level = (low + high) / 2
         parts = _filled(lengths, first, planes, level)
         if parts is None:
             low = level
         else:
             high = level
-            best = min(best, (parts, level), key=lambda found: found[1])
+            best = min(best, (parts, level), key=lambda placement: placement[1])
     parts, _ = best
     ends = [p.start_s + (p.high - p.low) / planes.bandwidth[p.plane] + planes.latency_s[p.plane] for p in parts]
     return parts, float(max(ends))
 
 
-def _first_turns(slots: list[Slot], planes: Planes) -> Float64:
-    """float64[slots, planes], how long a plane needs before a slot that is its first."""
-    joined = [
-        [planes.free[p] or (own[slot.src] == slot.dst).all() for p, own in enumerate(planes.partner)] for slot in slots
-    ]
+def _first_turns(matchings: list[Matching], planes: Planes) -> Float64:
+    """float64[matchings, planes], how long a plane needs before a matching that is its first."""
+    joined = [[planes.free[p] or (to[m.src] == m.dst).all() for p, to in enumerate(planes.partner)] for m in matchings]
     return np.where(np.array(joined), 0.0, planes.turn_s)
 
 
 def _whole(lengths: list[int], first: Float64, planes: Planes) -> tuple[list[Part], float]:
-    """No slot is cut; each goes where it ends first."""
+    """No matching is cut; each goes where it ends first."""
     now, used = np.zeros(len(planes.bandwidth)), np.zeros(len(planes.bandwidth), dtype=np.bool_)
     parts = []
     for number, length in enumerate(lengths):

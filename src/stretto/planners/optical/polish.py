@@ -65,12 +65,12 @@ def polish(instance: Instance, share: Float64) -> Float64:
     volume = instance.volume / instance.bandwidth.sum() / unit
     loss = np.bincount(step, weights=width * instance.latency_s[plane] / unit, minlength=n)
     model.rows(n, volume + loss, INFINITY, *((step[row], column, width[row] * value) for row, column, value in parts))
-    found = solve(model)
-    if found.x is None:
+    solution = solve(model)
+    if solution.x is None:
         return share
     span = np.zeros(len(step))
     for row, column, value in parts:
-        np.add.at(span, row, found.x[column] * value)
+        np.add.at(span, row, solution.x[column] * value)
     better = np.zeros_like(share)
     better[step, plane] = np.maximum(span * unit - instance.latency_s[plane], 0.0) * instance.bandwidth[plane]
     total = better.sum(1, keepdims=True)

@@ -17,6 +17,7 @@ from ...model.arrays import Float64, Int64
 from .instance import Instance, completion
 
 LONGEST_PERIOD = 4
+"""Steps of the longest period that is looked for."""
 
 KEPT = 12
 """Steps of a run that stay, at least."""
@@ -67,7 +68,7 @@ def _steps(instance: Instance, kept: Int64) -> Instance:
 
 def _runs(instance: Instance) -> list[Run]:
     """Stretches that repeat with a short period, from the first on; they do not overlap."""
-    n, found, at = instance.steps, [], 0
+    n, stretches, at = instance.steps, [], 0
     ends = {}
     for period in range(1, min(LONGEST_PERIOD, n - 1) + 1):
         same = np.isclose(instance.volume[period:], instance.volume[:-period], rtol=1e-12, atol=0)
@@ -79,8 +80,8 @@ def _runs(instance: Instance) -> list[Run]:
         runs = [Run(at, int(end[at]), period) for period, end in ends.items() if at < len(end)]
         best = max(runs, key=lambda run: run.left_out * run.period, default=None)
         if best is not None and best.left_out > 1:
-            found.append(best)
+            stretches.append(best)
             at = best.end
         else:
             at += 1
-    return found
+    return stretches
