@@ -110,6 +110,9 @@ class Program:
     final: dict[int, int] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
 
+    def __repr__(self) -> str:
+        return f"<Program of {self.name(self.node)}: {len(self.sends)} sends, {len(self.receives)} receives>"
+
     def describe(self, row: int) -> str:
         """A row as messages name it."""
         n, turns = self.plan.transfer_count, self.plan.turns

@@ -85,6 +85,10 @@ class Tuning:
     ranks_only: bool
     ranges: tuple[Range, ...]
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(r.collective for r in self.ranges))
+        return f"<Tuning of {self.spec}: {kinds} in {len(self.ranges)} ranges of sizes>"
+
     def find(self, kind: str, size_bytes: int) -> Range | None:
         """The range of a collective and a size (the full buffer); None if the collective was not tuned."""
         for r in self.ranges:

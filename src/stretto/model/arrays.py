@@ -29,6 +29,9 @@ class Ragged(NamedTuple):
     offsets: Int64
     values: Int32
 
+    def __repr__(self) -> str:
+        return f"<Ragged: {self.rows} lists, {len(self.values)} values>"
+
     @classmethod
     def of(cls, lists: Sequence[Sequence[int] | Int32]) -> Ragged:
         """From a sequence of sequences."""

@@ -1,8 +1,13 @@
-"""The page: plans drawn in one HTML file that needs no network.
+"""Reports: the page, the picture, what notebooks show, and the numbers of summaries.
 
-The page is a template (``page.html``, ``page.css``, ``page.js``) into which :mod:`.data` puts what
-is to be drawn. Charts are drawn by the page itself on canvases: a library for four charts would be
-larger than everything else on it.
+    data, critical, planes      what the page draws, computed from a timeline
+    page.html, page.css, page.js  the page: one HTML file that works offline
+    picture                     plans as one SVG, as in the README and in notebooks
+    drawing, layout             a topology as SVG, and where nodes are drawn
+    notebook                    HTML of plans, topologies and tables for notebooks
+    facts                       plans and topologies in numbers, as ``--json`` has them
+
+The page draws its charts itself, on canvases: a library for four charts would be larger than the rest of the page.
 """
 
 from __future__ import annotations

@@ -11,21 +11,23 @@ from ..model.plan import Plan
 from ..model.timeline import Timeline
 
 MOST_STEPS = 5_000
+"""Transfers that the walk visits at most."""
 TOLERANCE = 1e-9
+"""Relative difference up to which two moments are equal."""
 
 
 def critical_path(timeline: Timeline) -> dict[str, Any]:
-    """What the time until completion was spent on, along one chain of causes.
+    """How the time until completion was spent, along one chain of causes.
 
-    A transfer began when it did because a transfer that it depends on had just come (latency), or,
-    from a router, because its first byte had or its last was on the way, or because one of its links
-    had just come free (that link was busy), or for no reason that the plan shows (idle). The walk goes
-    from cause to cause until time zero, and begins with the last arrival that a rank waits for.
+    The walk begins with the last arrival that a rank waits for, and goes back to time zero. A transfer started when it
+    did because a transfer on which it depends had just arrived (latency); at a router also because its first byte had
+    arrived, or its last byte was on the way; because one of its links had just become free (that link was busy); or
+    for a reason that the plan does not show (idle).
 
     Returns:
-        seconds of "latency", "busy" and "idle", and the links by how long the chain was on them:
-        ``[{link, seconds, latency}, ...]``, sending and on the way, the longest first; "complete" is
-        False where the walk was cut short, its rest counted as idle.
+        seconds of "latency", "busy" and "idle"; the links on which the chain spent most time, the longest first:
+        ``[{link, seconds, latency}, ...]``, seconds of sending and of latency; "complete" is False if the walk
+        stopped early, and the rest counts as idle.
     """
     plan = timeline.plan
     spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
@@ -39,9 +41,9 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
     by_end = np.lexsort((end, plan.route.values))
     first = np.searchsorted(plan.route.values[by_end], np.arange(plan.topology.link_count + 1))
 
-    hit = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
-    k, until = int(plan.dst.owners[hit]), float(timeline.arrival_s[hit])
-    late, steps = 0.0, 0  # late: latency of the hop to come that a cut-through hides behind its sending
+    last = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
+    k, until = int(plan.dst.owners[last]), float(timeline.arrival_s[last])
+    late, steps = 0.0, 0  # late: latency of the next hop that a cut-through hides behind its sending
     while (until > 0 or late > 0) and steps < MOST_STEPS:
         steps += 1
         start, finish = float(timeline.start_s[k]), float(timeline.finish_s[k])
@@ -79,10 +81,10 @@ def wanted_arrivals(plan: Plan) -> NDArray[np.bool_]:
 def _cause(
     timeline: Timeline, k: int, start: float, hops: range, by_end: Any, first: Any, begin: Any, end: Any
 ) -> tuple[int, float, float] | None:
-    """What kept k waiting last: that transfer, when it stopped doing so, and the latency to come before that.
+    """The transfer for which k waited last, until when, and the latency before that moment.
 
-    The latency is zero but where k cut through: it began when the first byte had come, or so that its last byte
-    leaves when it has come, and the transfer before was still sending.
+    The latency is zero unless k cut through: then k started when the first byte had arrived, or such that its last byte
+    leaves when it arrives, while the transfer before was still sending.
     """
     plan = timeline.plan
     best: tuple[int, float, float] | None = None

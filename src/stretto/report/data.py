@@ -1,7 +1,7 @@
-"""What the page draws, worked out from a timeline.
+"""The data that the page draws, computed from a timeline.
 
-Large columns travel as base64 of little-endian arrays. Up to :data:`MOST_BARS` hops are drawn as
-bars; beyond, a link's row shows how busy it was in each of :data:`BINS` slices of time.
+Large columns are base64 of little-endian arrays. Up to :data:`MOST_BARS` hops are drawn as bars; of more hops the row
+of a link shows how busy the link was in each of :data:`BINS` slices of time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from ..bounds import Bound
 
 BINS = 240
+"""Slices of time in which the use of a link is shown."""
 MOST_BARS = 20_000
+"""Hops up to which each hop is drawn as a bar."""
 MOST_LINKS = 6_000
+"""Links up to which the page has all of them; of more, the busiest."""
 POINTS = 400
+"""Points of the curve of delivered bytes."""
 
 
 def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
-    """Everything that the page shows of one plan, ready for JSON."""
+    """Everything that the page shows of one plan, as JSON."""
     plan, net = timeline.plan, timeline.plan.topology
     end = timeline.completion_s
     best = bounds[0]
@@ -84,7 +88,7 @@ def _pack(values: NDArray[Any], kind: type) -> str:
 
 
 def _shown_links(timeline: Timeline) -> NDArray[np.int64]:
-    """The links that the page knows: all of them, or the busiest."""
+    """The links that the page shows: all of them, or the busiest."""
     count = timeline.plan.topology.link_count
     if count <= MOST_LINKS:
         return np.arange(count)
@@ -92,7 +96,7 @@ def _shown_links(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def _hops(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """For each hop its transfer, link, begin and end."""
+    """For each hop its transfer, its link, when it begins and when it ends."""
     owners = timeline.plan.route.owners
     begin = timeline.start_s[owners] + timeline.hop_offset_s
     return owners, timeline.plan.route.values, begin, timeline.finish_s[owners] + timeline.hop_offset_s
@@ -101,8 +105,8 @@ def _hops(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[
 def use_by_bin(timeline: Timeline, shown: NDArray[np.int64], bins: int) -> NDArray[np.float64]:
     """float64[links, bins]: the share of each link's bandwidth that was used in each slice of time.
 
-    The bytes of a hop up to time t are a ramp; differences of sums of ramps at the edges of the
-    slices are the bytes in each.
+    The bytes of a hop up to time t are a ramp. The bytes in a slice are the difference of the sums of all ramps at its
+    two edges.
     """
     plan = timeline.plan
     owners, link, begin, end = _hops(timeline)
@@ -121,7 +125,7 @@ def use_by_bin(timeline: Timeline, shown: NDArray[np.int64], bins: int) -> NDArr
 
 
 def _delivered(timeline: Timeline) -> dict[str, Any]:
-    """Bytes that ranks wanted and had by each moment, thinned to a few hundred points."""
+    """Bytes that ranks wanted and had received by each moment, at a few hundred points."""
     plan, work = timeline.plan, timeline.plan.workload
     nodes = plan.topology.node_count
     holders, wanted = work.chunk_holders, work.chunk_wanted
@@ -131,7 +135,7 @@ def _delivered(timeline: Timeline) -> dict[str, Any]:
     total = float(work.chunk_bytes[keys // nodes].sum())
     owners = plan.dst.owners
     arrived = plan.chunk[owners].astype(np.int64) * nodes + plan.dst.values
-    # a sum is there when its last part is, a copy when the first is
+    # a sum is complete with its last part, a copy with its first arrival
     order = np.argsort(timeline.arrival_s, kind="stable")
     _, first = np.unique(arrived[order], return_index=True)
     _, last = np.unique(arrived[order][::-1], return_index=True)
@@ -150,7 +154,7 @@ def _delivered(timeline: Timeline) -> dict[str, Any]:
 
 
 def _bars(timeline: Timeline, shown: NDArray[np.int64]) -> dict[str, Any] | None:
-    """Every hop of every transfer, or None where there are too many to draw."""
+    """Every hop of every transfer, or None if there are too many to draw."""
     plan = timeline.plan
     owners, link, begin, end = _hops(timeline)
     if len(owners) > MOST_BARS or len(shown) < plan.topology.link_count:

@@ -1,4 +1,4 @@
-"""A topology as an SVG picture."""
+"""A topology as SVG."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: int = 11
 
 
 def _circuits(topology: Topology) -> list[tuple[int, int]]:
-    """The pairs of nodes that optical planes join at first, each once."""
+    """The pairs of nodes that the first matchings of optical planes join, each pair once."""
     pairs = {
         (int(plane.nodes[i]), int(plane.nodes[j]))
         for plane in topology.planes

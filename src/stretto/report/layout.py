@@ -1,4 +1,4 @@
-"""Where nodes are drawn: by their coordinates, or in circles by site where there are none."""
+"""Where nodes are drawn: at their coordinates, or in circles by site if they have none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def positions(topology: Topology) -> NDArray[np.float64]:
     """float64[nodes, 2] in the unit square, y downward.
 
     Geographic coordinates are projected so that distances near the middle keep their shape.
-    Nodes without coordinates among nodes with some are put beside those they are joined to.
+    A node without coordinates, among nodes that have some, is placed beside its neighbours.
     """
     xy = topology.xy.copy()
     known = ~np.isnan(xy[:, 0])
@@ -31,7 +31,7 @@ def positions(topology: Topology) -> NDArray[np.float64]:
         near = np.concatenate((topology.dst[topology.src == v], topology.src[topology.dst == v]))
         near = near[known[near]]
         centre = unit[near].mean(axis=0) if len(near) else np.array([0.5, 0.5])
-        turn = 2.4 * (i + 1)  # the golden angle, so that several do not meet
+        turn = 2.4 * (i + 1)  # the golden angle: several nodes do not overlap
         unit[v] = centre + 0.06 * np.array([math.cos(turn), math.sin(turn)])
     return unit
 

@@ -291,8 +291,8 @@
       tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
     }
     $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + ". Circles are accelerators, diamonds routers, squares switches.";
-    $("curve-sub").textContent = `Bytes that ranks wait for, ${size(p.delivered.total)} in all; dashed: an even delivery that ends at the bound.`;
-    $("rows-sub").textContent = p.bars ? "A row a link, the busiest first; a bar a transfer, coloured by the node that the chunk comes from. Hover a bar to see what it waits for (green) and what waits for it (red)."
+    $("curve-sub").textContent = `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
+    $("rows-sub").textContent = p.bars ? "One row for each link, the busiest first; one bar for each transfer, coloured by the node that holds the chunk first. Hover over a bar to see what it waits for (green) and what waits for it (red)."
       : `Aggregated: ${p.transfers.toLocaleString("en")} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`;
     const w = p.path, whole = w.latency + w.busy + w.idle || 1, top = w.links[0], busiest = p.rows[0];
     $("why").textContent = (busiest === undefined ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +

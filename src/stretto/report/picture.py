@@ -1,7 +1,7 @@
-"""Plans of one request as a picture: for each a map of how busy its links are, and when the busiest carry.
+"""Plans of one request as a picture: for each plan a map of its links by use, and when the busiest links carry.
 
-An SVG of a few kilobytes, light or dark as the reader's screen is, and equal for equal plans: it says nothing of how
-long planning took.
+An SVG of a few kilobytes, light or dark as the reader's screen. Equal plans give equal pictures, since planning time is
+left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROW, MOST_ROWS = 15, 9
 LEFT, RIGHT = 372, WIDTH - 22
 PLANES_LEFT, MOST_PLANES = 110, 32
 LEVELS = 5
-"""Shades of use: none, and up to a fifth, two fifths ... of a link's bandwidth."""
+"""Shades of use beside none: up to a fifth, two fifths, ... of the bandwidth of a link."""
 
 LIGHT: dict[str, str | tuple[str, ...]] = {
     "card": "#ffffff", "edge": "#dfe4ea", "ink": "#1b2330", "soft": "#5c6878", "node": "#1f6feb", "mark": "#0b8a5f",
@@ -44,7 +44,7 @@ DARK: dict[str, str | tuple[str, ...]] = {
 
 
 def write_picture(path: str, timelines: Sequence[Timeline], bounds: Sequence[Bound]) -> None:
-    """Draw plans of one request on one scale of time.
+    """Draw plans of one request on one time scale.
 
     Args:
         path: the SVG file.
@@ -67,11 +67,13 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
         InputError: the plans are not of one request over links.
     """
     net, work = timelines[0].plan.topology, timelines[0].plan.workload
-    asked = {(t.plan.topology.name, *((c.kind, c.size_bytes) for c in t.plan.workload.collectives)) for t in timelines}
-    if len(asked) > 1:
-        raise InputError("a picture is of plans for one collective, size and topology; give an .html file", where)
+    requests = {
+        (t.plan.topology.name, *((c.kind, c.size_bytes) for c in t.plan.workload.collectives)) for t in timelines
+    }
+    if len(requests) > 1:
+        raise InputError("a picture shows plans for one collective, size and topology; give an .html file", where)
     if not net.link_count:
-        raise InputError("a picture is of links, and there are only planes; give an .html file", where)
+        raise InputError("a picture shows links, and there are only planes; give an .html file", where)
     height = HEAD + BAND * len(timelines) + FOOT
     kinds = " and ".join(f"{c.kind} of {format_size(c.size_bytes)}" for c in work.collectives)
     title = f"{kinds} among {len(work.collectives[0].ranks)} ranks of {net.name}"
@@ -132,7 +134,7 @@ def _style() -> str:
     """The colours, for this drawing alone: a notebook shows it beside others."""
 
     def rules(of: dict[str, str | tuple[str, ...]]) -> str:
-        fills = {"ink": of["ink"], "soft": of["soft"], "node": of["node"], "said": of["mark"]}
+        fills = {"ink": of["ink"], "soft": of["soft"], "node": of["node"], "label": of["mark"]}
         strokes = {"line": of["edge"], "mark": of["mark"], **{f"u{i}": colour for i, colour in enumerate(of["use"])}}
         rules = [f".card{{fill:{of['card']};stroke:{of['edge']}}}"]
         rules += [f".{name}{{fill:{colour}}}" for name, colour in fills.items()]
@@ -152,7 +154,7 @@ def _legend() -> str:
 
 
 def _busiest(timelines: Sequence[Timeline]) -> list[int]:
-    """The links that take up most of some plan's time, in the order of their numbers."""
+    """The links that are busiest in a plan, in the order of their numbers."""
     use = np.max([t.link_use for t in timelines], axis=0)
     chosen = np.argsort(-use, kind="stable")[:MOST_ROWS]
     return sorted(int(i) for i in chosen if use[i] > 0)
@@ -163,7 +165,7 @@ def _levels(use: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s: float) -> list[str]:
-    """One plan: what it is, the map, the rows."""
+    """One plan: its title, its map and its rows."""
     net = timeline.plan.topology
     over = f", {timeline.completion_s / bound_s:.2f} times the lower bound" if bound_s else ""
     scale = (RIGHT - LEFT) / (longest or 1.0)
@@ -195,7 +197,7 @@ def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s
 
 
 def _map(net: Topology, use: NDArray[np.float64], left: int, top: int) -> list[str]:
-    """The network, links coloured by their use over the whole run, each way beside the other."""
+    """The network, with links coloured by their use over the whole run; the two directions lie side by side."""
     at = positions(net)
     low, high = at.min(axis=0), at.max(axis=0)
     k = min((MAP_WIDTH - 60) / max(high[0] - low[0], 1e-9), (MAP_HEIGHT - 40) / max(high[1] - low[1], 1e-9))
@@ -214,16 +216,16 @@ def _map(net: Topology, use: NDArray[np.float64], left: int, top: int) -> list[s
         else:
             parts.append(f'<circle class="node" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
     for site in sorted({s for s in net.sites if s}):
-        own = xy[[s == site for s in net.sites]]
-        x, y = float(own[:, 0].mean()), float(own[:, 1].max()) + 16
+        members = xy[[s == site for s in net.sites]]
+        x, y = float(members[:, 0].mean()), float(members[:, 1].max()) + 16
         if y > top + MAP_HEIGHT:
-            y = float(own[:, 1].min()) - 8
+            y = float(members[:, 1].min()) - 8
         parts.append(f'<text class="soft" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(site)}</text>')
     return parts
 
 
 def _axis(longest: float, bound_s: float, height: int, left: int = LEFT) -> list[str]:
-    """The scale of time, and where no plan can end before."""
+    """The time scale, and the time that no plan can beat."""
     scale, y = (RIGHT - left) / (longest or 1.0), height - 12
     step = round_step(longest, 5)
     ticks = np.arange(0, longest * (1 + 1e-9), step) if step else np.zeros(1)
@@ -237,7 +239,7 @@ def _axis(longest: float, bound_s: float, height: int, left: int = LEFT) -> list
     parts += [
         f'<path class="mark" stroke-width="1.5" stroke-dasharray="4 3" d="M{x:.1f} {HEAD + 30}V{y - 14}"/>',
         (
-            f'<text class="said" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">'
+            f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">'
             f"no plan beats {format_time(bound_s)}</text>"
         ),
     ]
@@ -245,7 +247,7 @@ def _axis(longest: float, bound_s: float, height: int, left: int = LEFT) -> list
 
 
 def round_step(longest: float, most: int) -> float:
-    """The least of 1, 2 and 5 times a power of ten that divides ``longest`` into at most ``most`` parts."""
+    """The smallest of 1, 2 and 5 times a power of ten that divides ``longest`` into at most ``most`` parts."""
     if longest <= 0:
         return 0.0
     power = 10.0 ** np.floor(np.log10(longest / most))

@@ -1,4 +1,4 @@
-"""What the page draws of optical planes: what each carries when, and when it turns."""
+"""Optical planes on the page: when each plane carries data, and when it turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.timeline import Timeline
 def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
     """For each plane its transmissions and turns: ``[begin, end, matching, words]``, matching -1 for a turn.
 
-    A transmission is all that the plane carries of one group, its latency included. Matchings are
+    A transmission is everything that the plane carries of one group, latency included. Matchings are
     numbered in the order in which the plan first uses them.
     """
     plan = timeline.plan
@@ -25,14 +25,14 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
         matchings = [plane.matching, *(plan.turns.matching[i] for i in own)]
         parts: list[list[Any]] = []
         for g in np.unique(group):
-            some = carried[group == g]
-            now = matchings[int(np.searchsorted(plan.turns.before[own], some[0], side="right"))]
+            members = carried[group == g]
+            now = matchings[int(np.searchsorted(plan.turns.before[own], members[0], side="right"))]
             number = numbers.setdefault(now.tobytes(), len(numbers))
-            total = int(plan.size_bytes[some].sum())
-            begin = float(timeline.start_s[some].min())
-            end = float(timeline.finish_s[some].max()) + plane.latency_s
+            total = int(plan.size_bytes[members].sum())
+            begin = float(timeline.start_s[members].min())
+            end = float(timeline.finish_s[members].max()) + plane.latency_s
             parts.append(
-                [begin, end, number, f"step {g}, {total} bytes over {len(np.unique(plan.src[some]))} circuits"]
+                [begin, end, number, f"step {g}, {total} bytes over {len(np.unique(plan.src[members]))} circuits"]
             )
         for i, before in zip(own, matchings, strict=False):
             if (before >= 0).any() or i != own[0]:
@@ -45,7 +45,7 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
 def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
     """Where the time went in a plan on planes: step by step, along the plane that ends last.
 
-    In the form of :func:`stretto.report.critical.critical_path`; idle is what that plane waited, which is for
+    In the form of :func:`stretto.report.critical.critical_path`. Idle is the time in which that plane waited for
     turns.
     """
     plan = timeline.plan
