@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 RAY_STAMP := $(VENV)/.installed-ray
+KERNEL_STAMP := $(VENV)/.compiled
+KERNELS := $(shell find src/stretto -name 'kernel_*.py' -o -path '*/kernels/*.py')
+# what finds most faults in a minute: digests, damaged plans, real bytes, and few examples of the contract
+QUICK := golden mutants oracle contract/test_cli.py test_architecture.py test_collective.py test_registry.py \
+  test_simulate.py test_verify.py $(addprefix contract/test_planners.py::, \
+  test_every_plan_verifies_and_never_beats_the_bound test_both_speeds_of_the_kernels_give_the_same_plan \
+  test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too)
 
-.PHONY: help setup demo picture test check format bench docs clean
+.PHONY: help setup demo picture test quick check format bench docs clean
 help: ## what each target does
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMP) ## make .venv with the stretto command in it
+setup: $(KERNEL_STAMP) ## make .venv with the stretto command in it
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -29,6 +36,11 @@ $(RAY_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@touch $@
 
+$(KERNEL_STAMP): $(STAMP) $(KERNELS)
+	@echo "compiling kernels, about a minute ..."
+	@$(BIN)/python -m stretto.cli.compiling
+	@touch $@
+
 demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page demo/index.html
 	@mkdir -p demo
 	$(BIN)/stretto plan allgather -t ndv2:4 --shard 31.25MB -p mtegcca -o demo/ndv2-4.parquet
@@ -40,8 +52,11 @@ demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page de
 picture: $(STAMP) ## draw docs/picture.svg, the picture in the README
 	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/picture.svg
 
-test: $(RAY_STAMP) ## run the tests
+test: $(RAY_STAMP) $(KERNEL_STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q
+
+quick: $(KERNEL_STAMP) ## run the tests that find most faults in a minute
+	STRETTO_EXAMPLES=5 $(BIN)/python -m pytest -n auto --dist loadgroup -q $(addprefix tests/, $(QUICK))
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check src tests benchmarks examples
