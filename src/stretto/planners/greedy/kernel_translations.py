@@ -175,106 +175,124 @@ def match(group: Cayley, part_bytes: Float64, begin_s: float, rules: Rules) -> t
             brought the part to the node before, -1 if that node holds it. None if not all parts can be brought.
         float64[2, deliveries]: when the first byte leaves and the last one arrives.
     """
-    sides, generators, latency_s, per_byte = group
-    seed, tries, scarce, enough_s, window_size, tick_s = rules
-    count, parts, nodes = len(generators), len(part_bytes), 1
+    _, tries, _, enough_s, _, _ = rules
+    onward = _onward(group)
+    best_rows, best_times = np.empty((4, 0), dtype=np.int64), np.empty((2, 0))
+    best_end = np.inf
+    for k in range(tries):
+        rows, times = _match_in_order(group, onward, part_bytes, begin_s, rules, k)
+        if rows.shape[1] == 0:
+            return rows, times
+        end = times[1].max()
+        if end < best_end:
+            best_end, best_rows, best_times = end, rows, times
+        if best_end <= enough_s:
+            break
+    return best_rows, best_times
+
+
+def _onward(group: Cayley) -> Int64:
+    """int64[generators, nodes], where each generator leads from each node."""
+    sides, generators, _, _ = group
+    nodes = 1
     strides = np.empty(len(sides), dtype=np.int64)
     for k in range(len(sides)):
         strides[k] = nodes
         nodes *= sides[k]
-    onward = np.empty((count, nodes), dtype=np.int64)
-    for p in range(count):
+    onward = np.empty((len(generators), nodes), dtype=np.int64)
+    for p in range(len(generators)):
         for x in range(nodes):
             onward[p, x] = _plus(x, generators[p], strides, sides, 1)
+    return onward
+
+
+def _match_in_order(
+    group: Cayley, onward: Int64, part_bytes: Float64, begin_s: float, rules: Rules, number: int
+) -> tuple[Int64, Float64]:
+    """What :func:`match` returns, for one order of ties."""
+    _, generators, latency_s, per_byte = group
+    seed, _, scarce, _, window_size, tick_s = rules
+    (count, nodes), parts = onward.shape, len(part_bytes)
     total = (nodes - 1) * parts
-    came = np.empty(nodes * parts, dtype=np.int64)  # by displacement and part, the delivery that brought it
-    near = np.empty(nodes * parts, dtype=np.int64)  # over how many links it could come
-    copies = np.empty(parts, dtype=np.int64)
-    held = np.empty(nodes * parts, dtype=np.int64)  # in the order in which it came
+    # an item is a displacement and a part, as displacement * parts + part
+    came = np.full(nodes * parts, LACKS, dtype=np.int64)  # by item, the delivery that brought it
+    near = np.zeros(nodes * parts, dtype=np.int64)  # by item, over how many links it could come
+    copies = np.zeros(parts, dtype=np.int64)
+    held = np.empty(nodes * parts, dtype=np.int64)  # items in the order in which they came
     window = np.empty((count, window_size), dtype=np.int64)
-    filled, cursor = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    due, free, turn = np.empty(count), np.empty(count), np.empty(count)
+    filled, cursor = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    due, free, turn = np.zeros(count), np.full(count, begin_s), np.empty(count)
     rows, times = np.empty((4, total), dtype=np.int64), np.empty((2, total))
-    best_rows, best_times = np.empty((4, 0), dtype=np.int64), np.empty((2, 0))
-    best_end = np.inf
     least = part_bytes.min()
-    for k in range(tries):
-        came[:], near[:], copies[:] = LACKS, 0, 0
-        for j in range(parts):
-            came[j] = HELD
-            held[j] = j
-            for p in range(count):
-                near[generators[p] * parts + j] += 1
-        filled[:], cursor[:], due[:], free[:] = 0, 0, 0.0, begin_s
+    for j in range(parts):
+        came[j] = HELD
+        held[j] = j
         for p in range(count):
-            turn[p] = noise(seed + k, p + 1)
-        # some tries prefer other deliveries than the next to arrive, or count no copies that other links could bring
-        ahead = 1.0 if k % 4 < 2 else noise(seed + k, 0) * 2.0 - 0.5
-        counts = scarce if k % 2 == 0 else 0.0
-        done, size, end = 0, parts, 0.0
-        while done < total:
-            p = 0
-            for q in range(1, count):
-                if due[q] < due[p] or (due[q] == due[p] and turn[q] < turn[p]):
-                    p = q
-            if due[p] == np.inf:
-                return rows[:, :0], times[:, :0]
-            kept = 0
-            for i in range(filled[p]):
-                if came[onward[p, window[p, i] // parts] * parts + window[p, i] % parts] == LACKS:
-                    window[p, kept] = window[p, i]
-                    kept += 1
-            while kept < window_size and cursor[p] < size:
-                h = held[cursor[p]]
-                cursor[p] += 1
-                if came[onward[p, h // parts] * parts + h % parts] == LACKS:
-                    window[p, kept] = h
-                    kept += 1
-            filled[p] = kept
-            if kept == 0:
-                due[p] = np.inf
-                continue
-            first = came[window[p, 0]]
-            start = max(free[p], begin_s if first < 0 else times[1, first])
-            took_s = latency_s[p] + part_bytes[window[p, 0] % parts] * per_byte[p]
-            now = np.floor((start + ahead * took_s) / tick_s + 0.5)
-            if now > due[p]:
-                due[p] = now
-                continue
-            value, chosen = np.inf, window[p, 0]
-            for i in range(kept):
-                h = window[p, i]
-                if came[h] >= 0 and times[1, came[h]] > start * SLACK:
-                    break
-                x = onward[p, h // parts] * parts + h % parts
-                rare = copies[h % parts] + counts * near[x] + noise(seed + k, x)
-                if rare < value:
-                    value, chosen = rare, h
-            j = chosen % parts
-            x = onward[p, chosen // parts]
-            free[p] = start + part_bytes[j] * per_byte[p]
-            last = free[p] + latency_s[p]
-            rows[0, done], rows[1, done], rows[2, done] = p, x, j
-            rows[3, done] = max(came[chosen], -1)
-            times[0, done], times[1, done] = start, last
-            came[x * parts + j] = done
-            copies[j] += 1
-            held[size] = x * parts + j
-            size += 1
-            done += 1
-            end = max(end, last)
-            due[p] = max(now, np.floor((free[p] + ahead * (latency_s[p] + least * per_byte[p])) / tick_s + 0.5))
-            for q in range(count):
-                y = onward[q, x] * parts + j
-                near[y] += 1
-                if due[q] == np.inf and came[y] == LACKS:
-                    then = last + ahead * (latency_s[q] + part_bytes[j] * per_byte[q])
-                    due[q] = max(now, np.floor(then / tick_s + 0.5))
-        if end < best_end:
-            best_end, best_rows, best_times = end, rows.copy(), times.copy()
-        if best_end <= enough_s:
-            break
-    return best_rows, best_times
+            near[generators[p] * parts + j] += 1
+    for p in range(count):
+        turn[p] = noise(seed + number, p + 1)
+    # some orders prefer other deliveries than the next to arrive, or count no copies that other links could bring
+    ahead = 1.0 if number % 4 < 2 else noise(seed + number, 0) * 2.0 - 0.5
+    weight = scarce if number % 2 == 0 else 0.0
+    done, size = 0, parts
+    while done < total:
+        p = 0
+        for q in range(1, count):
+            if due[q] < due[p] or (due[q] == due[p] and turn[q] < turn[p]):
+                p = q
+        if due[p] == np.inf:
+            return np.empty((4, 0), dtype=np.int64), np.empty((2, 0))
+        kept = 0
+        for i in range(filled[p]):
+            if came[onward[p, window[p, i] // parts] * parts + window[p, i] % parts] == LACKS:
+                window[p, kept] = window[p, i]
+                kept += 1
+        while kept < window_size and cursor[p] < size:
+            h = held[cursor[p]]
+            cursor[p] += 1
+            if came[onward[p, h // parts] * parts + h % parts] == LACKS:
+                window[p, kept] = h
+                kept += 1
+        filled[p] = kept
+        if kept == 0:
+            due[p] = np.inf
+            continue
+        first = came[window[p, 0]]
+        start = max(free[p], begin_s if first < 0 else times[1, first])
+        took_s = latency_s[p] + part_bytes[window[p, 0] % parts] * per_byte[p]
+        now = np.floor((start + ahead * took_s) / tick_s + 0.5)
+        if now > due[p]:
+            due[p] = now
+            continue
+        value, chosen = np.inf, window[p, 0]
+        for i in range(kept):
+            h = window[p, i]
+            if came[h] >= 0 and times[1, came[h]] > start * SLACK:
+                break
+            x = onward[p, h // parts] * parts + h % parts
+            rare = copies[h % parts] + weight * near[x] + noise(seed + number, x)
+            if rare < value:
+                value, chosen = rare, h
+        j = chosen % parts
+        x = onward[p, chosen // parts]
+        free[p] = start + part_bytes[j] * per_byte[p]
+        last = free[p] + latency_s[p]
+        rows[0, done], rows[1, done], rows[2, done] = p, x, j
+        rows[3, done] = max(came[chosen], -1)
+        times[0, done], times[1, done] = start, last
+        came[x * parts + j] = done
+        copies[j] += 1
+        held[size] = x * parts + j
+        size += 1
+        done += 1
+        due[p] = max(now, np.floor((free[p] + ahead * (latency_s[p] + least * per_byte[p])) / tick_s + 0.5))
+        for q in range(count):
+            y = onward[q, x] * parts + j
+            near[y] += 1
+            if due[q] == np.inf and came[y] == LACKS:
+                then = last + ahead * (latency_s[q] + part_bytes[j] * per_byte[q])
+                due[q] = max(now, np.floor(then / tick_s + 0.5))
+    return rows, times
 
 
 def expand(group: Cayley, rows: Int64, offsets: Int64, links: Int32, dst: Int32, own: Int64) -> Int32:
