@@ -34,8 +34,8 @@ def _refiners(monkeypatch):
     for name in ("first", "second"):
         options = (Option("depth", int, 1, ""), Option(f"only_{name}", int, 0, ""))
 
-        def note(plan, *, seed, time_limit_s, progress, name=name, **own):
-            return replace(plan, meta={**plan.meta, name: {**own, "seed": seed}})
+        def note(plan, request, *, name=name, **values):
+            return replace(plan, meta={**plan.meta, name: {**values, "seed": request.seed}})
 
         refiner(name, collectives=("allgather",), topologies="any", paper="none", options=options)(note)
 

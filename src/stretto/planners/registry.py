@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -149,7 +148,6 @@ class Entry:
         tune: its place among the planners that ``stretto tune`` compares by default, the lowest first; None if it is
             not among them. Of plans that end together the first is kept.
         library: the same for plans that processes run (:mod:`stretto.choose.library`).
-        takes_request: False while a function still takes topology, workload, seed, time limit and progress apart.
     """
 
     name: str
@@ -168,7 +166,6 @@ class Entry:
     tune: int | None = None
     library: int | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
-    takes_request: bool = True
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -215,7 +212,6 @@ def register(
             auto=auto,
             tune=tune,
             library=library,
-            takes_request="request" in inspect.signature(run).parameters,
         )
         _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
         return run

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..kernels.clock import clock
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
 from ..model.plan import Plan
@@ -78,26 +76,10 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     _refuse(stages, request)
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
-        if stage.takes_request:
-            plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)
-        else:
-            plan = _run_by_time(stage, plan, request, values)
+        plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)
     used = {name: value for values in options_of for name, value in values.items()}
     result: Plan = replace(plan, meta={**plan.meta, "planner": spec, "seed": request.seed, "options": used})
     return result
-
-
-def _run_by_time(stage: Entry, plan: Any, request: Request, values: Mapping[str, Any]) -> Plan:
-    """Run a stage that still takes a time limit in seconds instead of a request."""
-    inputs = (plan,) if stage.refines else (request.topology, request.workload)
-    limit_s = request.budget.stop.limit_s
-    if math.isfinite(request.budget.steps):
-        limit_s = min(request.budget.left * 1e-6, math.inf if limit_s is None else limit_s)
-    began_s = clock()
-    answer = stage.run(*inputs, seed=request.seed, time_limit_s=limit_s, progress=request.progress, **values)
-    if stage.auto is not None and stage.auto.counts:
-        request.budget.charge(1e6 * (clock() - began_s))
-    return answer
 
 
 def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
