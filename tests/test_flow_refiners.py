@@ -21,6 +21,7 @@ from stretto.planners.wan.flows import flows_of
 from stretto.planners.wan.proof import Windows, least_last, least_mean
 from stretto.planners.wan.search import Judge
 from stretto.planners.wan.slots import SlotProgram
+from stretto.schedule.effort import Budget
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -380,3 +381,33 @@ def test_removing_transit_from_a_leafy_network_leaves_no_ring():
     with pytest.raises(Unsupported, match="transit=true"):
         run_planner("ring", net, work)
     assert verify(run_planner("ring", replace(net, transit=np.ones(net.node_count, bool)), work)).ok
+
+
+# --- effort -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["wan", "non-concurrent", "multiring"])
+def test_less_effort_takes_less_work_and_is_repeatable(name):
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 3, 4, seed=2)
+    runs = [run_planner(f"ring+{name}", wan, work, effort="quick") for _ in range(2)]
+    assert runs[0].digest() == runs[1].digest()
+    assert verify(runs[0]).ok
+    assert "stopped" not in runs[0].meta
+
+
+def test_the_search_of_wan_charges_its_runs_to_the_budget():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=2)
+    plan = run_planner("ring", wan, work)
+    spent = []
+    for steps in (2e4, 2e5):
+        request = Request(wan, work, budget=Budget(steps))
+        find("wan").run(plan, request, proof=0)
+        spent.append(request.budget.spent)
+    assert 0 < spent[0] < spent[1] <= 2e5
+
+
+def test_no_refiner_of_flows_searches_after_the_net_has_fired():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=2)
+    for name in ("wan", "non-concurrent", "multiring"):
+        plan = run_planner(f"ring+{name}", wan, work, time_limit_s=0.0)
+        assert verify(plan).ok and plan.meta["stopped"]

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .model.arrays import Ragged
-from .model.plan import COPY, Float64, Plan
+from .model.arrays import Float64, Ragged
+from .model.plan import COPY, Plan
 from .simulate import simulate
 from .simulate.planes import events
 

@@ -1,8 +1,7 @@
 """AllToAll of uneven parts: a matrix says how many bytes each rank has for each.
 
-Mixtures of experts need it: which tokens go to which expert is up to the router. As a collective it
-has a piece for each pair of ranks of which the first has bytes for the second; its size is what the
-rank that has most starts with.
+Mixtures of experts need it, since their router decides which tokens go to which expert. The collective has a piece for
+each pair of ranks of which the first has bytes for the second. Its size is the most bytes that a rank starts with.
 """
 
 from __future__ import annotations
@@ -32,18 +31,19 @@ def alltoallv(
 
     Args:
         ranks: the node of each rank; all accelerators, in order, by default.
-        chunks: into how many chunks each piece is cut (each of at least one byte).
-        where: what to name in errors.
+        chunks: how many chunks each piece is cut into (each of at least one byte).
+        where: the argument that errors name.
     Raises:
-        InputError: the matrix is not square with a row a rank, is negative or not whole, or asks for nothing.
+        InputError: the matrix is not square with a row for each rank, has entries that are negative or not whole, or
+            asks for nothing.
     """
     n = len(topology.accelerators if ranks is None else ranks)
     matrix = _checked(np.asarray(demand), n, where)
     sender, receiver = np.nonzero(matrix)
     count, piece = len(sender), matrix[sender, receiver]
-    even = make_collective("alltoall", topology, n, ranks=ranks, start_s=start_s)
+    uniform = make_collective("alltoall", topology, n, ranks=ranks, start_s=start_s)
     uncut = replace(
-        even, kind="alltoallv", size_bytes=int(matrix.sum(axis=1).max()), piece_bytes=piece,
+        uniform, kind="alltoallv", size_bytes=int(matrix.sum(axis=1).max()), piece_bytes=piece,
         holders=Ragged.single(sender.astype(np.int32)), wanted=Ragged.single(receiver.astype(np.int32)),
         chunk_piece=np.arange(count, dtype=np.int32), chunk_offset=np.zeros(count, dtype=np.int64), chunk_bytes=piece,
     )  # fmt: skip

@@ -1,13 +1,12 @@
 """The plan: who sends which chunk to whom, over which links, after what.
 
-A plan holds its topology and workload and, as columns, its *transfers*: each takes one whole
-chunk from a node to one node (or to several, where a replicating node branches) along a route.
-Dependencies are the truth: transfer k depends only on transfers before it, so a plan cannot be
-cyclic, and it is correct in every timing that respects them. ``start_s`` and the like only shape
-time; what happened is in the timeline.
+A plan holds its topology and workload and, as columns, its *transfers*: each takes one whole chunk from a node to one
+node (or to several, where a replicating node branches) along a route. Dependencies are the truth: transfer k depends
+only on transfers before it, so a plan cannot be cyclic, and it is correct in every timing that respects them.
+``start_s``, ``rate`` and ``weight`` only shape time; what happened is in the timeline.
 
-What a transfer carries is decided by its dependencies alone: what its source held at first, and
-what the transfers among ``depends`` that wrote this chunk there have brought (copied or summed).
+A transfer carries what its dependencies decide: what its source held at first, and what the transfers among ``depends``
+that wrote this chunk there have brought (copied or summed).
 """
 
 from __future__ import annotations
@@ -21,31 +20,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Int32, Int64, Ragged
+from .arrays import Float64, Int8, Int32, Int64, Ragged
 from .collective import Workload
 from .errors import InputError
 from .topology import Topology
 
-Float64 = NDArray[np.float64]
-
 COPY, REDUCE = 0, 1
-SHARING = ("timed", "ready-order", "rates", "weights", "fair", "priorities")
+"""What a transfer does at its receiver: replace the chunk there, or add to it."""
+
 WEIGHTED = ("weights", "fair", "priorities")
+"""Ways of sharing links that need the column ``weight``."""
+
+SHARING = ("timed", "ready-order", "rates", *WEIGHTED)
+"""Ways of sharing links, see :class:`Plan`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """When optical planes change their matching, in the order in which each plane does.
+    """When optical planes change their matching; the turns of each plane are in the order in which they happen.
 
-    A turn begins when all that its plane carried before has arrived, and takes the plane's
-    ``reconfiguration_s``; the first turn of a plane that joined nothing takes no time.
+    A turn begins when all that its plane carried before has arrived, and takes the plane's ``reconfiguration_s``. The
+    first turn of a plane that joined nothing takes no time.
 
     Attributes:
         plane: int32[turns].
-        before: int32[turns], the transfer before which it comes: the plane's transfers from that row
-            on use the new matching, those before it the old one.
-        start_s: float64[turns], in a timed plan, when it begins.
-        matching: ragged, the port that each port of the plane then sends to, -1 for none.
+        before: int32[turns], a transfer: transfers of the plane use the old matching before it, and the new one from it
+            on.
+        start_s: float64[turns], in a timed plan, when the turn begins.
+        matching: ragged, the port to which each port of the plane then sends, -1 for none.
     """
 
     plane: Int32
@@ -105,7 +107,7 @@ class Plan:
     sharing: str
     chunk: Int32
     src: Int32
-    op: NDArray[np.int8]
+    op: Int8
     dst: Ragged
     route: Ragged
     depends: Ragged
@@ -144,11 +146,7 @@ class Plan:
     @cached_property
     def dependents(self) -> Ragged:
         """For each transfer those that depend on it."""
-        order = np.argsort(self.depends.values, kind="stable")
-        counts = np.bincount(self.depends.values, minlength=self.transfer_count)
-        offsets = np.zeros(self.transfer_count + 1, dtype=np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        return Ragged(offsets, self.depends.owners[order].astype(np.int32))
+        return self.depends.turned()
 
     def digest(self) -> str:
         """SHA-256 of everything but ``meta``: equal plans have equal digests."""
@@ -175,13 +173,14 @@ class Plan:
         return h.hexdigest()
 
     def describe(self, k: int) -> str:
-        """``transfer 7 (chunk 3: gpu0→gpu4)``: a transfer as messages name it."""
+        """A transfer as messages name it: ``transfer 7 (chunk 3: gpu0→gpu4)``."""
         names = self.topology.names
         ends = ",".join(names[v] for v in self.dst[k])
         return f"transfer {k} (chunk {self.chunk[k]}: {names[self.src[k]]}→{ends})"
 
 
 TIMING_COLUMNS = ("start_s", "finish_s", "rate", "weight", "group", "plane")
+"""Columns that a plan may lack."""
 
 
 def make_plan(
@@ -201,7 +200,7 @@ def make_plan(
     where: str | None = None,
     **timing: Any,
 ) -> Plan:
-    """Build a plan, checking the form of its columns (what they *say* is for the verifier).
+    """Build a plan and check the form of its columns; whether the plan is correct is for the verifier.
 
     Raises:
         InputError: columns of unequal length, an index out of range, a dependency on itself or on
@@ -233,10 +232,10 @@ def make_plan(
         if column.dtype == np.float64 and not (finite := np.isfinite(column)).all():
             row = int(finite.argmin())
             raise InputError(f"column {name!r}, transfer {row}: {column[row]} is not finite", where)
-    own = {"rates": "rate", "weights": "weight", "fair": "weight"}.get(sharing)
-    if own is not None and n and columns[own].min() <= 0:
-        row = int(columns[own].argmin())
-        raise InputError(f"column {own!r}, transfer {row}: {columns[own][row]} is not above 0", where)
+    share = {"rates": "rate", "weights": "weight", "fair": "weight"}.get(sharing)
+    if share is not None and n and columns[share].min() <= 0:
+        row = int(columns[share].argmin())
+        raise InputError(f"column {share!r}, transfer {row}: {columns[share][row]} is not above 0", where)
     shortest = {name: _shortest(r, n) for name, r in ragged.items()}
     for name, least in shortest.items():
         if least < 0:
@@ -270,11 +269,11 @@ def make_plan(
 
 
 _NEEDED = {"timed": ("start_s", "finish_s"), "rates": ("rate",)} | dict.fromkeys(WEIGHTED, ("weight",))
-"""The columns that a way of sharing cannot do without."""
+"""The columns that a way of sharing needs."""
 
 
 def _shortest(lists: Ragged, rows: int) -> int:
-    """The least length of so many lists, 1 if there are none; below 0 where the offsets are not theirs."""
+    """The least length of ``rows`` lists, 1 if there are none; -1 if the offsets do not fit that number of lists."""
     offsets = lists.offsets
     if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != len(lists.values):
         return -1
@@ -282,7 +281,8 @@ def _shortest(lists: Ragged, rows: int) -> int:
 
 
 def _beyond(values: NDArray[Any], count: int) -> bool:
-    """Whether some index is below 0 or not below ``count``: read without a sign, those below 0 are the largest."""
+    """Whether some index is below 0 or not below ``count``."""
+    # read as unsigned numbers, negative ones are the largest
     unsigned = values.view(f"u{values.itemsize}")
     return len(values) > 0 and bool(np.maximum.reduce(unsigned) >= count)
 

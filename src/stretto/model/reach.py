@@ -1,4 +1,4 @@
-"""Who can reach whom: before anything is planned, and when a network breaks."""
+"""Which nodes can reach which: asked before planning, and when a network breaks."""
 
 from __future__ import annotations
 

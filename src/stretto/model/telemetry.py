@@ -15,11 +15,11 @@ class Telemetry:
     """News of a network. Links and nodes that are not named are as they were.
 
     Attributes:
-        at_s: when, in seconds of the plan; what had arrived by then is where it is.
-        bandwidth, latency_s: what was measured, by link.
-        links_down, nodes_down: what carries nothing now.
-        held: if given, the chunks that each node holds, besides those it held at first, instead of
-            what the plan's simulation says for ``at_s``.
+        at_s: the moment of the news, seconds from the start of the plan.
+        bandwidth, latency_s: measurements, by link.
+        links_down, nodes_down: links and nodes that carry nothing now.
+        held: the chunks that each node holds at that moment besides those it held at first; None for those that have
+            arrived by then in the plan's simulation.
     """
 
     at_s: float = 0.0
@@ -31,7 +31,7 @@ class Telemetry:
 
 
 def updated(topology: Topology, news: Telemetry) -> Topology:
-    """The network as it is now: nodes keep their numbers, links that carry nothing are gone.
+    """The network after the news: nodes keep their numbers, links that carry nothing are removed.
 
     Raises:
         InputError: nothing is left.

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Float64, Int64
 from .plan import Plan
 from .units import format_time
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +20,10 @@ class Timeline:
         plan: the plan that was run.
         start_s, finish_s: float64[transfers], when the transmission began and ended at its source.
         arrival_s: float64[len(plan.dst.values)], when all bytes had arrived, for each receiver.
-        hop_offset_s: float64[len(plan.route.values)], how much later than at the source each link
-            of a route carries the bytes.
-        completions_s: float64[collectives], time from a collective's start until its last rank
-            has all that it needs.
-        turn_start_s: float64[turns], when each turn of an optical plane began.
+        hop_offset_s: float64[len(plan.route.values)], how much later than its source each link of a route carries the
+            bytes.
+        completions_s: float64[collectives], seconds from a collective's start until its last rank has all that it
+        needs. turn_start_s: float64[turns], when each turn of an optical plane began.
     """
 
     plan: Plan
@@ -53,11 +50,12 @@ class Timeline:
 
     @property
     def mean_completion_s(self) -> float:
+        """The mean of the completions of collectives, seconds."""
         return float(self.completions_s.mean())
 
     @cached_property
-    def link_bytes(self) -> NDArray[np.int64]:
-        """int64[links], bytes that crossed each link."""
+    def link_bytes(self) -> Int64:
+        """int64[links], the bytes that crossed each link."""
         plan = self.plan
         sizes = np.repeat(plan.size_bytes, plan.route.lengths)
         counts = np.bincount(plan.route.values, weights=sizes, minlength=plan.topology.link_count)
@@ -65,7 +63,7 @@ class Timeline:
 
     @cached_property
     def link_use(self) -> Float64:
-        """float64[links], bytes that crossed / bytes that could have, until completion."""
+        """float64[links], the bytes that crossed each link over those that it could have carried until completion."""
         if self.completion_s <= 0:
             return np.zeros(self.plan.topology.link_count)
         return self.link_bytes / (self.plan.topology.bandwidth * self.completion_s)

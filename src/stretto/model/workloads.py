@@ -1,4 +1,4 @@
-"""Workloads as papers generate them: several Ring-AllReduces over one WAN of uneven links, and experts' AllToAll.
+"""Workloads as papers generate them: several AllReduces over one uneven WAN, and the AllToAll of experts.
 
 Wang, Craps, Li, "Optimizing Wide-Area Collective Communication via Flow-Dependency-Aware Rate
 Allocation", section IV-B: flow sizes and capacities from normal distributions, truncated to
@@ -17,7 +17,10 @@ from .errors import InputError
 from .topology import Topology
 
 MEAN_BYTES, SPREAD_BYTES = 5e6, 2.5e6
+"""Mean and standard deviation of a chunk's size, bytes."""
+
 MEAN_WIDTH, SPREAD_WIDTH = 22.5e6, 2.5e6
+"""Mean and standard deviation of a link's bandwidth, bytes/s."""
 
 
 def wan_workload(
@@ -32,14 +35,15 @@ def wan_workload(
 ) -> tuple[Topology, Workload]:
     """Concurrent AllReduces over a WAN, each with as many chunks as ranks.
 
-    What the paper leaves open: who takes part (``ranks`` nodes drawn anew for each collective;
-    all of them by default), in which order around the ring (``shuffled``), and that a flow's
-    size is its chunk's (so the flows of a group are of one size).
+    The paper leaves open which nodes take part, in which order they are on the ring, and how sizes of flows and chunks
+    relate. Here the nodes are drawn anew for each collective, their order is ``shuffled``, and a flow is as large as
+    its chunk, so that the flows of a group are of one size.
 
     Args:
-        topology: whose routes; bandwidths are drawn anew, latencies become 0 and routes may pass
-            through any node.
-        scale: of the sizes: 5 +- 2.5 MB times this.
+        topology: gives the links; bandwidths are drawn anew, latencies become 0 and routes may pass through any node.
+        collectives: how many.
+        ranks: nodes of each collective; all accelerators by default.
+        scale: factor on the sizes of 5 +- 2.5 MB.
         shuffled: False leaves ranks in the order of nodes.
         gap_s: collective k starts at k * gap_s.
     Raises:
@@ -58,12 +62,12 @@ def wan_workload(
         latency_s=np.zeros(topology.link_count),
         transit=np.ones(topology.node_count, dtype=np.bool_),
     )
-    made = []
+    drawn = []
     for k in range(collectives):
         chosen = rng.permutation(nodes)[:m]
         sizes = np.maximum(np.rint(_positive(rng, MEAN_BYTES, SPREAD_BYTES, m) * scale), 1).astype(np.int64)
-        made.append(uneven_allreduce(wan, chosen if shuffled else np.sort(chosen), sizes, k * gap_s))
-    return wan, Workload(tuple(made))
+        drawn.append(uneven_allreduce(wan, chosen if shuffled else np.sort(chosen), sizes, k * gap_s))
+    return wan, Workload(tuple(drawn))
 
 
 def uneven_allreduce(
@@ -80,14 +84,15 @@ def uneven_allreduce(
 
 
 def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.0, seed: int = 0) -> NDArray[np.int64]:
-    """What a layer of experts, one a rank, sends: a matrix for :func:`stretto.model.demand.alltoallv`.
+    """The bytes that a layer of experts sends, with one expert on each rank: a matrix for
+    :func:`stretto.model.demand.alltoallv`.
 
-    Every rank routes its tokens to experts by popularities of its own, drawn (Dirichlet) around those that all
-    share, which fall with an expert's place to the power ``skew`` (Zipf).
+    The popularity of experts falls with their place to the power ``skew`` (Zipf). Each rank routes its tokens by
+    popularities drawn around these (Dirichlet).
 
     Args:
-        tokens: of each rank.
-        token_bytes: of one token's activations.
+        tokens: how many each rank has.
+        token_bytes: size of one token's activations.
     """
     rng = np.random.default_rng(seed)
     popularity = rng.permutation(np.arange(1, ranks + 1) ** -float(skew))
@@ -96,7 +101,7 @@ def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.
 
 
 def _positive(rng: np.random.Generator, mean: float, spread: float, count: int) -> NDArray[np.float64]:
-    """Normal draws, those that are not positive drawn again."""
+    """Normal draws; those that are not positive are drawn again."""
     drawn = rng.normal(mean, spread, count)
     while (drawn <= 0).any():
         bad = drawn <= 0
