@@ -239,7 +239,7 @@ def test_an_error_names_what_is_wrong_and_no_flag(request_, words):
 @pytest.mark.parametrize(
     ("command", "request_"),
     [
-        (["allgather", "-t", "ring:6", "--size", "1MB"], lambda: st.plan("allgather", "ring:6", size="1MB")),
+        (["allreduce", "-t", "ndv2:2", "--size", "1MB"], lambda: st.plan("allreduce", "ndv2:2", size="1MB")),
         (
             ["allgather,broadcast", "-t", "ring:6", "--shard", "4KB", "--chunks", "2", "--root", "3", "-p", "shortest-path"],
             lambda: st.plan("allgather,broadcast", "ring:6", shard=4000, chunks=2, root=3, planner="shortest-path"),

@@ -106,7 +106,7 @@ def bound(
     from ..bounds import bounds
 
     request = Request.read(collective, topology, size, shard, demand, chunks or 1, root)
-    found = bounds(request.topology, request.workload, whole_chunks=bool(chunks))
+    limits = bounds(request.topology, request.workload, whole_chunks=bool(chunks))
     names = request.topology.names
     rows: list[dict[str, Any]] = [
         {
@@ -116,18 +116,18 @@ def bound(
             "nodes": [names[v] for v in b.nodes],
             "links": [request.topology.link_name(i) for i in b.links],
         }
-        for b in found
+        for b in limits
     ]
     total = sum(c.size_bytes for c in request.workload.collectives)
     data = request.facts() | {
-        "bound_s": found[0].seconds,
-        "algorithm_bandwidth_bound": total / found[0].seconds if found[0].seconds else None,
+        "bound_s": limits[0].seconds,
+        "algorithm_bandwidth_bound": total / limits[0].seconds if limits[0].seconds else None,
         "bounds": rows,
-        "certificates": [certificates(request.topology, c, found[0].seconds) for c in request.workload.collectives],
+        "certificates": [certificates(request.topology, c, limits[0].seconds) for c in request.workload.collectives],
     }
     if plot is not None:
         from ..report.drawing import write_svg
 
-        write_svg(request.topology, plot, emphasised=found[0].links)
+        write_svg(request.topology, plot, emphasised=limits[0].links)
         data["plot"] = plot
     answer(as_json, data, lambda: show_bounds(data))

@@ -127,8 +127,8 @@ def show_summary(data: dict[str, Any]) -> None:
         rows.append(("one flow a link at a time", f"{format_time(data['non_concurrent_bound_s'])}, {how}"))
     if "tried" in data:
         rows.append(("chosen", data["chosen"]))
-        gave = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
-        rows.append(("tried", ", ".join(gave)))
+        completions = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
+        rows.append(("tried", ", ".join(completions)))
         left_out = [t["planner"] for t in data["tried"] if t.get("refused") == NO_EFFORT]
         if left_out:
             rows.append(("not asked", f"{', '.join(left_out)} (--effort thorough asks them too)"))

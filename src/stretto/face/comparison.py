@@ -51,8 +51,8 @@ class Comparison(Sequence[dict[str, Any]]):
     @property
     def title(self) -> str:
         """``allreduce among 8 ranks of ring:8``, for each request that is compared."""
-        asked = (f"{r['collective']} among {r['ranks']} ranks of {r['topology']}" for r in self.rows)
-        return ", ".join(dict.fromkeys(asked))
+        titles = (f"{r['collective']} among {r['ranks']} ranks of {r['topology']}" for r in self.rows)
+        return ", ".join(dict.fromkeys(titles))
 
     @property
     def cells(self) -> list[tuple[str, ...]]:
@@ -98,20 +98,20 @@ def compare(
 ) -> Comparison:
     """Plan with each planner for each size and number of chunks, and put the plans beside each other and the bound.
 
-    ``st.compare("allreduce", net, size=["1MB", "64MB"], planner=["ring", "auto"])``, or plans that are there already:
+    ``st.compare("allreduce", net, size=["1MB", "64MB"], planner=["ring", "auto"])``, or plans that exist already:
     ``st.compare([first, second])``.
 
     Args:
-        size, shard, planner, chunks: one or several, as a list or as text by comma.
+        size, shard, planner, chunks: one or several, as a list or as text separated by commas.
         how: the other arguments of :func:`plan`.
     Raises:
         InputError: an argument is wrong. What a planner does not serve is no error: its row says why.
     """
     from ..planners import find
 
-    made = _plans(collectives)
-    if made is not None:
-        return Comparison(tuple(p.summary() for p in made), tuple(made))
+    given = _plans(collectives)
+    if given is not None:
+        return Comparison(tuple(p.summary() for p in given), tuple(given))
     if topology is None:
         raise InputError("give the topology, too", "topology")
     net = find_topology(topology)
@@ -140,8 +140,8 @@ def _cell(
     """One row of a comparison, and its plan if there is one."""
     from ..report.facts import request_facts
 
-    asked = {key: how.pop(key) for key in ("size", "shard", "chunks", "ranks", "root", "demand") if key in how}
-    work = workload(collectives, net, **asked)
+    request = {key: how.pop(key) for key in ("size", "shard", "chunks", "ranks", "root", "demand") if key in how}
+    work = workload(collectives, net, **request)
     try:
         result = plan(work, net, planner=planner, progress=progress, **how)
         verdict = result.verify()

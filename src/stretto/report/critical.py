@@ -43,31 +43,33 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
 
     last = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
     k, until = int(plan.dst.owners[last]), float(timeline.arrival_s[last])
-    late, steps = 0.0, 0  # late: latency of the next hop that a cut-through hides behind its sending
-    while (until > 0 or late > 0) and steps < MOST_STEPS:
+    latency_s, steps = 0.0, 0  # latency_s: latency of the next hop that a cut-through hides behind its sending
+    while (until > 0 or latency_s > 0) and steps < MOST_STEPS:
         steps += 1
         start, finish = float(timeline.start_s[k]), float(timeline.finish_s[k])
         sent = min(until, finish)
-        late += until - sent
-        spent["latency"] += late
+        latency_s += until - sent
+        spent["latency"] += latency_s
         busy = max(sent - start, 0.0)
         spent["busy"] += busy
         hops = range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1]))
         links = [int(plan.route.values[i]) for i in hops]
         on_link.setdefault(min(links, key=lambda i: plan.topology.bandwidth[i]), [0.0, 0.0])[0] += busy
-        on_link.setdefault(max(links, key=lambda i: plan.topology.latency_s[i]), [0.0, 0.0])[1] += late
-        until, late = start, 0.0
+        on_link.setdefault(max(links, key=lambda i: plan.topology.latency_s[i]), [0.0, 0.0])[1] += latency_s
+        until, latency_s = start, 0.0
         cause = _cause(timeline, k, start, hops, by_end, first, begin, end)
         if cause is None:
             spent["idle"] += start
             until = 0.0
             break
-        k, moment, late = cause
+        k, moment, latency_s = cause
         spent["idle"] += max(start - moment, 0.0)
-        until = min(moment, start) - late
+        until = min(moment, start) - latency_s
     spent["idle"] += until
     ranked = sorted(on_link.items(), key=lambda item: -sum(item[1]))
-    names = [{"link": plan.topology.link_name(i), "seconds": s, "latency": late} for i, (s, late) in ranked[:12]]
+    names = [
+        {"link": plan.topology.link_name(i), "seconds": s, "latency": latency_s} for i, (s, latency_s) in ranked[:12]
+    ]
     return {**spent, "links": names, "complete": until <= 0 or steps < MOST_STEPS}
 
 
@@ -94,12 +96,12 @@ def _cause(
         ends = range(int(plan.dst.offsets[d]), int(plan.dst.offsets[d + 1]))
         here = [i for i in ends if plan.dst.values[i] == plan.src[k]] or list(ends)
         arrival = max(float(timeline.arrival_s[i]) for i in here)
-        late = 0.0
+        latency_s = 0.0
         if arrival > start + slack:
-            late = arrival - float(timeline.finish_s[d])
-            arrival = min(max(float(timeline.start_s[d]) + late, arrival - lasts), start)
+            latency_s = arrival - float(timeline.finish_s[d])
+            arrival = min(max(float(timeline.start_s[d]) + latency_s, arrival - lasts), start)
         if best is None or arrival > best[1]:
-            best = d, arrival, late
+            best = d, arrival, latency_s
     for i in hops:
         link = int(plan.route.values[i])
         rows = by_end[first[link] : first[link + 1]]

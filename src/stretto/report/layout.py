@@ -17,19 +17,19 @@ def positions(topology: Topology) -> NDArray[np.float64]:
     A node without coordinates, among nodes that have some, is placed beside its neighbours.
     """
     xy = topology.xy.copy()
-    known = ~np.isnan(xy[:, 0])
-    if not known.any():
+    placed = ~np.isnan(xy[:, 0])
+    if not placed.any():
         xy = _by_site(topology)
-        known[:] = True
+        placed[:] = True
     elif topology.geographic:
         xy[:, 0] *= math.cos(math.radians(float(np.nanmean(xy[:, 1]))))
     low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
     span = float(max(high - low)) or 1.0
     unit: NDArray[np.float64] = (xy - (low + high) / 2) / span + 0.5
     unit[:, 1] = 1 - unit[:, 1]
-    for i, v in enumerate(np.flatnonzero(~known)):
+    for i, v in enumerate(np.flatnonzero(~placed)):
         near = np.concatenate((topology.dst[topology.src == v], topology.src[topology.dst == v]))
-        near = near[known[near]]
+        near = near[placed[near]]
         centre = unit[near].mean(axis=0) if len(near) else np.array([0.5, 0.5])
         turn = 2.4 * (i + 1)  # the golden angle: several nodes do not overlap
         unit[v] = centre + 0.06 * np.array([math.cos(turn), math.sin(turn)])

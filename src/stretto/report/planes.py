@@ -21,12 +21,12 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
     for p, plane in enumerate(plan.topology.planes):
         carried = np.flatnonzero(plan.plane == p) if plan.plane is not None else np.zeros(0, dtype=np.int64)
         group = plan.group[carried] if plan.group is not None else carried
-        own = np.flatnonzero(plan.turns.plane == p)
-        matchings = [plane.matching, *(plan.turns.matching[i] for i in own)]
+        turns = np.flatnonzero(plan.turns.plane == p)
+        matchings = [plane.matching, *(plan.turns.matching[i] for i in turns)]
         parts: list[list[Any]] = []
         for g in np.unique(group):
             members = carried[group == g]
-            now = matchings[int(np.searchsorted(plan.turns.before[own], members[0], side="right"))]
+            now = matchings[int(np.searchsorted(plan.turns.before[turns], members[0], side="right"))]
             number = numbers.setdefault(now.tobytes(), len(numbers))
             total = int(plan.size_bytes[members].sum())
             begin = float(timeline.start_s[members].min())
@@ -34,8 +34,8 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
             parts.append(
                 [begin, end, number, f"step {g}, {total} bytes over {len(np.unique(plan.src[members]))} circuits"]
             )
-        for i, before in zip(own, matchings, strict=False):
-            if (before >= 0).any() or i != own[0]:
+        for i, before in zip(turns, matchings, strict=False):
+            if (before >= 0).any() or i != turns[0]:
                 begin = float(timeline.turn_start_s[i])
                 parts.append([begin, begin + plane.reconfiguration_s, -1, "turns"])
         rows.append({"name": f"plane {p}", "parts": sorted(parts)})

@@ -49,6 +49,14 @@ class Verdict:
 
     finding: Finding | None = None
 
+    def __repr__(self) -> str:
+        if self.finding is None:
+            return "<Verdict: correct>"
+        return f"<Verdict: not correct [{self.finding.code}]: {self.finding.message}>"
+
+    def __bool__(self) -> bool:
+        return self.ok
+
     @property
     def ok(self) -> bool:
         return self.finding is None
