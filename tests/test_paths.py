@@ -46,6 +46,16 @@ def test_a_scatter_leaves_its_root_by_all_links():
     assert ratio(net, make_collective("scatter", net, 10**9, root=5)) < 1.02
 
 
+def test_less_effort_makes_fewer_transfers_and_the_same_plan_every_time():
+    net = load_topology("torus:8x8")
+    work = Workload((make_collective("alltoall", net, 64_000),))
+    quick, again, thorough = (run_planner("paths", net, work, effort=e) for e in ("quick", "quick", "thorough"))
+    assert verify(quick).ok
+    assert quick.digest() == again.digest()
+    assert quick.transfer_count <= thorough.transfer_count
+    assert simulate(thorough).completion_s <= simulate(quick).completion_s
+
+
 def test_collectives_that_copy_are_refused():
     net = load_topology("ring:4")
     with pytest.raises(Unsupported, match="paths does not serve allgather"):

@@ -20,6 +20,7 @@ from ..model.plan import Plan, make_plan
 from ..model.topology import ACCELERATOR, Topology
 from ..schedule.best import best, completion_s
 from ..schedule.dispatch import busiest_link_s, dispatch
+from ..schedule.effort import Budget
 from ..schedule.trees import split_chunks
 from . import Candidate, Option, Request, per_delivery, register
 
@@ -48,6 +49,9 @@ SMALLEST_PART_BYTES = 256
 
 NEAR = 1.003
 """Completion over the busiest link's time that is near enough; and the ratio by which a finer plan must gain."""
+
+COSTS = {"transfer": 3.0}
+"""Steps (:mod:`stretto.schedule.effort`) of a transfer of a plan, with one round of justification."""
 
 OPTIONS = (Option("parts", int, 0, "into how many parts each path's data is cut; 0: by the number of transfers"),)
 
@@ -84,16 +88,20 @@ def paths(request: Request, *, parts: int = 0) -> Plan:
         raise InputError(f"{parts} is below 0", "option parts")
     topology, workload = request.topology, request.workload
     candidates = [_route_units(topology, workload, LATENCY_WEIGHTS[0])]
-    if _latency_counts(topology, candidates[0]):
-        candidates += [_route_units(topology, workload, weight) for weight in LATENCY_WEIGHTS[1:]]
     counts = [float(parts)] if parts else _part_counts(topology, candidates[0])
-    coarse = [(_pipeline(topology, workload, streams, counts[0]), streams) for streams in candidates]
+    # auto charges what is registered, so this budget is not charged to the request
+    budget = Budget(request.budget.left, COSTS, request.budget.stop)
+    hops = len(candidates[0].hops.values)
+    if _latency_counts(topology, candidates[0]) and budget.allows(transfer=len(LATENCY_WEIGHTS) * counts[0] * hops):
+        candidates += [_route_units(topology, workload, weight) for weight in LATENCY_WEIGHTS[1:]]
+    coarse = [(_pipeline(topology, workload, streams, counts[0], budget), streams) for streams in candidates]
     first, streams = min(coarse, key=lambda candidate: completion_s(candidate[0]))
     plans = [first]
     for count in counts[1:]:
-        if completion_s(plans[-1]) <= NEAR * busiest_link_s(plans[-1]) or request.budget.stop.fired:
+        near = completion_s(plans[-1]) <= NEAR * busiest_link_s(plans[-1])
+        if near or not budget.allows(transfer=count * len(streams.hops.values)):
             break
-        plans.append(_pipeline(topology, workload, streams, count))
+        plans.append(_pipeline(topology, workload, streams, count, budget))
         if completion_s(plans[-2]) <= NEAR * completion_s(plans[-1]):
             break
     return best(plans)
@@ -161,7 +169,7 @@ def _part_counts(topology: Topology, streams: Streams) -> list[float]:
     return sorted({max(min(count / len(streams.hops.values), most), 1.0) for count in TRANSFER_COUNTS})
 
 
-def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: float) -> Plan:
+def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: float, budget: Budget) -> Plan:
     """Cut streams into ``parts`` parts on average, larger streams into more, and order the transfers."""
     size = streams.size_bytes
     counts = np.maximum(np.rint(parts * size / size.mean()), 1).astype(np.int64)
@@ -188,4 +196,4 @@ def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: f
         depends=Ragged.grouped(onward, onward - 1, routes.rows),
         meta={"parts": parts, "paths": len(counts)},
     )
-    return dispatch(plan, progress)
+    return dispatch(plan, progress, budget)
