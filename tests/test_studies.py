@@ -13,7 +13,7 @@ from stretto.planners import run_planner
 from stretto.planners.optical.circuits import instance_of
 from stretto.studies import Cell, find_study, run_cell, run_study, write_study
 from stretto.studies.page import summary_rows
-from stretto.studies.swot import break_even, instance_for, planned, scheduled
+from stretto.studies.swot import break_even, instance_for, planned_row, scheduled_row
 from stretto.topologies import load_topology
 
 
@@ -202,8 +202,8 @@ def test_the_steps_that_are_scheduled_are_those_of_the_plan(algorithm, kind):
 
 def test_a_cell_takes_as_long_scheduled_as_simulated():
     study = find_study("swot")
-    for cell in [c for c in study.cells if c.run is planned and "7a-small" in c.figures and not c.why_full][:8]:
-        assert scheduled(cell)["completion_s"] == pytest.approx(planned(cell)["completion_s"], rel=1e-4)
+    for cell in [c for c in study.cells if c.run is planned_row and "7a-small" in c.figures and not c.why_full][:8]:
+        assert scheduled_row(cell)["completion_s"] == pytest.approx(planned_row(cell)["completion_s"], rel=1e-4)
 
 
 def test_headlines_stand_beside_ours_and_the_impossible_one_says_so():
