@@ -1,4 +1,9 @@
-"""Fixed algorithms (recursive doubling, Rabenseifner, Bruck, pairwise, ...) and rings, as planners."""
+"""Fixed algorithms and rings, as planners.
+
+- ``planner``: recursive doubling, Rabenseifner, Bruck, pairwise, ... (:mod:`stretto.schedule.algorithms`) over shortest
+  routes, or over planes.
+- ``ring``: rings over links, with a search for the order of the ranks.
+"""
 
 from . import planner as planner
 from . import ring as ring

@@ -1,9 +1,8 @@
 """The fixed algorithms as planners: each step's pairs over shortest routes, or over planes.
 
-An algorithm does not look at the topology. Where two partners are joined neither by a link nor
-through switches and routers, it is refused: a relay would have to store what is only passing.
-On a network of optical planes the plan that comes out uses the first plane alone and turns it
-between steps, which is right but slow: it is meant for a refiner (``ring+swot``).
+An algorithm does not look at the topology. Where two partners are joined neither by a link nor through switches and
+routers, it is refused, since another accelerator would have to relay. On a network of optical planes the plan uses the
+first plane alone and turns it between steps, which is right but slow: it is meant for a refiner (``ring+swot``).
 """
 
 from __future__ import annotations
@@ -57,74 +56,76 @@ def _routes(topology: Topology, pairs: Int32 | Int64) -> list[list[int]]:
             routes.append([direct[a, b]])
             continue
         if a not in trees:
-            trees[a] = _reach(topology, a)
+            trees[a] = _routes_from(topology, a)
         routes.append(trees[a].get(b, []))
     return routes
 
 
-def _reach(topology: Topology, source: int) -> dict[int, list[int]]:
-    """Routes from a node to all that can be reached by passing only through transit nodes: least latency first,
-    then fewest links."""
-    done: dict[int, list[int]] = {}
+def _routes_from(topology: Topology, source: int) -> dict[int, list[int]]:
+    """The route of least latency, then of fewest links, from a node to each node that transit nodes lead to."""
+    routes: dict[int, list[int]] = {}
     heap: list[tuple[float, int, int, list[int]]] = [(0.0, 0, source, [])]
     while heap:
         latency, hops, v, route = heappop(heap)
-        if v in done:
+        if v in routes:
             continue
-        done[v] = route
+        routes[v] = route
         if v != source and not topology.transit[v]:
             continue
         for link in map(int, topology.out_links[v]):
             w = int(topology.dst[link])
-            if w not in done:
+            if w not in routes:
                 heappush(heap, (latency + float(topology.latency_s[link]), hops + 1, w, [*route, link]))
-    return done
+    return routes
 
 
 def _plan(algorithm: Algorithm, request: Request) -> Plan:
-    topology, workload = request.topology, request.workload
-    made = lower(algorithm, workload)
-    rows = len(made.chunk)
+    topology, lowered = request.topology, lower(algorithm, request.workload)
+    rows = len(lowered.chunk)
     more: dict[str, Any] = {}
     if topology.planes:
-        route = Ragged(np.zeros(rows + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-        more = {"plane": np.zeros(rows, dtype=np.int32), "turns": _turns(topology, made.src, made.dst, made.group)}
+        route = Ragged.empty(rows)
+        turns = _turns(topology, lowered.src, lowered.dst, lowered.group)
+        more = {"plane": np.zeros(rows, dtype=np.int32), "turns": turns}
     else:
-        pairs, which = np.unique(np.stack((made.src, made.dst), axis=1), axis=0, return_inverse=True)
+        pairs, which = np.unique(np.stack((lowered.src, lowered.dst), axis=1), axis=0, return_inverse=True)
         route = Ragged.of(_routes(topology, pairs)).take(which.ravel())
     return make_plan(
-        topology, made.workload, "ready-order", chunk=made.chunk, src=made.src, op=made.op,
-        dst=Ragged.single(made.dst), route=route, depends=made.depends, group=made.group, **more,
+        topology, lowered.workload, "ready-order", chunk=lowered.chunk, src=lowered.src, op=lowered.op,
+        dst=Ragged.single(lowered.dst), route=route, depends=lowered.depends, group=lowered.group, **more,
     )  # fmt: skip
 
 
 def _turns(topology: Topology, src: Int32, dst: Int32, group: Int32) -> Turns:
-    """A turn of the first plane before every step whose pairs it does not join."""
+    """A turn of the first plane before every step whose pairs its matching does not join."""
     plane = topology.planes[0]
     port = np.full(topology.node_count, -1, dtype=np.int32)
     port[plane.nodes] = np.arange(len(plane.nodes))
-    now, turns = plane.matching, []
+    matching, turns = plane.matching, []
     for first, end in _spans(group):
         a, b = port[src[first:end]], port[dst[first:end]]
-        if (now[a] != b).any():
-            now = np.full(len(plane.nodes), -1, dtype=np.int32)
-            now[a] = b
-            turns.append((0, first, 0.0, now))
+        if (matching[a] != b).any():
+            matching = np.full(len(plane.nodes), -1, dtype=np.int32)
+            matching[a] = b
+            turns.append((0, first, 0.0, matching))
     return Turns.of(turns)
 
 
 def _spans(group: Int32) -> list[tuple[int, int]]:
+    """Where each run of equal numbers begins and ends."""
     edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
     return list(pairwise(edges)) if len(group) else []
 
 
-def _planner(algorithm: Algorithm) -> Callable[..., Plan]:
-    run = partial(_plan, algorithm)
-    run.__doc__ = algorithm.summary
-    return run
+def _planner(algorithm: Algorithm) -> Callable[[Request], Plan]:
+    def plan(request: Request) -> Plan:
+        return _plan(algorithm, request)
+
+    plan.__doc__ = algorithm.summary
+    return plan
 
 
-def ring_on_planes(request: Request) -> Plan:
+def plan_ring_on_planes(request: Request) -> Plan:
     """The ring on optical planes, for the planner :mod:`.ring`, which plans it over links."""
     return _plan(ALGORITHMS["ring"], request)
 

@@ -13,26 +13,23 @@ import heapq
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Ragged
+from ...model.arrays import Float64, Int64, Ragged
 from ...model.collective import Collective, Workload, cut
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
 from .. import Candidate, Option, Request, per_delivery, register
-from .planner import ring_on_planes
+from .planner import plan_ring_on_planes
 
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 Routes = dict[int, tuple[list[float], list[int]]]
 """For each source node the distance to each node and the last link on the way there."""
 
 MOST_TRIES = 20_000
-"""How many partial rings are looked at before giving up on one."""
+"""Steps of a search for a ring."""
 
 OPTIONS = (
-    Option("order", str, "auto", "whom a rank sends to: as ranks are numbered, or by nearness", ("auto", "near")),
-    Option("metric", str, "hops", "what a route is shortest in", ("hops", "latency")),
+    Option("order", str, "auto", "which rank comes next: by number, or the nearest", ("auto", "near")),
+    Option("metric", str, "hops", "what routes are shortest in", ("hops", "latency")),
 )
 
 
@@ -65,17 +62,17 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     """Each rank sends to the next one around a ring, over fixed shortest routes.
 
     Args:
-        order: "auto" the order of the ranks, or, where a rank cannot reach the next, the first
-            ring that exists; "near" always the nearest rank that leaves one possible.
+        order: "auto" takes the ranks in their order, or, where a rank cannot reach the next, the first ring that the
+            search meets; "near" always goes on to the nearest rank from which a ring can still be closed.
         metric: shortest in "hops" (then latency) or in "latency" (then hops).
     Returns:
         A plan in ready-order whose groups are the chunks. A collective whose chunks are no
         multiple of its ranks has each of them cut into as many as there are ranks.
     """
-    topology, workload = request.topology, request.workload
+    topology = request.topology
     if topology.planes:
-        return ring_on_planes(request)
-    collectives = tuple(c if _splits(c) else _cut_more(c) for c in workload.collectives)
+        return plan_ring_on_planes(request)
+    collectives = tuple(c if _splits(c) else _cut_more(c) for c in request.workload.collectives)
     refined = Workload(collectives)
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     routes: list[Ragged] = []
@@ -98,14 +95,7 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     turn = np.lexsort((chunk, step))
     place = np.empty(len(turn), dtype=np.int64)
     place[turn] = index
-    depends = Ragged(
-        np.concatenate(([0], np.cumsum(~first[turn]))).astype(np.int64),
-        place[turn[~first[turn]] - 1].astype(np.int32),
-    )
-    route = Ragged(
-        np.concatenate(([0], np.cumsum(np.concatenate([r.lengths for r in routes])))),
-        np.concatenate([r.values for r in routes]),
-    )
+    depends = Ragged.from_lengths(~first[turn], place[turn[~first[turn]] - 1])
     return make_plan(
         topology,
         refined,
@@ -114,7 +104,7 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
         src=src[turn],
         op=op[turn],
         dst=Ragged.single(dst[turn]),
-        route=route.take(turn),
+        route=Ragged.concatenate(routes).take(turn),
         depends=depends,
         group=chunk[turn],
     )
@@ -122,7 +112,7 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
 
 def _splits(c: Collective) -> bool:
     """Whether its chunks can go round as they are."""
-    return c.kind != "allreduce" or c.chunk_count % len(c.ranks) == 0
+    return not c.traits.reduces_to_all or c.chunk_count % len(c.ranks) == 0
 
 
 def _cut_more(c: Collective) -> Collective:
@@ -133,21 +123,21 @@ def _cut_more(c: Collective) -> Collective:
 def _first_position(c: Collective, around: Int64) -> Int64:
     """int64[chunks], the ring position that each chunk sets out from."""
     n = len(around)
-    if c.kind == "allreduce":
+    if c.traits.reduces_to_all:
         return np.arange(c.chunk_count) % n
     position = np.empty(n, dtype=np.int64)
     position[around] = np.arange(n)
-    if c.kind == "allgather":
+    if not c.reduces:
         return position[c.holders.values[c.chunk_piece]]
     return position[c.wanted.values[c.chunk_piece]] + 1
 
 
 def _steps(c: Collective, around: Int64) -> tuple[Int64, Int64, Int64]:
-    """For each transfer its chunk, its step around the ring and its op, chunk by chunk."""
+    """For each transfer its chunk, its step around the ring and its operation, chunk by chunk."""
     n = len(around)
-    steps = 2 * (n - 1) if c.kind == "allreduce" else n - 1
+    steps = 2 * (n - 1) if c.traits.reduces_to_all else n - 1
     step = np.tile(np.arange(steps), c.chunk_count)
-    sums = np.zeros_like(step) if c.kind == "allgather" else (step < n - 1).astype(np.int64)
+    sums = np.zeros_like(step) if not c.reduces else (step < n - 1).astype(np.int64)
     return np.repeat(np.arange(c.chunk_count), steps), step, np.where(sums, REDUCE, COPY)
 
 
@@ -157,16 +147,16 @@ def _positions(topology: Topology, c: Collective, ways: Routes, order: str) -> I
     distance = np.array([[ways[int(a)][0][int(b)] for b in c.ranks] for a in c.ranks])
     if order == "auto" and np.isfinite(distance[np.arange(n), (np.arange(n) + 1) % n]).all():
         return np.arange(n)
-    found = _cycle(distance, fewest_first=False)
-    return _cycle(distance, fewest_first=True) if found is None else found
+    ring = _cycle(distance, fewest_first=False)
+    return _cycle(distance, fewest_first=True) if ring is None else ring
 
 
 def _cycle(distance: Float64, fewest_first: bool) -> Int64 | None:
-    """A ring of finite distances from rank 0, by trying the nearest first; None if none was found.
+    """A ring of finite distances from rank 0, the nearest rank tried first; None if the search meets none.
 
     Args:
-        fewest_first: among equally near ones try first whom few others could still follow
-            (Warnsdorff), which leaves no rank behind where there are few ways.
+        fewest_first: of ranks that are equally near, try first the one with the fewest ways onward (Warnsdorff),
+            which leaves no rank behind where there are few ways.
     """
     n = len(distance)
     near = [[int(j) for j in np.argsort(row, kind="stable") if np.isfinite(row[j])] for row in distance]
@@ -196,7 +186,7 @@ def _cycle(distance: Float64, fewest_first: bool) -> Int64 | None:
 
 
 def _routes(topology: Topology, c: Collective, metric: str) -> Routes:
-    """Shortest ways from each rank; they pass only through nodes that let them. Ties: lowest link first."""
+    """Shortest ways from each rank through transit nodes; of equal ways the one over the lowest link."""
     ways: Routes = {}
     for source in map(int, c.ranks):
         best: list[tuple[float, float]] = [(np.inf, np.inf)] * topology.node_count

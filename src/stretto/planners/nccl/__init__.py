@@ -1,5 +1,9 @@
-"""`nccl`, `nccl-ring` and `nccl-tree`: what NCCL would do."""
+"""`nccl`, `nccl-ring` and `nccl-tree`: what NCCL 2.20 would do.
+
+- ``planner``: the three planners. ``nccl_ring`` sends round rings, ``nccl_tree`` along double binary trees (NCCL's
+  src/graph/trees.cc), and ``nccl`` chooses between them.
+- ``rings``: the search for rings (NCCL's src/graph/search.cc and rings.cc).
+- ``tuning``: NCCL's own model of how long each algorithm and protocol takes (src/graph/tuning.cc).
+"""
 
 from . import planner as planner
-from . import ring as ring
-from . import tree as tree

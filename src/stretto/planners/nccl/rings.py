@@ -1,9 +1,9 @@
 """Rings over a network as NCCL lays them: one a channel, each with bandwidth of its own.
 
-NCCL 2.20 (src/graph/search.cc, rings.cc) looks for as many rings as have a common bandwidth on
-every link that they use, so that channels x bandwidth is largest. A ring visits a server's ranks
-one after the other and then goes on to the next server. The search here is ours: depth first,
-with the next rank chosen by what its links have left, on a budget of steps.
+NCCL 2.20 (src/graph/search.cc, rings.cc) looks for rings that all have the same bandwidth on every link that they
+use, so that channels x bandwidth is largest. A ring visits a server's ranks one after the other and then goes on to
+the next server. The search here is ours: depth first, with the next rank chosen by the bandwidth that earlier rings
+have left on the links to it, for a limited number of steps.
 
 Where no ring of direct connections exists, neighbours are joined by shortest ways over other
 accelerators, which relay.
@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...model.arrays import Int64
+from ...model.arrays import Float64, Int64
 from ...model.errors import InputError
 from ...model.topology import Topology
 from ...schedule.shortest_trees import shortest_trees
@@ -27,27 +26,33 @@ MOST_CHANNELS = 32
 """MAXCHANNELS of NCCL 2.20."""
 
 MOST_TRANSFERS = 200_000
-"""Slices are larger than NCCL's where there would be more transfers in a plan."""
+"""Transfers in a plan above which slices become larger than those of NCCL."""
 
-STEPS_A_RANK, MOST_STARTS, MOST_STEPS = 8, 16, 8192
-"""Steps of a search from one rank, for each that it must visit; from how many ranks; steps in all."""
+STEPS_A_RANK = 8
+"""Steps of a search from one rank, for each rank that the ring must visit."""
+
+MOST_STARTS = 16
+"""Ranks from which a ring is searched."""
+
+MOST_STEPS = 8192
+"""Steps of the searches from all ranks together."""
 
 SHARES = (1, 2)
-"""A channel's bandwidth is that of some link, or a half of it."""
+"""Channels that may share a link: a channel's bandwidth is that of some link, or a half of it."""
 
 Route = tuple[int, ...]
 Room = Callable[[float, int, int, bool], tuple[float, ...]]
 
 BY_RANK = (1, -1)
-"""Which rank to try next: the next one after, or before. All channels so pass a switch in one order, and no two ranks
-behind it send to the same."""
+"""Try the next rank in the order of ranks, or the one before. All channels then pass a switch in the same order, so
+that no two ranks behind the switch send to the same rank."""
 
 BY_ROOM: tuple[Room, ...] = (
     lambda left, onward, after, leaves: (leaves, -left, onward, after),
     lambda left, onward, after, leaves: (leaves, onward, -left, after),
 )
-"""If that gives too few rings: by bandwidth left on the way, ways onward from it, how far after in rank, and whether
-its server can be left from there, too early."""
+"""Where that gives too few rings, try ranks by: whether the server would be left too early from there, the bandwidth
+left on the route, the routes onward, and the distance in the order of ranks."""
 
 PREFERENCES: tuple[int | Room, ...] = (*BY_RANK, *BY_ROOM)
 
@@ -92,7 +97,7 @@ def channel_count(text: str) -> int:
 def slice_option(slices: int) -> int:
     """The option's number of slices, 0 for NCCL's own."""
     if slices < 0:
-        raise InputError(f"{slices} slices: at least one is needed, or 0 for as NCCL does", "option slices")
+        raise InputError(f"{slices} slices: at least one is needed, or 0 for as many as NCCL", "option slices")
     return slices
 
 
@@ -102,7 +107,7 @@ def servers_of(topology: Topology, ranks: Int64) -> dict[int, str]:
 
 
 def find_rings(topology: Topology, ranks: Int64) -> Rings:
-    """The rings whose number times bandwidth is largest, of those that are found."""
+    """The rings whose number times bandwidth is the largest that the search comes across."""
     search = _Search(topology, ranks)
     widths = sorted({float(b) / share for b in topology.bandwidth for share in SHARES})
     best: list[Ring] = []
@@ -111,9 +116,9 @@ def find_rings(topology: Topology, ranks: Int64) -> Rings:
         for w in sorted(widths, key=lambda w: (-search.most_rings(w) * w, -w)):
             if search.most_rings(w) * w <= len(best) * width:
                 break
-            found = search.all_rings(w, search.most_rings(w))
-            if len(found) * w > len(best) * width:
-                best, width = found, w
+            rings = search.all_rings(w, search.most_rings(w))
+            if len(rings) * w > len(best) * width:
+                best, width = rings, w
     if best:
         return Rings(tuple(best), width, ())
     return _relayed(topology, ranks, search.server)
@@ -137,7 +142,7 @@ class _Search:
 
     def _reach(self, a: int, width: float, left: list[float]) -> dict[int, Route]:
         """The ranks that ``a`` has a route to without a relay, every link with ``width`` left."""
-        found: dict[int, Route] = {}
+        routes: dict[int, Route] = {}
         seen = {a}
         edge: list[tuple[int, Route]] = [(a, ())]
         while edge:
@@ -149,11 +154,11 @@ class _Search:
                         continue
                     seen.add(w)
                     if w in self.server:
-                        found[w] = (*route, link)
+                        routes[w] = (*route, link)
                     if self.topology.transit[w]:
                         ahead.append((w, (*route, link)))
             edge = ahead
-        return found
+        return routes
 
     def may_close(self, width: float) -> bool:
         """False where some rank is a dead end, so that no ring can exist."""
@@ -167,7 +172,7 @@ class _Search:
         return all(reach[a] and into[a] and not (two and len(reach[a] | into[a]) < 2) for a in self.ranks)
 
     def most_rings(self, width: float) -> int:
-        """No more rings of this bandwidth can pass all ranks and servers."""
+        """How many rings of this bandwidth can pass all ranks and servers at most."""
         topology = self.topology
         room = np.floor(topology.bandwidth / width * (1 + 1e-9))
         groups = [{v} for v in self.ranks]
@@ -183,7 +188,7 @@ class _Search:
         return most
 
     def all_rings(self, width: float, most: int) -> list[Ring]:
-        """Rings of this bandwidth one after the other, by the preference that gives most."""
+        """Rings of this bandwidth, laid one after the other by the preference that gives most of them."""
         best: list[Ring] = []
         for prefer in PREFERENCES:
             left = self.topology.bandwidth * (1 + 1e-9)
@@ -200,11 +205,11 @@ class _Search:
         return best
 
     def _ring(self, width: float, left: list[float], prefer: int | Room, number: int) -> Ring | None:
-        """One ring, None if there is none or the steps do not suffice.
+        """One ring, None if the search finds none within its steps.
 
         Args:
             left: float[links], bytes/s that earlier rings have left; changed as the search goes.
-            number: of rings before it; each begins at another rank where it can.
+            number: how many rings were laid before; each begins at another rank where it can.
         """
         ways = _Onward(self, width, left, prefer)
         full = left.copy()
@@ -246,12 +251,12 @@ class _Search:
 
 
 class _Onward:
-    """The ranks that may come after another one on a ring, while one is searched for.
+    """The ranks that may come after another one on a ring, while the ring is searched for.
 
     Attributes:
-        left: float[links], what the ring so far leaves; changes with it.
-        visited: the ranks on it, as bits by their position.
-        reach: for each rank those that it has a route to, in the order of ``prefer`` if that is by rank.
+        left: float[links], the bandwidth that the ring so far leaves; changes with the ring.
+        visited: the ranks on the ring, as bits by their position.
+        reach: for each rank the ranks that it has a route to, in the order of ``prefer`` if that is by rank.
     """
 
     def __init__(self, search: _Search, width: float, left: list[float], prefer: int | Room) -> None:
@@ -261,15 +266,19 @@ class _Onward:
         self.bit = {v: 1 << k for v, k in position.items()}
         self.reach: dict[int, dict[int, Route]] = {}
         for a in search.ranks:
-            found = search._reach(a, width, left)
+            routes = search._reach(a, width, left)
             if isinstance(prefer, int):
-                by_rank = sorted((prefer * ((position[b] - position[a]) % n), b) for b in found)
-                found = {b: found[b] for _, b in by_rank}
-            self.reach[a] = found
-        self.bits = {a: sum(self.bit[b] for b in found) for a, found in self.reach.items()}
+                by_rank = sorted((prefer * ((position[b] - position[a]) % n), b) for b in routes)
+                routes = {b: routes[b] for _, b in by_rank}
+            self.reach[a] = routes
+        self.bits = {a: sum(self.bit[b] for b in routes) for a, routes in self.reach.items()}
 
     def after(self, v: int, own: int) -> Iterator[tuple[int, Route]]:
-        """The ranks that may come after ``v``, the best first: of its server, of which so many are left, or of all."""
+        """The ranks that may come after ``v``, the best first.
+
+        Args:
+            own: how many ranks of the server of ``v`` are left; the next rank is one of them unless there is none.
+        """
         server, visited = self.search.server, self.visited
         options = (
             (b, route)
@@ -294,10 +303,10 @@ class _Onward:
 
 
 def _relayed(topology: Topology, ranks: Int64, server: dict[int, str]) -> Rings:
-    """One ring whose neighbours are joined by shortest ways: always on to the nearest rank, servers whole."""
+    """One ring that goes on to the nearest rank by a shortest way, and leaves a server when all its ranks are on it."""
     trees = shortest_trees(topology, ranks, np.zeros(len(ranks)))
     row = {int(v): i for i, v in enumerate(ranks)}
-    far, depth = _lengths(trees, topology.latency_s), depths(trees)
+    far, depth = _lengths(topology, trees), depths(trees)
     order = [int(ranks[0])]
     rest = set(map(int, ranks[1:]))
     while rest:
@@ -321,10 +330,10 @@ def _relayed(topology: Topology, ranks: Int64, server: dict[int, str]) -> Rings:
     return Rings((Ring(tuple(order), tuple(walk), tuple(routes)),), width, tuple(relayed))
 
 
-def _lengths(trees: Trees, latency_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def _lengths(topology: Topology, trees: Trees) -> Float64:
     """float64[trees, nodes], the latency of the way between the root and each node."""
-    own = np.append(np.add.reduceat(latency_s[trees.routes.values], trees.routes.offsets[:-1]), 0.0)
-    far, ahead = own[trees.hop], np.where(trees.toward >= 0, trees.toward, np.arange(trees.hop.shape[1]))
+    hop_s = np.append(topology.route_latency_s(trees.routes), 0.0)
+    far, ahead = hop_s[trees.hop], np.where(trees.toward >= 0, trees.toward, np.arange(trees.hop.shape[1]))
     for _ in range(far.shape[1].bit_length()):
         far = far + np.take_along_axis(far, ahead, axis=1)
         ahead = np.take_along_axis(ahead, ahead, axis=1)

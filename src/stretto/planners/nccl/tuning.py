@@ -16,31 +16,37 @@ BASE_US = {"tree": (6.8, 14.0, 0.0), "ring": (6.6, 14.0, 8.4)}
 """Latency of a launch, by protocol, microseconds (baseLat)."""
 
 NVLINK_US = {"tree": (0.6, 1.25, 28.0), "ring": (0.6, 1.9, 3.4)}
+"""Latency of a step over NVLink, by protocol, microseconds (hwLat)."""
+
 NETWORK_US = {"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 14.0)}
-"""Latency of a step, by protocol, microseconds (hwLat)."""
+"""Latency of a step over the network, by protocol, microseconds (hwLat)."""
 
 NETWORK_OVERHEAD_US = (1.0, 1.0, 3.0)
 """The least latency of a step inside a server where a ring also crosses the network."""
 
 MOST_LL_GBPS = (39.0, 39.0, 20.4)
+"""Bandwidth of all channels by LL at most, GB/s; for 1, 2 and more servers (llMaxBws)."""
+
 MOST_TREE_GBPS = (26.5, 18.5, 10.0)
+"""Bandwidth of a channel with a tree at most, GB/s; for 1, 2 and more servers (perChMax*)."""
+
 MOST_LL128_GBPS = 20.0
-"""Most by LL in all, by a tree and by LL128 a channel, GB/s; for 1, 2, more servers (llMaxBws, perChMax*)."""
+"""Bandwidth of a channel by LL128 at most, GB/s (perChMax*)."""
 
 RING_PLATEAU = 1.9
-"""Ring AllReduce by Simple between servers has that many times its latency, from 64 bytes a rank and channel."""
+"""Times the latency that a ring AllReduce by Simple between servers takes from 64 bytes a rank and channel on."""
 
 TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""What of its bandwidth a tree reaches, by protocol and power of two of the size, from 64 B (treeCorrectionFactor)."""
+"""Share of its bandwidth that a tree reaches, by protocol and size: 64 B, 128 B and so on (treeCorrectionFactor)."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the model knows of a network: ranks, servers, channels and each channel's bandwidth, bytes/s."""
+    """The network as the model sees it: ranks, servers, channels, and the bandwidth of each channel, bytes/s."""
 
     ranks: int
     servers: int
@@ -73,17 +79,17 @@ def _latency_us(c: Cluster, algorithm: str, p: int, size_bytes: int) -> float:
 
 def _bandwidth_gbps(c: Cluster, algorithm: str, p: int, size_bytes: int) -> float:
     """Of the algorithm: the size of the buffer over the time that its links are busy."""
-    total, some = c.channels * c.bandwidth / 1e9, min(c.servers, 3) - 1
+    total, row = c.channels * c.bandwidth / 1e9, min(c.servers, 3) - 1
     protocol = PROTOCOLS[p]
     if algorithm == "ring":
         if protocol == "LL":
-            total = min(MOST_LL_GBPS[some], total / 4)
+            total = min(MOST_LL_GBPS[row], total / 4)
         elif protocol == "LL128":
             total = min(total * (0.7 if c.ranks < 2 * c.servers else 0.92), c.channels * MOST_LL128_GBPS)
         return total * c.ranks / (2 * (c.ranks - 1))
-    total = min(total * 0.92, c.channels * MOST_TREE_GBPS[some])
+    total = min(total * 0.92, c.channels * MOST_TREE_GBPS[row])
     if protocol == "LL":
-        total = min(total / 3.8, MOST_LL_GBPS[some])
+        total = min(total / 3.8, MOST_LL_GBPS[row])
     elif protocol == "LL128":
         total = min(total * (7 / 9 if c.servers == 1 else 120 / 128), c.channels * MOST_LL128_GBPS)
     power = max((size_bytes >> 6).bit_length() - 1, 0)
