@@ -1,32 +1,58 @@
 """List schedules: of the flows that are ready and whose links are idle, the most urgent starts.
 
-A flow has its route for itself until it ends (the non-concurrent model of the WAN paper, section
-III-C2). No link stays idle while a ready flow could have its whole route.
+A flow has its route for itself until it ends (the non-concurrent model of the WAN paper, section III-C2). No link stays
+idle while a ready flow could have its whole route.
 """
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+TIME_TOLERANCE = 1e-12
+"""Part of a moment within which a link counts as idle."""
 
 
-def schedule(
-    urgency, seconds, lag, asked, route_offsets, route_links, next_offsets, dependents, dep_count, links,
-):  # fmt: skip
-    """Starts of all flows.
+class Flows(NamedTuple):
+    """Flows to schedule.
+
+    Attributes:
+        seconds: float64[flows], on the whole route.
+        lag: float64[flows], latency from source to receiver.
+        release_s: float64[flows], no flow starts before.
+        route_offsets, route_links: CSR, the links of each flow.
+        next_offsets, dependents: CSR, for each flow those that wait for it.
+        dependency_count: int64[flows], how many flows each waits for.
+    """
+
+    seconds: Float64
+    lag: Float64
+    release_s: Float64
+    route_offsets: Int64
+    route_links: Int64
+    next_offsets: Int64
+    dependents: Int64
+    dependency_count: Int64
+
+
+def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
+    """float64[flows], the starts of all flows.
 
     Args:
         urgency: float64[flows], the highest goes first.
-        seconds: float64[flows], on its route.
-        lag: float64[flows], latency from source to receiver.
-        asked: float64[flows], none starts before.
-        next_offsets, dependents: for each flow those that wait for it.
-        dep_count: int64[flows], how many each waits for.
     """
+    seconds, lag, release_s, route_offsets, route_links, next_offsets, dependents, dependency_count = flows
     n = len(seconds)
     start = np.zeros(n)
-    ready = asked.copy()
-    missing = dep_count.copy()
-    free = np.zeros(links)
+    ready = release_s.copy()
+    missing = dependency_count.copy()
+    free = np.zeros(link_count)
     waiting = np.empty(n, dtype=np.int64)  # ready flows, the most urgent first
     count = 0
     events = [(0.0, 0)]
@@ -36,7 +62,7 @@ def schedule(
             heappush(events, (ready[k], k))
     while len(events) > 0:
         now, k = heappop(events)
-        slack = 1e-12 * now
+        slack = TIME_TOLERANCE * now
         while True:
             # k < n: flow k becomes ready; else flow k - n leaves its links
             if k < n:
