@@ -1,0 +1,132 @@
+"""What does each part of the default planner earn? Its plans without the part, over its plans with it.
+
+python benchmarks/ablation.py [PART ...] [-n 1] [-s 1KB,64KB,1MB,16MB] [-c allreduce,allgather] [--effort normal]
+
+Each part is switched off in turn. A row gives the geometric mean of completion without the part over completion with
+it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), the cells that change
+by more than 0.3 %, the cell that loses most, and planning CPU without over with. Work is counted, so completions do not
+depend on the machine or its load; CPU does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from grid import TOPOLOGIES
+from heldout import drawn, network
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import StrettoError
+from stretto.model.units import parse_size
+from stretto.planners import run_planner
+from stretto.planners.registry import _ENTRIES, asked_by, find
+from stretto.schedule.best import completion_s
+
+GREEDY, FOREST = "stretto.planners.greedy.planner", "stretto.planners.forest"
+PARTS: dict[str, tuple[str, Any]] = {
+    "greedy: products": (f"{GREEDY}.plan_product", lambda *a, **k: None),
+    "greedy: clusters": (f"{GREEDY}.plan_clusters", lambda *a, **k: None),
+    "greedy: crossings": (f"{GREEDY}.plan_crossings", lambda *a, **k: None),
+    "greedy: hubs": (f"{GREEDY}.plan_hubs", lambda *a, **k: None),
+    "greedy: swapped trees": (f"{GREEDY}._Stages.try_swapped_trees", lambda self, plan: None),
+    "greedy: overlap": (f"{GREEDY}._Stages.try_overlap", lambda self, plan: None),
+    "greedy: long search": (f"{GREEDY}._Stages.try_long_search", lambda self, plan: None),
+    "greedy: justification": (f"{GREEDY}._Stages.justified", lambda self: self.best),
+    "forest: priced trees": (f"{FOREST}.refinement.Refinement.shallow_table", lambda self: None),
+    "forest: meeting trees": (f"{FOREST}.candidates._meeting_forests", lambda *a: []),
+    "forest: trees by latency": (f"{FOREST}.planner._latency_forests", lambda *a: []),
+    **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},
+}
+"""For each part what is replaced, and by what; of ``auto`` a candidate that is not asked."""
+
+CHANGED = 0.003
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=[*PARTS])
+    parser.add_argument("-n", "--networks", type=int, default=1, help="held-out networks of each kind")
+    parser.add_argument("-s", "--sizes", default="1KB,64KB,1MB,16MB", help="of a rank's shard, by comma")
+    parser.add_argument("-c", "--collectives", default="allreduce,allgather", help="by comma")
+    parser.add_argument(
+        "-t", "--topologies", nargs="*", help="networks to use instead, as benchmarks/heldout.py names them"
+    )
+    parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
+    given = parser.parse_args()
+    names = given.topologies or [*TOPOLOGIES, *drawn(given.networks, 0)]
+    cells = [(n, k, s) for n in names for k in given.collectives.split(",") for s in given.sizes.split(",")]
+    base = {cell: ended for cell in cells if (ended := run(cell, given.effort)) is not None}
+    print(f"{len(base)} cells, planning {sum(cpu for _, cpu in base.values()):.0f} s of CPU", flush=True)
+    rows = []
+    for part in given.parts:
+        with without(part):
+            ends = {cell: run(cell, given.effort) for cell in base}
+        rows.append(row(part, base, ends))
+        print(shown(rows[-1]), flush=True)
+    out = Path(__file__).parent / "out"
+    out.mkdir(exist_ok=True)
+    (out / "ablation.json").write_text(json.dumps(rows, indent=1))
+
+
+@contextmanager
+def without(part: str) -> Iterator[None]:
+    """The planners without one part."""
+    target, by = PARTS[part]
+    if part.startswith("auto: "):
+        find(target)
+        with patch.dict(_ENTRIES, {target: replace(_ENTRIES[target], auto=None)}):
+            yield
+        return
+    module = target.rpartition(".")[0]
+    while not module.rpartition(".")[2].islower():
+        module = module.rpartition(".")[0]
+    importlib.import_module(module)
+    with patch(target, by):
+        yield
+
+
+def run(cell: tuple[str, str, str], effort: str) -> tuple[float, float] | None:
+    """Completion and CPU seconds of planning a cell; None where nothing serves it."""
+    name, kind, size = cell
+    net, ranks = network(name)
+    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
+    began_s = time.process_time()
+    try:
+        plan = run_planner("auto", net, work, effort=effort)
+    except StrettoError:
+        return None
+    return completion_s(plan), time.process_time() - began_s
+
+
+def row(part: str, base: dict[Any, Any], ends: dict[Any, Any]) -> dict[str, Any]:
+    """How much later plans end without a part."""
+    ratios = {cell: (ends[cell][0] / base[cell][0] if ends[cell] else math.inf) for cell in base}
+    worst = max(ratios, key=lambda cell: ratios[cell])
+    finite = [r for r in ratios.values() if math.isfinite(r)]
+    cpu = sum(e[1] for e in ends.values() if e) / sum(b[1] for b in base.values())
+    return {
+        "part": part, "mean": math.exp(sum(map(math.log, finite)) / len(finite)), "cells": len(ratios),
+        "later": sum(r > 1 + CHANGED for r in ratios.values()), "sooner": sum(r < 1 - CHANGED for r in ratios.values()),
+        "worst": ratios[worst], "worst_cell": " ".join(worst), "cpu": cpu,
+    }  # fmt: skip
+
+
+def shown(r: dict[str, Any]) -> str:
+    """A row as a line."""
+    return (
+        f"{r['part']:26} x {r['mean']:.4f}, later {r['later']:3}, sooner {r['sooner']:3} of {r['cells']}, "
+        f"at worst x {r['worst']:.3f} ({r['worst_cell']}), CPU x {r['cpu']:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
