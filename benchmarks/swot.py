@@ -1,7 +1,7 @@
 """SWOT beside what prototypes reached at 32 MB in its paper's setting, and its certificates.
 
     python benchmarks/swot.py            # the prototypes' values
-    python benchmarks/swot.py --prove    # certificates, up to 30 s each, and nothing else
+    python benchmarks/swot.py --prove    # certificates, up to 4 units of effort each, and nothing else
 
 Prints tables and writes benchmarks/out/swot.json; the paper's figures are ``stretto study swot``.
 Times are those of schedules (the tests hold plans, verifier and simulator to them); planning is CPU

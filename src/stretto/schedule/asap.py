@@ -1,9 +1,8 @@
-"""Sends in order to a timed plan: every transfer as early as the physics let it.
+"""From ordered sends to a timed plan, every transfer as early as the physics let it.
 
-Schedules that solvers make are told in epochs or slots, and say who sends what over which link in
-what order. What they are worth is another question: here each send becomes a transfer that starts
-as soon as its chunk is there and its links are free, in the order of the schedule. The simulator
-then reproduces these times.
+The schedules of solvers are in epochs or slots, and say which node sends which chunk over which link
+in what order. Here each send becomes a transfer that starts as soon as its chunk has arrived and its
+links are free, in the order of the schedule. The simulator then reproduces these times.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from ..model.topology import Topology
 
 @dataclass(frozen=True)
 class Send:
-    """A chunk put on a link in some epoch (or at some time): what solvers' schedules consist of.
+    """A chunk put on a link at some time: what the schedules of solvers consist of.
 
     Attributes:
         at: when it is put on the link, in any unit; sends of one link are made in this order.
-        there: when it is at the link's other end, in the same unit.
+        there: when it has arrived at the link's other end, in the same unit.
     """
 
     at: float
@@ -36,7 +35,11 @@ class Send:
 
 @dataclass
 class Pass:
-    """A transfer in the making: one chunk over a route (in order from ``src``), after another pass (-1: none)."""
+    """A transfer of one chunk over a route, in order from ``src``.
+
+    Attributes:
+        after: the pass that brings the chunk to ``src``, -1 if ``src`` holds it.
+    """
 
     chunk: int
     src: int
@@ -48,8 +51,8 @@ class Pass:
 def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send], meta: dict[str, Any]) -> Plan:
     """The timed plan of sends by single-holder chunks, each started as early as order permits.
 
-    A send into a switch and those that leave it with the same chunk become one transfer with a
-    route; what a switch drops, and what nobody needs in the end, is left out.
+    A send into a switch and the sends that leave it with the same chunk become one transfer with a
+    route. Sends that end in a switch, and those that serve no node that wants the chunk, are left out.
 
     Args:
         sends: in any order; each node gets each chunk at most once.
@@ -75,7 +78,7 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
 
 
 def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
-    """The passes of :func:`plan_of_sends`."""
+    """The passes of :func:`plan_of_sends`, each after the one that brings its chunk."""
     passes = _passes(topology, workload, sorted(sends, key=lambda s: (s.at, s.link, s.chunk)))
     return _needed(workload, passes)
 
@@ -96,7 +99,7 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
         else:
             one = Pass(s.chunk, a, [], [], -1)
             passes.append(one)
-        if all(topology.dst[i] != b for i in one.route):  # a way back into a switch is no way
+        if all(topology.dst[i] != b for i in one.route):  # the pass does not go back into a switch
             one.route.append(s.link)
         if topology.is_switch[b]:
             inside.setdefault((s.chunk, b), []).append((s.there, one))
@@ -107,11 +110,11 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
             brought.setdefault((p.chunk, v), k)
     for p in passes:
         p.after = brought[p.chunk, p.src]
-    return [_trimmed(topology, p) for p in passes]
+    return [_trim(topology, p) for p in passes]
 
 
-def _trimmed(topology: Topology, one: Pass) -> Pass:
-    """Without the branches of its route that end in a switch."""
+def _trim(topology: Topology, one: Pass) -> Pass:
+    """A pass without the branches of its route that end in a switch."""
     route = one.route
     while True:
         leaves = {int(topology.src[i]) for i in route} | set(one.dst)
@@ -122,7 +125,7 @@ def _trimmed(topology: Topology, one: Pass) -> Pass:
 
 
 def _needed(workload: Workload, passes: list[Pass]) -> list[Pass]:
-    """Those that bring a chunk to someone who wants it or passes it on to such."""
+    """The passes that bring a chunk to a node that wants it, and those that they come after."""
     wanted = [set(workload.chunk_wanted[q].tolist()) for q in range(workload.chunk_count)]
     used: set[int] = set()
     for k, p in enumerate(passes):
@@ -139,14 +142,14 @@ def as_soon_as_possible(
 ) -> tuple[list[float], list[float]]:
     """Start and end of the transmission of each pass, seconds.
 
-    Links serve passes in the given order; or by who can begin first, where that ends sooner:
-    order within an epoch says little, and a schedule in epochs leaves room that its order keeps.
+    Links serve passes in the given order, or the pass that can begin first, whichever ends sooner:
+    the order within an epoch means little, and a schedule in epochs leaves gaps.
     """
-    tries = [_started(topology, workload, passes, greedy) for greedy in (False, True)]
-    return min(tries, key=lambda t: max(t[2], default=0.0))[:2]
+    answers = [_start(topology, workload, passes, greedy) for greedy in (False, True)]
+    return min(answers, key=lambda times: max(times[2], default=0.0))[:2]
 
 
-def _started(
+def _start(
     topology: Topology, workload: Workload, passes: Sequence[Pass], greedy: bool
 ) -> tuple[list[float], list[float], list[float]]:
     """Start, end and last arrival of each pass: in the given order, or the first that can begin next."""
