@@ -54,11 +54,11 @@ def grow_trees(
         if best is not None and not budget.allows(grow=steps):
             break
         order = task_order(workload, "interleaved") if best is None else _late_chunks_first(best, workload, rng)
-        grown, finish = grow_implicitly(net, workload, order, None, 0.0, THRIFTS[k % len(THRIFTS)], steps * tries)
+        trees, finish = grow_implicitly(net, workload, order, None, 0.0, THRIFTS[k % len(THRIFTS)], steps * tries)
         budget.spend(grow=steps)
-        score = finish, float((_relative_arrivals(net, grown) ** LATE).mean())
+        score = finish, float((_relative_arrivals(net, trees) ** LATE).mean())
         if best is None or score <= best[0]:
-            best = score, order, grown
+            best = score, order, trees
     assert best is not None, "there is at least one try"
     return _transfers(net, workload, best[2])
 
@@ -66,9 +66,9 @@ def grow_trees(
 def _late_chunks_first(
     best: tuple[Score, Int64, MulticastTrees], workload: Workload, rng: np.random.Generator
 ) -> Int64:
-    """The best order with some chunks moved to the front, most of them such as came last."""
-    (finish, _), order, grown = best
-    (chunk, *_), (start, seconds), _, _ = grown
+    """The best order with some chunks moved to the front, mostly chunks that came last."""
+    (finish, _), order, trees = best
+    (chunk, *_), (start, seconds), _, _ = trees
     last = np.zeros(workload.chunk_count)
     np.maximum.at(last, chunk, start + seconds)
     weight = (last / max(finish, 1e-300)) ** LATE + 0.01
@@ -77,17 +77,17 @@ def _late_chunks_first(
     return np.concatenate((order[front], order[~front]))
 
 
-def _relative_arrivals(topology: Topology, grown: MulticastTrees) -> Float64:
+def _relative_arrivals(topology: Topology, trees: MulticastTrees) -> Float64:
     """float64[passes], relative to the last arrival."""
-    _, (start, seconds), _, (hop_pass, hop) = grown
+    _, (start, seconds), _, (hop_pass, hop) = trees
     arrives = start + seconds + np.bincount(hop_pass, weights=topology.latency_s[hop], minlength=len(start))
     relative: Float64 = arrives / max(float(arrives.max(initial=0.0)), 1e-300)
     return relative
 
 
-def _transfers(topology: Topology, workload: Workload, grown: MulticastTrees) -> Transfers:
+def _transfers(topology: Topology, workload: Workload, trees: MulticastTrees) -> Transfers:
     """What the kernel grew, in the order of its starts."""
-    (chunk, src, parent), (start, _), (hit_pass, hit), (hop_pass, hop) = grown
+    (chunk, src, parent), (start, _), (hit_pass, hit), (hop_pass, hop) = trees
     n = len(chunk)
     order = np.argsort(start, kind="stable")
     rank = np.empty(n, dtype=np.int64)

@@ -128,7 +128,7 @@ def find_sides(offsets: Int64, links: Int32, dst: Int32, bandwidth: Float64, lat
     return sides[:count]
 
 
-def own_chunks(
+def chunks_of_nodes(
     nodes: int,
     hold_offsets: Int64,
     hold_nodes: Int32,
@@ -143,14 +143,14 @@ def own_chunks(
     if chunks == 0 or chunks % nodes != 0 or hold_offsets[chunks] != chunks:
         return none
     parts = chunks // nodes
-    own, count = np.zeros(chunks, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+    node_chunks, count = np.zeros(chunks, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
     for c in range(chunks):
         if hold_offsets[c + 1] - hold_offsets[c] != 1:
             return none
         v = hold_nodes[hold_offsets[c]]
         if count[v] == parts:
             return none
-        own[v * parts + count[v]] = c
+        node_chunks[v * parts + count[v]] = c
         count[v] += 1
         others = 0
         for i in range(want_offsets[c], want_offsets[c + 1]):
@@ -158,10 +158,10 @@ def own_chunks(
         if others != nodes - 1:
             return none
     for i in range(chunks):
-        c, first = own[i], own[i % parts]
+        c, first = node_chunks[i], node_chunks[i % parts]
         if chunk_bytes[c] != chunk_bytes[first] or chunk_start_s[c] != chunk_start_s[0]:
             return none
-    return own
+    return node_chunks
 
 
 def match(group: Cayley, part_bytes: Float64, begin_s: float, rules: Rules) -> tuple[Int64, Float64]:
@@ -295,19 +295,19 @@ def _match_in_order(
     return rows, times
 
 
-def expand(group: Cayley, rows: Int64, offsets: Int64, links: Int32, dst: Int32, own: Int64) -> Int32:
+def expand(group: Cayley, rows: Int64, offsets: Int64, links: Int32, dst: Int32, node_chunks: Int64) -> Int32:
     """The deliveries of one node, for every node.
 
     Args:
         rows: int64[4, deliveries], generator, displacement, part and parent, as :func:`match` gives them.
         offsets, links, dst: CSR, the links that leave each node, and where they lead.
-        own: int64[nodes * parts], see :func:`own_chunks`.
+        node_chunks: int64[nodes * parts], see :func:`chunks_of_nodes`.
     Returns:
         int32[5, deliveries * nodes], delivery by delivery: link, chunk, src, dst and parent.
     """
     sides, generators, _, _ = group
     nodes, deliveries = len(offsets) - 1, rows.shape[1]
-    parts = len(own) // nodes
+    parts = len(node_chunks) // nodes
     strides = np.empty(len(sides), dtype=np.int64)
     stride = 1
     for k in range(len(sides)):
@@ -334,7 +334,7 @@ def expand(group: Cayley, rows: Int64, offsets: Int64, links: Int32, dst: Int32,
         for v in range(nodes):
             w, r = plus[v], i * nodes + v
             out[0, r] = over[p, w]
-            out[1, r] = own[v * parts + j]
+            out[1, r] = node_chunks[v * parts + j]
             out[2, r] = before[p, w]
             out[3, r] = w
             out[4, r] = parent * nodes + v if parent >= 0 else -1

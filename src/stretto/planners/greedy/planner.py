@@ -309,7 +309,7 @@ def _part_counts(least: float, workload: Workload) -> Iterator[int]:
 
 
 def _cut(workload: Workload, parts: int) -> Workload:
-    """The workload with every chunk in so many parts; sums that all want are first cut into a part for each rank."""
+    """The workload with each chunk in ``parts`` parts; sums that all want are first cut into a part for each rank."""
     counts = [parts * (len(c.ranks) if c.traits.reduces_to_all else 1) for c in workload.collectives]
     if max(counts) == 1:
         return workload

@@ -42,7 +42,7 @@ class NodeSchedule:
 
     Attributes:
         group: the digits of the nodes' numbers, and the links of a node.
-        own: int64[nodes * parts], the chunks that each node has.
+        node_chunks: int64[nodes * parts], the chunks that each node has.
         rows: int64[4, deliveries], the generator over which each comes, the displacement from where its chunk comes,
             which part of that node's it is, and the delivery that brought it to the node before, -1 if that has it.
         start_s, seconds, arrival_s: float64[deliveries].
@@ -50,7 +50,7 @@ class NodeSchedule:
 
     topology: Topology
     group: Cayley
-    own: Int64
+    node_chunks: Int64
     rows: Int64
     start_s: Float64
     seconds: Float64
@@ -60,7 +60,7 @@ class NodeSchedule:
         """The deliveries of all nodes, in the order of their starts."""
         nodes = self.topology.node_count
         link, chunk, src, dst, parent = at_speed(kernel_translations.expand, self.rows.shape[1] * nodes)(
-            self.group, self.rows, *self.topology.out_links, self.topology.dst, self.own
+            self.group, self.rows, *self.topology.out_links, self.topology.dst, self.node_chunks
         )
         times = (self.start_s, self.seconds, self.arrival_s)
         return Transfers(chunk, src, dst, Ragged.single(link), parent, *(t.repeat(nodes) for t in times))
@@ -84,12 +84,12 @@ def match_translations(topology: Topology, workload: Workload, work: float, seed
     parts = chunks // nodes
     tries = min(max(int(work // (chunks - parts)), 1), MOST_ORDERS)
     kernel_work = float((nodes + tries) * chunks)
-    own = at_speed(kernel_translations.own_chunks, kernel_work)(
+    node_chunks = at_speed(kernel_translations.chunks_of_nodes, kernel_work)(
         nodes, *workload.chunk_holders, *workload.chunk_wanted, workload.chunk_bytes, workload.chunk_start_s
     )
-    if not len(own):
+    if not len(node_chunks):
         return None
-    part_bytes, begin_s = workload.chunk_bytes[own[:parts]].astype(np.float64), float(workload.chunk_start_s[0])
+    part_bytes, begin_s = workload.chunk_bytes[node_chunks[:parts]].astype(np.float64), float(workload.chunk_start_s[0])
     took_s = part_bytes.min() * group.per_byte
     into = np.arange(len(took_s) + 1)
     least_s = begin_s + at_speed(matching_kernel.least_finish, work)(
@@ -106,7 +106,7 @@ def match_translations(topology: Topology, workload: Workload, work: float, seed
     rows, (start_s, arrival_s) = rows[:, order], times[:, order]
     rows[3] = rank[rows[3]]
     seconds = part_bytes[rows[2]] * group.per_byte[rows[0]]
-    return NodeSchedule(topology, group, own, rows, start_s, seconds, arrival_s)
+    return NodeSchedule(topology, group, node_chunks, rows, start_s, seconds, arrival_s)
 
 
 @lru_cache(maxsize=4)

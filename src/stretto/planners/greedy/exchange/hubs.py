@@ -182,7 +182,7 @@ class _Attempt:
         return [self.cut_finely(min(tried, key=_Cut.rank), before_s)]
 
     def try_shape(self, shape: _Shape, parts: int, before_s: float) -> _Cut:
-        """The buffer in so many parts, which take turns in the exchanges of a shape."""
+        """The buffer in ``parts`` parts, which take turns in the exchanges of a shape."""
         exchanges, load_s = self.build(shape, parts, before_s)
         built = _Cut(shape, exchanges, parts)
         hopeless = float(load_s.max()) >= before_s or len(exchanges) < shape.exchanges
@@ -266,7 +266,7 @@ class _Attempt:
         return Paths.of(network, self.ranks, cost, rank)
 
     def cut(self, built: _Cut, parts: int) -> _Cut:
-        """The same exchanges with so many parts, as far as there are bytes."""
+        """The same exchanges with ``parts`` parts, or one for each byte if there are fewer bytes."""
         c = self.workload.collectives[0]
         parts = max(1, min(parts, int(c.chunk_bytes.min())))
         finer = Workload((divide(c, parts)[0],))
@@ -299,7 +299,7 @@ class _Attempt:
         return best
 
     def allows(self, exchange: Exchange, parts: int) -> bool:
-        """Whether the budget lasts for so many parts through exchanges like this one."""
+        """Whether the budget lasts for ``parts`` parts through exchanges like this one."""
         messages = parts * len(exchange.pipes())
         return self.budget.allows(place=messages, order=messages)
 
@@ -308,7 +308,7 @@ class _Attempt:
         return self.workload.collectives[0].ranks
 
     def network(self, size: float) -> Network:
-        """The pipes, with the costs of so many bytes."""
+        """The pipes, with the costs of ``size`` bytes."""
         network = self._network
         return replace(network, cost_s=network.latency_s + size * network.per_byte)
 

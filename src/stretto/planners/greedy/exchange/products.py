@@ -101,10 +101,10 @@ def _factors(topology: Topology) -> list[_Factor]:
     label = _classes(beside)
     factors = []
     for factor in dict.fromkeys(label.values()):
-        along = [[w for w in sorted(own) if label[v, w] == factor] for v, own in enumerate(beside)]
+        along = [[w for w in sorted(near) if label[v, w] == factor] for v, near in enumerate(beside)]
         lines: list[tuple[int, ...]] = []
         left = dict.fromkeys(range(len(beside)))
-        closed = all(len(own) == 2 for own in along)
+        closed = all(len(near) == 2 for near in along)
         while left:
             ends = (v for v in left if closed or len(along[v]) == 1)
             line = _line_from(along, next(ends, -1))
@@ -134,7 +134,7 @@ def _sums_up(factors: list[_Factor], nodes: int) -> bool:
 
 def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
     """For each ordered pair of neighbours a pair that stands for its factor."""
-    first = {(min(v, w), max(v, w)): (min(v, w), max(v, w)) for v, own in enumerate(beside) for w in own}
+    first = {(min(v, w), max(v, w)): (min(v, w), max(v, w)) for v, near in enumerate(beside) for w in near}
 
     def leader(v: int, w: int) -> tuple[int, int]:
         pair = min(v, w), max(v, w)
@@ -142,22 +142,22 @@ def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
             first[pair] = pair = first[first[pair]]
         return pair
 
-    for v, own in enumerate(beside):
-        for u in own:
-            for w in own:
+    for v, near in enumerate(beside):
+        for u in near:
+            for w in near:
                 if u < w:
                     across = (beside[u] & beside[w]) - {v}
-                    square = len(across) == 1 and w not in beside[u] and not across & own
+                    square = len(across) == 1 and w not in beside[u] and not across & near
                     x = next(iter(across)) if square else v
                     for a, b in (((v, u), (w, x)), ((v, w), (u, x))) if square else (((v, u), (v, w)),):
                         one, other = sorted((leader(*a), leader(*b)))
                         first[other] = one
-    return {(v, w): leader(v, w) for v, own in enumerate(beside) for w in own}
+    return {(v, w): leader(v, w) for v, near in enumerate(beside) for w in near}
 
 
 def _line_from(along: list[list[int]], start: int) -> tuple[int, ...]:
     """The line that begins at a node, each node once; empty if there is none."""
-    if start < 0 or max(len(own) for own in along) > 2:
+    if start < 0 or max(len(near) for near in along) > 2:
         return ()
     line, before = [start], -1
     while True:
