@@ -88,6 +88,12 @@ def test_a_search_limited_in_counted_work_ends_at_the_same_place(solver, effort)
     assert (first.status, first.objective, first.bound) == (second.status, second.objective, second.bound)
 
 
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_a_solution_tells_the_effort_that_it_took(solver):
+    solution = solve(hard(), solver=solver, gap=0.0, effort=0.1)
+    assert 0 < solution.effort <= 0.2
+
+
 def test_more_effort_gives_no_looser_bound():
     bounds = [solve(hard(), gap=0.0, effort=effort).bound for effort in (0.01, 0.1, 1.0)]
     assert bounds == sorted(bounds) and bounds[0] < bounds[-1]

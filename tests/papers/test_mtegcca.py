@@ -12,9 +12,10 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible, InputError, Unsupported
 from stretto.model.topology import Topology, make_topology
-from stretto.planners import run_planner
+from stretto.planners import Request, plan_by, run_planner
 from stretto.planners.mtegcca import expanded
 from stretto.planners.mtegcca import planner as mtegcca
+from stretto.schedule.effort import Budget
 from stretto.schedule.multicast import grow_implicitly, slot_seconds, task_order
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -203,3 +204,11 @@ def test_no_new_try_is_begun_when_time_is_up():
     net = load_topology("dgx1")
     plan = run_planner("mtegcca", net, allgather(net, GB), time_limit_s=0.0)
     assert plan.meta["tree"] == "earliest"
+
+
+def test_no_new_try_is_begun_when_the_effort_is_spent():
+    net = load_topology("dgx1")
+    request = Request(net, allgather(net, GB), budget=Budget(1.0))
+    plan = plan_by("mtegcca", request)
+    assert (plan.meta["tree"], plan.meta["round"]) == ("earliest", 0)
+    assert request.budget.exhausted
