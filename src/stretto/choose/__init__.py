@@ -1,1 +1,6 @@
-"""Which planner: a table of the best one for each size, plans for running processes, and planning again."""
+"""Which planner to use, and what to do when the network changes.
+
+- :mod:`.tuning`: a table of the best planner for each range of sizes, and its file.
+- :mod:`.library`: plans for running processes (PyTorch's backend), chosen once for each kind and size class.
+- :mod:`.replan`: a new plan for the rest of a workload, when the network has changed.
+"""

@@ -253,7 +253,11 @@ def _winners(
 
 
 def _crossing(race: _Race, a: Candidate, b: Candidate, low: int, high: int) -> int:
-    """The least size, to a ratio of ``CROSSING``, from which ``b`` is better; ``a`` wins at ``low``, ``b`` at ``high``."""
+    """The least size from which ``b`` is better, to a ratio of ``CROSSING``.
+
+    Args:
+        low, high: sizes at which ``a`` and ``b`` win.
+    """
     while high > max(CROSSING * low, low + 1):
         middle = round(math.sqrt(low * high))
         if race.completion_s(a, middle) <= race.completion_s(b, middle):

@@ -65,7 +65,8 @@ PlannerOption = Annotated[
     typer.Option(
         "-p",
         "--planner",
-        help="A planner, and refiners of its plan: PLANNER[+REFINER...]; `stretto planners` lists them.",
+        help="A planner, and refiners of its plan: PLANNER[+REFINER...]; `stretto planners` lists them. "
+        "FILE.py:NAME names one in a file of your own.",
         autocompletion=complete_planner,
     ),
 ]

@@ -41,7 +41,7 @@ def tune(
     planners: Annotated[
         str | None,
         typer.Option(
-            "-p", "--planners", help="Planners to compare, separated by commas. Default: those that plan quickly."
+            "-p", "--planners", help="Planners to compare, separated by commas. Default: those registered for it."
         ),
     ] = None,
     chunks: Annotated[

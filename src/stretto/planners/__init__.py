@@ -1,7 +1,11 @@
 """Planners and refiners: one file each, or one folder where it takes more.
 
-``registry`` says what a planner is and finds them all, ``run`` runs a spec such as ``ring+rate-alloc``. Every other
-module and folder here is a planner. A folder imports these two, the floors below, and no other planner's folder.
+- :mod:`.registry`: what a planner is, who asks it (``auto``, ``tune``, the library), and all that there are.
+- :mod:`.run`: runs a spec such as ``ring+rate-alloc``.
+- :mod:`.auto`: asks several planners and keeps the best plan.
+
+Every other module and folder here is a planner. A folder imports the first two, the floors
+below, and no other planner's folder.
 """
 
 from .registry import (
