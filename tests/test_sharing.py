@@ -13,7 +13,7 @@ from flows import chains, lines, run
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
-from stretto.simulate import Changes, simulate
+from stretto.simulate import Changes, SharedLinks, simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -156,6 +156,17 @@ def test_both_speeds_of_the_kernel_agree(sharing, monkeypatch):
         monkeypatch.setenv("STRETTO_KERNELS", speed)
         runs.append(run(plan, sharing, **{columns: value}).finish_s.tolist())
     assert runs[0] == runs[1]
+
+
+def test_links_that_are_shared_several_times_give_each_time_what_the_simulator_says():
+    plan = random_plan(4)
+    links, n = SharedLinks(plan, work=0.0), plan.transfer_count
+    for seed in range(3):
+        weight = np.random.default_rng(seed).permutation(n) + 1.0
+        rank = np.argsort(np.argsort(-weight))
+        start, finish = links.run(rank, np.ones(n))
+        timeline = run(plan, "priorities", weight=weight)
+        assert (start.tolist(), finish.tolist()) == (timeline.start_s.tolist(), timeline.finish_s.tolist())
 
 
 def test_the_verifier_refuses_reservations_that_a_link_cannot_hold():

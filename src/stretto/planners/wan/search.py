@@ -188,9 +188,9 @@ def _moved(at: Point, flows: Flows, span: float, rng: np.random.Generator) -> Po
         due[rng.integers(k)] += DUE_SIZE * span * rng.normal()
     else:
         count = flows.groups if move < 6 else len(shift)
-        changed = rng.random(count) < rng.choice(REACHES)
+        changed = rng.random(count) < REACHES[rng.integers(len(REACHES))]
         changed[rng.integers(count)] = True
-        by = np.where(changed, span * rng.normal(size=count) * rng.choice(SIZES), 0.0)
+        by = np.where(changed, span * rng.normal(size=count) * SIZES[rng.integers(len(SIZES))], 0.0)
         shift += by[flows.group] if move < 6 else by
     return Point(due, shift)
 
