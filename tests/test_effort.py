@@ -46,3 +46,10 @@ def test_thorough_has_no_end():
 def test_an_unknown_effort_names_the_levels():
     with pytest.raises(InputError, match=", ".join(EFFORTS)):
         steps_of("hard")
+
+
+def test_a_limit_that_a_solver_took_counts_as_used_once_it_is_over():
+    stop = Stop(0.0)
+    assert not stop.used
+    assert stop.limit_s == 0.0
+    assert stop.used

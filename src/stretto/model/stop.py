@@ -12,15 +12,12 @@ from time import monotonic
 
 
 class Stop:
-    """A limit on wall-clock time, counted from when it is made.
-
-    Attributes:
-        used: whether somebody was told to stop.
-    """
+    """A limit on wall-clock time, counted from when it is made."""
 
     def __init__(self, limit_s: float | None = None) -> None:
         self._until_s = math.inf if limit_s is None else monotonic() + limit_s
-        self.used = False
+        self._told = False
+        self._lent = False
 
     @property
     def left_s(self) -> float:
@@ -30,10 +27,16 @@ class Stop:
     @property
     def limit_s(self) -> float | None:
         """Seconds left as solvers take them: None without a limit."""
+        self._lent = True
         return None if math.isinf(self._until_s) else self.left_s
 
     @property
     def fired(self) -> bool:
         """Whether the time is over; whoever asks is expected to stop then."""
-        self.used = self.used or self.left_s <= 0.0
-        return self.used
+        self._told = self._told or self.left_s <= 0.0
+        return self._told
+
+    @property
+    def used(self) -> bool:
+        """Whether somebody was told to stop, or a solver had the time left as its limit and that is over."""
+        return self._told or (self._lent and self.left_s <= 0.0)
