@@ -33,20 +33,20 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         solver.SetTimeLimit(max(int(limits.time_limit_s * 1000), 1))
     if start is not None:
         solver.SetHint(columns, start.tolist())
-    given = pywraplp.MPSolverParameters()
-    given.SetDoubleParam(given.RELATIVE_MIP_GAP, limits.gap)
-    status = solver.Solve(given)
-    word = {solver.OPTIMAL: "optimal", solver.FEASIBLE: "feasible", solver.INFEASIBLE: "infeasible"}.get(
+    parameters = pywraplp.MPSolverParameters()
+    parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, limits.gap)
+    status = solver.Solve(parameters)
+    state = {solver.OPTIMAL: "optimal", solver.FEASIBLE: "feasible", solver.INFEASIBLE: "infeasible"}.get(
         status, "unknown"
     )
-    some = word in ("optimal", "feasible")
-    bound = np.inf if word == "infeasible" else -np.inf
-    if some:
+    feasible = state in ("optimal", "feasible")
+    bound = np.inf if state == "infeasible" else -np.inf
+    if feasible:
         bound = objective.BestBound() if model.integer.any() else objective.Value()
     return Solution(
-        word,
-        np.array([column.solution_value() for column in columns]) if some else None,
-        objective.Value() if some else None,
+        state,
+        np.array([column.solution_value() for column in columns]) if feasible else None,
+        objective.Value() if feasible else None,
         float(bound),
         "CBC",
         len(model.cost),

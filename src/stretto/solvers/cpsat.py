@@ -39,15 +39,15 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         proto.solution_hint.vars.extend(range(len(start)))
         proto.solution_hint.values.extend(np.round(start).astype(np.int64).tolist())
     solver = cp_model.CpSolver()
-    asked = solver.parameters
-    asked.num_workers = 1
-    asked.random_seed = limits.seed
-    asked.relative_gap_limit = limits.gap
-    asked.stop_after_first_solution = limits.first or not len(priced)
+    parameters = solver.parameters
+    parameters.num_workers = 1
+    parameters.random_seed = limits.seed
+    parameters.relative_gap_limit = limits.gap
+    parameters.stop_after_first_solution = limits.first or not len(priced)
     if limits.time_limit_s is not None:
-        asked.max_time_in_seconds = max(limits.time_limit_s, 0.0)
+        parameters.max_time_in_seconds = max(limits.time_limit_s, 0.0)
     if limits.effort is not None:
-        asked.max_deterministic_time = limits.effort
+        parameters.max_deterministic_time = limits.effort
     watch = None
     if progress is not None:
         report = progress
@@ -59,12 +59,12 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         watch = Watch()
     code = solver.solve(program, watch)
     names = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "feasible", cp_model.INFEASIBLE: "infeasible"}
-    word = names.get(code, "unknown")  # type: ignore[call-overload]
-    x = np.array(solver.response_proto.solution, dtype=np.float64) if word in ("optimal", "feasible") else None
+    state = names.get(code, "unknown")  # type: ignore[call-overload]
+    x = np.array(solver.response_proto.solution, dtype=np.float64) if state in ("optimal", "feasible") else None
     objective = float(model.cost @ x) if x is not None else None
     bound = float(solver.best_objective_bound) if len(priced) else 0.0
     effort = float(solver.response_proto.deterministic_time)
-    return Solution(word, x, objective, bound, "CP-SAT", len(model.cost), len(model.row_lower), effort)
+    return Solution(state, x, objective, bound, "CP-SAT", len(model.cost), len(model.row_lower), effort)
 
 
 def _whole(values: Float64, toward: object) -> list[int]:

@@ -32,20 +32,20 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     x = m.addMVar(len(model.cost), lb=model.lower, ub=model.upper, obj=model.cost, vtype=kinds)
     matrix = csr_matrix((model.value, model.index, model.starts), shape=(len(model.row_lower), len(model.cost)))
     for sense, side in ((">", model.row_lower), ("<", model.row_upper)):
-        some = np.flatnonzero(np.isfinite(side))
-        if len(some):
-            m.addMConstr(matrix[some], x, sense, side[some])
+        finite = np.flatnonzero(np.isfinite(side))
+        if len(finite):
+            m.addMConstr(matrix[finite], x, sense, side[finite])
     if start is not None:
         x.Start = start
     m.optimize()
-    word = "infeasible" if m.Status in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD) else "unknown"
+    state = "infeasible" if m.Status in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD) else "unknown"
     if m.SolCount:
-        word = "optimal" if m.Status == gp.GRB.OPTIMAL else "feasible"
+        state = "optimal" if m.Status == gp.GRB.OPTIMAL else "feasible"
     return Solution(
-        word,
+        state,
         np.array(x.X) if m.SolCount else None,
         float(m.ObjVal) if m.SolCount else None,
-        float(m.ObjBound) if word != "infeasible" else np.inf,
+        float(m.ObjBound) if state != "infeasible" else np.inf,
         "Gurobi",
         len(model.cost),
         len(model.row_lower),

@@ -62,21 +62,23 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         )
     h.run()
     info, status = h.getInfo(), h.getModelStatus()
-    some = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    said = highspy.HighsModelStatus
-    if status == said.kInfeasible or (status == said.kUnboundedOrInfeasible and not some):
-        word = "infeasible"
-    elif status in (said.kOptimal, said.kModelEmpty):
-        word, some = "optimal", True
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    statuses = highspy.HighsModelStatus
+    if status == statuses.kInfeasible or (status == statuses.kUnboundedOrInfeasible and not feasible):
+        state = "infeasible"
+    elif status in (statuses.kOptimal, statuses.kModelEmpty):
+        state, feasible = "optimal", True
     else:
-        word = "feasible" if some else "unknown"
-    objective = float(info.objective_function_value) if some else None
+        state = "feasible" if feasible else "unknown"
+    objective = float(info.objective_function_value) if feasible else None
     bound = (
-        float(info.mip_dual_bound) if mixed else (objective if word == "optimal" and objective is not None else -np.inf)
+        float(info.mip_dual_bound)
+        if mixed
+        else (objective if state == "optimal" and objective is not None else -np.inf)
     )
-    x = np.array(h.getSolution().col_value) if some else None
+    x = np.array(h.getSolution().col_value) if feasible else None
     effort = max(info.mip_node_count if mixed else info.simplex_iteration_count, 0) / counts_a_unit
-    return Solution(word, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower), effort)
+    return Solution(state, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower), effort)
 
 
 class Growing:
