@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Bool, Float64, Int64
 from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, Topology
-
-Float64 = NDArray[np.float64]
-Bool = NDArray[np.bool_]
 
 ALL_CUTS_UP_TO = 11
 """With as many accelerators or fewer, every cut is tried."""
@@ -130,7 +127,7 @@ def _settle(topology: Topology, inside: Bool) -> Bool:
     return best
 
 
-def _move(topology: Topology, inside: Bool, movable: NDArray[np.int64]) -> None:
+def _move(topology: Topology, inside: Bool, movable: Int64) -> None:
     """Move nodes to the side on which they narrow each cut, in place, until none moves."""
     for _ in range(MOST_ROUNDS):
         before = inside.copy()

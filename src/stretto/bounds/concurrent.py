@@ -9,14 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
+from ..model.arrays import Float64, Int64
 from ..model.topology import ACCELERATOR, Topology
 from . import kernel_concurrent
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 ROUNDS = (10, 50)
 """At least and at most, as the work allows."""

@@ -27,18 +27,14 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
 from ..solvers import INFINITY, Model, solve
 from .latency import distances
 from .parts import SEARCHED_UP_TO, partitions
 from .reach import least
-
-Bool = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 Written = tuple[list[float], dict[int, list[int]], list[int]]
 
@@ -210,7 +206,7 @@ def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: F
     return float((topology.latency_s[into_first][:, None] + between).min())
 
 
-def _carried(topology: Topology, links: Int64, ranks: NDArray[np.int32], near: Float64) -> Float64:
+def _carried(topology: Topology, links: Int64, ranks: Int32, near: Float64) -> Float64:
     """float64[links, senders, ranks], when each link can carry each rank's contribution, in what a node has sent."""
     at = topology.src[links]
     stored = ~topology.is_switch[at]
@@ -223,7 +219,7 @@ def _carried(topology: Topology, links: Int64, ranks: NDArray[np.int32], near: F
     return found
 
 
-def _farthest(times: Float64, ranks: NDArray[np.int32]) -> tuple[Float64, NDArray[np.int32]]:
+def _farthest(times: Float64, ranks: Int32) -> tuple[Float64, Int32]:
     """What concerns the ranks that all links together take longest for."""
     order = np.argsort(-times.min(axis=1).mean(axis=0), kind="stable")[:MOST_ENDS]
     return times[:, :, order], ranks[order]

@@ -7,9 +7,8 @@ from dataclasses import replace
 from heapq import heapify, heapreplace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..model.arrays import Ragged
+from ..model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size
@@ -18,9 +17,6 @@ from .exact import bottleneck
 from .latency import distances
 from .model import Bound
 from .reach import reach_bound
-
-Float64 = NDArray[np.float64]
-Bool = NDArray[np.bool_]
 
 MOST_REFINED = 64
 """How many of the best cuts are looked at more closely (arrival times, way to go inside)."""
@@ -115,7 +111,7 @@ def _group_name(topology: Topology, nodes: list[int]) -> str:
     return "{" + ", ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]]) + f"}} ({len(nodes)} nodes)"
 
 
-def _incidence(c: Collective, lists: Ragged) -> NDArray[np.int32] | Float64 | str:
+def _incidence(c: Collective, lists: Ragged) -> Int32 | Float64 | str:
     """Which ranks are on each piece's list: "everyone", one rank a piece, or a matrix [ranks, pieces]."""
     lengths = lists.lengths
     if (lengths == len(c.ranks)).all():
@@ -141,7 +137,7 @@ def _bytes_into(c: Collective, inside: Bool) -> Float64:
     return total
 
 
-def _some(ranks: Bool, listed: NDArray[np.int32] | Float64 | str) -> Bool:
+def _some(ranks: Bool, listed: Int32 | Float64 | str) -> Bool:
     """bool[cuts, pieces (or 1)]: whether some rank of a piece's list is among ``ranks[cuts, ranks]``."""
     if isinstance(listed, str):
         anyone: Bool = np.asarray(ranks.any(axis=1, keepdims=True))
@@ -228,9 +224,9 @@ def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
 def _way_inside(
     topology: Topology,
     c: Collective,
-    pieces: NDArray[np.int64],
+    pieces: Int64,
     inside: Bool,
-    links: NDArray[np.int64],
+    links: Int64,
     near: Float64,
     far: Float64,
 ) -> Float64:

@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import maxflow as maxflow_kernel
+from ..model.arrays import Bool, Float64, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
-
-Bool = NDArray[np.bool_]
-Int64 = NDArray[np.int64]
 
 FINEST = 1 << 24
 """Capacities and weights that have no common measure are counted in so many parts of the largest."""
@@ -112,7 +110,7 @@ def _one_to_one(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int6
             yield weight, c.ranks[rank : rank + 1].astype(np.int64), backward
 
 
-def in_units(values: NDArray[np.float64] | Int64, upward: bool) -> Int64:
+def in_units(values: Float64 | Int64, upward: bool) -> Int64:
     """Whole numbers in the ratio of ``values``: exactly where they have a common measure, else to 24 bits."""
     whole = values.astype(np.int64)
     if (whole == values).all():

@@ -22,14 +22,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
 from ..solvers import INFINITY, Model, solve
 from .symmetry import symmetries
-
-Int64 = NDArray[np.int64]
 
 ROUNDS = 6
 """How often the end for which prices are sought is moved to what they prove."""

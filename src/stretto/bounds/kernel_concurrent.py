@@ -6,20 +6,28 @@ SIAM J. Discrete Math. 2000, and Young, FOCS 1995, have such prices; Rosenthal 1
 grows that becomes the largest y_e, and the prices become the lengths of the dual program.
 """
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 
 def spread(
-    offsets, links, src, dst, bandwidth, tie, through,
-    first, source, goal, size, power, path, hops,
-):  # fmt: skip
-    """float64[links], the lengths that the prices of the last rounds make up; ways are written to ``path``.
+    offsets: Int64, links: Int64, src: Int64, dst: Int64, bandwidth: Float64, tie: Float64, through: Bool,
+    first: Int64, source: Int64, goal: Int64, size: Float64, power: Float64, path: Int32, hops: Int64,
+) -> Float64:  # fmt: skip
+    """float64[links], the lengths that the prices of the last rounds add up to; ways are written to ``path``.
 
     Args:
         offsets, links: those that leave each node.
-        tie: float64[links], what a link costs beside its price, which is 1 for the busiest one at most.
+        tie: float64[links], what a link costs besides its price, which is at most 1, for the busiest link.
         through: bool[nodes], whether data may go on from there.
         first: int64[sources + 1], the first unit of each source.
         source: int64[sources], its node.
@@ -87,8 +95,11 @@ def spread(
     return length
 
 
-def _search(offsets, links, dst, cost, through, root, distance, by, heap):
-    """The link by which the cheapest way from ``root`` comes to each node (Dijkstra)."""
+def _search(
+    offsets: Int64, links: Int64, dst: Int64, cost: Float64, through: Bool, root: int, distance: Float64, by: Int64,
+    heap: list[tuple[float, int]],
+) -> None:  # fmt: skip
+    """Fill ``by`` with the link by which the cheapest way from ``root`` comes to each node (Dijkstra)."""
     distance[:] = np.inf
     distance[root] = 0.0
     heap.clear()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
+from ..model.arrays import Float64
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from .model import Bound
-
-Float64 = NDArray[np.float64]
 
 
 def _weights(topology: Topology, chunk_bytes: float) -> Float64:

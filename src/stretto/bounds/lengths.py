@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
+from ..model.arrays import Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
 from .concurrent import concurrent_flow
 from .model import Bound
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 SOLVED_UP_TO = 5000
 """Rows (sources times links) of the largest program that is solved, in about a second."""
@@ -134,7 +131,7 @@ def _whole(length: Float64) -> Int64:
     return scaled
 
 
-def _solved(topology: Topology, collective: Collective, sources: NDArray[np.int32]) -> Float64 | None:
+def _solved(topology: Topology, collective: Collective, sources: Int32) -> Float64 | None:
     """The lengths that maximise bytes times distance where bandwidth times length is one, sources together."""
     from ..solvers import INFINITY, Model, solve
 

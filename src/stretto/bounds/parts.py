@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import maxflow as maxflow_kernel
+from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
 from .candidates import clusters
@@ -35,10 +36,6 @@ from .exact import Arcs, in_units
 from .model import Bound
 from .reach import least
 from .windows import windows
-
-Bool = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 SEARCHED_UP_TO = 256
 """Ranks up to which the best partition is looked for; beyond, single ranks."""
@@ -98,7 +95,7 @@ def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bo
     return max((_in_words(topology, collective, inside, near) for inside in found), key=lambda b: b.seconds)
 
 
-def partitions(topology: Topology, ranks: NDArray[np.int32]) -> list[Bool]:
+def partitions(topology: Topology, ranks: Int32) -> list[Bool]:
     """bool[parts, nodes]: sites, servers, what fast links join, each with the switches that narrow what enters it."""
     search = _Search(topology, ranks)
     return [search.narrowed(label) for label in _groups(topology, ranks)]
@@ -113,7 +110,7 @@ def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Fl
     return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(np.unique(when.link).tolist()))
 
 
-def _groups(topology: Topology, ranks: NDArray[np.int32]) -> list[Int64]:
+def _groups(topology: Topology, ranks: Int32) -> list[Int64]:
     """A label for each rank by which site or server it is of, for each way to tell these."""
     found: dict[tuple[int, ...], None] = {}
     for groups in clusters(topology):
@@ -129,7 +126,7 @@ def _groups(topology: Topology, ranks: NDArray[np.int32]) -> list[Int64]:
 class _Search:
     """Min-cuts around sets of ranks, switches on either side."""
 
-    def __init__(self, topology: Topology, ranks: NDArray[np.int32]) -> None:
+    def __init__(self, topology: Topology, ranks: Int32) -> None:
         self.topology, self.ranks = topology, ranks.astype(np.int64)
         self.width = in_units(topology.bandwidth, upward=True)
         self.nodes = topology.node_count

@@ -21,14 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
-
-Bool = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 MOST_HINGES = 200_000
 """Sums of more are not made."""
@@ -85,7 +81,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
 
 def _held(
     topology: Topology, c: Collective, links: Int64, outside: Bool, distance: Float64
-) -> list[tuple[NDArray[np.int32], Float64, float]]:
+) -> list[tuple[Int32, Float64, float]]:
     """For some weights: their nodes, when each link can hold 1, 2, ... (float64[links, steps]), the bytes needed."""
     found = []
     if c.reduces:
@@ -105,7 +101,7 @@ def _held(
     return found
 
 
-def _sums(topology: Topology, links: Int64, without: NDArray[np.int32], distance: Float64) -> Float64:
+def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -> Float64:
     """float64[links, contributions], when a byte at each link's beginning can hold 1, 2, ... of them."""
     at = topology.src[links]
     times = np.sort(distance[np.ix_(without, at)].T, axis=1)

@@ -13,13 +13,10 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Bool, Int32, Int64
 from ..model.topology import Topology
 from .latency import distances
-
-Bool = NDArray[np.bool_]
-Int64 = NDArray[np.int64]
 
 MOST_NODES = 160
 """Of networks that are looked at: the work grows with the cube of the nodes."""
@@ -37,7 +34,7 @@ MOST = 2_000
 """Where there are more, all are not listed."""
 
 
-def automorphisms(topology: Topology, ranks: NDArray[np.int32], most: int, seed: int) -> Int64:
+def automorphisms(topology: Topology, ranks: Int32, most: int, seed: int) -> Int64:
     """int64[found, nodes], what becomes of each node; the first changes nothing.
 
     Args:
@@ -49,7 +46,7 @@ def automorphisms(topology: Topology, ranks: NDArray[np.int32], most: int, seed:
     return _products(generators, topology.node_count, most, np.random.default_rng(seed))
 
 
-def symmetries(topology: Topology, ranks: NDArray[np.int32]) -> Int64:
+def symmetries(topology: Topology, ranks: Int32) -> Int64:
     """All automorphisms, a group, or, where there are more than ``MOST``, the one that changes nothing."""
     group = np.arange(topology.node_count)[None]
     images: list[Int64] = []
@@ -64,7 +61,7 @@ def symmetries(topology: Topology, ranks: NDArray[np.int32]) -> Int64:
     return group
 
 
-def _levels(topology: Topology, ranks: NDArray[np.int32], steps: int | None) -> Iterator[tuple[int, list[Int64]]]:
+def _levels(topology: Topology, ranks: Int32, steps: int | None) -> Iterator[tuple[int, list[Int64]]]:
     """One node after another, and automorphisms that hold those before it and take it wherever it can go.
 
     Args:
@@ -85,7 +82,7 @@ def _levels(topology: Topology, ranks: NDArray[np.int32], steps: int | None) -> 
         may = _renamed(relation, may, v, v)
 
 
-def _relations(topology: Topology, ranks: NDArray[np.int32]) -> Int64:
+def _relations(topology: Topology, ranks: Int32) -> Int64:
     """int64[nodes, nodes], equal where pairs of nodes are joined alike; on the diagonal, what a node is."""
     n = topology.node_count
     table = np.zeros((4, n, n))

@@ -19,16 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import maxflow as maxflow_kernel
+from ..model.arrays import Bool, Float64, Int32
 from ..model.topology import Topology
 from .exact import Arcs, near_first
-
-Bool = NDArray[np.bool_]
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 FINEST = 1 << 30
 """Parts of the widest link in which rates are counted when cuts are looked for."""
@@ -59,7 +55,7 @@ class TreeRates:
     sums: Float64
 
 
-def tree_rates(topology: Topology, ranks: NDArray[np.int32] | None = None, shares: Float64 | None = None) -> TreeRates:
+def tree_rates(topology: Topology, ranks: Int32 | None = None, shares: Float64 | None = None) -> TreeRates:
     """The best rates of AllReduce by trees, on links alone (planes are not looked at).
 
     Args:
@@ -76,7 +72,7 @@ def tree_rates(topology: Topology, ranks: NDArray[np.int32] | None = None, share
 class _Program:
     """The linear program, in units of the widest link, with the rows that have been found broken."""
 
-    def __init__(self, topology: Topology, nodes: NDArray[np.int32], shares: Float64 | None, unit: float) -> None:
+    def __init__(self, topology: Topology, nodes: Int32, shares: Float64 | None, unit: float) -> None:
         from ..solvers import INFINITY, Model
         from ..solvers.highs import Growing
 
@@ -141,7 +137,7 @@ class _Program:
 class _Separator:
     """Finds sets that rates do not serve."""
 
-    def __init__(self, topology: Topology, ranks: NDArray[np.int32], backward: bool) -> None:
+    def __init__(self, topology: Topology, ranks: Int32, backward: bool) -> None:
         self.src, self.dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
         self.ranks = ranks.astype(np.int64)
         self.sinks = near_first(topology, self.ranks)

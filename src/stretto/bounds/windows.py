@@ -25,13 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.topology import Topology
-
-Bool = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Windows:
     last: Int64
 
 
-def windows(topology: Topology, ranks: NDArray[np.int32], inside: Bool, near: Float64) -> Windows:
+def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Windows:
     """The windows of a partition.
 
     Args:

@@ -1,13 +1,21 @@
 """Max-flows and min-cuts in integers (Dinic, SIAM J. Comput. 1970), and what bounds and trees ask of them.
 
-A network is arcs in CSR: those of node v are ``offsets[v]:offsets[v + 1]``, arc a leads to ``to[a]``,
-and ``pair[a]`` is its reverse, which starts with a capacity of its own (zero, or that of the opposite link).
+A network is arcs in CSR: node v has the arcs ``offsets[v]:offsets[v + 1]``, arc a leads to ``to[a]``, and ``pair[a]``
+is its reverse, which starts with a capacity of its own (zero, or the capacity of the opposite link).
 """
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int64 = NDArray[np.int64]
 
 
-def push(offsets, to, pair, residual, source, target, most):
+def push(
+    offsets: Int64, to: Int64, pair: Int64, residual: Int64, source: int, target: int, most: int
+) -> tuple[int, Int64]:
     """The flow from source to target, no more than ``most``; what is left of capacities in ``residual``.
 
     Returns:
@@ -76,7 +84,10 @@ def push(offsets, to, pair, residual, source, target, most):
     return flow, level
 
 
-def first_violated(offsets, to, pair, capacity, sinks, begin, target, need, unlimited):
+def first_violated(
+    offsets: Int64, to: Int64, pair: Int64, capacity: Int64, sinks: Int64, begin: int, target: int, need: int,
+    unlimited: int | np.int64,
+) -> tuple[int, Bool, int]:  # fmt: skip
     """The first of ``sinks[begin:]`` from which less than ``need`` can flow to ``target``.
 
     A sink that has passed is joined to ``target`` without limit (in ``capacity``, kept for the next call): every cut
@@ -84,7 +95,8 @@ def first_violated(offsets, to, pair, capacity, sinks, begin, target, need, unli
     This makes all later flows short, as Hao and Orlin (J. Algorithms 1994) do for plain min-cuts.
 
     Returns:
-        Its index (the count of sinks if none), bool[nodes], its side of the cut, and what the cut lets through.
+        The index of the sink (the count of sinks if all pass); bool[nodes], its side of the cut; and what the cut lets
+        through.
     """
     for i in range(begin, len(sinks)):
         residual = capacity.copy()

@@ -1,11 +1,19 @@
 """Shortest paths, and trees of them."""
 
+from __future__ import annotations
+
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 
-def all_pairs(out_offsets, out_links, link_dst, weight):
+def all_pairs(out_offsets: Int64, out_links: Int32, link_dst: Int64, weight: Float64) -> Float64:
     """float64[nodes, nodes], the length of the shortest path from row to column, inf for none."""
     nodes = len(out_offsets) - 1
     distance = np.full((nodes, nodes), np.inf)
@@ -28,7 +36,9 @@ def all_pairs(out_offsets, out_links, link_dst, weight):
     return distance
 
 
-def to_goals(in_offsets, in_links, link_src, weight, goal_offsets, goal_nodes):
+def to_goals(
+    in_offsets: Int64, in_links: Int64, link_src: Int64, weight: Float64, goal_offsets: Int64, goal_nodes: Int64
+) -> Float64:
     """float64[goals, nodes], the length of the shortest path from each node to the nearest of a goal."""
     nodes = len(in_offsets) - 1
     goals = len(goal_offsets) - 1
@@ -54,8 +64,9 @@ def to_goals(in_offsets, in_links, link_src, weight, goal_offsets, goal_nodes):
 
 
 def shortest_trees(
-    offsets, links, ends, latency, slowness, passes, stores, roots, size,
-):  # fmt: skip
+    offsets: Int64, links: Int64, ends: Int64, latency: Float64, slowness: Float64, passes: Bool, stores: Bool,
+    roots: Int64, size: Float64,
+) -> Int64:  # fmt: skip
     """int64[roots, nodes], the link by which the shortest way from each root comes to each node; -1 for none.
 
     The way is that of one chunk: a node that stores sends it on when it has arrived whole; nodes

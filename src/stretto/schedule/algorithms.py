@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.arrays import Int32, Int64, Ragged
+from ..model.arrays import Float64, Int32, Int64, Ragged
 from ..model.collective import Collective, Workload, cut
 from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count
@@ -39,9 +39,9 @@ class Step(NamedTuple):
         op: COPY or REDUCE.
     """
 
-    block: NDArray[np.int64]
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    block: Int64
+    src: Int64
+    dst: Int64
     op: int
 
 
@@ -124,7 +124,7 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
     )  # fmt: skip
 
 
-def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tuple[NDArray[np.float64], Int64]:
+def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tuple[Float64, Int64]:
     """What the steps of an algorithm ask of circuits, without making transfers.
 
     Returns:

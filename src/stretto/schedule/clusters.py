@@ -9,15 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import matching as matching_kernel
+from ..model.arrays import Bool, Float64, Int64
 from .pipes import Network
-
-Bool = NDArray[np.bool_]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 SLOWER = 1.5
 """Pipes that take so many times as long for a byte as the next faster ones do not join what those join."""

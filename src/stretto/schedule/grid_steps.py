@@ -16,11 +16,9 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Int64
 from .algorithms import ALGORITHMS, Algorithm, Step
-
-Int = NDArray[np.int64]
 
 HALVES = {"reducescatter": ("reducescatter",), "allgather": ("allgather",), "alltoall": ("alltoall",),
           "allreduce": ("reducescatter", "allgather")}  # fmt: skip
@@ -38,7 +36,7 @@ class Phased(NamedTuple):
 
     algorithm: Algorithm
     after: list[list[int]]
-    dimension: Int
+    dimension: Int64
 
 
 def line_algorithms(kind: str, dims: Sequence[int]) -> list[str]:
@@ -51,7 +49,7 @@ def line_algorithms(kind: str, dims: Sequence[int]) -> list[str]:
     ]
 
 
-def on_grid(kind: str, dims: Sequence[int], rank: Int, parts: int, line: str) -> Phased:
+def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str) -> Phased:
     """The steps of a collective on a grid.
 
     Args:
@@ -89,7 +87,7 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int, parts: int, line: str) ->
 
 class _Grid(NamedTuple):
     dims: tuple[int, ...]
-    rank: Int
+    rank: Int64
     parts: int
 
     def lifted(self, kind: str, step: Step, order: Sequence[int], phase: int, part: int) -> Step:
@@ -114,17 +112,17 @@ class _Grid(NamedTuple):
     def _stride(self, d: int) -> int:
         return prod(self.dims[d + 1 :])
 
-    def _offsets(self, free: Sequence[int]) -> Int:
+    def _offsets(self, free: Sequence[int]) -> Int64:
         """int64[cells], those whose coordinates outside ``free`` are 0."""
         cells = np.zeros(1, dtype=np.int64)
         for d in free:
             cells = (cells[:, None] + self._stride(d) * np.arange(self.dims[d])).ravel()
         return cells
 
-    def _cells(self, at: Int, lines: Int, d: int, agree: Sequence[int], offsets: Int) -> Int:
+    def _cells(self, at: Int64, lines: Int64, d: int, agree: Sequence[int], offsets: Int64) -> Int64:
         """int64[rows, lines, offsets]: coordinate ``at`` along d, the line's own along ``agree``, offsets elsewhere."""
         own = np.zeros_like(lines)
         for e in agree:
             own += lines // self._stride(e) % self.dims[e] * self._stride(e)
-        cells: Int = (at * self._stride(d))[:, None, None] + own[None, :, None] + offsets
+        cells: Int64 = (at * self._stride(d))[:, None, None] + own[None, :, None] + offsets
         return cells

@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.arrays import Ragged
+from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology, opposite
 from .asap import Pass, as_soon_as_possible
 from .moments import settled
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,27 +1,36 @@
-"""Starts of a timed plan made exact: see :mod:`stretto.schedule.moments`."""
+"""Make the starts of a timed plan exact, see :mod:`stretto.schedule.moments`."""
+
+from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 KEPT = 5e-13
-"""Moments that agree to this part of themselves are left as they are."""
+"""Share of a moment by which it may be too early and is left as it is."""
 
 PASSES = 16
-"""How often at most all transfers are looked at; mostly twice is enough, as the second time nothing moves."""
+"""Passes over all transfers at most; two are mostly enough, since nothing moves in the second."""
 
 
 def settle(
-    start, seconds, lag, asked, chunk, relays, route_offsets, route_links, hop, dep_offsets, dep_values,
-    by_end, link_offsets, near,
-):  # fmt: skip
-    """Starts not before what each transfer waits for, nor before what was to end on its links as it begins has ended.
+    start: Float64, seconds: Float64, lag: Float64, asked: Float64, chunk: Int32, relays: Bool, route_offsets: Int64,
+    route_links: Int32, hop: Float64, dep_offsets: Int64, dep_values: Int32, by_end: Int64, link_offsets: Int64,
+    near: float,
+) -> Float64:  # fmt: skip
+    """Let no transfer start before what it waits for, nor before the transfers that end on its links as it begins.
 
     Args:
         start: float64[transfers], right but for rounding; not changed.
         seconds, lag: float64[transfers], on every link of a route, and the latency from source to receiver.
-        asked: float64[transfers], none starts before.
-        chunk: int32[transfers]. relays: bool[transfers], whether the source sends on what it has not whole.
+        asked: float64[transfers], the moments before which none starts.
+        chunk: int32[transfers]. relays: bool[transfers], whether the source sends on what has not arrived whole.
         hop: float64[route], how much later than it starts its links carry a transfer.
-        dep_offsets, dep_values: for each transfer those that it waits for, which come before it.
+        dep_offsets, dep_values: CSR, for each transfer the earlier ones that it waits for.
         by_end, link_offsets: the hops of each link by when they end.
         near: seconds between two moments that are one; less than a quarter of each of ``seconds``.
     Returns:
@@ -63,8 +72,15 @@ def settle(
     return exact
 
 
-def _moments(begin, seconds, route_offsets, route_links, by_end, link_offsets, near):
-    """Ends on a link that are near each other are a group: that of each hop, and those that are near its beginning."""
+def _moments(
+    begin: Float64, seconds: Float64, route_offsets: Int64, route_links: Int32, by_end: Int64, link_offsets: Int64,
+    near: float,
+) -> tuple[Int64, Int64]:  # fmt: skip
+    """Group the ends on each link that are near each other.
+
+    Returns:
+        int64[hops], the group of the end of each hop; int64[hops, 2], the groups that are near its beginning.
+    """
     hops = len(begin)
     end = np.empty(hops)
     for k in range(len(seconds)):

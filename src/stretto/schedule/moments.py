@@ -1,9 +1,9 @@
 """Moments of timed plans, and what rounding does to them.
 
-A moment is a float64, so it is off by up to 1e-16 of itself, and the difference of two by as much of the larger one.
-That is nothing beside a second and much beside the 1e-11 s that a byte takes. So planners count from the start of the
-first collective (:func:`from_zero`, :func:`moved`), what ends is rounded up (:func:`ends`), and a schedule that was
-made with time reversed, whose first moments are differences of its last ones, is gone through once forward
+A moment is a float64, so it is off by up to 1e-16 of itself, and the difference of two moments by as much of the
+larger one. That is nothing beside a second, but much beside the 1e-11 s that a byte takes. So planners count time from
+the start of the first collective (:func:`from_zero`, :func:`moved`), ends are rounded up (:func:`ends`), and a schedule
+that was made with time reversed, whose first moments are differences of its last ones, is corrected once forward
 (:func:`settled`).
 """
 
@@ -12,37 +12,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels import at_speed
-from ..model.arrays import Ragged
+from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
 from . import kernel_moments
 
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-
 SHORT = 1e-10
-"""By which part of itself a transfer may be too short for what it carries."""
+"""Share of its duration by which a transfer may be too short for its bytes."""
 
 EARLY = 1e-4
-"""Before this part of all the time a rounding may be larger than the verifier's part of a moment."""
+"""Share of the completion before which a rounding may exceed what the verifier tolerates of a moment."""
 
 ROUNDED = 1e-13
-"""What overlaps by less than this part of all the time was not meant to. Transfers are put off by so much at most, and
-after the first of them the verifier does not mind that."""
+"""Share of the completion: transfers that overlap by less overlap because of rounding. The later one is put off by that
+much at most, which the verifier tolerates of all but the first transfers."""
 
 
 def from_zero(workload: Workload) -> Workload:
-    """The same where the first collective may start at 0."""
+    """The workload with all starts moved so that the first collective may start at 0."""
     begin_s = min(c.start_s for c in workload.collectives)
     return starting(workload, [c.start_s - begin_s for c in workload.collectives]) if begin_s else workload
 
 
 def starting(workload: Workload, start_s: list[float]) -> Workload:
-    """The same, its collectives with these starts."""
+    """The workload with these starts of its collectives."""
     return Workload(tuple(replace(c, start_s=at) for c, at in zip(workload.collectives, start_s, strict=True)))
 
 
@@ -61,17 +57,17 @@ def moved(plan: Plan, workload: Workload) -> Plan:
 
 
 def ends(start: Float64, seconds: Float64) -> Float64:
-    """When what takes so long ends: rounded up where a transfer would else be too short."""
+    """When transfers end, rounded up where they would otherwise be too short."""
     finish: Float64 = start + seconds
     short = finish - start < seconds * (1 - SHORT)
     return np.where(short, np.nextafter(finish, np.inf), finish) if short.any() else finish
 
 
 def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
-    """A plan of some transfers with these times, which are right but for rounding; each has one receiver.
+    """The plan with these times, which are right but for rounding; each transfer has one receiver.
 
-    What overlaps by a rounding begins when its links are free, and nothing before what it waits for has come. Of all
-    transfers only the first can need that: later moments are so large themselves that what is rounded is small.
+    A transfer that overlaps others by a rounding is put off until its links are free and what it waits for has come.
+    Only the first transfers can need that: beside later moments a rounding is small.
     """
     lag = plan.topology.route_latency_s(plan.route)
     end_s = float((start + seconds + lag).max())
@@ -83,7 +79,7 @@ def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
 
 
 def _exact(plan: Plan, rows: Int64, start: Float64, seconds: Float64, near: float) -> Float64:
-    """Starts of some transfers, among themselves; moments that are this ``near`` are one."""
+    """Exact starts of some transfers among themselves; moments closer than ``near`` are the same."""
     topology, route, chunk = plan.topology, plan.route.take(rows), plan.chunk[rows]
     hop, lag = delays(topology, route)
     end = np.repeat(start + seconds, route.lengths) + hop
@@ -97,7 +93,7 @@ def _exact(plan: Plan, rows: Int64, start: Float64, seconds: Float64, near: floa
 
 
 def among(lists: Ragged, rows: Int64) -> Ragged:
-    """The lists of ``rows``, of what is among the rows itself, by its place there."""
+    """The lists of ``rows`` without the values that are not among ``rows``; the others by their place in ``rows``."""
     place = np.full(lists.rows, -1, dtype=np.int64)
     place[rows] = np.arange(len(rows))
     own = lists.take(rows)

@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
-from ..model.arrays import Ragged
+from ..model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, Topology
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 LACKS_WANTED, LACKS, HELD = -1, -2, -9
 """What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_transmission`."""
@@ -82,16 +79,16 @@ class Network:
         return _regions(self.topology, self.src[~routed], self.dst[~routed])
 
     @cached_property
-    def unlike(self) -> NDArray[np.bool_]:
+    def unlike(self) -> Bool:
         """bool[nodes], accelerators of a region of which some are joined to other nodes outside than others."""
         return _unlike(self.region, self.src, self.dst)
 
     @cached_property
-    def slow(self) -> NDArray[np.bool_]:
+    def slow(self) -> Bool:
         """bool[pipes], whether a faster pipe leads to the same node."""
         least = np.full(self.topology.node_count, np.inf)
         np.minimum.at(least, self.dst, self.cost_s)
-        slow: NDArray[np.bool_] = self.cost_s > least[self.dst] * (1 + 1e-9)
+        slow: Bool = self.cost_s > least[self.dst] * (1 + 1e-9)
         return slow
 
 
@@ -108,13 +105,13 @@ class Goals:
         single: the goal of single node v is v + this.
     """
 
-    came: NDArray[np.int32]
-    whole_region: NDArray[np.bool_]
+    came: Int32
+    whole_region: Bool
     offsets: Int64
     goal: Int64
     near: Int64
     distance: Float64
-    beside: NDArray[np.bool_]
+    beside: Bool
     single: int
 
 
@@ -183,7 +180,7 @@ def _regions(topology: Topology, src: Int64, dst: Int64) -> Int64:
     return region
 
 
-def _unlike(region: Int64, src: Int64, dst: Int64) -> NDArray[np.bool_]:
+def _unlike(region: Int64, src: Int64, dst: Int64) -> Bool:
     leave = (region[src] >= 0) & (region[src] != region[dst])
     outside: dict[int, set[int]] = {}
     for u, v in zip(src[leave].tolist(), dst[leave].tolist(), strict=True):
@@ -196,7 +193,7 @@ def _unlike(region: Int64, src: Int64, dst: Int64) -> NDArray[np.bool_]:
     return found[region] & (region >= 0)
 
 
-def _spread(node: int, src: Int64, dst: Int64, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _spread(node: int, src: Int64, dst: Int64, allowed: Bool) -> Bool:
     """bool[nodes]: where one comes from a node over allowed nodes."""
     reached = np.zeros(len(allowed), dtype=np.bool_)
     reached[node] = True

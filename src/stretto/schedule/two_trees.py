@@ -1,4 +1,4 @@
-"""Two binary trees over the same ranks: who is inside one is a leaf of the other, each carries half of the data.
+"""Two binary trees over the same ranks: inner ranks of one are leaves of the other, and each carries half of the data.
 
 Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
 Parallel Computing 2009; laid as NCCL 2.20 does (src/graph/trees.cc). Edges have two colours, so that
@@ -11,19 +11,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from ..model.arrays import Int64
 
 STEP_BYTES = 4 * 2**20 // 8
-"""A step of a channel's buffer: NCCL_BUFFSIZE by default, in NCCL_STEPS (protocol Simple)."""
+"""Bytes of a step of a channel's buffer: NCCL_BUFFSIZE divided into NCCL_STEPS, by default (protocol Simple)."""
 
 HALVINGS = ((8, 128 * 2**10), (4, 64 * 2**10), (1, 32 * 2**10))
-"""A slice is halved, down to so many bytes, while there are fewer than so many for each level (src/enqueue.cc)."""
+"""Slices a level, and least bytes: a slice is halved while there are fewer slices than that (src/enqueue.cc)."""
 
 
 def slice_count(share_bytes: float, depth: int) -> int:
-    """Into how many slices NCCL cuts a tree's share, so that the levels of the tree are all busy."""
+    """Into how many slices NCCL cuts the share of a tree, so that all levels of the tree are busy."""
     size = STEP_BYTES
     for level, least in HALVINGS:
         while share_bytes / size < level * depth and size > least:
