@@ -12,7 +12,7 @@ from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan
-from stretto.planners import registered, run_planner
+from stretto.planners import Request, registered, run_planner
 from stretto.schedule.algorithms import ALGORITHMS
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -82,11 +82,11 @@ def test_a_network_without_planes_is_refused_by_name(refiner):
 
 
 @pytest.mark.parametrize("refiner", REFINERS)
-def test_a_plan_that_is_not_in_steps_is_refused(refiner, monkeypatch):
+def test_a_plan_that_is_not_in_steps_is_refused(refiner):
     plan = planned("ring", NETWORKS[0], "allgather")
     run = registered()[refiner].run
     with pytest.raises(Unsupported, match="not in steps"):
-        run(replace(plan, group=None))
+        run(replace(plan, group=None), Request(plan.topology, plan.workload))
 
 
 @pytest.mark.parametrize(
