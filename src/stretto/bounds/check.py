@@ -1,4 +1,4 @@
-"""A second look at certificates: the few lines that a reader would write, sharing nothing with the searches.
+"""Checks of certificates in the few lines that a reader would write; they share no code with the searches.
 
 A cut needs no search to be believed: add up what must enter it and what can. Neither do lengths.
 """

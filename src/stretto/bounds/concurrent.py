@@ -1,4 +1,4 @@
-"""Paths for what is not copied, such that all links are about as busy, and the lengths that prove how well.
+"""Concurrent flow: paths for data that is not copied that keep all links about equally busy, and dual lengths.
 
 The maximum concurrent flow by selfish rerouting (:mod:`.kernel_concurrent`): units of data that each take one
 path. The paths are a plan's, the prices of links the lengths of a bound (:mod:`.lengths`).

@@ -1,4 +1,4 @@
-"""What crosses early is not yet a sum of all, what crosses late serves few: prices that each byte's crossings pay.
+"""A bound for AllReduce by prices that bytes pay when they cross: early bytes are not full sums, late ones serve few.
 
 In an AllReduce let U be some ranks outside a set S1 of nodes, and V some inside S2, a part of S1. For each byte every v
 of V gets what every u of U contributes by a chain of transfers. It enters S1 first over a link e1, and S2 last over a

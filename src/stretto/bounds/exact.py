@@ -157,7 +157,7 @@ class _Search:
         tails = np.concatenate((self.dst, origins))
         heads = np.concatenate((self.src, np.full(len(origins), self.nodes)))
         arcs = Arcs.of(tails, heads, self.nodes + 1)
-        kernel_steps = 20.0 * self.questions * len(self.sinks) * len(tails)
+        work = 20.0 * self.questions * len(self.sinks) * len(tails)
         begin = 0
         passed = np.zeros(len(origins), dtype=np.bool_)
         while True:
@@ -167,7 +167,7 @@ class _Search:
             assert need < 1 << 61 and int(self.width.sum()) * width_per < 1 << 61, "24 bits a number keep this small"
             held = np.where(passed, unlimited, self.weight[origins] * bytes_per)
             capacity = arcs.capacities(np.concatenate((self.width * width_per, held)))
-            at, side, _ = at_speed(maxflow_kernel.first_violated, kernel_steps)(
+            at, side, _ = at_speed(maxflow_kernel.first_violated, work)(
                 arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, begin, self.nodes, need, unlimited
             )
             if at == len(self.sinks):

@@ -1,4 +1,4 @@
-"""Copies in time: a bound for what is spread, from prices for each link at each time.
+"""A bound for data that is spread, from prices of each link at each time (a time-expanded network).
 
 Time is cut into slots no longer than any latency. Give every link in every slot a price for each pair of a piece and a
 rank that wants it. A byte comes to that rank over links at times that follow each other, and pays on its way at least

@@ -30,8 +30,8 @@ def distances(topology: Topology, chunk_bytes: float) -> Float64:
             weight = np.concatenate((weight, np.full(len(ends[0]), plane.latency_s)))
     order = np.argsort(src, kind="stable")
     offsets = np.searchsorted(src[order], np.arange(topology.node_count + 1)).astype(np.int64)
-    kernel_steps = float(topology.node_count) * len(src)
-    distance: Float64 = at_speed(paths_kernel.all_pairs, kernel_steps)(offsets, order.astype(np.int32), dst, weight)
+    work = float(topology.node_count) * len(src)
+    distance: Float64 = at_speed(paths_kernel.all_pairs, work)(offsets, order.astype(np.int32), dst, weight)
     if whole:
         distance = np.minimum(distance, min(plane.latency_s for plane in whole))
     np.fill_diagonal(distance, 0.0)

@@ -82,9 +82,9 @@ def length_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _measured(topology: Topology, collective: Collective, length: Int64) -> Lengths:
-    kernel_steps = float(topology.node_count) * topology.link_count
+    work = float(topology.node_count) * topology.link_count
     # sums of whole numbers below 2^53, so exact
-    distance = at_speed(paths_kernel.all_pairs, kernel_steps)(
+    distance = at_speed(paths_kernel.all_pairs, work)(
         *topology.out_links, topology.dst.astype(np.int64), length.astype(np.float64)
     )
     sender, receiver = collective.ranks[collective.holders.values], collective.ranks[collective.wanted.values]

@@ -138,7 +138,7 @@ class _Search:
         heads: list[NDArray[Any]] = [topology.src, self.ranks, np.full(count, self.target), home, store]
         self.arcs = Arcs.of(np.concatenate(tails), np.concatenate(heads), self.nodes + 2)
         self.ends = np.cumsum([len(t) for t in tails]).tolist()
-        self.kernel_steps = 50.0 * count * len(self.arcs.forward)
+        self.work = 50.0 * count * len(self.arcs.forward)
 
     def _homes(self) -> tuple[Int64, Int64]:
         """Nodes that store and are no ranks, and for each the rank beside it to which it is counted."""
@@ -162,7 +162,7 @@ class _Search:
         edge = np.full(ends[-1], UNLIMITED >> 8, dtype=np.int64)
         edge[: ends[0]] = self.width * self.scale
         edge[ends[0] : ends[1]], edge[ends[1] : ends[2]] = gain, loss
-        _, side, flow = at_speed(maxflow_kernel.first_violated, self.kernel_steps)(
+        _, side, flow = at_speed(maxflow_kernel.first_violated, self.work)(
             self.arcs.offsets, self.arcs.to, self.arcs.pair, self.arcs.capacities(edge),
             np.array([self.source]), 0, self.target, UNLIMITED, np.int64(UNLIMITED),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cuts where what enters late comes no longer to all, and what enters early is not yet a sum of all.
+"""Bounds by cuts in time: bytes that enter late cannot reach all ranks, and bytes that enter early are no full sums.
 
 A byte of a piece that is at the beginning x of a link e = (x, y) into a set S at time t can hold what comes from u
 outside only if t >= d(u, x), and can serve v inside only if t + latency(e) + d(y, v) <= T. Every pair (u, v) of a

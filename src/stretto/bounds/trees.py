@@ -1,4 +1,4 @@
-"""AllReduce by trees: the best that sums up in-trees and copies down out-trees of the same roots can reach.
+"""AllReduce by trees: the best rate at which in-trees sum to roots and out-trees copy from the same roots.
 
 ReduceScatter then AllGather gives every rank an equal share to sum. That is not the best where ranks are unlike: with
 ``x[v]`` bytes/s summed at rank v and each link's bandwidth split between sums and copies, the rates
@@ -152,11 +152,11 @@ class _Separator:
         need = int(amounts.sum())
         slack = int(TOLERANCE * FINEST)
         capacity = self.arcs.capacities(np.concatenate((np.ceil(part * FINEST).astype(np.int64), amounts)))
-        kernel_steps = 20.0 * len(self.sinks) * len(self.arcs.forward)
+        work = 20.0 * len(self.sinks) * len(self.arcs.forward)
         found: list[Bool] = []
         begin = 0
         while begin < len(self.sinks):
-            at, side, _ = at_speed(maxflow_kernel.first_violated, kernel_steps)(
+            at, side, _ = at_speed(maxflow_kernel.first_violated, work)(
                 self.arcs.offsets, self.arcs.to, self.arcs.pair, capacity, self.sinks, begin, self.nodes,
                 need - slack, np.int64(need),
             )  # fmt: skip

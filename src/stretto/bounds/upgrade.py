@@ -1,4 +1,4 @@
-"""Which link is worth widening: what the bandwidth bound becomes when it is doubled, and the one opposite with it.
+"""Which link is worth widening: the bandwidth bound when a link and the one opposite have twice their bandwidth.
 
 Only a link into the bottleneck cut can help, or, where nothing is copied, one that has a length in the certificate.
 Where several cuts bind alike no single link does.

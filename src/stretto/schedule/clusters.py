@@ -39,17 +39,17 @@ def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
     Args:
         bandwidth: float64[links], bytes/s.
     """
-    kernel_steps = len(network.src)
+    work = len(network.src)
     speeds = np.sort(network.per_byte)
     if (speeds[1:] < SLOWER * speeds[:-1]).all():
-        label = at_speed(matching_kernel.components, kernel_steps)(network.src, network.dst, nodes)
+        label = at_speed(matching_kernel.components, work)(network.src, network.dst, nodes)
         return Clusters(label.reshape(1, nodes), np.zeros(len(network.src), dtype=np.int64))
     speeds = np.unique(speeds)
     slowest = speeds[np.append(speeds[1:] >= SLOWER * speeds[:-1], True)[: len(speeds)]]
     found, kept = [np.arange(nodes)], list[float]()
     for per_byte in slowest:
         fast = network.per_byte <= per_byte
-        label = at_speed(matching_kernel.components, kernel_steps)(network.src[fast], network.dst[fast], nodes)
+        label = at_speed(matching_kernel.components, work)(network.src[fast], network.dst[fast], nodes)
         if kept and np.array_equal(label, found[-1]):
             kept[-1] = float(per_byte)
         elif per_byte == slowest[-1] or _can_spread(network, label, found[-1], fast, bandwidth):
