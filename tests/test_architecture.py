@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from stretto.model.kinds import BY_NAME
+
 SOURCE = Path(__file__).parents[1] / "src" / "stretto"
 
 KNOWS = {
@@ -136,3 +138,25 @@ def test_errors_of_the_library_do_not_speak_of_flags():
                 n.value for r in raised for n in ast.walk(r) if isinstance(n, ast.Constant) and isinstance(n.value, str)
             ]
             assert not [text for text in texts if re.search(r"(^|\s)--[a-z]", text)], file
+
+
+@pytest.mark.parametrize("part", ["planners", "schedule", "bounds", "choose"])
+def test_no_clock_is_read_where_plans_are_decided(part):
+    """``planners/run.py`` alone looks at clocks: it notes what planning took."""
+    clocks = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "clock"}
+    for module, file in MODULES.items():
+        if module[:1] == (part,) and module != ("planners", "run"):
+            imported = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ImportFrom | ast.Import)]
+            names = {alias.name for n in imported for alias in n.names}
+            assert not names & clocks, file
+
+
+def test_only_the_table_of_kinds_knows_kinds_of_collectives_by_name():
+    """Formats translate names of their own; everyone else asks a kind's row (:mod:`stretto.model.kinds`)."""
+    for module, file in MODULES.items():
+        if module[:1] == ("formats",) or module == ("model", "kinds"):
+            continue
+        for n in ast.walk(ast.parse(file.read_text())):
+            if isinstance(n, ast.Compare):
+                words = {c.value for c in ast.walk(n) if isinstance(c, ast.Constant)}
+                assert not words & {*BY_NAME}, f"{file}:{n.lineno}"

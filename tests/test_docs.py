@@ -127,3 +127,17 @@ def test_links_inside_the_repository_lead_somewhere(page):
         if anchor:
             headings = re.findall(r"^#+ (.*)$", there.read_text(), flags=re.M)
             assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}, target
+
+
+READERS_FILES = {"star.py", "mine.py", "FILE.py"}
+"""Files that pages ask the reader to write."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_the_source_files_that_a_page_names_are_there(page):
+    text = page.read_text()
+    mentions = re.findall(r"`((?:[\w.-]+/)*\w+\.py)\b", text) + re.findall(r"python ([\w/]+\.py)", text)
+    folders = ("src", "tests", "benchmarks", "examples")
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    wanted = set(mentions) - READERS_FILES
+    assert not {name for name in wanted if not any(file.endswith(f"/{name}") for file in files)}

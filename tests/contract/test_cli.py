@@ -213,8 +213,14 @@ def test_options_and_seeds_reach_the_planner():
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "0"], "greater than or equal to 1"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "forrest"], "did you mean forest?"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "swot"], "it has no optical planes"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--effort", "hard"], "there are quick, normal, thorough"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "mine.py:star"], "mine.py: there is no such file"),
+        (
+            ["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--effort", "hard"],
+            "there are quick, normal, thorough",
+        ),
+        (
+            ["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "mine.py:star"],
+            "mine.py: there is no such file",
+        ),
         (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "ring,mine.py"], "name a planner in it"),
         (["planners", "forrest"], "did you mean forest?"),
         (["draw"], "no such command"),

@@ -119,7 +119,7 @@ def covers_bound(topology: Topology, collective: Collective, from_s: float = 0.0
         None where it says nothing, is no better, or there are too many ranks.
     """
     c = collective
-    if c.kind != "allreduce" or topology.planes or len(c.ranks) > SEARCHED_UP_TO:
+    if not c.traits.reduces_to_all or topology.planes or len(c.ranks) > SEARCHED_UP_TO:
         return None
     near = distances(topology, 0.0)
     back = partitions(replace(topology, src=topology.dst, dst=topology.src), c.ranks)

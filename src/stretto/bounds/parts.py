@@ -65,7 +65,7 @@ class Parts:
 
 def best_parts(topology: Topology, collective: Collective) -> Parts | None:
     """The partition of the largest bound, None but for AllReduce over links."""
-    if collective.kind != "allreduce" or topology.planes:
+    if not collective.traits.reduces_to_all or topology.planes:
         return None
     search = _Search(topology, collective.ranks)
     inside = search.narrowed(np.arange(len(collective.ranks)))

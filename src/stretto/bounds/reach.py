@@ -56,7 +56,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
             the way (equal where chunks may be cut however finely).
     """
     c = collective
-    if c.reduces == (c.kind != "allreduce") or not (c.wanted.lengths == len(c.ranks)).all():
+    if c.reduces != c.traits.reduces_to_all or not (c.wanted.lengths == len(c.ranks)).all():
         return None
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     within = c.ranks[inside[c.ranks]]

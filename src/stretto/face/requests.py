@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..model import topology as _topology
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
+from ..model.kinds import BY_NAME
 from ..model.units import parse_size, parse_time
 from .objects import Topology, of_topology
 
@@ -129,7 +130,7 @@ def _uneven(
     from ..formats.demand import read_demand
     from ..model.demand import alltoallv
 
-    if kind != "alltoallv":
+    if kind in BY_NAME and not BY_NAME[kind].takes_matrix:
         raise InputError(f"{kind} has no matrix; alltoallv has one", "demand")
     if size is not None:
         raise InputError("the matrix says how many bytes there are; give no size and no shard", "demand")

@@ -108,7 +108,9 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
 def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> Collective:
     """The collective of traces that stretto wrote."""
     if size == Size(None, None):
-        raise InputError("give the size of the full buffer or of one rank's shard: traces of a collective do not say it", where)
+        raise InputError(
+            "give the size of the full buffer or of one rank's shard: traces of a collective do not say it", where
+        )
     parts, root = (count(facts.get(key), key, where, least, 10**6) for key, least in (("chunks", 1), ("root", 0)))
     full, shard = size
     return make_collective(str(facts.get("kind")), topology, full, shard_bytes=shard, chunks=parts, root=root)

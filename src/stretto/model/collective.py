@@ -190,11 +190,11 @@ def make_collective(
     nodes = topology.accelerators if ranks is None else np.asarray(ranks, dtype=np.int32)
     n = len(nodes)
     traits = BY_NAME.get(kind)
-    if traits is None or kind == "remainder":
+    if traits is None or (traits.wanted == "receivers" and not traits.rooted):
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*KINDS, 'alltoallv'))}"
         raise InputError(f"there is no collective {kind!r}; {hint}", "collective")
-    if not traits.general and traits.wanted != "receivers":
+    if traits.takes_matrix:
         raise InputError(f"{kind} needs a matrix as its demand: the bytes that each rank has for each", "collective")
     if n < 2:
         raise InputError(f"{kind} needs at least 2 ranks, {topology.name} has {n}", "ranks")

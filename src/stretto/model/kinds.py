@@ -77,6 +77,11 @@ class Kind:
         return self.pieces == "buffer"
 
     @property
+    def takes_matrix(self) -> bool:
+        """Whether the sizes of its pieces are a matrix of bytes from each rank to each."""
+        return not self.general and self.wanted == "receiver"
+
+    @property
     def served_as(self) -> tuple[str, ...]:
         """The names by which a planner may serve it: its own; a kind with uneven pieces also as multicasts of them."""
         uneven = not self.general and not self.rooted

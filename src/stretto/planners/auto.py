@@ -156,7 +156,7 @@ class _Case:
     @property
     def near_s(self) -> float:
         """A plan that ends by then is good enough, seconds."""
-        many = all(c.kind == "allreduce" and len(c.ranks) > FEW_RANKS for c in self.request.workload.collectives)
+        many = all(c.traits.reduces_to_all and len(c.ranks) > FEW_RANKS for c in self.request.workload.collectives)
         return self.bound_s * (NEAR_ALLREDUCE if self.wide and many else NEAR)
 
     def candidates(self) -> list[tuple[str, Candidate]]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ..model.arrays import Float64, Int32, Int64, Ragged
 from ..model.collective import Collective, Workload, cut
+from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count
 
@@ -275,7 +276,7 @@ def _folded(steps: Callable[[int, int], list[Step]]) -> Callable[[int, int], lis
 
 
 def _power_of_two(kind: str, n: int) -> str | None:
-    if kind == "allreduce" or n & (n - 1) == 0:
+    if BY_NAME[kind].reduces_to_all or n & (n - 1) == 0:
         return None
     return f"its {kind} needs a power of two of ranks, not {n}"
 
@@ -335,7 +336,7 @@ RING = Algorithm(
         "reducescatter": _ring_scatter,
         "allreduce": lambda n, blocks: _ring_scatter(n, blocks) + _ring_gather(n, blocks),
     },
-    lambda kind, n, piece: n if kind == "allreduce" else 1,
+    lambda kind, n, piece: n if BY_NAME[kind].reduces_to_all else 1,
 )
 
 RECURSIVE_DOUBLING = Algorithm(
@@ -356,7 +357,7 @@ RABENSEIFNER = Algorithm(
         "allgather": _doubling,
         "allreduce": _folded(lambda n, blocks: _halving(n, blocks) + _doubling(n, blocks)),
     },
-    lambda kind, n, piece: _power(n) if kind == "allreduce" else 1,
+    lambda kind, n, piece: _power(n) if BY_NAME[kind].reduces_to_all else 1,
     _power_of_two,
 )
 
@@ -377,7 +378,7 @@ ALL_PAIRS = Algorithm(
         "allgather": _direct_gather,
         "allreduce": lambda n, blocks: _direct_scatter(n, blocks) + _direct_gather(n, blocks),
     },
-    lambda kind, n, piece: n if kind == "allreduce" else 1,
+    lambda kind, n, piece: n if BY_NAME[kind].reduces_to_all else 1,
 )
 
 BRUCK = Algorithm(

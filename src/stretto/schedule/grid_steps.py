@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..model.arrays import Int64
+from ..model.kinds import BY_NAME
 from .algorithms import ALGORITHMS, Algorithm, Step
 
 HALVES = {"reducescatter": ("reducescatter",), "allgather": ("allgather",), "alltoall": ("alltoall",),
@@ -65,7 +66,7 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str) 
     of_dimension: dict[int, int] = {}
     grid = _Grid(tuple(dims), rank, parts)
     for name in HALVES[kind]:
-        backwards = kind == "allreduce" and name == "allgather"
+        backwards = BY_NAME[kind].reduces_to_all and not BY_NAME[name].reduces
         for phase in range(len(dims)):
             last_of_dimension = dict(of_dimension)
             for part in range(parts):
@@ -79,7 +80,7 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str) 
                     dimension.append(d)
                     before = {len(steps) - 1}
                 of_part[part] = of_dimension[d] = len(steps) - 1
-    blocks = parts * (len(rank) if kind == "allreduce" else 1)
+    blocks = parts * (len(rank) if BY_NAME[kind].reduces_to_all else 1)
     summary = f"{line} in every line, dimension by dimension"
     made = Algorithm("by-dimension", summary, "", {kind: lambda n, b: steps}, lambda k, n, piece: blocks)
     return Phased(made, after, np.array(dimension))
@@ -96,7 +97,7 @@ class _Grid(NamedTuple):
         n = self.dims[d]
         stride = self._stride(d)
         lines = self._offsets([e for e in range(len(self.dims)) if e != d])
-        if kind == "alltoall":
+        if BY_NAME[kind].pieces == "pair":
             # from a to z: a has not moved along what comes later, z is reached along what is done
             a = self._cells(step.block // n, lines, d, later, self._offsets(done))
             z = self._cells(step.block % n, lines, d, done, self._offsets(later))
@@ -104,7 +105,7 @@ class _Grid(NamedTuple):
             piece = self.rank[a][..., :, None] * cells + self.rank[z][..., None, :]
             piece = piece.reshape(*piece.shape[:2], -1)
         else:
-            agree, free = (done, later) if kind == "reducescatter" else (later, done)
+            agree, free = (done, later) if BY_NAME[kind].reduces else (later, done)
             piece = self.rank[self._cells(step.block, lines, d, agree, self._offsets(free))]
         src, dst = (self.rank[lines + stride * v[:, None]][..., None] + 0 * piece for v in (step.src, step.dst))
         return Step((piece * self.parts + part).ravel(), src.ravel(), dst.ravel(), step.op)

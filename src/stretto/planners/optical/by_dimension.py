@@ -115,7 +115,7 @@ def by_dimension(request: Request, *, line: str = "auto", rotate: str = "auto") 
     assert not isinstance(grid, str)
     c = workload.collectives[0]
     rank = np.argsort(c.ranks)
-    pieces = len(rank) if c.kind == "allreduce" else 1
+    pieces = len(rank) if c.traits.reduces_to_all else 1
     most = min(len(grid.dims), max(int(c.piece_bytes.min()) // pieces, 1))
     serving = line_algorithms(c.kind, grid.dims)
     if line not in ("auto", *serving):

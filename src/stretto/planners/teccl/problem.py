@@ -112,8 +112,8 @@ class Problem:
 
     def heuristic_plan(self) -> Plan:
         """MTEGCCA's plan, or shortest paths for kinds that it does not serve."""
-        kinds = {c.kind for c in self.workload.collectives}
-        name = "mtegcca" if kinds <= {"allgather", "broadcast", "multicast"} else "shortest-path"
+        copied = all(c.traits.copies and not c.reduces for c in self.workload.collectives)
+        name = "mtegcca" if copied else "shortest-path"
         net = self.topology
         if not self.switch_copy:
             net = replace(net, replicates=np.zeros_like(net.replicates))
