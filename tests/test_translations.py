@@ -12,15 +12,14 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import Topology
 from stretto.planners import run_planner
-from stretto.planners.greedy import kernel_translations as translations
-from stretto.planners.greedy.translations import match_translations
+from stretto.planners.greedy.translations import find_sides, match_translations
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
 
 def sides(net: Topology) -> list[int]:
-    return translations.find_sides(*net.out_links, net.dst, net.bandwidth, net.latency_s).tolist()
+    return find_sides(net).tolist()
 
 
 def allgather(net: Topology, **given) -> Workload:
