@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..choose.library import from_environment
 from ..model.errors import PeerFailed, Unsupported
-from ..model.kinds import split_evenly
+from ..model.kinds import BY_NAME, split_evenly
 from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
 from .links import Links, own_address
@@ -76,58 +76,54 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._leave()
         self._collectives.close()
 
-    # --- what all calls share ---------------------------------------------------------------------
+    # --- collectives ------------------------------------------------------------------------------
 
-    def _refuse_devices(self, *tensors: Tensor) -> None:
-        for t in tensors:
-            if t.device.type != "cpu" or t.is_sparse:
-                what = "sparse tensors" if t.is_sparse else f"tensors on {t.device}"
-                raise Unsupported(f"the backend 'stretto' does not move {what}; it moves dense tensors on the CPU")
+    def _queue(self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any) -> Pending:
+        """Queue one collective for each input and its output; the group's thread runs them in the order of the calls.
 
-    def _later(self, tensors: Sequence[Tensor], result: Any, *jobs: Callable[[], None]) -> Pending:
-        """Queue a job on some tensors; the group's thread runs jobs in the order of the calls."""
-        self._refuse_devices(*tensors)
+        Args:
+            inputs, outputs: at each end a tensor, or a list of one tensor for each rank.
+            opts: PyTorch's options, with the root and the operation that reduces.
+        """
+        traits = BY_NAME[kind]
+        root = opts.rootRank if traits.rooted else 0
+        op = (opts.reduceOp if opts is not None else OPS.SUM) if traits.reduces else None
+        jobs = []
+        for given, output in zip(inputs, outputs, strict=True):
+            held, wanted = self._pieces(traits.held, given, root), self._pieces(traits.wanted, output, root)
+            tensors = [*held.values(), *wanted.values()]
+            self._refuse_devices(*tensors)
+            if traits.rooted or traits.whole:  # without the root a rank knows the size of one piece only
+                sizes = [tensors[0].numel()] * (1 if traits.whole else self._count)
+            else:
+                sizes = [t.numel() for t in (held if traits.held == "all" else wanted).values()]
+            jobs.append(partial(self._collectives.run, kind, held, wanted, sizes, root=root, op=op))
 
         def run() -> None:
             for job in jobs:
                 job()
 
-        return self._order.later(run, result)
+        return self._order.later(run, outputs)
 
-    # --- the API ----------------------------------------------------------------------------------
+    def _pieces(self, ranks: str, end: Any, root: int) -> dict[int, Tensor]:
+        """The tensors of one end by piece, if this rank is among the ``ranks`` that have any."""
+        if ranks == "root" and self._rank != root:
+            return {}
+        if ranks == "own":
+            return {self._rank: end}
+        return {0: end} if isinstance(end, Tensor) else dict(enumerate(end))
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        op = opts.reduceOp if opts is not None else OPS.SUM
-
-        def one(t: Tensor) -> None:
-            self._collectives.run("allreduce", {0: t}, {0: t}, [t.numel()], op=op)
-
-        return self._later(tensors, tensors, *(partial(one, t) for t in tensors))
-
-    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        return self.allreduce(tensors, opts)
+        return self._queue("allreduce", tensors, tensors, opts)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
-        root = opts.rootRank
-
-        def one(t: Tensor) -> None:
-            self._collectives.run("broadcast", {0: t} if self._rank == root else {}, {0: t}, [t.numel()], root=root)
-
-        return self._later(tensors, tensors, *(partial(one, t) for t in tensors))
+        return self._queue("broadcast", tensors, tensors, opts)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
-        root, op = opts.rootRank, opts.reduceOp
-
-        def one(t: Tensor) -> None:
-            self._collectives.run("reduce", {0: t}, {0: t} if self._rank == root else {}, [t.numel()], root=root, op=op)
-
-        return self._later(tensors, tensors, *(partial(one, t) for t in tensors))
+        return self._queue("reduce", tensors, tensors, opts)
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
-        def one(parts: list[Tensor], own: Tensor) -> None:
-            self._collectives.run("allgather", {self._rank: own}, dict(enumerate(parts)), [t.numel() for t in parts])
-
-        return self._later(inputs, outputs, *map(partial(partial, one), outputs, inputs))
+        return self._queue("allgather", inputs, outputs, opts)
 
     def allgather_into_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([self._shares(o) for o in outputs], inputs, opts)
@@ -139,13 +135,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.allgather([self._shares(output)], [given], opts)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
-        op = opts.reduceOp if opts is not None else OPS.SUM
-
-        def one(own: Tensor, parts: list[Tensor]) -> None:
-            held, wanted = dict(enumerate(parts)), {self._rank: own}
-            self._collectives.run("reducescatter", held, wanted, [t.numel() for t in parts], op=op)
-
-        return self._later(outputs, outputs, *map(partial(partial, one), outputs, inputs))
+        return self._queue("reducescatter", inputs, outputs, opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
@@ -153,41 +143,33 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _reduce_scatter_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter([output], [self._shares(given)], opts)
 
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
+        return self._queue("gather", inputs, outputs or [[]], opts)
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
+        return self._queue("scatter", inputs or [[]], outputs, opts)
+
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         n, me = self._count, self._rank
         counts = np.zeros(n * n, dtype=np.int64)
         counts[me * n : me * n + n] = [t.numel() for t in inputs]
         counts[me::n] = [t.numel() for t in outputs]
         held, wanted = {me * n + r: t for r, t in enumerate(inputs)}, {r * n + me: t for r, t in enumerate(outputs)}
+        self._refuse_devices(*inputs, *outputs)
         # who sends how much to whom only those two know: nobody forwards
-        return self._later(
-            [*inputs, *outputs], outputs, lambda: self._collectives.run("alltoall", held, wanted, counts, direct=True)
-        )  # fmt: skip
+        run = partial(self._collectives.run, "alltoall", held, wanted, counts, direct=True)
+        return self._order.later(run, outputs)
 
     def alltoall_base(
         self, output: Tensor, given: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
         return self.alltoall(self._shares(output, output_splits), self._shares(given, input_splits), opts)
 
-    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
-        root, mine = opts.rootRank, inputs[0]
-        wanted = dict(enumerate(outputs[0])) if self._rank == root else {}
-        sizes = [mine.numel()] * self._count
-        return self._later(
-            inputs, outputs, lambda: self._collectives.run("gather", {self._rank: mine}, wanted, sizes, root=root)
-        )
-
-    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
-        root, mine = opts.rootRank, outputs[0]
-        held = dict(enumerate(inputs[0])) if self._rank == root else {}
-        sizes = [mine.numel()] * self._count
-        return self._later(
-            outputs, outputs, lambda: self._collectives.run("scatter", held, {self._rank: mine}, sizes, root=root)
-        )
-
     def barrier(self, opts: Any = None) -> Any:
         token = torch.zeros(self._count, dtype=torch.uint8)
         return self._allgather_base(token, torch.ones(1, dtype=torch.uint8))
+
+    # --- messages ---------------------------------------------------------------------------------
 
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
         return self._message(tensors, to, tag, sends=True)
@@ -197,6 +179,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
         raise Unsupported("the backend 'stretto' does not receive from any source; name the rank")
+
+    def _refuse_devices(self, *tensors: Tensor) -> None:
+        for t in tensors:
+            if t.device.type != "cpu" or t.is_sparse:
+                tensor = "sparse tensors" if t.is_sparse else f"tensors on {t.device}"
+                raise Unsupported(f"the backend 'stretto' does not move {tensor}; it moves dense tensors on the CPU")
 
     def _message(self, tensors: list[Tensor], peer: int, tag: int, sends: bool) -> Any:
         self._refuse_devices(*tensors)
@@ -221,6 +209,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         go(tag, payload, done)
         return Pending(future)
 
+    allreduce_coalesced = allreduce
     # what PyTorch 2.13 calls the same
     all_gather_single = _allgather_base
     all_gather_single_coalesced = allgather_into_tensor_coalesced
