@@ -10,9 +10,9 @@ from stretto.lower import Program, lower, node_name
 from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan
 from stretto.runtime import content
-from stretto.runtime.execute import execute
-from stretto.runtime.mesh import Mesh, join, listen
-from stretto.runtime.trace import Trace
+from stretto.runtime.connect import join, listen
+from stretto.runtime.execute import Trace, execute
+from stretto.runtime.mesh import Mesh
 
 SECRET = b"a secret"
 

@@ -9,8 +9,8 @@ from stretto.lower import lower
 from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan
 from stretto.runtime import content
+from stretto.runtime.connect import join, listen
 from stretto.runtime.execute import execute
-from stretto.runtime.mesh import join, listen
 
 SECRET = b"a secret"
 
@@ -36,7 +36,7 @@ def work(node: int, pipe, plans: list[Plan], timeout_s: float, moment: int | Non
             if seed == moment:
                 pipe.send("now")
             execute(mesh, program, content.inputs(plan, program.held, node, seed), out, timeout_s=timeout_s)
-            if content.wrong(plan, out, seed):
+            if content.wrong_chunks(plan, out, seed):
                 pipe.send("wrong bytes")
             done += 1
         pipe.send("ended")

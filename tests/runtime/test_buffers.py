@@ -10,7 +10,7 @@ from stretto.lower import Program, Version
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.runtime.buffers import Slot
-from stretto.runtime.landing import PIECE_BYTES, Landing
+from stretto.runtime.incoming import PIECE_BYTES, Landing
 from stretto.runtime.pool import Pool
 
 COUNT = PIECE_BYTES // 4 + 10
@@ -34,8 +34,8 @@ def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(ord
         landing.ahead = len(data)
         while landing.ahead:
             target = landing.target()
-            target[:] = data[landing.got : landing.got + len(target)]
-            landing.filled(len(target))
+            target[:] = data[landing.received : landing.received + len(target)]
+            landing.fill()
         landing.finish()
     slot.finish()
     assert np.array_equal(own, wanted)

@@ -26,8 +26,9 @@ from stretto.model.kinds import KINDS
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.runtime import content
+from stretto.runtime.connect import join, listen
 from stretto.runtime.execute import execute
-from stretto.runtime.mesh import Connection, Mesh, join, listen
+from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.messages import Messages
 from stretto.runtime.wire import HEADER, Frame, Kind, Malformed, decode, encode
 from worker import work

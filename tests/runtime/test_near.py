@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from stretto.runtime.mesh import join, listen
-from stretto.runtime.near import listen_near, machine
+from stretto.runtime.connect import join, listen, listen_near, machine
 
 SECRET, NAMES = b"secret", {0: "rank 0", 1: "rank 1"}
 

@@ -1,8 +1,8 @@
 """Run plans with real bytes: programs over TCP connections between processes.
 
-- ``wire``: the frames; ``handshake``: how two ends authenticate; ``mesh``: all connections of a process.
-- ``buffers``, ``pool``, ``landing``: the memory of chunks, and where arriving bytes go.
-- ``execute``: runs a program; ``run`` is its loop, ``incoming`` its receiving side, ``pacing`` its sending order.
+- ``connect``: how processes find and authenticate each other; ``mesh``: all connections of a process; ``wire``: frames.
+- ``execute``: runs a program; ``incoming`` is its receiving side, ``pacing`` its sending order.
+- ``buffers``, ``pool``: the memory of chunks.
 - ``local``, ``content``: all programs of a plan on this machine, with the result checked byte for byte.
-- ``messages``: point-to-point messages; ``near``: Unix sockets within a machine; ``probe``: measuring a network.
+- ``messages``: point-to-point messages; ``probe``: measuring a network.
 """

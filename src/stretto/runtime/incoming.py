@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING
 
-from ..lower import Program
 from ..model.topology import printable
-from .buffers import Buffers
-from .landing import Landing
-from .mesh import Connection, Mesh
-from .trace import Trace
-from .wire import HEADER, Frame, Kind, Malformed, decode
+from .buffers import Slot, as_bytes
+from .mesh import Connection
+from .wire import Frame, Kind, Malformed, decode
+
+if TYPE_CHECKING:
+    from .execute import Run
 
 READ_AT_ONCE = 16
 """Frames to read from one connection before others have their turn."""
@@ -21,28 +20,8 @@ PARKED_BYTES = 1 << 16
 more is read from its connection until its turn comes, or nothing else has happened for ``PATIENCE_S``."""
 PATIENCE_S = 0.005
 """Seconds without any event after which a parked transfer is read although its turn has not come."""
-
-
-class Host(Protocol):
-    """The parts of :class:`.run.Run` that the receiving side uses."""
-
-    mesh: Mesh
-    program: Program
-    buffers: Buffers
-    number: int
-    start: float
-    pace: float | None
-    delays: Mapping[int, float]
-    peers: dict[int, Connection]
-    signals: set[tuple[int, int]]
-    trace: Trace
-
-    def pending(self) -> bool: ...
-    def later(self, at: float, row: int, what: Callable[[int], None]) -> None: ...
-    def happened(self, row: int, place: int) -> None: ...
-    def watch(self, c: Connection) -> None: ...
-    def closed(self, c: Connection, why: str) -> None: ...
-    def fail(self, peer: int, reason: str, row: int | None = None) -> NoReturn: ...
+PIECE_BYTES = 1 << 18
+"""Bytes of a sum to receive before adding them: few enough to be still in a core's cache."""
 
 
 class Incoming:
@@ -52,35 +31,34 @@ class Incoming:
         missing: the rows that have not arrived.
         landings: the rows of which some bytes have arrived.
         parked: for each peer that is not read, since it sends a row before its turn: the first frame of that row.
-        payload: for each connection the frame whose payload is being read, the rest of its target, and the
-            target's size.
     """
 
-    def __init__(self, run: Host) -> None:
+    def __init__(self, run: Run) -> None:
         self.run, self.mesh, self.program, self.buffers = run, run.mesh, run.program, run.buffers
         self.missing = set(run.program.receives)
         self.landings: dict[int, Landing] = {}
         self.parked: dict[int, Frame] = {}
-        self.payload: dict[int, tuple[Frame, memoryview, int]] = {}
 
     def missing_from(self, peer: int) -> list[int]:
         """The rows that have not arrived from a peer."""
         return [row for row in sorted(self.missing) if self.program.receives[row].source == peer]
 
-    def came(self, row: int) -> bool:
+    def is_complete(self, row: int) -> bool:
         """Whether all bytes of a row are here, though its arrival may yet be delayed."""
         landing = self.landings.get(row)
-        return landing is not None and landing.got >= landing.slot.size
+        return landing is not None and landing.received >= landing.slot.size
+
+    def stops(self, c: Connection) -> bool:
+        """Whether nothing is read from a peer for now: it is a run ahead, or its next row must wait for its turn."""
+        return c.peer in self.mesh.waiting or c.peer in self.parked
 
     def read(self, c: Connection) -> None:
         """Read what a peer has sent, at most ``READ_AT_ONCE`` frames."""
         for _ in range(READ_AT_ONCE):
-            if c.closed is not None or c.peer in self.mesh.waiting or c.peer in self.parked:
+            if c.closed is not None or self.stops(c):
                 return
-            under_way = self.payload.get(c.peer)
-            target = memoryview(c.header)[c.got :] if under_way is None else under_way[1]
             try:
-                count = c.sock.recv_into(target)
+                count = c.sock.recv_into(c.target)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -90,25 +68,28 @@ class Incoming:
                 self.run.closed(c, "it closed the connection" if c.said_bye else "it died")
                 return
             c.heard_at = time.monotonic()
-            if under_way is None:
-                c.got += count
-                if c.got == HEADER.size:
-                    c.got = 0
-                    try:
-                        frame = decode(c.header)
-                    except Malformed as error:
-                        self.run.fail(c.peer, str(error))
-                    self.take(c, frame)
-            elif count < len(target):
-                self.payload[c.peer] = under_way[0], target[count:], under_way[2]
-            else:
-                self._filled(c, under_way[0])
+            c.target = c.target[count:]
+            if not len(c.target):
+                self._end_target(c)
+
+    def _end_target(self, c: Connection) -> None:
+        """Handle a header or a piece of a payload that has been read."""
+        frame = c.frame
+        c.await_header()
+        if frame is not None:
+            self._end_piece(c, frame)
+            return
+        try:
+            frame = decode(c.header)
+        except Malformed as error:
+            self.run.fail(c.peer, str(error))
+        self.take(c, frame)
 
     def take(self, c: Connection, frame: Frame) -> None:
         """Handle a frame whose header has been read."""
         if frame.kind is Kind.ABORT:
-            self.abort_text = bytearray(frame.length)
-            self._expect(c, frame, memoryview(self.abort_text))
+            c.text = bytearray(frame.length)
+            self._expect(c, frame, memoryview(c.text))
         elif frame.kind is Kind.BYE:
             c.said_bye = True
         elif frame.kind is Kind.PING:
@@ -136,9 +117,9 @@ class Incoming:
             self.run.fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
         slot = self.buffers.slots[receive.chunk]
         landing = self.landings.get(row)
-        so_far = landing.got if landing is not None else 0
-        if so_far + frame.length > slot.size or (frame.length == 0 and (slot.size or landing is not None)):
-            self.run.fail(c.peer, f"it sent {so_far + frame.length} bytes where {slot.size} were due", row)
+        received = landing.received if landing is not None else 0
+        if received + frame.length > slot.size or (frame.length == 0 and (slot.size or landing is not None)):
+            self.run.fail(c.peer, f"it sent {received + frame.length} bytes where {slot.size} were due", row)
         if frame.length % slot.itemsize:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
@@ -162,32 +143,31 @@ class Incoming:
         self.run.watch(c)
 
     def _expect(self, c: Connection, frame: Frame, piece: memoryview) -> None:
+        """Read the payload of a frame, or a piece of it, into memory."""
         if len(piece):
-            self.payload[c.peer] = frame, piece, len(piece)
+            c.frame, c.target = frame, piece
         else:
-            self._payload_done(c, frame)
+            self._end_payload(c, frame)
 
-    def _filled(self, c: Connection, frame: Frame) -> None:
-        """Handle a target that is full."""
-        _, _, count = self.payload.pop(c.peer)
+    def _end_piece(self, c: Connection, frame: Frame) -> None:
+        """Handle a piece of a payload that has been read."""
         if frame.kind is Kind.DATA:
             landing = self.landings[frame.row]
-            landing.filled(count)
+            landing.fill()
             if landing.ahead:
                 self._expect(c, frame, landing.target())
                 return
-        self._payload_done(c, frame)
+        self._end_payload(c, frame)
 
-    def _payload_done(self, c: Connection, frame: Frame) -> None:
+    def _end_payload(self, c: Connection, frame: Frame) -> None:
         if frame.kind is Kind.ABORT:
-            reason = printable(self.abort_text.decode(errors="replace"))
+            reason = printable(c.text.decode(errors="replace"))
             self.mesh.condemned = frame.row, f"{reason} (as {self.mesh.name(c.peer)} says)"
             if self.run.pending():
                 self.run.fail(*self.mesh.condemned)
             return
         row = frame.row
-        slot = self.buffers.slots[self.program.receives[row].chunk]
-        if self.landings[row].got < slot.size:
+        if not self.is_complete(row):
             return
         delay = self.run.delays.get(row, 0.0)
         if delay:
@@ -204,3 +184,44 @@ class Incoming:
             slot = self.buffers.slots[self.program.receives[frame.row].chunk]
             if slot is landing.slot and not slot.comes_early(frame.row):
                 self._unpark(peer)
+
+
+class Landing:
+    """A transfer that is arriving: it is stored, or added piece by piece to the sum in which it is next.
+
+    Attributes:
+        received: bytes received, counted in whole pieces.
+        ahead: bytes that are still to come of the frame that is being received.
+    """
+
+    def __init__(self, slot: Slot, row: int, copies: bool) -> None:
+        self.slot, self.row = slot, row
+        self.version = slot.next_on(row)
+        if self.version is None:
+            self.array = slot.room(row, copies)
+        else:
+            self.array = slot.pool.take(min(slot.size, PIECE_BYTES), slot.dtype)
+        self.memory = as_bytes(self.array)
+        self.received = self.ahead = 0
+
+    def target(self) -> memoryview:
+        """Where the next bytes of the frame go."""
+        start = self.received if self.version is None else 0
+        self.piece = self.memory[start : start + self.ahead]
+        return self.piece
+
+    def fill(self) -> None:
+        """Take note that the target is full."""
+        size, itemsize = len(self.piece), self.slot.itemsize
+        if self.version is not None:
+            self.slot.add(self.version, self.received // itemsize, self.array[: size // itemsize])
+        self.received += size
+        self.ahead -= size
+
+    def finish(self) -> None:
+        """Hand over the row, which has arrived whole."""
+        if self.version is None:
+            self.slot.arrive(self.row, self.array)
+        else:
+            self.slot.pool.give(self.array)
+            self.slot.added(self.row)

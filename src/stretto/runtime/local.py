@@ -15,9 +15,8 @@ from ..lower import Program, lower, node_name
 from ..model.errors import InputError, PeerFailed, StrettoError
 from ..model.plan import Plan
 from . import content
-from .execute import execute
-from .mesh import Address, dial, join, listen
-from .trace import Trace
+from .connect import Address, join, listen
+from .execute import Trace, execute
 
 MOST_PROCESSES = 256
 START_S = 0.05
@@ -153,7 +152,7 @@ def _work(
         pipe.send((place.host, listener.getsockname()[1]))
         addresses: dict[int, Address] = pipe.recv()
         names = {node: node_name(plan, node) for node in addresses}
-        mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s, connect=dial)
+        mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s)
         inputs = content.inputs(plan, program.held, program.node, seed)
         outputs = content.outputs(plan, sorted(program.final))
         pipe.send(True)

@@ -12,22 +12,13 @@ import selectors
 import socket
 import sys
 import termios
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import wait
-from queue import Empty, Queue
+from collections.abc import Mapping, Sequence
 
 from ..model.errors import PeerFailed
-from .handshake import shake
-from .near import MARK, SEND_BYTES, dial_near
 from .pool import Pool
 from .wire import HEADER, TEXT_BYTES, Frame, Kind, encode
 
-Address = tuple[str, int]
-Connect = Callable[[Address, float], socket.socket]
-
-HANDSHAKE_S = 10.0
 GRACE_S = 1.0
 """Seconds for which an aborting process tries to tell its peers why."""
 TCP_CLOSE = 7
@@ -36,8 +27,8 @@ LINGER_S = 10.0
 """Seconds for which a closing process waits until its last bytes are acknowledged."""
 LOOK_S = 0.002
 """Seconds between two checks for that: the kernel has no event for the last acknowledgement."""
-MOST_PENDING = 64
-"""The most handshakes that a listener has in progress at once."""
+UNIX_SEND_BYTES = 1 << 20
+"""Bytes of a Unix socket's send buffer. With the kernel's default a transfer takes four times as many system calls."""
 
 
 class Connection:
@@ -45,7 +36,9 @@ class Connection:
 
     Attributes:
         unsent: the rest of the frame that is being sent; control frames queue behind it.
-        header, got: the header that is being received, and how many of its bytes have arrived.
+        frame: the frame whose payload is being received; None while a header is.
+        target: the rest of the memory that is being filled: of the header, or of a piece of the payload.
+        text: the payload of an abort.
         done: the number of the last run that the peer has finished.
         heard_at: when the peer last sent anything, by the monotonic clock.
         closed: why nothing more can be received; None while the connection is open.
@@ -55,18 +48,24 @@ class Connection:
     def __init__(self, sock: socket.socket, peer: int) -> None:
         self.sock, self.peer = sock, peer
         if sock.family == socket.AF_UNIX:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
         self.unsent: list[memoryview] = []
         self.header = bytearray(HEADER.size)
-        self.got = 0
+        self.frame: Frame | None = None
+        self.target = memoryview(self.header)
+        self.text = bytearray()
         self.done = 0
         self.heard_at = 0.0
         self.closed: str | None = None
         self.broken = False
         self.said_bye = False
+
+    def await_header(self) -> None:
+        """Read a header next."""
+        self.frame, self.target = None, memoryview(self.header)
 
     def queue(self, frame: bytes) -> None:
         """Send a control frame after the frame that is being sent."""
@@ -107,7 +106,7 @@ class Connection:
 
 
 class Mesh:
-    """A process's connections. Make one with :func:`join`.
+    """A process's connections. Made by :func:`.connect.join`.
 
     Attributes:
         node: the node of this process.
@@ -140,12 +139,12 @@ class Mesh:
         for c in self.connections.values():
             c.queue(encode(Kind.ABORT, self.runs, culprit, len(payload)) + payload)
         deadline = time.monotonic() + GRACE_S
-        untold = [c for c in self.connections.values() if c.closed is None and c.peer != culprit]
-        while untold and time.monotonic() < deadline:
-            for c in untold:
+        unaware = [c for c in self.connections.values() if c.closed is None and c.peer != culprit]
+        while unaware and time.monotonic() < deadline:
+            for c in unaware:
                 c.flush()
-            untold = [c for c in untold if c.unsent]
-            await_room(untold, deadline - time.monotonic())
+            unaware = [c for c in unaware if c.unsent]
+            await_room(unaware, deadline - time.monotonic())
         for c in self.connections.values():
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_WR)
@@ -185,120 +184,3 @@ def on_the_way(sock: socket.socket) -> int:
     if sock.family == socket.AF_UNIX or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE:
         return 0
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-
-
-def listen(host: str = "127.0.0.1") -> socket.socket:
-    """A socket that listens on a free port of ``host``."""
-    return socket.create_server((host, 0), backlog=MOST_PENDING)
-
-
-def dial(address: Address, timeout_s: float) -> socket.socket:
-    if address[0].startswith(MARK):
-        return dial_near(address[0], timeout_s)
-    return socket.create_connection(address, timeout_s)
-
-
-def join(
-    node: int,
-    listener: socket.socket,
-    addresses: Mapping[int, Address],
-    names: Mapping[int, str],
-    secret: bytes,
-    *,
-    timeout_s: float = 60.0,
-    connect: Connect = dial,
-    near: socket.socket | None = None,
-) -> Mesh:
-    """Connect to every node of a lower number, and accept every node of a higher number.
-
-    No processes wait in a circle: node 0 only accepts, and every other node connects before it accepts. A connection
-    from someone who does not know the secret is closed and does not count.
-
-    Args:
-        near: a listener for processes of the same machine, besides ``listener``.
-    Raises:
-        PeerFailed: a peer cannot be reached, is another node than expected, or did not connect in time.
-    """
-    deadline = time.monotonic() + timeout_s
-    found: dict[int, socket.socket] = {}
-    try:
-        for peer in sorted(p for p in addresses if p < node):
-            found[peer] = _call(node, peer, addresses[peer], names, secret, deadline, connect)
-        listeners = [listener] if near is None else [listener, near]
-        _accept(node, {p for p in addresses if p > node}, listeners, names, secret, deadline, found)
-    except BaseException:
-        for sock in found.values():
-            sock.close()
-        raise
-    return Mesh(node, names, {p: Connection(sock, p) for p, sock in sorted(found.items())})
-
-
-def _call(
-    node: int, peer: int, address: Address, names: Mapping[int, str], secret: bytes, deadline: float, connect: Connect
-) -> socket.socket:
-    left = max(deadline - time.monotonic(), 0.1)
-    try:
-        sock = connect(address, left)
-    except OSError as error:
-        raise PeerFailed(names[peer], f"cannot be reached at {address[0]}:{address[1]} ({error})") from None
-    try:
-        sock.settimeout(left)
-        shake(sock, secret, node, peer, connects=True, where=names[peer])
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _accept(
-    node: int,
-    expected: set[int],
-    listeners: Sequence[socket.socket],
-    names: Mapping[int, str],
-    secret: bytes,
-    deadline: float,
-    found: dict[int, socket.socket],
-) -> None:
-    """Accept the expected peers. Each handshake has its own thread, so that a silent peer delays no other."""
-    came: Queue[tuple[int, socket.socket] | PeerFailed] = Queue()
-    pending = threading.Semaphore(MOST_PENDING)
-
-    def greet(sock: socket.socket, where: str) -> None:
-        try:
-            sock.settimeout(HANDSHAKE_S)
-            came.put((shake(sock, secret, node, None, connects=False, where=where), sock))
-        except PeerFailed as failure:
-            sock.close()
-            came.put(failure)
-        finally:
-            pending.release()
-
-    last: PeerFailed | None = None
-    for listener in listeners:
-        listener.setblocking(False)
-    missing = set(expected)
-    while missing:
-        wait(listeners, 0.05)
-        for listener in listeners:
-            with contextlib.suppress(BlockingIOError):
-                if pending.acquire(blocking=False):
-                    try:
-                        sock, address = listener.accept()
-                    except BaseException:
-                        pending.release()
-                        raise
-                    where = f"{address[0]}:{address[1]}" if address else "a process of this machine"
-                    threading.Thread(target=greet, args=(sock, where), daemon=True).start()
-        with contextlib.suppress(Empty):
-            while missing:
-                arrival = came.get_nowait()
-                if isinstance(arrival, PeerFailed):
-                    last = arrival
-                elif arrival[0] in missing:
-                    missing.remove(arrival[0])
-                    found[arrival[0]] = arrival[1]
-                else:
-                    arrival[1].close()
-        if missing and time.monotonic() > deadline:
-            absent = ", ".join(names[p] for p in sorted(missing))
-            raise PeerFailed(absent, "did not connect in time" + (f"; turned away: {last}" if last else ""))

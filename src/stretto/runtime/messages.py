@@ -19,29 +19,29 @@ from typing import NamedTuple
 
 from ..model.errors import PeerFailed
 from ..model.topology import printable
-from .mesh import GRACE_S, LINGER_S, on_the_way
-from .wire import TEXT_BYTES
+from .mesh import GRACE_S, LINGER_S, LOOK_S, on_the_way
+from .wire import TEXT_BYTES, fill, receive
 
 _HEAD = struct.Struct("!qQ")
 _BLAME, _PING = -1, -2
-"""Tags that are no messages: the sender leaves and names who is at fault; the sender is alive."""
+"""Tags of what is not a message: the sender leaves and names who is at fault; the sender is alive."""
 MOST_BYTES = 1 << 40
-MOST_KEPT = 1 << 28
-"""The most bytes to keep for receives that nobody has asked for yet."""
+MOST_EARLY = 1 << 28
+"""The most bytes of messages to keep for which there is no receive yet."""
 PING, SILENT, LATE = 1 / 8, 1 / 2, 2.0
 """Parts of the timeout: between two pings; after which a silent peer is at fault; after which a living peer that does
 not send an awaited message is at fault. ``SILENT`` is below 1, so that a process that waits here fails before the
 collectives of its peers give it up."""
-
 END_S = 5.0
 """Seconds to wait for a thread that has nothing left to do."""
 
 Done = Callable[[PeerFailed | None], None]
 
 
-class Asked(NamedTuple):
-    """A receive that waits, and the moment since when."""
+class Call(NamedTuple):
+    """A call of :meth:`Messages.receive` that waits, and since when."""
 
+    tag: int
     into: memoryview
     done: Done
     since: float
@@ -60,12 +60,11 @@ class Messages:
         self.sock, self.name, self.timeout_s = sock, name, timeout_s
         sock.settimeout(timeout_s * PING)
         self.outgoing: SimpleQueue[tuple[int, memoryview, Done] | None] = SimpleQueue()
-        self.asked: dict[int, deque[Asked]] = defaultdict(deque)
-        self.kept: dict[int, deque[bytearray]] = defaultdict(deque)
-        self.kept_bytes = 0
+        self.receives: dict[int, deque[Call]] = defaultdict(deque)
+        self.early: dict[int, deque[bytearray]] = defaultdict(deque)
+        self.early_bytes = 0
         self.changed = threading.Condition()
         self.failure: PeerFailed | None = None
-        self.heard_at = time.monotonic()
         loops = (self._send_all, self._receive_all)
         self.threads = [threading.Thread(target=loop, name=f"messages of {name}", daemon=True) for loop in loops]
         for thread in self.threads:
@@ -76,22 +75,19 @@ class Messages:
         self.outgoing.put((tag, payload, done))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
-        """Ask for the next message with this tag."""
+        """Receive the next message with this tag; ``done`` is called when it has arrived."""
+        call = Call(tag, into, done, time.monotonic())
         with self.changed:
-            if self.failure is None and not self.kept[tag]:
-                self.asked[tag].append(Asked(into, done, time.monotonic()))
-                self.changed.notify()
-                return
-            message = self.kept[tag].popleft() if self.kept[tag] else None
-            self.kept_bytes -= len(message or b"")
+            message = self.early[tag].popleft() if self.early[tag] else None
+            if message is None and self.failure is None:
+                self.receives[tag].append(call)
+            self.early_bytes -= len(message or b"")
             self.changed.notify()
-        if message is None:
-            done(self._failed(f"the message with tag {tag} from {self.name}"))
-        elif len(message) != len(into):
-            done(self._unequal(len(message), len(into), tag))
-        else:
-            into[:] = message
-            done(None)
+            failure = self.failure
+        if message is not None:
+            self._deliver(message, call)
+        elif failure is not None:
+            done(self._failure_of(f"the message with tag {tag} from {self.name}"))
 
     def blame(self, failure: PeerFailed) -> threading.Event:
         """Tell the peer who is at fault, so that it does not blame this process for leaving.
@@ -111,7 +107,7 @@ class Messages:
             self.sock.shutdown(socket.SHUT_WR)
         deadline = time.monotonic() + LINGER_S
         while self.threads[1].is_alive() and on_the_way(self.sock) and time.monotonic() < deadline:
-            self.threads[1].join(0.002)
+            self.threads[1].join(LOOK_S)
         self.leave()
         self.sock.close()
 
@@ -128,12 +124,23 @@ class Messages:
             if thread is not threading.current_thread():
                 thread.join(END_S)
 
-    def _failed(self, transfer: str) -> PeerFailed | None:
+    def _failure_of(self, transfer: str) -> PeerFailed | None:
         """The failure that ended this connection, for a message that waited."""
         return self.failure and PeerFailed(self.failure.peer, self.failure.reason, transfer)
 
-    def _unequal(self, came: int, due: int, tag: int) -> PeerFailed:
-        return PeerFailed(self.name, f"it sent {came} bytes with tag {tag} where {due} were due")
+    def _wrong_size(self, length: int, call: Call) -> PeerFailed | None:
+        """The failure of a receive whose message has another length."""
+        if length == len(call.into):
+            return None
+        due = f"with tag {call.tag} where {len(call.into)} were due"
+        return PeerFailed(self.name, f"it sent {length} bytes {due}")
+
+    def _deliver(self, message: bytearray, call: Call) -> None:
+        """End a receive whose message arrived before it."""
+        failure = self._wrong_size(len(message), call)
+        if failure is None:
+            call.into[:] = message
+        call.done(failure)
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -150,11 +157,11 @@ class Messages:
                 self._put(memoryview(_HEAD.pack(tag, len(payload))))
                 self._put(payload)
             except (OSError, PeerFailed) as error:
-                own = error if isinstance(error, PeerFailed) else None
-                if own is None:
+                if not isinstance(error, PeerFailed):
                     self.threads[1].join(GRACE_S)  # the receiving thread learns why
-                self.failure = self.failure or own or PeerFailed(self.name, f"a message could not be sent ({error})")
-                done(self._failed(f"the message with tag {tag} to {self.name}"))
+                    error = PeerFailed(self.name, f"a message could not be sent ({error})")
+                self.failure = self.failure or error
+                done(self._failure_of(f"the message with tag {tag} to {self.name}"))
             else:
                 done(None)
 
@@ -173,78 +180,59 @@ class Messages:
     def _receive_all(self) -> None:
         try:
             while True:
-                head = bytearray(_HEAD.size)
-                self._fill(memoryview(head))
-                self._receive(*_HEAD.unpack(head))
+                self._receive(*_HEAD.unpack(receive(self.sock, _HEAD.size, self._watch)))
         except (OSError, PeerFailed) as error:
             failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, "it died, or left the group")
         with self.changed:
             self.failure = self.failure or failure
-            waiting = [(tag, asked.done) for tag, queue in self.asked.items() for asked in queue]
-            self.asked.clear()
-        for tag, done in waiting:
-            done(self._failed(f"the message with tag {tag} from {self.name}"))
+            waiting = [call for queue in self.receives.values() for call in queue]
+            self.receives.clear()
+        for tag, _, done, _ in waiting:
+            done(self._failure_of(f"the message with tag {tag} from {self.name}"))
 
     def _receive(self, tag: int, length: int) -> None:
         """Receive what follows a header."""
         if tag == _PING and length == 0:
             return
         if tag == _BLAME and length <= TEXT_BYTES:
-            text = bytearray(length)
-            self._fill(memoryview(text))
+            text = receive(self.sock, length, self._watch)
             peer, _, reason = text.decode(errors="replace").partition("\n")
             raise PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)")
         if tag < 0 or length > MOST_BYTES:
             raise PeerFailed(self.name, f"it sent a message of {length} bytes with tag {tag}")
         with self.changed:
             self.changed.wait_for(
-                lambda: bool(self.asked[tag]) or self.kept_bytes + length <= MOST_KEPT or self.failure is not None
+                lambda: bool(self.receives[tag]) or self.early_bytes + length <= MOST_EARLY or self.failure is not None
             )
             if self.failure is not None:
                 raise self.failure
-            asked = self.asked[tag][0] if self.asked[tag] else None
-            self.kept_bytes += 0 if asked else length
-        self.heard_at = time.monotonic()
-        if asked is not None:
-            if len(asked.into) != length:
-                raise self._unequal(length, len(asked.into), tag)
-            self._fill(asked.into)
-        else:
-            message = bytearray(length)
-            self._fill(memoryview(message))
+            first = self.receives[tag][0] if self.receives[tag] else None
+            self.early_bytes += 0 if first else length
+        if first is not None:
+            failure = self._wrong_size(length, first)
+            if failure is not None:
+                raise failure
+            fill(self.sock, first.into, self._watch)
+            with self.changed:
+                self.receives[tag].popleft()
+            first.done(None)
+            return
+        message = receive(self.sock, length, self._watch)
         with self.changed:
-            if asked is None and not self.asked[tag]:
-                self.kept[tag].append(message)
+            if not self.receives[tag]:
+                self.early[tag].append(message)
                 return
-            first = self.asked[tag].popleft()
-        if asked is None:  # somebody asked for it while it arrived
-            self.kept_bytes -= length
-            if len(first.into) != length:
-                first.done(self._unequal(length, len(first.into), tag))
-                return
-            first.into[:] = message
-        first.done(None)
+            first = self.receives[tag].popleft()  # it was added while the message arrived
+            self.early_bytes -= length
+        self._deliver(message, first)
 
-    def _fill(self, target: memoryview) -> None:
-        while len(target):
-            try:
-                count = self.sock.recv_into(target)
-            except TimeoutError:
-                self._look()
-                continue
-            if not count:
-                raise ConnectionError("closed")
-            self.heard_at = time.monotonic()
-            target = target[count:]
-
-    def _look(self) -> None:
+    def _watch(self, silent_s: float) -> None:
         """Fail the receives that wait for a peer which has been silent, or has not sent their message, for too long."""
-        now = time.monotonic()
         with self.changed:
-            since = min((asked.since for queue in self.asked.values() for asked in queue), default=None)
+            since = min((call.since for queue in self.receives.values() for call in queue), default=None)
         if since is None:
             return
-        if now - self.heard_at > self.timeout_s * SILENT:
+        if silent_s > self.timeout_s * SILENT:
             raise PeerFailed(self.name, f"it has said nothing for {self.timeout_s * SILENT:g} s")
-        if now - since > self.timeout_s * LATE:
+        if time.monotonic() - since > self.timeout_s * LATE:
             raise PeerFailed(self.name, f"it is alive, but has not sent for {self.timeout_s * LATE:g} s")

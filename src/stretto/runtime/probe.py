@@ -12,15 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from ..model.errors import PeerFailed
+from .wire import fill, receive
 
 ECHOES, TRIALS = 5, 2
 SENT_BYTES = 1 << 18
+PIECE_BYTES = 1 << 16
+"""Bytes that the answering rank receives at once, into memory that it uses again."""
 MOST_ROUNDS = 32
 """The most rounds: among more ranks than this only some pairs are measured."""
 
 
-class Measured(NamedTuple):
-    """The result of one pair: half a round trip in seconds, and bytes/s, each the best of a few trials."""
+class Link(NamedTuple):
+    """What two ranks measured: half a round trip in seconds, and bytes/s, each the best of a few trials."""
 
     latency_s: float
     bandwidth: float
@@ -29,15 +32,15 @@ class Measured(NamedTuple):
 def rounds(ranks: int) -> list[list[tuple[int, int]]]:
     """The pairs of each round, the lower rank first: everyone meets everyone, at most once a round."""
     n = ranks + ranks % 2
-    found = []
+    schedule = []
     for r in range(n - 1):
         ring = [0, *((i + r) % (n - 1) + 1 for i in range(n - 1))]
         pairs = [(min(a, b), max(a, b)) for a, b in zip(ring[: n // 2], reversed(ring[n // 2 :]), strict=True)]
-        found.append([pair for pair in pairs if pair[1] < ranks])
-    return found[:MOST_ROUNDS]
+        schedule.append([pair for pair in pairs if pair[1] < ranks])
+    return schedule[:MOST_ROUNDS]
 
 
-def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s: float) -> dict[int, Measured]:
+def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s: float) -> dict[int, Link]:
     """Measure with every other rank; returns the results of the pairs in which this rank sent.
 
     Args:
@@ -46,7 +49,7 @@ def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s
     Raises:
         PeerFailed: a peer was silent, or is gone.
     """
-    found: dict[int, Measured] = {}
+    results: dict[int, Link] = {}
     for pairs in rounds(ranks):
         for low, high in pairs:
             if rank in (low, high):
@@ -55,12 +58,12 @@ def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s
                 sock.settimeout(timeout_s)
                 try:
                     if rank == low:
-                        found[high] = _measure(sock)
+                        results[high] = _measure(sock)
                     else:
                         _answer(sock, (1,) * ECHOES + (SENT_BYTES,) * TRIALS)
                 except OSError as error:
                     _silent(peer, error)
-    return found
+    return results
 
 
 def flow(
@@ -93,25 +96,22 @@ def _silent(peer: int, error: OSError) -> NoReturn:
     raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
 
 
-def _measure(sock: socket.socket) -> Measured:
+def _measure(sock: socket.socket) -> Link:
     echoes = [_timed(sock, b"?") for _ in range(ECHOES)]
     sends = [_timed(sock, bytes(SENT_BYTES)) for _ in range(TRIALS)]
-    return Measured(min(echoes) / 2, SENT_BYTES / max(min(sends) - min(echoes) / 2, 1e-9))
+    return Link(min(echoes) / 2, SENT_BYTES / max(min(sends) - min(echoes) / 2, 1e-9))
 
 
 def _timed(sock: socket.socket, payload: bytes) -> float:
     began = time.perf_counter()
     sock.sendall(payload)
-    if not sock.recv(1):
-        raise ConnectionError("it closed the connection while it was measured")
+    receive(sock, 1)
     return time.perf_counter() - began
 
 
 def _answer(sock: socket.socket, sizes: Sequence[int]) -> None:
+    piece = memoryview(bytearray(PIECE_BYTES))
     for size in sizes:
-        while size:
-            got = len(sock.recv(min(size, 1 << 16)))
-            if not got:
-                raise ConnectionError("it closed the connection while it was measured")
-            size -= got
+        for start in range(0, size, PIECE_BYTES):
+            fill(sock, piece[: size - start])
         sock.sendall(b"!")

@@ -1,4 +1,4 @@
-"""Frames on a connection: a header of sixteen bytes, then at most a segment of payload.
+"""Bytes and frames on a connection. A frame is a header of sixteen bytes, then at most a segment of payload.
 
 A reader knows from the header alone how much follows, and refuses too much before it reads any of it. Data is sent
 in segments, so that transfers can take turns on a connection and an abort need not wait for a long transfer.
@@ -6,7 +6,10 @@ in segments, so that transfers can take turns on a connection and an abort need 
 
 from __future__ import annotations
 
+import socket
 import struct
+import time
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -60,9 +63,38 @@ def decode(header: bytes | bytearray | memoryview) -> Frame:
     if magic != MAGIC:
         raise Malformed(f"it sent {bytes(header[:2]).hex()} where a frame must begin")
     try:
-        known = Kind(kind)
+        kind = Kind(kind)
     except ValueError:
         raise Malformed(f"it sent a frame of unknown kind {kind}") from None
-    if length > LIMIT.get(known, 0):
-        raise Malformed(f"it sent a {known.name} frame of {length} bytes; at most {LIMIT.get(known, 0)} may follow")
-    return Frame(known, run, row, length)
+    if length > LIMIT.get(kind, 0):
+        raise Malformed(f"it sent a {kind.name} frame of {length} bytes; at most {LIMIT.get(kind, 0)} may follow")
+    return Frame(kind, run, row, length)
+
+
+def receive(sock: socket.socket, count: int, idle: Callable[[float], None] | None = None) -> bytearray:
+    """Receive ``count`` bytes; see :func:`fill`."""
+    content = bytearray(count)
+    fill(sock, memoryview(content), idle)
+    return content
+
+
+def fill(sock: socket.socket, target: memoryview, idle: Callable[[float], None] | None = None) -> None:
+    """Receive from a blocking socket until ``target`` is full.
+
+    Args:
+        idle: called with the seconds since the last byte, whenever no byte has come for the timeout of the socket.
+    Raises:
+        OSError: the connection ended or broke; without ``idle`` also: the timeout of the socket has passed.
+    """
+    heard_at = time.monotonic()
+    while len(target):
+        try:
+            count = sock.recv_into(target)
+        except TimeoutError:
+            if idle is None:
+                raise
+            idle(time.monotonic() - heard_at)
+            continue
+        if not count:
+            raise ConnectionError("it closed the connection")
+        target, heard_at = target[count:], time.monotonic()

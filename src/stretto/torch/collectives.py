@@ -15,8 +15,7 @@ from torch import Tensor
 from ..choose.library import Library
 from ..lower import Program
 from ..model.kinds import BY_NAME
-from ..runtime.execute import execute
-from ..runtime.trace import Trace
+from ..runtime.execute import Trace, execute
 from .links import Links
 from .tensors import OPS, array_of, divide, reducer
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..choose.library import Library
 from ..model.errors import PeerFailed
-from ..runtime.mesh import GRACE_S, Mesh, join, listen
+from ..runtime.connect import join, listen, listen_near, machine
+from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.messages import Messages
-from ..runtime.near import listen_near, machine
 from .measuring import measure
 
 LOOK_S = 0.01
