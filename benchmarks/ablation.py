@@ -4,8 +4,7 @@ python benchmarks/ablation.py [PART ...] [-n 1] [-s 1KB,64KB,1MB,16MB] [-c allre
 
 Each part is switched off in turn. A row gives the geometric mean of completion without the part over completion with
 it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), the cells that change
-by more than 0.3 %, the cell that loses most, and planning CPU without over with. Work is counted, so completions do not
-depend on the machine or its load; CPU does.
+by more than 0.3 %, and the cell that loses most. Work is counted, so nothing depends on the machine or its load.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import argparse
 import importlib
 import json
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,7 +35,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "greedy: clusters": (f"{GREEDY}.plan_clusters", lambda *a, **k: None),
     "greedy: crossings": (f"{GREEDY}.plan_crossings", lambda *a, **k: None),
     "greedy: hubs": (f"{GREEDY}.plan_hubs", lambda *a, **k: None),
-    "greedy: swapped trees": (f"{GREEDY}._Stages.try_swapped_trees", lambda self, plan: None),
     "greedy: overlap": (f"{GREEDY}._Stages.try_overlap", lambda self, plan: None),
     "greedy: long search": (f"{GREEDY}._Stages.try_long_search", lambda self, plan: None),
     "greedy: justification": (f"{GREEDY}._Stages.justified", lambda self: self.best),
@@ -65,7 +62,6 @@ def main() -> None:
     names = given.topologies or [*TOPOLOGIES, *drawn(given.networks, 0)]
     cells = [(n, k, s) for n in names for k in given.collectives.split(",") for s in given.sizes.split(",")]
     base = {cell: ended for cell in cells if (ended := run(cell, given.effort)) is not None}
-    print(f"{len(base)} cells, planning {sum(cpu for _, cpu in base.values()):.0f} s of CPU", flush=True)
     rows = []
     for part in given.parts:
         with without(part):
@@ -94,37 +90,33 @@ def without(part: str) -> Iterator[None]:
         yield
 
 
-def run(cell: tuple[str, str, str], effort: str) -> tuple[float, float] | None:
-    """Completion and CPU seconds of planning a cell; None where nothing serves it."""
+def run(cell: tuple[str, str, str], effort: str) -> float | None:
+    """Completion of a cell's plan, seconds; None where nothing serves it."""
     name, kind, size = cell
     net, ranks = network(name)
     work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
-    began_s = time.process_time()
     try:
-        plan = run_planner("auto", net, work, effort=effort)
+        return completion_s(run_planner("auto", net, work, effort=effort))
     except StrettoError:
         return None
-    return completion_s(plan), time.process_time() - began_s
 
 
 def row(part: str, base: dict[Any, Any], ends: dict[Any, Any]) -> dict[str, Any]:
     """How much later plans end without a part."""
-    ratios = {cell: (ends[cell][0] / base[cell][0] if ends[cell] else math.inf) for cell in base}
+    ratios = {cell: (ends[cell] / base[cell] if ends[cell] else math.inf) for cell in base}
     worst = max(ratios, key=lambda cell: ratios[cell])
     finite = [r for r in ratios.values() if math.isfinite(r)]
-    cpu = sum(e[1] for e in ends.values() if e) / sum(b[1] for b in base.values())
     return {
         "part": part, "mean": math.exp(sum(map(math.log, finite)) / len(finite)), "cells": len(ratios),
         "later": sum(r > 1 + CHANGED for r in ratios.values()), "sooner": sum(r < 1 - CHANGED for r in ratios.values()),
-        "worst": ratios[worst], "worst_cell": " ".join(worst), "cpu": cpu,
-    }  # fmt: skip
+        "worst": ratios[worst], "worst_cell": " ".join(worst)    }  # fmt: skip
 
 
 def shown(r: dict[str, Any]) -> str:
     """A row as a line."""
     return (
         f"{r['part']:26} x {r['mean']:.4f}, later {r['later']:3}, sooner {r['sooner']:3} of {r['cells']}, "
-        f"at worst x {r['worst']:.3f} ({r['worst_cell']}), CPU x {r['cpu']:.2f}"
+        f"at worst x {r['worst']:.3f} ({r['worst_cell']})"
     )
 
 
