@@ -7,14 +7,14 @@ A *spec*, ``family:arguments?option=value&...``, names a built-in topology: ``nd
 from __future__ import annotations
 
 import difflib
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..model.errors import InputError
 from ..model.topology import Topology, printable
-from ..model.units import parse_bandwidth, parse_time
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
@@ -50,16 +50,6 @@ class Family:
     settings: tuple[Setting, ...] = ()
 
 
-def bandwidth(text: str, where: str) -> float:
-    """A bandwidth of a spec, bytes/s."""
-    return parse_bandwidth(text, where)
-
-
-def seconds(text: str, where: str) -> float:
-    """A time of a spec, seconds."""
-    return parse_time(text, where)
-
-
 def whole(text: str, where: str, least: int = 0) -> int:
     """A whole number of a spec, at least ``least``."""
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
@@ -67,15 +57,38 @@ def whole(text: str, where: str, least: int = 0) -> int:
     return int(text)
 
 
-def stores(text: str, where: str) -> bool:
-    """Whether the switches of a spec store whole messages."""
-    words = {"cut-through": False, "store": True}
-    if text not in words:
-        raise InputError(f"{text!r} is none of {', '.join(words)}", where)
-    return words[text]
+def decimal(what: str, accepts: Callable[[float], bool]) -> Callable[[str, str], float]:
+    """A parser of a setting that is a number; ``what`` tells the user which numbers are accepted."""
+
+    def parse(text: str, where: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not accepts(value):
+            raise InputError(f"{text!r} is not {what}", where)
+        return value
+
+    return parse
 
 
-SWITCHES = Setting("switches", stores, False, "cut-through, or store: each sends on what has come whole")
+def choice(values: Mapping[str, Any]) -> Callable[[str, str], Any]:
+    """A parser of a setting that is one of several words; each word stands for a value."""
+
+    def parse(text: str, where: str) -> Any:
+        if text.lower() not in values:
+            raise InputError(f"{text!r} is none of {', '.join(values)}", where)
+        return values[text.lower()]
+
+    return parse
+
+
+SWITCHES = Setting(
+    "switches",
+    choice({"cut-through": False, "store": True}),
+    False,
+    "cut-through, or store: each sends on what has come whole",
+)
 
 
 def catalogue() -> tuple[Family, ...]:

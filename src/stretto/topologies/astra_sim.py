@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.topology import ACCELERATOR, SWITCH, Topology
+from .draft import Draft
 from .values import count, real, shown
 
 GIB = float(2**30)
@@ -47,19 +48,17 @@ def parse_astra_sim(text: str, where: str) -> Topology:
     links_wanted = nodes * sum(n if b == "FullyConnected" else 2 for n, b in zip(sizes, blocks))
     if links_wanted > MOST_LINKS:
         raise InputError(f"has {links_wanted} links, more than the {MOST_LINKS} that are built", where)
-    kinds = [ACCELERATOR] * nodes
-    links: dict[tuple[int, int], tuple[float, float]] = {}
+    draft = Draft([ACCELERATOR] * nodes)
     stride = 1
     for block, size, width, delay in zip(blocks, sizes, widths, delays):
         for first in (v for v in range(nodes) if v // stride % size == 0):
             members = [first + i * stride for i in range(size)]
-            for pair in _pairs(block, members, kinds):
-                links[pair] = (width, delay)
+            for a, b in _pairs(block, members, draft.kinds):
+                draft.link(a, b, width, delay)
         stride *= size
-    return make_topology(
+    return draft.topology(
         "astra-sim " + " x ".join(f"{b} {n}" for b, n in zip(blocks, sizes)),
-        kinds,
-        [(a, b, *way) for (a, b), way in sorted(links.items())],
+        ordered=True,
         notes=["a GB/s of the file counts 2^30 bytes a second, as ASTRA-sim's analytical backend has it"],
         where=where,
     )

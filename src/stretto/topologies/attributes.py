@@ -10,18 +10,14 @@ from __future__ import annotations
 import math
 
 from ..model.errors import InputError
-from ..model.topology import KINDS, printable
+from ..model.topology import KINDS
 from ..model.units import parse_bandwidth, parse_time
+from .values import one_line
 from .wan import Cable, Place
 
 UNKNOWN = ("", "None", "?", "null")
 _BANDWIDTHS = {"bandwidth": "", "bandwidth_Bps": "B/s", "bandwidth_GBps": "GB/s", "bandwidth_Gbps": "Gbit/s"}
 _LATENCIES = {"latency": "", "latency_s": "s", "latency_ms": "ms", "latency_us": "us"}
-
-
-def one_line(text: str) -> str:
-    """A label as a name: printable, on one line, without needless spaces."""
-    return " ".join(printable(text).split())
 
 
 def place(attributes: dict[str, str], where: str) -> Place:

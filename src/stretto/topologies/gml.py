@@ -6,14 +6,14 @@ rustworkx does not read GML, and the grammar is four tokens, so it is read here.
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from ..model.errors import InputError
-from .attributes import cable, one_line, place
-from .wan import Cable, Graph, Place
+from .attributes import cable, place
+from .values import shown
+from .wan import Graph
 
 _TOKEN = re.compile(r'\s+|#[^\n]*|(?P<text>"[^"]*")|(?P<open>\[)|(?P<close>\])|(?P<word>[^\s\[\]"]+)')
 
@@ -32,29 +32,20 @@ def parse_gml(text: str, where: str) -> Graph:
     if len(graphs) > 1:
         raise InputError(f"has {len(graphs)} graphs where one is wanted", where)
     graph = graphs[0]
-    label = _plain(graph)
-    directed = label.get("directed") == "1"
-    number: dict[str, int] = {}
-    places: list[Place] = []
-    cables: list[Cable] = []
+    facts = _plain(graph)
+    directed = facts.get("directed") == "1"
+    network = Graph.named(facts.get("label", ""), where)
     for node in _lists(graph, "node"):
         attributes = _plain(node)
         key = attributes.pop("id", None)
-        if key is None or key in number:
-            raise InputError(f"node {len(number)}: the id {_short(key)} is missing or given twice", where)
-        number[key] = len(number)
         graphics = next((_plain(v) for k, v in node if k == "graphics" and isinstance(v, list)), {})
         drawn = {axis: graphics[axis] for axis in ("x", "y") if axis in graphics}
-        places.append(place(drawn | attributes, f"{where}, node {_short(key)}"))
+        network.add_place(key, place(drawn | attributes, f"{where}, node {shown(key)}"), where)
     for i, edge in enumerate(_lists(graph, "edge")):
         at, attributes = f"{where}, edge {i}", _plain(edge)
-        ends = [attributes.pop(end, None) for end in ("source", "target")]
-        for end in ends:
-            if end not in number:
-                raise InputError(f"leads to {_short(end)}, which is no node", at)
-        cables.append(cable(number[ends[0] or ""], number[ends[1] or ""], attributes, directed, at))
-    name = one_line(label.get("label", ""))
-    return Graph(name or one_line(os.path.splitext(os.path.basename(where))[0]), places, cables)
+        ends = network.ends([attributes.pop(end, None) for end in ("source", "target")], at)
+        network.cables.append(cable(*ends, attributes, directed, at))
+    return network
 
 
 def _lists(items: Items, key: str) -> list[Items]:
@@ -65,10 +56,6 @@ def _plain(items: Items) -> dict[str, str]:
     """The values that are not lists; keys of the grammar in lower case, other keys unchanged."""
     words = ("id", "label", "source", "target", "directed")
     return {(k.lower() if k.lower() in words else k): v for k, v in items if isinstance(v, str)}
-
-
-def _short(key: str | None) -> str:
-    return repr(key if key is None or len(key) <= 40 else key[:40] + "…")
 
 
 def _parse(text: str, where: str) -> Items:

@@ -6,14 +6,13 @@ overrides the graph's. Hyperedges, ports and nested graphs are refused.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from ..model.errors import InputError
 from ..model.topology import KINDS, Topology
-from .attributes import cable, one_line, place
-from .values import named, tag
-from .wan import Cable, Graph, Place
+from .attributes import cable, place
+from .values import named, shown, tag
+from .wan import Graph
 
 _GRAPH_WORDS = ("id", "source", "target", "directed", "edgedefault", "sourceport", "targetport")
 
@@ -30,35 +29,21 @@ def graph_of(root: Any, where: str) -> Graph:
     if len(graphs) > 1:
         raise InputError(f"has {len(graphs)} <graph> elements where one is wanted", where)
     graph, attributes = graphs[0], _Attributes(root)
-    number: dict[str, int] = {}
-    places: list[Place] = []
-    cables: list[Cable] = []
+    network = Graph.named(attributes.of(graph, "graph").get("label", ""), where)
     for element in graph:
         what = tag(element)
         if what == "hyperedge" or (what in ("node", "edge") and named(element, "graph")):
             raise InputError("has hyperedges or graphs in graphs; write plain nodes and edges", where)
         if what == "node":
             key = element.get("id")
-            if key is None or key in number:
-                raise InputError(f"node {len(number)}: the id {_short(key)} is missing or given twice", where)
-            number[key] = len(number)
-            places.append(place(attributes.of(element, "node"), f"{where}, node {_short(key)}"))
+            network.add_place(key, place(attributes.of(element, "node"), f"{where}, node {shown(key)}"), where)
     both_ways = graph.get("edgedefault") != "directed"
     for i, element in enumerate(named(graph, "edge")):
         at = f"{where}, edge {i}"
-        ends = [element.get("source"), element.get("target")]
-        for end in ends:
-            if end not in number:
-                raise InputError(f"leads to {_short(end)}, which is no node", at)
+        ends = network.ends([element.get("source"), element.get("target")], at)
         directed = element.get("directed", "false" if both_ways else "true") == "true"
-        own = attributes.of(element, "edge")
-        cables.append(cable(number[ends[0]], number[ends[1]], own, directed, at))
-    name = one_line(attributes.of(graph, "graph").get("label", ""))
-    return Graph(name or one_line(os.path.splitext(os.path.basename(where))[0]), places, cables)
-
-
-def _short(key: str | None) -> str:
-    return repr(key if key is None or len(key) <= 40 else key[:40] + "…")
+        network.cables.append(cable(*ends, attributes.of(element, "edge"), directed, at))
+    return network
 
 
 class _Attributes:

@@ -8,11 +8,13 @@ Network cards lead out of the server and are left out.
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from typing import Any
 
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..model.units import format_bandwidth, format_time
+from .draft import Draft
 from .values import count, named, shown, tag
 
 NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
@@ -35,10 +37,8 @@ def parse_nccl(root: Any, where: str) -> Topology:
         server.devices(element, cpus[-1], 0)
     if len(cpus) > MOST_SOCKETS:
         raise InputError(f"has {len(cpus)} cpus, more than {MOST_SOCKETS}", where)
-    for a in cpus:
-        for b in cpus:
-            if a < b:
-                server.join(a, b, SOCKET_BANDWIDTH, SOCKET_LATENCY_S)
+    for a, b in combinations(cpus, 2):
+        server.draft.join(a, b, SOCKET_BANDWIDTH, SOCKET_LATENCY_S)
     server.nvlinks()
     return server.topology()
 
@@ -47,24 +47,15 @@ class _Server:
     """Nodes and links, collected while the tree is walked."""
 
     def __init__(self, where: str) -> None:
-        self.where = where
-        self.kinds: list[int] = []
-        self.names: list[str] = []
-        self.links: dict[tuple[int, int], tuple[float, float]] = {}
+        self.where, self.draft = where, Draft()
         self.bus: dict[str, int] = {}
         self.gpus: list[tuple[int, Any]] = []
         self.networks = 0
 
     def node(self, name: str, kind: int) -> int:
-        if len(self.kinds) >= MOST_DEVICES:
+        if len(self.draft.kinds) >= MOST_DEVICES:
             raise InputError(f"has more than {MOST_DEVICES} devices", self.where)
-        self.kinds.append(kind)
-        self.names.append(name)
-        return len(self.kinds) - 1
-
-    def join(self, a: int, b: int, bandwidth: float, latency_s: float) -> None:
-        for pair in ((a, b), (b, a)):
-            self.links[pair] = (self.links.get(pair, (0.0, 0.0))[0] + bandwidth, latency_s)
+        return self.draft.node(kind, name)
 
     def devices(self, parent: Any, above: int, depth: int) -> None:
         """The devices below an element."""
@@ -82,7 +73,7 @@ class _Server:
             rank = count(gpus[0].get("dev"), "gpu dev", place) if gpus else 0
             own = self.node(f"gpu{rank}" if gpus else f"pci {key}", ACCELERATOR if gpus else SWITCH)
             self.bus[key] = own
-            self.join(own, above, _pcie(element, place), PCIE_LATENCY_S)
+            self.draft.join(own, above, _pcie(element, place), PCIE_LATENCY_S)
             self.gpus += [(own, gpu) for gpu in gpus[:1]]
             self.devices(element, own, depth + 1)
 
@@ -90,23 +81,24 @@ class _Server:
         """Links between GPUs, each given from both ends, and to NVSwitches, given by the GPU."""
         switch = -1
         for own, gpu in self.gpus:
-            place = f"{self.where}, {self.names[own]}"
+            place = f"{self.where}, {self.draft.names[own]}"
             width = NVLINK_BANDWIDTHS.get(_generation(count(gpu.get("sm"), "sm", place)), 20e9)
             for link in named(gpu, "nvlink"):
                 total = width * count(link.get("count"), "nvlink count", place, 1, 1000)
                 target = (link.get("target") or "").lower()
                 if (link.get("tclass") or "").lower().startswith("0x0680"):
                     switch = self.node("nvswitch", SWITCH) if switch < 0 else switch
-                    self.join(own, switch, total, NVLINK_LATENCY_S / 2)
+                    self.draft.join(own, switch, total, NVLINK_LATENCY_S / 2)
                 elif target in self.bus:
-                    self.links[own, self.bus[target]] = (total, NVLINK_LATENCY_S)
+                    self.draft.links[own, self.bus[target]] = (total, NVLINK_LATENCY_S)
                 else:
                     raise InputError(f"has an NVLink to {shown(target)}, which is no device", place)
 
     def topology(self) -> Topology:
         if not self.gpus:
             raise InputError("has no <gpu> in a <pci>; is it the dump of NCCL_TOPO_DUMP_FILE?", self.where)
-        order = sorted(range(len(self.kinds)), key=lambda v: (self.kinds[v], _rank(self.names[v]), v))
+        kinds, names = self.draft.kinds, self.draft.names
+        order = sorted(range(len(kinds)), key=lambda v: (kinds[v], _rank(names[v]), v))
         new = {old: i for i, old in enumerate(order)}
         notes = [
             f"latencies assumed: NVLink {format_time(NVLINK_LATENCY_S)}, PCIe {format_time(PCIE_LATENCY_S)}",
@@ -115,11 +107,11 @@ class _Server:
         notes += [f"network cards left out: {self.networks}"] * bool(self.networks)
         return make_topology(
             "nccl",
-            [self.kinds[v] for v in order],
-            sorted((new[a], new[b], *way) for (a, b), way in self.links.items()),
-            names=[" ".join(self.names[v].split()) for v in order],
+            [kinds[v] for v in order],
+            sorted((new[a], new[b], *way) for (a, b), way in self.draft.links.items()),
+            names=[" ".join(names[v].split()) for v in order],
             sites=["server0"] * len(order),
-            replicates=[self.names[v] == "nvswitch" for v in order],
+            replicates=[names[v] == "nvswitch" for v in order],
             notes=notes,
             where=self.where,
         )

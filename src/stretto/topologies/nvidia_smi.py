@@ -8,11 +8,16 @@ and listed in the notes.
 from __future__ import annotations
 
 import re
+from itertools import product
+from typing import Any
+
+import numpy as np
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.topology import ACCELERATOR, SWITCH, Topology
 from ..model.units import format_bandwidth, format_time
 from . import check_size
+from .draft import Draft
 from .values import shown
 
 NVLINK_BANDWIDTH, NVLINK_LATENCY_S = 25e9, 0.7e-6
@@ -39,33 +44,28 @@ def parse_nvidia_smi(text: str, where: str) -> Topology:
     n = len(names)
     check_size(2 * n, n * n, where)
     nvlinks = [[int(c[2:]) if c.startswith("NV") else 0 for c in row] for row in cells]
-    links: dict[tuple[int, int], tuple[float, float]] = {}
-    kinds, labels = [ACCELERATOR] * n, list(names)
+    draft = Draft()
+    for name in names:
+        draft.node(ACCELERATOR, name, "server0")
     notes = [f"an NVLink taken as {format_bandwidth(NVLINK_BANDWIDTH)} and {format_time(NVLINK_LATENCY_S)}"]
     if _switched(nvlinks):
-        kinds.append(SWITCH)
-        labels.append("nvswitch")
+        switch = draft.node(SWITCH, "nvswitch", "server0")
         for i in range(n):
-            way = (NVLINK_BANDWIDTH * max(nvlinks[i]), NVLINK_LATENCY_S / 2)
-            links[i, n] = links[n, i] = way
+            draft.join(i, switch, NVLINK_BANDWIDTH * max(nvlinks[i]), NVLINK_LATENCY_S / 2)
         notes.append(f"{max(nvlinks[0])} NVLinks to every peer taken as one NVSwitch")
     else:
-        for i in range(n):
-            for j in range(n):
-                if nvlinks[i][j]:
-                    links[i, j] = (NVLINK_BANDWIDTH * nvlinks[i][j], NVLINK_LATENCY_S)
-    if not _joined(n, links):
-        _add_pcie(cells, kinds, labels, links)
+        for i, j in product(range(n), repeat=2):
+            if nvlinks[i][j]:
+                draft.link(i, j, NVLINK_BANDWIDTH * nvlinks[i][j], NVLINK_LATENCY_S)
+    if max(_groups(nvlinks)) > 0:
+        _add_pcie(cells, draft)
         notes.append(f"PCIe taken as {format_bandwidth(PCIE_BANDWIDTH)} and {format_time(PCIE_LATENCY_S)} a hop")
     elif any(c in LEVELS for i, row in enumerate(cells) for j, c in enumerate(row) if i != j):
         notes.append("ways over PCIe left out, since NVLinks join all GPUs")
-    return make_topology(
+    return draft.topology(
         "nvidia-smi",
-        kinds,
-        [(a, b, *way) for (a, b), way in sorted(links.items())],
-        names=labels,
-        sites=["server0"] * len(kinds),
-        replicates=[label == "nvswitch" for label in labels],
+        ordered=True,
+        replicates=[name == "nvswitch" for name in draft.names],
         notes=notes,
         where=where,
     )
@@ -102,44 +102,25 @@ def _switched(nvlinks: list[list[int]]) -> bool:
     return len(every) == 1 and min(every) > 0 and sum(nvlinks[0]) > MOST_NVLINKS
 
 
-def _joined(n: int, links: dict[tuple[int, int], tuple[float, float]]) -> bool:
-    """Whether links alone join all GPUs."""
-    group = _groups(n, [(a, b) for a, b in links if a < n and b < n])
-    return len(set(group)) == 1 or any(a >= n for a, _ in links)
+def _groups(joined: Any) -> list[int]:
+    """For each GPU the number of its group: GPUs are in one group if the matrix ``joined`` has a path between them."""
+    from scipy.sparse.csgraph import connected_components
+
+    group: list[int] = connected_components(np.array(joined, dtype=np.bool_), directed=False)[1].tolist()
+    return group
 
 
-def _groups(n: int, pairs: list[tuple[int, int]]) -> list[int]:
-    """For each of n items the group of items that pairs join."""
-    group = list(range(n))
-
-    def root(v: int) -> int:
-        while group[v] != v:
-            group[v] = group[group[v]]
-            v = group[v]
-        return v
-
-    for a, b in pairs:
-        group[root(a)] = root(b)
-    return [root(v) for v in range(n)]
-
-
-def _add_pcie(
-    cells: list[list[str]], kinds: list[int], labels: list[str], links: dict[tuple[int, int], tuple[float, float]]
-) -> None:
+def _add_pcie(cells: list[list[str]], draft: Draft) -> None:
     """Add a tree of switches: GPUs whose route is of a level, or shorter, share a switch of that level."""
     n = len(cells)
     top = list(range(n))
     for level, name in enumerate(LEVELS):
-        near = set(LEVELS[: level + 1])
-        group = _groups(n, [(i, j) for i in range(n) for j in range(i) if cells[i][j] in near])
-        for number, g in enumerate(sorted(set(group))):
-            below = sorted({top[v] for v in range(n) if group[v] == g})
+        group = _groups([[cell in LEVELS[: level + 1] for cell in row] for row in cells])
+        for number in range(max(group) + 1):
+            below = sorted({top[v] for v in range(n) if group[v] == number})
             if len(below) < 2:
                 continue
-            switch = len(kinds)
-            kinds.append(SWITCH)
-            labels.append(f"{name.lower()}{number}")
+            switch = draft.node(SWITCH, f"{name.lower()}{number}", "server0")
             for v in below:
-                links[v, switch] = links[switch, v] = (PCIE_BANDWIDTH, PCIE_LATENCY_S)
-            for v in range(n):
-                top[v] = switch if group[v] == g else top[v]
+                draft.join(v, switch, PCIE_BANDWIDTH, PCIE_LATENCY_S)
+            top = [switch if group[v] == number else top[v] for v in range(n)]

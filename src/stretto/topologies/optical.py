@@ -16,8 +16,9 @@ import numpy as np
 from ..model.arrays import Int32
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, Plane, Topology, make_topology
-from ..model.units import parse_time
-from . import Family, Setting, bandwidth, numbers
+from ..model.units import parse_bandwidth, parse_time
+from . import Family, Setting, decimal, numbers
+from .draft import circle
 
 MOST_PORTS = 1_000_000
 
@@ -26,14 +27,11 @@ def _times(text: str, where: str) -> list[float]:
     return [parse_time(part, where) for part in text.split(",")]
 
 
+_positive = decimal("a positive number; write shares as 2,1,1", lambda value: 0 < value < math.inf)
+
+
 def _shares(text: str, where: str) -> list[float]:
-    try:
-        shares = [float(part) for part in text.split(",")]
-    except ValueError:
-        shares = []
-    if not shares or not all(math.isfinite(s) and s > 0 for s in shares):
-        raise InputError(f"{text!r} is no list of positive numbers such as 2,1,1", where)
-    return shares
+    return [_positive(part, where) for part in text.split(",")]
 
 
 def _matchings(text: str, where: str) -> list[str]:
@@ -101,8 +99,7 @@ def _optical(arguments: list[str], settings: dict[str, Any], spec: str) -> Topol
         )
         for nodes in lines
     ]
-    circle = [(math.sin(2 * math.pi * i / n), math.cos(2 * math.pi * i / n)) for i in range(n)]
-    return make_topology(spec, [ACCELERATOR] * n, [], xy=circle, planes=planes, where=spec)
+    return make_topology(spec, [ACCELERATOR] * n, [], xy=circle(n), planes=planes, where=spec)
 
 
 FAMILIES = (
@@ -113,7 +110,7 @@ FAMILIES = (
         "optical:8,2",
         _optical,
         (
-            Setting("bandwidth", bandwidth, 100e9, "of a node, over all planes"),
+            Setting("bandwidth", parse_bandwidth, 100e9, "of a node, over all planes"),
             Setting("shares", _shares, [1.0], "how planes divide it, e.g. 2,1,1"),
             Setting("dims", _dims, None, "a grid, e.g. 4x4x4: plane p has a switch for each line of dimension p mod 3"),
             Setting("latency", _times, [20e-6], "of a circuit; one for all planes, or one each"),

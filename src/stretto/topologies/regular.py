@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology, storing
-from . import SWITCHES, Family, Setting, bandwidth, check_size, numbers, seconds
+from ..model.units import parse_bandwidth, parse_time
+from . import SWITCHES, Family, Setting, check_size, numbers
+from .draft import circle
 
 SETTINGS = (
-    Setting("bandwidth", bandwidth, 25e9, "of every link"),
-    Setting("latency", seconds, 0.7e-6, "of every link"),
+    Setting("bandwidth", parse_bandwidth, 25e9, "of every link"),
+    Setting("latency", parse_time, 0.7e-6, "of every link"),
 )
 
 Pairs = Iterable[tuple[int, int]]
@@ -34,14 +37,10 @@ def _build(
     return storing(built) if settings.get(SWITCHES.name) else built
 
 
-def _circle(n: int) -> list[tuple[float, float]]:
-    return [(math.sin(2 * math.pi * i / n), math.cos(2 * math.pi * i / n)) for i in range(n)]
-
-
 def _ring(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "ring:N", 2)
     check_size(n, 2 * n, spec)
-    return _build(spec, [ACCELERATOR] * n, ((v, (v + 1) % n) for v in range(n)), settings, _circle(n))
+    return _build(spec, [ACCELERATOR] * n, ((v, (v + 1) % n) for v in range(n)), settings, circle(n))
 
 
 def _line(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -72,14 +71,6 @@ def _grid(arguments: list[str], settings: dict[str, Any], spec: str, wraps: bool
     return _build(spec, [ACCELERATOR] * n, pairs, settings, xy)  # type: ignore[arg-type]
 
 
-def _mesh(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
-    return _grid(arguments, settings, spec, wraps=False)
-
-
-def _torus(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
-    return _grid(arguments, settings, spec, wraps=True)
-
-
 def _hypercube(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (d,) = numbers(arguments, spec, "hypercube:D", 1)
     if d > 17:
@@ -87,20 +78,20 @@ def _hypercube(arguments: list[str], settings: dict[str, Any], spec: str) -> Top
     n = 2**d
     check_size(n, d * n, spec)
     pairs = ((v, v ^ (1 << bit)) for v in range(n) for bit in range(d))
-    return _build(spec, [ACCELERATOR] * n, pairs, settings, _circle(n))
+    return _build(spec, [ACCELERATOR] * n, pairs, settings, circle(n))
 
 
 def _fullmesh(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "fullmesh:N", 2)
     check_size(n, n * (n - 1), spec)
-    return _build(spec, [ACCELERATOR] * n, ((a, b) for a in range(n) for b in range(a)), settings, _circle(n))
+    return _build(spec, [ACCELERATOR] * n, ((a, b) for a in range(n) for b in range(a)), settings, circle(n))
 
 
 def _star(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "star:N", 2)
     check_size(n + 1, 2 * n, spec)
     kinds = [ACCELERATOR] * n + [SWITCH]
-    return _build(spec, kinds, ((v, n) for v in range(n)), settings, [*_circle(n), (0.0, 0.0)])
+    return _build(spec, kinds, ((v, n) for v in range(n)), settings, [*circle(n), (0.0, 0.0)])
 
 
 def _fattree(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -128,8 +119,8 @@ def _fattree(arguments: list[str], settings: dict[str, Any], spec: str) -> Topol
 FAMILIES = (
     Family("ring", "ring:N", "N accelerators in a ring, both directions", "ring:8", _ring, SETTINGS),
     Family("line", "line:N", "N accelerators in a line", "line:4", _line, SETTINGS),
-    Family("mesh", "mesh:AxB[xC]", "a grid", "mesh:4x4", _mesh, SETTINGS),
-    Family("torus", "torus:AxB[xC]", "a grid whose ends are joined", "torus:4x4", _torus, SETTINGS),
+    Family("mesh", "mesh:AxB[xC]", "a grid", "mesh:4x4", partial(_grid, wraps=False), SETTINGS),
+    Family("torus", "torus:AxB[xC]", "a grid whose ends are joined", "torus:4x4", partial(_grid, wraps=True), SETTINGS),
     Family(
         "hypercube",
         "hypercube:D",

@@ -6,12 +6,12 @@ as its paper intends them; the ``teccl`` variants are as that code builds them, 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.topology import ACCELERATOR, SWITCH, Topology
 from . import Family, check_size, whole
+from .draft import Draft, circle
 
 GB = 1e9
 US = 1e-6
@@ -31,24 +31,12 @@ _DIES = {
     ),
 }  # fmt: skip
 
-Links = list[tuple[int, int, float, float]]
-XY = list[tuple[float, float]]
 
-
-def _both(table: dict[float, Any], first: int, latency_us: float) -> Links:
-    """Both directions of a table of links, whose node numbers are counted from ``first``."""
-    links: Links = []
-    for width, pairs in table.items():
-        for a, b in pairs:
-            links.append((first + a, first + b, width * GB, latency_us * US))
-            links.append((first + b, first + a, width * GB, latency_us * US))
-    return sorted(links)
-
-
-def _circle(count: int, x: float, y: float = 0.0, radius: float = 1.0) -> XY:
-    """Positions on a circle, the first at the top."""
-    angles = [2 * math.pi * i / count for i in range(count)]
-    return [(x + radius * math.sin(a), y + radius * math.cos(a)) for a in angles]
+def _add_table(draft: Draft, table: dict[float, Any], first: int) -> None:
+    """Add both directions of a table of links of 0.7 us, whose node numbers are counted from ``first``."""
+    widths = {ends: width for width, pairs in table.items() for a, b in pairs for ends in ((a, b), (b, a))}
+    for (a, b), width in sorted(widths.items()):
+        draft.link(first + a, first + b, width * GB, 0.7 * US)
 
 
 def _chassis(arguments: list[str], spec: str, pattern: str) -> tuple[int, bool]:
@@ -64,7 +52,10 @@ def _chassis(arguments: list[str], spec: str, pattern: str) -> tuple[int, bool]:
 def _dgx1(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     if arguments:
         raise InputError("dgx1 is one server; write it as dgx1", spec)
-    return make_topology("dgx1", [ACCELERATOR] * 8, _both(CUBE_MESH, 0, 0.7), xy=_circle(8, 0), sites=["chassis0"] * 8)
+    draft = Draft()
+    draft.nodes(ACCELERATOR, "chassis0", circle(8))
+    _add_table(draft, CUBE_MESH, 0)
+    return draft.topology("dgx1")
 
 
 def _ndv2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -75,21 +66,22 @@ def _ndv2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology
     """
     count, teccl = _chassis(arguments, spec, "ndv2:CHASSIS or ndv2:CHASSIS:teccl")
     switched = count > 2 or (count == 1 and teccl)
-    first = 1 if switched else 0
-    kinds = [SWITCH] * first + [ACCELERATOR] * 8 * count
-    links: Links = []
-    xy: XY = [(1.5 * (count - 1), 2.2)] * first
+    draft = Draft()
+    if switched:
+        draft.node(SWITCH, xy=(1.5 * (count - 1), 2.2))
     for c in range(count):
-        links += _both(CUBE_MESH, first + 8 * c, 0.7)
-        xy += _circle(8, 3.0 * c)
+        base = len(draft.kinds)
+        draft.nodes(ACCELERATOR, f"chassis{c}", circle(8, 3.0 * c))
+        _add_table(draft, CUBE_MESH, base)
         if switched:
-            links += [(8 * c + 1, 0, 12.5 * GB, 1.3 * US), (0, 8 * c + 2, 12.5 * GB, 1.3 * US)]
+            draft.link(base, 0, 12.5 * GB, 1.3 * US)
+            draft.link(0, base + 1, 12.5 * GB, 1.3 * US)
     if count == 2:
-        links += [(0, 9, 12.5 * GB, 1.3 * US), (8, 1, 12.5 * GB, 1.3 * US)]
+        draft.link(0, 9, 12.5 * GB, 1.3 * US)
+        draft.link(8, 1, 12.5 * GB, 1.3 * US)
         if teccl:
-            kinds[0] = SWITCH
-    sites = [""] * first + [f"chassis{i // 8}" for i in range(8 * count)]
-    return make_topology(f"ndv2:{count}" + ":teccl" * teccl, kinds, links, sites=sites, xy=xy)
+            draft.kinds[0] = SWITCH
+    return draft.topology(f"ndv2:{count}" + ":teccl" * teccl)
 
 
 def _dgx2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -102,26 +94,23 @@ def _dgx2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology
     count, teccl = _chassis(arguments, spec, "dgx2:CHASSIS")
     if teccl:
         raise InputError("dgx2 has no teccl variant: that code builds it as intended", spec)
-    kinds, sites, links, xy = [], [], [], []
+    draft = Draft()
     for c in range(count):
-        base = 17 * c
-        kinds += [SWITCH] + [ACCELERATOR] * 16
-        sites += [f"chassis{c}"] * 17
-        xy += [(4.0 * c, 0.0), *_circle(16, 4.0 * c, radius=1.5)]
+        base = draft.node(SWITCH, site=f"chassis{c}", xy=(4.0 * c, 0.0))
+        draft.nodes(ACCELERATOR, f"chassis{c}", circle(16, 4.0 * c, radius=1.5))
         for gpu in range(base + 1, base + 17):
-            links += [(base, gpu, 125 * GB, 0.35 * US), (gpu, base, 125 * GB, 0.35 * US)]
+            draft.join(base, gpu, 125 * GB, 0.35 * US)
     if count == 2:
         for a, b in ((0, 17), (17, 0)):
-            links += [(a + 1 + i, b + i, 12.5 * GB, 2.6 * US) for i in range(1, 16, 2)]
+            for i in range(1, 16, 2):
+                draft.link(a + 1 + i, b + i, 12.5 * GB, 2.6 * US)
     elif count > 2:
         for rail, i in enumerate(range(1, 16, 2)):
-            switch = len(kinds)
-            kinds.append(SWITCH)
-            sites.append("")
-            xy.append((4.0 * (count - 1) * (rail + 0.5) / 8, 2.5))
+            switch = draft.node(SWITCH, xy=(4.0 * (count - 1) * (rail + 0.5) / 8, 2.5))
             for c in range(count):
-                links += [(17 * c + 1 + i, switch, 12.5 * GB, 1.3 * US), (switch, 17 * c + i, 12.5 * GB, 1.3 * US)]
-    return make_topology(f"dgx2:{count}", kinds, links, sites=sites, xy=xy)
+                draft.link(17 * c + 1 + i, switch, 12.5 * GB, 1.3 * US)
+                draft.link(switch, 17 * c + i, 12.5 * GB, 1.3 * US)
+    return draft.topology(f"dgx2:{count}")
 
 
 def _amd(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -131,31 +120,31 @@ def _amd(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     core, leaf 7 an accelerator without a link to it, and leaf 0 has 50 GB/s.
     """
     count, teccl = _chassis(arguments, spec, "amd:CHASSIS or amd:CHASSIS:teccl")
-    if count == 1:
-        if teccl:
-            raise InputError("amd:1 has no teccl variant: one chassis has no switches", spec)
-        return make_topology("amd:1", [ACCELERATOR] * 16, _both(_DIES, 0, 0.7), sites=["chassis0"] * 16, xy=_dies_xy(0))
-    kinds, sites = [SWITCH], [""]
-    xy: XY = [(3.0 * (count - 1), 6.5)]
-    links: Links = []
+    if count == 1 and teccl:
+        raise InputError("amd:1 has no teccl variant: one chassis has no switches", spec)
+    draft = Draft()
+    if count > 1:
+        draft.node(SWITCH, xy=(3.0 * (count - 1), 6.5))
     for c in range(count):
-        base = 24 * c
-        kinds += [ACCELERATOR] * 15 + ([SWITCH] * 8 + [ACCELERATOR] if teccl else [ACCELERATOR] + [SWITCH] * 8)
-        sites += [f"chassis{c}"] * 24
-        xy += _dies_xy(6.0 * c) + [(6.0 * c - 1.6 + 0.6 * i, 5.0) for i in range(8)]
-        links += _both(_DIES, base + 1, 0.7)
-        for leaf in range(8):
-            switch = base + 17 + leaf
-            width, latency = (50.0, 0.7) if teccl and leaf == 0 else (25.0, 1.3)
-            for gpu in (base + 1 + 2 * leaf, base + 2 + 2 * leaf):
-                links += [(gpu, switch, width * GB, latency * US), (switch, gpu, width * GB, latency * US)]
-            up = switch - 1 if teccl else switch
-            links += [(up, 0, 25 * GB, 1.3 * US), (0, up, 25 * GB, 1.3 * US)]
-    return make_topology(f"amd:{count}" + ":teccl" * teccl, kinds, links, sites=sites, xy=xy)
+        first, x = len(draft.kinds), 6.0 * c
+        draft.nodes(ACCELERATOR, f"chassis{c}", [(x + 1.2 * (i % 4) - 1.2, 1.2 * (i // 4)) for i in range(16)])
+        _add_table(draft, _DIES, first)
+        if count > 1:
+            _add_leaves(draft, first, x, teccl)
+    return draft.topology(f"amd:{count}" + ":teccl" * teccl)
 
 
-def _dies_xy(x: float) -> XY:
-    return [(x + 1.2 * (i % 4) - 1.2, 1.2 * (i // 4)) for i in range(16)]
+def _add_leaves(draft: Draft, first: int, x: float, teccl: bool) -> None:
+    """Add the leaf switches of a chassis, each joined to two dies and to the core switch, node 0."""
+    draft.nodes(SWITCH, draft.sites[first], [(x - 1.6 + 0.6 * i, 5.0) for i in range(8)])
+    if teccl:
+        draft.kinds[first + 15], draft.kinds[first + 23] = SWITCH, ACCELERATOR
+    for leaf in range(8):
+        switch = first + 16 + leaf
+        width, latency = (50.0, 0.7) if teccl and leaf == 0 else (25.0, 1.3)
+        for die in (first + 2 * leaf, first + 2 * leaf + 1):
+            draft.join(die, switch, width * GB, latency * US)
+        draft.join(switch - 1 if teccl else switch, 0, 25 * GB, 1.3 * US)
 
 
 FAMILIES = (

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, ROUTER, Topology, make_topology
-from . import Family, Setting, bandwidth, check_size, numbers, seconds, whole
+from ..model.topology import ACCELERATOR, ROUTER, Topology
+from ..model.units import parse_bandwidth, parse_time
+from . import Family, Setting, check_size, choice, decimal, numbers, whole
+from .draft import Draft, circle
 
 FIBRE_KM_PER_S = 200_000.0
 """The speed of light in fibre."""
@@ -20,47 +21,21 @@ WANS = ("full", "ring", "line", "star")
 PEERS = ("all", "own")
 
 
-def _share(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1:
-        raise InputError(f"{text!r} is not a share above 0 and up to 1", where)
-    return value
-
-
-def _kilometres(text: str, where: str) -> float:
-    try:
-        value = float(text.removesuffix("km"))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1e6:
-        raise InputError(f"{text!r} is not a distance in kilometres", where)
-    return value
-
-
-def _one_of(names: tuple[str, ...]) -> Callable[[str, str], str]:
-    def parse(text: str, where: str) -> str:
-        if text not in names:
-            raise InputError(f"{text!r} is none of {', '.join(names)}", where)
-        return text
-
-    return parse
-
+_share = decimal("a share above 0 and up to 1", lambda value: 0 < value <= 1)
+_kilometres = decimal("a distance in kilometres", lambda value: 0 <= value <= 1e6)
 
 SETTINGS = (
-    Setting("bandwidth", bandwidth, 50e9, "between accelerators of a site"),
-    Setting("latency", seconds, 0.7e-6, "inside a site, routers included"),
+    Setting("bandwidth", parse_bandwidth, 50e9, "between accelerators of a site"),
+    Setting("latency", parse_time, 0.7e-6, "inside a site, routers included"),
     Setting("connectivity", _share, 1.0, "share of the pairs of a site's accelerators that are joined"),
     Setting("routers", lambda t, w: whole(t, w, 1), 1, "border routers a site"),
-    Setting("router_bandwidth", bandwidth, 12.5e9, "between accelerators and routers"),
+    Setting("router_bandwidth", parse_bandwidth, 12.5e9, "between accelerators and routers"),
     Setting("attached", lambda t, w: whole(t, w, 1), None, "accelerators joined to each router; all by default"),
-    Setting("wan", _one_of(WANS), "full", f"which sites are joined: {', '.join(WANS)}"),
-    Setting("peers", _one_of(PEERS), "all", "each router serves all sites, or some of its own"),
-    Setting("wan_bandwidth", bandwidth, 12.5e9, "between routers of different sites"),
-    Setting("km", _kilometres, 100.0, "length of a WAN link, at 200,000 km/s"),
-    Setting("wan_latency", seconds, None, "latency of a WAN link, instead of km"),
+    Setting("wan", choice({name: name for name in WANS}), "full", f"which sites are joined: {', '.join(WANS)}"),
+    Setting("peers", choice({name: name for name in PEERS}), "all", "each router serves all sites, or some of its own"),
+    Setting("wan_bandwidth", parse_bandwidth, 12.5e9, "between routers of different sites"),
+    Setting("km", lambda t, w: _kilometres(t.removesuffix("km"), w), 100.0, "length of a WAN link, at 200,000 km/s"),
+    Setting("wan_latency", parse_time, None, "latency of a WAN link, instead of km"),
     Setting("seed", whole, 0, "of the random choice of pairs"),
 )
 
@@ -81,33 +56,24 @@ def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
     check_size(count * (gpus + routers), count * gpus * (gpus + 2 * routers) + 2 * wan_pairs * routers, spec)
     rng = random.Random(settings["seed"])
     stride = gpus + routers
-    links: list[tuple[int, int, float, float]] = []
-    names, xy = [], []
-
-    def join(a: int, b: int, width: float, latency_s: float) -> None:
-        links.extend(((a, b, width, latency_s), (b, a, width, latency_s)))
-
-    for s in range(count):
+    draft = Draft()
+    centres = circle(count, radius=4 * count / math.pi if count > 1 else 0.0)
+    for s, (x, y) in enumerate(centres):
         base = s * stride
+        for g, xy in enumerate(circle(gpus, x, y, 1.5)):
+            draft.node(ACCELERATOR, f"s{s}.gpu{g}", f"site{s}", xy)
+        for r in range(routers):
+            draft.node(ROUTER, f"s{s}.router{r}", f"site{s}", (x + 0.4 * r, y))
         for a, b in _random_pairs(gpus, settings["connectivity"], rng):
-            join(base + a, base + b, settings["bandwidth"], settings["latency"])
+            draft.join(base + a, base + b, settings["bandwidth"], settings["latency"])
         for g, r in _attachments(gpus, routers, settings["attached"], spec):
-            join(base + g, base + gpus + r, settings["router_bandwidth"], settings["latency"])
-        angle = 2 * math.pi * s / count
-        x, y = (4 * count / math.pi * f(angle) if count > 1 else 0.0 for f in (math.sin, math.cos))
-        for i in range(stride):
-            names.append(f"s{s}.gpu{i}" if i < gpus else f"s{s}.router{i - gpus}")
-            turn = 2 * math.pi * i / max(gpus, 1)
-            inner = (0.4 * (i - gpus), 0.0) if i >= gpus else (1.5 * math.sin(turn), 1.5 * math.cos(turn))
-            xy.append((x + inner[0], y + inner[1]))
+            draft.join(base + g, base + gpus + r, settings["router_bandwidth"], settings["latency"])
     wan_latency = settings["wan_latency"]
     if wan_latency is None:
         wan_latency = settings["km"] / FIBRE_KM_PER_S
     for a, b, r, q in _wan_links(_wan_pairs(count, settings["wan"]), routers, settings["peers"]):
-        join(a * stride + gpus + r, b * stride + gpus + q, settings["wan_bandwidth"], wan_latency)
-    kinds = ([ACCELERATOR] * gpus + [ROUTER] * routers) * count
-    sites = [f"site{i // stride}" for i in range(count * stride)]
-    return make_topology(spec, kinds, sorted(links), names=names, sites=sites, xy=xy, where=spec)
+        draft.join(a * stride + gpus + r, b * stride + gpus + q, settings["wan_bandwidth"], wan_latency)
+    return draft.topology(spec, ordered=True, where=spec)
 
 
 def _wan_pairs(count: int, graph: str) -> list[tuple[int, int]]:

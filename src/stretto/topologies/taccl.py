@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, Topology, make_topology, printable
+from ..model.topology import ACCELERATOR, Topology, make_topology
 from . import check_size
 from .servers import CUBE_MESH
-from .values import count, real
+from .values import count, one_line, real
 
 PROFILED_BYTES = 1e6
 
@@ -48,7 +48,7 @@ def parse_taccl(data: dict[str, Any], where: str) -> Topology:
         real(beta, f"the beta from {a} to {b}", where, above=True)
     links = [(a, b, PROFILED_BYTES / (beta * 1e-6), alpha) for (a, b), beta in sorted(betas.items())]
     name = data.get("name")
-    label = " ".join(printable(name).split())[:100] if isinstance(name, str) else ""
+    label = one_line(name)[:100] if isinstance(name, str) else ""
     return make_topology(label or "taccl", [ACCELERATOR] * n, links, sites=["server0"] * n, notes=notes, where=where)
 
 

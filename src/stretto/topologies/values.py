@@ -20,6 +20,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
+def one_line(text: str) -> str:
+    """A label as a name: printable, on one line, without needless spaces."""
+    return " ".join(printable(text).split())
+
+
 def number(data: dict[str, Any], key: str, where: str | None) -> float:
     """The number under a key.
 
@@ -97,8 +102,7 @@ def parse_xml(text: str, where: str) -> Any:
     except DefusedXmlException:
         raise InputError("is not accepted: it declares XML entities; remove its DOCTYPE", where) from None
     except (ValueError, LookupError, RecursionError) as error:
-        reason = " ".join(printable(str(error)).split())
-        raise InputError(f"is no XML that can be read: {reason}; save it as UTF-8", where) from None
+        raise InputError(f"is no XML that can be read: {one_line(str(error))}; save it as UTF-8", where) from None
 
 
 def tag(element: Any) -> str:

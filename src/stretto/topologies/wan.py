@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..model.errors import InputError
 from ..model.reach import reachable_from
 from ..model.topology import ACCELERATOR, KINDS, Topology, make_topology
-from ..model.units import format_bandwidth, format_time
-from . import Setting, bandwidth, seconds
+from ..model.units import format_bandwidth, format_time, parse_bandwidth, parse_time
+from . import Setting
 from .sites import FIBRE_KM_PER_S
+from .values import one_line, shown
 
 DEFAULT_BANDWIDTH = 1.25e9
 DEFAULT_LATENCY_S = 1e-3
 EARTH_RADIUS_KM = 6371.0
 
 SETTINGS = (
-    Setting("bandwidth", bandwidth, None, "of every link; without it the data's, else 10Gbit/s"),
-    Setting("latency", seconds, None, "of every link; without it by distance at 200,000 km/s, else 1ms"),
+    Setting("bandwidth", parse_bandwidth, None, "of every link; without it the data's, else 10Gbit/s"),
+    Setting("latency", parse_time, None, "of every link; without it by distance at 200,000 km/s, else 1ms"),
 )
 
 
@@ -59,12 +62,33 @@ class Cable:
 
 @dataclass
 class Graph:
-    """Places and cables, before gaps are filled."""
+    """Places and cables, before gaps are filled; ``number`` has the index of each place by its id in the file."""
 
     name: str
-    places: list[Place]
-    cables: list[Cable]
+    places: list[Place] = field(default_factory=list)
+    cables: list[Cable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    number: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, label: str, path: str) -> Graph:
+        """An empty graph with the label that a file gives it, else with the name of the file."""
+        return cls(one_line(label) or one_line(Path(path).stem))
+
+    def add_place(self, key: str | None, place: Place, where: str) -> None:
+        """Add the node with an id; InputError if there is no id, or another node has it."""
+        if not key or key in self.number:
+            raise InputError(f"node {len(self.places)}: the id {shown(key)} is missing or given twice", where)
+        self.number[key] = len(self.places)
+        self.places.append(place)
+
+    def ends(self, keys: Sequence[str | None], where: str) -> tuple[int, int]:
+        """The indexes of the two places that an edge joins; InputError if an id is no node's."""
+        for key in keys:
+            if key not in self.number:
+                raise InputError(f"leads to {shown(key)}, which is no node", where)
+        a, b = (self.number[key or ""] for key in keys)
+        return a, b
 
 
 def kilometres(a: Place, b: Place) -> float | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..model.errors import InputError
 from ..model.topology import Topology
-from . import Family, Setting
+from . import Family, Setting, choice
 from .wan import SETTINGS, Cable, Graph, Place, to_topology
 
 Row = tuple[Any, ...]
@@ -93,16 +93,10 @@ SIX: dict[str, tuple[tuple[Row, ...], tuple[Row, ...]]] = {
 SLIPS = {"Gblnet": ("the data has New York in England, so its links are too short",)}
 
 
-def _flag(text: str, where: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InputError(f"{text!r} is neither true nor false", where)
-    return text.lower() == "true"
-
-
 SHORT = {"cesnet": "Cesnet1993", "arpanet": "Arpanet196912", "hibernia": "HiberniaIreland"}
 
-
-TRANSIT = Setting("transit", _flag, False, "true: routes may pass through the nodes, whose routers forward")
+TRUTH = {"true": True, "false": False}
+TRANSIT = Setting("transit", choice(TRUTH), False, "true: routes may pass through the nodes, whose routers forward")
 
 
 def networks() -> list[str]:
