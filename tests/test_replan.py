@@ -193,7 +193,7 @@ def test_a_telemetry_file_says_all_of_it():
         ({"down": ["s9"]}, "no node 's9'"),
         ({"at": True}, "no quantity"),
         ({"held": []}, "'held'"),
-        ({"held": {"s0.gpu0": [4]}}, "chunks from 0 to 3"),
+        ({"held": {"s0.gpu0": [4]}}, "the chunks that 's0.gpu0' holds .* from 0 to 3"),
     ],
 )
 def test_a_wrong_telemetry_file_is_named_with_its_place(data, words):

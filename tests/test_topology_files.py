@@ -265,7 +265,7 @@ def test_a_device_is_not_read_without_end(tmp_path):
 
 
 def test_a_file_past_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("stretto.topologies.files.MOST_BYTES", 2**20)
+    monkeypatch.setattr("stretto.topologies.values.MOST_BYTES", 2**20)
     with pytest.raises(InputError, match="larger than 1 MiB"):
         read(tmp_path, "t.json", " " * (2**20 + 1))
 

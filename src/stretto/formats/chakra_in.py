@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from struct import calcsize, unpack
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import COPY, Plan, make_plan
 from ..model.topology import Topology
-from ..topologies.values import count, parse_json, shown
+from ..topologies.values import count, parse_json, read_bytes, shown
 from . import Size
 from .chakra import ATTR, COMPUTE, CONTROL_DEPS, DATA_DEPS, ID, INT32, INT64, RECEIVE, SEND, STRING, TYPE
 from .protobuf import fields, messages, packed
@@ -32,7 +33,6 @@ REFUSED = {2: "loads from memory", 3: "stores to memory", 7: "is a whole collect
 """Values of the enum NodeType that a plan cannot express, and what they do."""
 DURATION = 7
 """Field of Node, microseconds."""
-MOST_BYTES = 256 * 2**20
 MOST_DEPENDENCIES = 5_000_000
 
 Key = TypeVar("Key")
@@ -225,33 +225,19 @@ def _ordered(rows: dict[Message, _Row], where: str) -> list[Message]:
 
 def _sorted(waits: dict[Key, list[Key]], what: str, where: str) -> list[Key]:
     """The keys, each after those that it waits for; keys that are free together keep their order."""
-    missing = {key: len(before) for key, before in waits.items()}
-    after: dict[Key, list[Key]] = {key: [] for key in waits}
+    sorter: TopologicalSorter[Key] = TopologicalSorter(dict.fromkeys(waits, ()))
     for key, before in waits.items():
-        for d in before:
-            after[d].append(key)
-    free = [key for key, left in missing.items() if not left]
-    for key in free:
-        for other in after[key]:
-            missing[other] -= 1
-            if not missing[other]:
-                free.append(other)
-    if len(free) < len(waits):
-        raise InputError(f"{what} wait for each other in a circle", where)
-    return free
+        sorter.add(key, *before)
+    try:
+        return list(sorter.static_order())
+    except CycleError:
+        raise InputError(f"{what} wait for each other in a circle", where) from None
 
 
 def _trace(path: str) -> tuple[Any, list[_Node]]:
     """The metadata of a trace file, and its nodes."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path) from None
-    if len(data) > MOST_BYTES:
-        raise InputError(f"is larger than {MOST_BYTES // 2**20} MiB", path)
     head, nodes = None, []
-    for i, message in enumerate(messages(data, path)):
+    for i, message in enumerate(messages(read_bytes(path), path)):
         if i == 0:
             texts = [_attribute(v, path) for f, v in fields(message, path) if f == 2 and isinstance(v, bytes)]
             head = next((parse_json(str(v), path) for name, v in texts if name == "stretto"), None)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import numpy as np
 
 from ..model.arrays import Int64
 from ..model.errors import InputError
 from ..model.units import parse_size
-from ..topologies.files import read_text
+from ..topologies.values import parse_csv, read_text
 
 
 def read_demand(path: str) -> Int64:
@@ -19,16 +16,11 @@ def read_demand(path: str) -> Int64:
     Raises:
         InputError: the file cannot be read, is not square, or a cell is no size; names the line and column.
     """
-    try:
-        rows = list(csv.reader(io.StringIO(read_text(path))))
-    except csv.Error as error:
-        raise InputError(f"is no CSV: {error}", path) from None
-    lines = [(number, row) for number, row in enumerate(rows, start=1) if any(cell.strip() for cell in row)]
-    for number, row in lines:
+    lines = parse_csv(read_text(path), path)
+    for line, row in lines:
         if len(row) != len(lines):
-            raise InputError(
-                f"has {len(row)} cells, and the file {len(lines)} rows; give a square", f"{path}, line {number}"
-            )
+            what = f"has {len(row)} cells, and the file {len(lines)} rows; give a square"
+            raise InputError(what, f"{path}, line {line}")
     return np.array(
         [[_bytes(cell, f"{path}, line {n}, column {i}") for i, cell in enumerate(row, start=1)] for n, row in lines],
         dtype=np.int64,
@@ -36,4 +28,4 @@ def read_demand(path: str) -> Int64:
 
 
 def _bytes(cell: str, where: str) -> int:
-    return 0 if cell.strip() in ("", "0") else parse_size(cell, where)
+    return 0 if cell in ("", "0") else parse_size(cell, where)

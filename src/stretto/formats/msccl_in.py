@@ -17,8 +17,7 @@ from ..model.errors import InputError
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
-from ..topologies.files import read_text
-from ..topologies.values import count, named, parse_xml, shown, tag
+from ..topologies.values import count, named, parse_xml, read_text, shown, tag
 from . import Size
 from .routes import Routes
 

@@ -24,8 +24,7 @@ from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
 from ..model.topology import ROUTER, Topology
-from ..topologies.files import read_text
-from ..topologies.values import parse_json, shown
+from ..topologies.values import parse_json, read_text, shown
 from . import Size
 
 FLOW = re.compile(

@@ -24,11 +24,10 @@ from .sndlib import is_sndlib, looks_native, parse_sndlib_native, parse_sndlib_x
 from .taccl import is_taccl, parse_taccl
 from .tacos import parse_tacos
 from .teccl import is_teccl, parse_teccl
-from .values import number, parse_json, parse_xml, shown
+from .values import entry, indexes, number, objects, parse_json, parse_xml, read_text, shown
 from .wan import SETTINGS as OF_LINKS
 from .wan import Graph, check_connected, to_topology
 
-MOST_BYTES = 256 * 2**20
 SETTINGS = (*OF_LINKS, SWITCHES)
 
 
@@ -85,30 +84,6 @@ WRITERS: dict[str, Callable[[Topology, str], str]] = {
 """The formats that a topology can be written to, each ``(topology, where) -> text``."""
 
 
-def read_text(path: str) -> str:
-    """The text of a file of moderate size.
-
-    Raises:
-        InputError: it is a folder or device, too large, or not UTF-8.
-    """
-    try:
-        if os.path.isdir(path):
-            raise InputError("is a folder, not a topology file", path)
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise InputError("is a device or pipe, not a topology file", path)
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise InputError(f"cannot be read: {reason or error}", path) from None
-    if len(content) > MOST_BYTES:
-        raise InputError(f"is larger than {MOST_BYTES // 2**20} MiB", path)
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", path) from None
-
-
 def _override(topology: Topology, settings: dict[str, Any]) -> Topology:
     n = topology.link_count
     if settings["bandwidth"] is not None:
@@ -129,30 +104,29 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
     """
     if not isinstance(data, dict):
         raise InputError("a topology is an object with 'nodes' and 'links'", where)
-    nodes, links = (_list_of_objects(data, key, where) for key in ("nodes", "links"))
+    nodes, links = objects(data, "nodes", where), objects(data, "links", where)
     places = [_at(where, "node", i) for i in range(len(nodes))]
-    number = _numbered(nodes, places)
-    kinds = [_kind(node, place) for node, place in zip(nodes, places, strict=True)]
+    placed = list(zip(nodes, places, strict=True))
+    number = _numbered(placed)
+    kinds = [_kind(node, place) for node, place in placed]
     flags = {
-        flag: [_flag(n, flag, k != ACCELERATOR, p) for n, k, p in zip(nodes, kinds, places, strict=True)]
+        flag: [entry(n, flag, bool, p, k != ACCELERATOR) for (n, p), k in zip(placed, kinds, strict=True)]
         for flag in ("transit", "replicates")
     }
-    planes = data.get("planes")
+    planes = [] if data.get("planes") is None else objects(data, "planes", where)
     notes = data.get("notes")
     notes = [notes] if isinstance(notes, str) else [] if notes is None else notes
     if not isinstance(notes, list) or not all(isinstance(n, str) and _whole(n) for n in notes):
         raise InputError("'notes' must be a list of texts", where)
-    if planes is not None and not isinstance(planes, list):
-        raise InputError("'planes' must be a list of objects", where)
     return make_topology(
         _text(data, "name", where) or printable(str(where or "topology")),
         kinds,
         [_link(link, number, _at(where, "link", i)) for i, link in enumerate(links)],
-        names=_filled([_label(n, p) for n, p in zip(nodes, places, strict=True)], kinds),
-        sites=[_text(n, "site", p) for n, p in zip(nodes, places, strict=True)],
-        xy=np.array([_position(n, p) for n, p in zip(nodes, places, strict=True)]).reshape(-1, 2),
-        geographic=_flag(data, "geographic", False, where),
-        planes=[_plane(plane, len(nodes), _at(where, "plane", i)) for i, plane in enumerate(planes or [])],
+        names=_filled([_label(n, p) for n, p in placed], kinds),
+        sites=[_text(n, "site", p) for n, p in placed],
+        xy=np.array([_position(n, p) for n, p in placed]).reshape(-1, 2),
+        geographic=entry(data, "geographic", bool, where, False),
+        planes=[_plane(plane, len(nodes), _at(where, "plane", i)) for i, plane in enumerate(planes)],
         notes=notes,
         where=where,
         **flags,
@@ -167,10 +141,10 @@ def _is_id(key: object) -> bool:
     return isinstance(key, (int, str)) and not isinstance(key, bool)
 
 
-def _numbered(nodes: list[dict[str, Any]], places: list[str]) -> dict[Hashable, int]:
+def _numbered(placed: list[tuple[dict[str, Any], str]]) -> dict[Hashable, int]:
     """The number of each node by the id that the file gives it."""
     number: dict[Hashable, int] = {}
-    for i, (node, place) in enumerate(zip(nodes, places, strict=True)):
+    for i, (node, place) in enumerate(placed):
         key = node.get("id", i)
         if not _is_id(key):
             raise InputError(f"the id {shown(key)} is neither a whole number nor text", place)
@@ -186,13 +160,6 @@ def _kind(node: dict[str, Any], where: str) -> int:
     if kind not in KINDS:
         raise InputError(f"the kind {shown(kind)} is none of gpu, {', '.join(KINDS)}", where)
     return KINDS.index(kind)
-
-
-def _flag(data: dict[str, Any], key: str, missing: bool, where: str | None) -> bool:
-    value = data.get(key, missing)
-    if not isinstance(value, bool):
-        raise InputError(f"{key!r} must be true or false, not {shown(value)}", where)
-    return value
 
 
 def _position(node: dict[str, Any], where: str) -> tuple[float, float]:
@@ -240,17 +207,8 @@ def _filled(names: list[str], kinds: list[int]) -> list[str]:
     return result
 
 
-def _list_of_objects(data: dict[str, Any], key: str, where: str | None) -> list[dict[str, Any]]:
-    value = data.get(key)
-    if not isinstance(value, list) or not all(isinstance(x, dict) for x in value):
-        raise InputError(f"{key!r} must be a list of objects", where)
-    return value
-
-
 def _text(data: dict[str, Any], key: str, where: str | None) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str):
-        raise InputError(f"{key!r} must be text, not {shown(value)}", where)
+    value = entry(data, key, str, where, "")
     if value != printable(value):
         raise InputError(f"{key!r} must be one line of printable text, not {shown(value)}", where)
     return value
@@ -276,11 +234,9 @@ def _quantity(data: dict[str, Any], names: tuple[tuple[str, float], ...], what: 
     return value
 
 
-def _plane(data: Any, nodes: int, where: str) -> Plane:
-    if not isinstance(data, dict):
-        raise InputError("a plane is an object with 'nodes' and 'matching'", where)
-    ports = _indexes(data, "nodes", 0, nodes, where)
-    matching = _indexes(data, "matching", -1, len(ports), where)
+def _plane(data: dict[str, Any], nodes: int, where: str) -> Plane:
+    ports = indexes(data.get("nodes"), "'nodes'", 0, nodes, where)
+    matching = indexes(data.get("matching"), "'matching'", -1, len(ports), where)
     if len(matching) != len(ports):
         raise InputError("'matching' needs an entry for each of 'nodes', -1 for none", where)
     joined = [port for port in matching if port >= 0]
@@ -293,11 +249,3 @@ def _plane(data: Any, nodes: int, where: str) -> Plane:
         _quantity(data, (("reconfiguration_s", 1.0),), "reconfiguration time", where),
         np.array(matching, dtype=np.int32),
     )
-
-
-def _indexes(data: dict[str, Any], key: str, least: int, below: int, where: str) -> list[int]:
-    values = data.get(key)
-    whole = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) for v in values)
-    if not whole or not all(least <= v < below for v in values or ()):
-        raise InputError(f"{key!r} must be a list of whole numbers from {least} to {below - 1}", where)
-    return list(values or ())

@@ -86,7 +86,7 @@ def parse_sndlib_native(text: str, where: str) -> Graph:
         words = line.replace("(", " ").replace(")", " ").split()
         if len(words) != 3:
             raise InputError(f"the node {shown(line)} is not NAME ( X Y )", where)
-        _add_place(network, *words, degrees, where)
+        _add_place(network, words[0], words[1], words[2], degrees, where)
     for line in _section(text, "LINKS", where):
         words = line.replace("(", " ").replace(")", " ").split()
         if len(words) < 4:

@@ -7,14 +7,10 @@ Src,Dest,Latency (ns),Bandwidth (GB/s)
 
 from __future__ import annotations
 
-import csv
-import io
-import itertools
-
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, Topology, make_topology
 from . import MOST_NODES
-from .values import count, real
+from .values import count, parse_csv, real
 
 MOST_ROWS = 1_000_000
 
@@ -25,13 +21,9 @@ def parse_tacos(text: str, where: str) -> Topology:
     Raises:
         InputError: a row does not have four numbers; names the line.
     """
-    try:
-        rows = list(itertools.islice(csv.reader(io.StringIO(text)), MOST_ROWS + 1))
-    except csv.Error as error:
-        raise InputError(f"is no CSV: {error}", where) from None
-    if len(rows) > MOST_ROWS:
+    lines = parse_csv(text, where)
+    if len(lines) > MOST_ROWS:
         raise InputError(f"has more than {MOST_ROWS} rows", where)
-    lines = [(i + 1, [cell.strip() for cell in row]) for i, row in enumerate(rows) if any(c.strip() for c in row)]
     if not lines:
         raise InputError("is empty; TACOS's CSV begins with the number of NPUs", where)
     nodes = count(lines[0][1][0], "the number of NPUs in line 1", where, 2, MOST_NODES)

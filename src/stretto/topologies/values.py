@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
-from typing import Any
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
 from ..model.errors import InputError
 from ..model.topology import printable
+
+MOST_BYTES = 256 * 2**20
 
 
 def shown(value: object) -> str:
@@ -23,6 +29,53 @@ def shown(value: object) -> str:
 def one_line(text: str) -> str:
     """A label as a name: printable, on one line, without needless spaces."""
     return " ".join(printable(text).split())
+
+
+Entry = TypeVar("Entry")
+WANTED = {bool: "true or false", str: "text", list: "a list", dict: "an object"}
+
+
+def entry(
+    data: Mapping[str, Any], key: str, kind: type[Entry], where: str | None, missing: Entry | None = None
+) -> Entry:
+    """The entry of an object under a key, if it has the type; ``missing`` where there is none.
+
+    Raises:
+        InputError: it has another type.
+    """
+    value = data.get(key, missing)
+    if not isinstance(value, kind):
+        raise InputError(f"{key!r} must be {WANTED[kind]}, not {shown(value)}", where)
+    return value
+
+
+def objects(data: Mapping[str, Any], key: str, where: str | None) -> list[dict[str, Any]]:
+    """The objects that are listed under a key; InputError if it holds anything else."""
+    value = data.get(key)
+    if not isinstance(value, list) or not all(isinstance(x, dict) for x in value):
+        raise InputError(f"{key!r} must be a list of objects", where)
+    return value
+
+
+def indexes(values: Any, what: str, least: int, below: int, where: str) -> list[int]:
+    """A list of whole numbers from ``least`` to ``below - 1``; InputError if it is none."""
+    whole = isinstance(values, list) and all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+    if not whole or not all(least <= v < below for v in values):
+        raise InputError(f"{what} must be a list of whole numbers from {least} to {below - 1}", where)
+    return list(values)
+
+
+def check_keys(data: Any, keys: Collection[str], where: str) -> None:
+    """Check that a value is an object that has no other keys.
+
+    Raises:
+        InputError: it is no object, or a key is not known; names those that are.
+    """
+    if not isinstance(data, dict):
+        raise InputError("must be an object", where)
+    for key in data:
+        if key not in keys:
+            raise InputError(f"{key!r} is not known; there are {', '.join(keys)}", where)
 
 
 def number(data: dict[str, Any], key: str, where: str | None) -> float:
@@ -68,6 +121,48 @@ def count(text: object, what: str, where: str | None, least: int = 0, most: int 
     if value is None or not least <= value <= most:
         raise InputError(f"{what} must be a whole number from {least} to {most}, not {shown(text)}", where)
     return value
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file of moderate size.
+
+    Raises:
+        InputError: it is a folder or device, too large, or cannot be read.
+    """
+    try:
+        if os.path.isdir(path):
+            raise InputError("is a folder, not a file", path)
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InputError("is a device or pipe, not a file", path)
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path) from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"is larger than {MOST_BYTES // 2**20} MiB", path)
+    return content
+
+
+def read_text(path: str) -> str:
+    """The text of a file of moderate size; InputError as for :func:`read_bytes`, and if it is not UTF-8."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", path) from None
+
+
+def parse_csv(text: str, where: str) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV text that are not blank, each with the number of its line.
+
+    Raises:
+        InputError: it is no CSV.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise InputError(f"is no CSV: {error}", where) from None
+    stripped = [(line, [cell.strip() for cell in row]) for line, row in enumerate(rows, start=1)]
+    return [(line, row) for line, row in stripped if any(row)]
 
 
 def parse_json(text: str, where: str) -> Any:
