@@ -1,20 +1,29 @@
 """Times that no plan can beat, and what makes them so.
 
-Four kinds of reason. A *latency path*: what a rank wants is held far away. A *cut*: bytes that a
-set of nodes lacks must all enter it over the links that lead in, none of them before it can have
-come there, and the last must still travel on to every rank inside that wants it; what enters late serves few, and
-what enters early is not yet a sum of all (:mod:`stretto.bounds.reach`). A cut around one node is its ingress, around
-all but one its egress. A *flow*: what is not copied uses up bandwidth on all its way (:mod:`stretto.bounds.lengths`).
-*Parts*: each byte of an AllReduce must be received 2 (k - 1) times by the k parts of a network
-(:mod:`stretto.bounds.parts`), over links none of which can serve that all the time (:mod:`stretto.bounds.windows`).
-On request, for seconds of CPU, *prices* of links at each time (:mod:`stretto.bounds.expanded`), and of an AllReduce's
-crossings from one server to another (:mod:`stretto.bounds.covers`).
+Four kinds of reason, of which :func:`bounds` gives one bound each:
 
-All bounds hold with multicast inside switches, all but those of an AllReduce also with sums there, and, unless
-``chunk_bytes`` is given, however finely the data is cut. The cuts tried are the bottleneck of each collective, found
-exactly by max-flows (:mod:`stretto.bounds.exact`), and, since latency may make another one decide, those of sites, of
-servers (nodes joined by faster links than those between them), of single nodes and of pairs; every cut where there
-are few nodes.
+- A *latency path* (``latency``): what a rank wants is held far away.
+- A *cut* (``cuts``): all bytes that a set of nodes lacks must enter it over the links that lead in. No byte can enter
+  before it can have come there, and the last one must still travel on to every rank inside that wants it. A byte that
+  enters late can serve only few ranks, and one that enters early is not yet a sum of all (``reach``). A cut around one
+  node is called its ingress, a cut around all nodes but one that node's egress.
+- A *flow* (``lengths``): data that is not copied uses up bandwidth on every link of its way.
+- *Parts* (``parts``): if a network is divided into k parts, these must receive each byte of an AllReduce 2 (k - 1)
+  times, over links that can serve for that only a part of the time (``windows``).
+
+Two more take up to seconds of CPU and are computed on request only: *prices* of links at each time (``expanded``), and
+*covers*, prices of an AllReduce's crossings from one server to another (``covers``).
+
+All bounds hold where switches copy. Those of an AllReduce assume that switches do not sum; the others hold even if they
+did. Unless ``chunk_bytes`` is given, all hold however finely the data is cut.
+
+Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
+make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
+nodes and pairs; where there are few nodes, every cut (``candidates``).
+
+The other files: ``model`` has the class of a bound, ``check`` recomputes bounds from their certificates. ``trees`` says
+how fast AllReduce can be by trees, ``upgrade`` which link is worth widening. ``concurrent`` and ``kernel_concurrent``
+find paths for data that is not copied, ``symmetry`` the symmetries of a network.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ ALL_SIDES_UP_TO = 4
 """With as many switches and routers or fewer, each is tried on both sides of every cut."""
 
 MOST_ROUNDS = 4
-"""How often more of them may change sides."""
+"""Where there are more of them: in how many rounds they may change sides."""
 
 
 def candidate_cuts(topology: Topology, workload: Workload) -> Bool:
-    """bool[cuts, nodes], each set once, and each with the switches and routers that narrow it most."""
+    """bool[cuts, nodes]: each set once, with switches and routers on the side on which they narrow it most."""
     accelerators = topology.accelerators
     groups: dict[frozenset[int], None] = {}
 
@@ -105,8 +105,8 @@ def _components(topology: Topology, usable: Bool) -> list[list[int]]:
 def _settle(topology: Topology, inside: Bool) -> Bool:
     """Put switches and routers on the side on which they narrow each cut.
 
-    All ways are tried where few nodes can move; else they move one at a time, from all outside and
-    from all inside, and the narrower cut is kept.
+    Where few nodes can move, all ways are tried. Else they move one at a time, once from all outside and once from all
+    inside, and the narrower cut is kept.
     """
     movable = np.flatnonzero(~topology.is_accelerator)
     if len(movable) <= ALL_SIDES_UP_TO:
@@ -128,12 +128,12 @@ def _settle(topology: Topology, inside: Bool) -> Bool:
 
 
 def _move(topology: Topology, inside: Bool, movable: Int64) -> None:
-    """Move nodes to the side on which they narrow each cut, in place, until none moves."""
+    """Move nodes to the side on which they narrow each cut, in place, until none moves or the rounds are over."""
     for _ in range(MOST_ROUNDS):
         before = inside.copy()
         for v in map(int, movable):
             leaving, entering = topology.out_links[v], topology.in_links[v]
-            # outside, v's links into the set count; inside, the links into v from without
+            # if v is outside, its links into the set count; if it is inside, the links into v from outside
             if_outside = inside[:, topology.dst[leaving]] @ topology.bandwidth[leaving]
             if_inside = ~inside[:, topology.src[entering]] @ topology.bandwidth[entering]
             inside[:, v] = if_inside < if_outside

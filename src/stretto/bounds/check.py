@@ -1,6 +1,7 @@
-"""Checks of certificates in the few lines that a reader would write; they share no code with the searches.
+"""Checks of certificates: each recomputes a bound from its certificate, in the few lines that a reader would write.
 
-A cut needs no search to be believed: add up what must enter it and what can. Neither do lengths.
+They share no code with the searches that found the certificates. A cut, for instance, needs no search to be believed:
+add up what must enter it, and how fast it can.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..model.topology import Topology
 
 
 def check_cut(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
-    """Seconds in which what the nodes inside lack can enter, were nothing else in the way."""
+    """The least seconds in which all that the nodes inside lack can enter, by bandwidth alone."""
     load = 0
     for piece, size in enumerate(collective.piece_bytes.tolist()):
         holders = {int(collective.ranks[r]) for r in collective.holders[piece]}
@@ -32,7 +33,7 @@ def check_cut(topology: Topology, collective: Collective, inside: set[int]) -> F
 
 
 def check_lengths(topology: Topology, collective: Collective, length: list[int]) -> Fraction:
-    """Seconds in which links of these lengths carry every piece over its distance."""
+    """The least seconds in which links of these lengths can carry every piece over its distance."""
     links = list(zip(topology.src.tolist(), topology.dst.tolist(), length, strict=True))
     needed = 0
     for source in range(topology.node_count):
@@ -52,10 +53,10 @@ def check_lengths(topology: Topology, collective: Collective, length: list[int])
 def check_reach(
     topology: Topology, collective: Collective, inside: set[int], holders: set[int], receivers: set[int]
 ) -> float:
-    """Seconds in which the links into a set can serve every receiver with every holder's contribution or piece.
+    """The least seconds in which links into a set can serve every receiver with each holder's contribution or piece.
 
-    Where bytes could be anything that has come to the beginning of a link, and of a sum in a switch anything that one
-    node has sent there; found by halving.
+    A byte may hold anything that has come to the beginning of its link; in a switch, which does not sum, only what one
+    node has sent there. The time is found by bisection.
     """
     links, far = _links(topology), _far(topology)
     ranks = collective.ranks.tolist()
@@ -86,9 +87,9 @@ def check_expanded(
     pairs: list[tuple[int, int]],
     price: list[list[list[int]]],
 ) -> float:
-    """Seconds in which links have room for the cheapest ways of all pairs of a piece and a node, at these prices.
+    """Seconds before which the links have no room for the cheapest ways of all pairs of a piece and a node.
 
-    At most the end of the slots. Sums are looked at as their spreading backward in time.
+    It is at most the end of the slots. Sums are looked at as their spreading backward in time.
     """
     ends = zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True)
     links = [(b, a, late) if collective.reduces else (a, b, late) for a, b, late in ends]
@@ -126,7 +127,7 @@ def check_expanded(
 
 
 def check_parts(topology: Topology, collective: Collective, parts: list[set[int]]) -> Fraction:
-    """Seconds in which an AllReduce's buffer can enter the parts twice for each but one."""
+    """The least seconds in which the buffer of an AllReduce can enter the parts: twice for each part but one."""
     width = Fraction(0)
     storing: set[int] = set()
     for inside in parts:
@@ -144,10 +145,10 @@ def check_parts(topology: Topology, collective: Collective, parts: list[set[int]
 def check_windows(
     topology: Topology, collective: Collective, parts: list[set[int]], first: list[int], last: list[int]
 ) -> float:
-    """Seconds in which links into the parts of an AllReduce, each in its window, can carry what they must.
+    """The least seconds in which links into the parts of an AllReduce, each in its window, can carry what they must.
 
     Args:
-        first, last: for each part a rank in it, that waits longest on its way out, or is served last.
+        first, last: for each part a rank in it whose contribution takes longest to leave, and one that is served last.
     """
     links, far = _links(topology), _far(topology)
     ranks, every = set(collective.ranks.tolist()), range(len(parts))
@@ -185,11 +186,11 @@ def check_covers(
     early: tuple[list[float], dict[int, list[int]], list[int]],
     late: tuple[list[float], dict[int, list[int]], list[int]],
 ) -> float:
-    """Seconds in which links have room for the cheapest crossings that carry, or serve, all that each byte must.
+    """Seconds before which links have no room for the cheapest crossings of each byte: those that carry or serve all.
 
     Args:
-        sides: S1 and S2.
-        early, late: the moments, the prices of each link, the ranks to be covered.
+        sides: S1 and S2 of :mod:`.covers`.
+        early, late: the moments at which prices change, the prices of each link, the ranks to be covered.
     """
     first, last = sides
     (early_s, early_price, holders), (late_s, late_price, receivers) = early, late
@@ -236,7 +237,7 @@ def _links(topology: Topology) -> list[tuple[int, int, float]]:
 
 
 def _far(topology: Topology, among: set[int] | None = None) -> dict[int, dict[int, float]]:
-    """Least seconds from each node to those that it reaches, through some nodes or all."""
+    """Least seconds from each node to those that it reaches, over all nodes or only ``among`` some."""
     far = {v: {v: 0.0} for v in range(topology.node_count)}
     links = [own for own in _links(topology) if among is None or {own[0], own[1]} <= among]
     nearer = True
@@ -251,7 +252,7 @@ def _far(topology: Topology, among: set[int] | None = None) -> dict[int, dict[in
 
 
 def _halved(hinges: list[tuple[float, float]], needed: float) -> float:
-    """When links, each from a moment on with its bandwidth, have carried so many bytes."""
+    """When links have carried so many bytes, each from its own moment on at its bandwidth; by bisection."""
     hinges = [hinge for hinge in hinges if hinge[0] < inf]
     low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
     for _ in range(100):

@@ -1,7 +1,7 @@
-"""Concurrent flow: paths for data that is not copied that keep all links about equally busy, and dual lengths.
+"""Concurrent flow: paths for data that is not copied, such that all links are about equally busy.
 
-The maximum concurrent flow by selfish rerouting (:mod:`.kernel_concurrent`): units of data that each take one
-path. The paths are a plan's, the prices of links the lengths of a bound (:mod:`.lengths`).
+This is the maximum concurrent flow by selfish rerouting (:mod:`.kernel_concurrent`): data in units, each of which takes
+one path. A planner uses the paths; a bound uses the prices of links as their lengths (:mod:`.lengths`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..model.topology import ACCELERATOR, Topology
 from . import kernel_concurrent
 
 ROUNDS = (10, 50)
-"""At least and at most, as the work allows."""
+"""The fewest and the most; in between, the amount of work decides."""
 
 WORK = 400_000
-"""Units times rounds."""
+"""How much work there is: units times rounds."""
 
 POWERS = (4.0, 64.0)
 """The power of the first round and of the last."""
 
 HOP = 0.02
-"""What a link costs beside its price, which is 1 for the busiest of the widest: as many hops as there are nodes."""
+"""What as many hops as there are nodes cost besides the prices of the links, the largest of which is about 1."""
 
 TINY = 1e-30
 
@@ -35,7 +35,7 @@ class ConcurrentFlow(NamedTuple):
 
     Attributes:
         path: int64[units, most], the links of each unit's path, then -1.
-        full: float64[links], how near each is to the busiest one: 1 for that, much less for others that are less busy.
+        full: float64[links], how near each link is to the busiest: 1 for that, much less for links less busy.
     """
 
     path: Int64
@@ -43,12 +43,13 @@ class ConcurrentFlow(NamedTuple):
 
 
 def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float64, wait: float = 1.0) -> ConcurrentFlow:
-    """Paths that load links alike, short ones among equals.
+    """Paths that load links evenly; of paths that do so equally well, short ones.
 
     Args:
-        source, goal: int64[units], nodes; units of one source are together.
+        source, goal: int64[units], nodes; units of the same source follow each other.
         size: float64[units], bytes.
-        wait: what latency costs: so many times the price of the busiest link for as long as some node is busy at least.
+        wait: what latency costs. A latency as long as the time for which some node must be busy costs this many times
+            the price of the busiest link.
     """
     sources, first = np.unique(source, return_index=True)
     rounds = int(np.clip(WORK / max(len(source), 1), *ROUNDS))
@@ -67,7 +68,7 @@ def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float6
 
 
 def _least(topology: Topology, source: Int64, goal: Int64, size: Float64) -> float:
-    """Seconds for which some node must send or receive."""
+    """Seconds for which the busiest node must send or receive, whatever the paths."""
     needs = [0.0]
     for nodes, ends in ((source, topology.src), (goal, topology.dst)):
         width = np.bincount(ends, topology.bandwidth, topology.node_count)

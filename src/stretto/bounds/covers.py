@@ -1,24 +1,32 @@
 """A bound for AllReduce by prices that bytes pay when they cross: early bytes are not full sums, late ones serve few.
 
-In an AllReduce let U be some ranks outside a set S1 of nodes, and V some inside S2, a part of S1. For each byte every v
-of V gets what every u of U contributes by a chain of transfers. It enters S1 first over a link e1, and S2 last over a
-link e2: the same, or no sooner than a least delay after it began at e1. At time t a link into S1 can so carry the
-contributions of those who are no farther, outside S1, from where it begins (through a switch, which does not sum: of
-those whom one node has sent a sum there), and what begins at t at a link into S2 serves those who can be reached from
-there inside before the end T. Take a moment s: what enters S1 before s is early, what enters S2 later than s and the
-delay is late. Either early crossings together carry all of U, or there is a u whom no early first crossing carries:
-then its chain to each v crosses late, so that late crossings together serve all of V.
+Let S1 be a set of nodes and S2 a part of it, U some ranks outside S1 and V some ranks inside S2. For each byte of the
+buffer, every v of V gets what every u of U contributes by a chain of transfers. A chain enters S1 for the first time
+over some link e1, and S2 for the last time over some link e2: the same link, or one that is entered later by at least
+some delay. What is a crossing good for?
 
-Now give links into S1 prices by the time since the start, up to s, and links into S2 prices by the time left. If the
-cheapest early crossings that carry all of U, and the cheapest late ones that serve all of V, cost C at least, each byte
-pays C at least, and so
+- What crosses a link into S1 at time t can *carry* the contributions of those u who can have come to the beginning of
+  that link by t, on ways outside S1. (Through a switch, which does not sum: of those whom one node has sent there.)
+- What crosses a link into S2 at time t can *serve* those v who can be reached from there before the end T, on ways
+  inside S2.
+
+Choose a moment s. Crossings into S1 before s are *early*; crossings into S2 later than s and the delay are *late*.
+Either the early crossings together carry all of U. Or there is a u whom no early first crossing carries: then its
+chains to all v cross late, so that the late crossings together serve all of V.
+
+Now give links into S1 prices by the time since the start, up to s, and links into S2 prices by the time that is left. A
+*cover* is a set of early crossings that carries all of U, or of late ones that serves all of V. If every cover costs C
+or more, each byte pays C or more, and so
 
     bytes x C <= sum over links of bandwidth x price, over time
 
-for whoever ends at T: a lower bound on T. A byte does not cross in fractions, so what carries all of U is a covering
-problem in whole numbers, which :mod:`stretto.bounds.reach` relaxes: where no rank is near to all others, but two
-together are, what crosses by then does so twice. Prices are found by a linear program, its rows by the cheapest covers
-at the prices so far. It takes tenths of a second, or seconds among many ranks: ``bounds`` does not ask for it.
+for whoever ends at T: a lower bound on T.
+
+A byte does not cross in fractions, so covers are sought in whole numbers. :mod:`stretto.bounds.reach` allows fractions,
+and is weaker where no rank is near to all others but two ranks together are: what crosses by then must cross twice.
+
+Prices are found by a linear program. Its rows are covers: the cheapest ones at the prices so far, added until none is
+cheaper. This takes tenths of a second, or seconds among many ranks, so ``bounds`` does not ask for it.
 """
 
 from __future__ import annotations
@@ -39,32 +47,31 @@ from .reach import least
 Written = tuple[list[float], dict[int, list[int]], list[int]]
 
 MOST_ENDS = 8
-"""How many ranks are to be covered at most on each side: those that are farthest from the links."""
+"""The most ranks that are to be covered on each side; they are those that are farthest from the links."""
 
 MOST_LEVELS = 12
-"""How many moments prices change at most; crossings between them count as if they came as late as the next one."""
+"""The most moments at which prices change; a crossing between two counts as if it came as late as the next."""
 
 MOST_PAIRS = 2
-"""How many pairs of servers or sites are tried, for each way to tell these."""
+"""How many pairs of servers or sites are tried, for each way to tell servers or sites apart."""
 
 MOST_TIMES = 20_000_000
-"""How many times there may be at which links can carry what ranks contribute."""
+"""The largest table of times at which links can carry contributions: links x nodes x ranks."""
 
 ROUNDS = 60
-"""How often cheaper covers are looked for."""
+"""How often at most cheaper covers are looked for."""
 
 TINY = 1e-6
-"""By what share covers may be cheaper, and what a set costs at least while they are looked for."""
+"""By what share covers may still be too cheap, and what is added to each price while covers are looked for."""
 
 SAME_S = 1e-13
 """Moments less than this apart are the same."""
 
 FINEST = 1 << 20
-"""The price of what covers all by itself, in whole numbers."""
-
+"""The price, in whole numbers, of what covers all by itself."""
 
 DEAR = FINEST << 10
-"""What covers nothing costs so much."""
+"""The cost of a cover where there is none."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +80,9 @@ class Prices:
 
     Attributes:
         link: int64[links].
-        at_s: float64[levels], seconds from the start, or before the end, from which on each level's prices hold.
+        at_s: float64[levels], from when on the prices of each level hold: seconds since the start, or before the end.
         price: int64[links, levels].
-        ranks: which are to be covered.
+        ranks: those that are to be covered.
     """
 
     link: Int64
@@ -90,8 +97,8 @@ class Covers:
 
     Attributes:
         first, last: the nodes of S1 and of S2.
-        early: what links into S1 cost before the last of its moments.
-        late: what links into S2 cost.
+        early: the prices of links into S1; after the last moment nothing is paid.
+        late: the prices of links into S2.
     """
 
     seconds: float
@@ -114,7 +121,7 @@ def covers_bound(topology: Topology, collective: Collective, from_s: float = 0.0
     """The best bound of this kind between two sites or servers.
 
     Args:
-        from_s: seconds, another bound: what cannot be better is not looked for.
+        from_s: seconds, another bound; only better ones are looked for.
     Returns:
         None where it says nothing, is no better, or there are too many ranks.
     """
@@ -140,7 +147,7 @@ def covers_bound(topology: Topology, collective: Collective, from_s: float = 0.0
 
 
 def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: Float64, from_s: float) -> Covers | None:
-    """The best bound that is better than another one."""
+    """The best bound for one pair of sets, if it is better than ``from_s``."""
     into_first = np.flatnonzero(~first[topology.src] & first[topology.dst])
     into_last = np.flatnonzero(~last[topology.src] & last[topology.dst])
     width = topology.bandwidth[into_last]
@@ -148,7 +155,7 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
         return None
     if len(into_first) * topology.node_count * len(c.ranks) > MOST_TIMES:
         return None
-    # nothing has been inside S1 before it enters first, nor leaves S2 after it has entered last
+    # before it first enters S1 nothing was inside, and after it last enters S2 nothing leaves
     senders, receivers = c.ranks[~first[c.ranks]], c.ranks[last[c.ranks]]
     come, holders = _farthest(_carried(topology, into_first, senders, _among(topology, ~first)), senders)
     way = _among(topology, last)[np.ix_(topology.dst[into_last], receivers)]
@@ -158,7 +165,7 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
     # when some link can carry all, or all links can
     whole_s = come.max(axis=2).min(axis=1)
     once_s = c.size_bytes / float(width.sum())
-    # as if nothing were paid until all can be carried, nor after all must be served
+    # the most that prices could prove: nothing is paid until all can be carried, or once all must be served
     if c.start_s + whole_s.max() + delay_s + once_s + serve.min(axis=1).max() <= from_s:
         return None
     late = _priced(serve, width, once_s)
@@ -175,7 +182,7 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
         needed = float(c.size_bytes) * min(carries, serves) - paid
         if needed <= 0:
             continue
-        # from the last of the early moments on, links into S2 pay
+        # links into S2 are paid from the last of the early moments on
         more = np.diff(late_price, axis=1, prepend=0)
         at = np.broadcast_to(early_s[-1] + delay_s + late_s, more.shape)
         seconds = c.start_s + least(at.ravel(), (width[:, None] * more).ravel(), needed)
@@ -192,7 +199,7 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
 
 
 def _among(topology: Topology, nodes: Bool) -> Float64:
-    """float64[nodes, nodes], least seconds from node to node over links that join some nodes."""
+    """float64[nodes, nodes]: least seconds from node to node, over links that join two of some nodes."""
     kept = nodes[topology.src] & nodes[topology.dst]
     links = {name: getattr(topology, name)[kept] for name in ("src", "dst", "bandwidth", "latency_s")}
     return distances(replace(topology, **links), 0.0)
@@ -207,12 +214,12 @@ def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: F
 
 
 def _carried(topology: Topology, links: Int64, ranks: Int32, near: Float64) -> Float64:
-    """float64[links, senders, ranks], when each link can carry each rank's contribution, in what a node has sent."""
+    """float64[links, senders, ranks]: when a link can carry a rank's contribution in what one sender has sent."""
     at = topology.src[links]
     stored = ~topology.is_switch[at]
     senders = np.flatnonzero(~topology.is_switch)
     found = np.full((len(links), 1 if stored.all() else len(senders), len(ranks)), np.inf)
-    # what stores can send a sum of all that came to it
+    # a node that stores can send a sum of all that came to it
     found[stored, 0] = near[np.ix_(ranks, at[stored])].T
     if not stored.all():
         found[~stored] = near[np.ix_(senders, at[~stored])].T[:, :, None] + near[np.ix_(ranks, senders)].T
@@ -220,7 +227,7 @@ def _carried(topology: Topology, links: Int64, ranks: Int32, near: Float64) -> F
 
 
 def _farthest(times: Float64, ranks: Int32) -> tuple[Float64, Int32]:
-    """What concerns the ranks that all links together take longest for."""
+    """The times, and the ranks, for those ranks only that all links together take longest to cover."""
     order = np.argsort(-times.min(axis=1).mean(axis=0), kind="stable")[:MOST_ENDS]
     return times[:, :, order], ranks[order]
 
@@ -231,20 +238,21 @@ def _priced(times: Float64, width: Float64, last_s: float) -> tuple[Float64, Int
     Args:
         times: float64[links, senders, ranks], from when on a link covers a rank.
         width: float64[links], bytes/s.
-        last_s: for how long the last of all prices holds; 0 if it is not paid, nor covers anything.
+        last_s: for how long the prices of the last moment hold; 0 if nothing is paid or covered then.
     Returns:
-        The moments, int64[links, moments], and the cost; None if nothing is ever covered by one.
+        The moments; the prices, int64[links, moments]; the cost. None if some link never covers some rank, or there is
+        one moment only.
     """
     at_s = np.unique(np.round(times[np.isfinite(times)] / SAME_S)) * SAME_S
     if len(at_s) < 2 or not np.isfinite(times.min(axis=1)).all():
         return None
     if len(at_s) > MOST_LEVELS:
         at_s = np.unique(np.quantile(at_s, np.linspace(0.0, 1.0, MOST_LEVELS), method="nearest"))
-    # what a link covers until the next moment
+    # which ranks a link covers before the next moment
     within = times[..., None] < np.append(at_s[1:] - SAME_S, np.inf)
     levels = len(at_s) if last_s > 0 else len(at_s) - 1
     bits = (within.transpose(0, 3, 1, 2) @ (1 << np.arange(times.shape[2])))[:, :levels]
-    # links that cover alike have one price
+    # links that cover the same at all times share their prices
     kinds, kind = np.unique(np.sort(bits, axis=2).reshape(len(bits), -1), axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     sets = kinds.reshape(len(kinds), levels, -1)
@@ -260,12 +268,13 @@ def _priced(times: Float64, width: Float64, last_s: float) -> tuple[Float64, Int
 
 @dataclass(frozen=True)
 class _Covering:
-    """Sets of few elements, as bits, each of which has a price in common with others.
+    """Sets of few elements, as bits; several sets may share one price.
 
     Attributes:
-        sets, owner: int64[sets], and the number of each one's price.
-        shape: of the prices.
-        full: all elements.
+        sets: int64[sets], the elements of each as bits.
+        owner: int64[sets], the number of the price of each.
+        shape: that of the prices.
+        full: the set of all elements.
     """
 
     sets: Int64
@@ -281,7 +290,7 @@ class _Covering:
         return cls(each[0], each[1], sets.shape[:2], (1 << elements) - 1)
 
     def cheapest(self, price: Float64) -> tuple[Float64, Int64]:
-        """float64, int64[elements, as bits]: what the cheapest sets cost that cover these, and the first of them."""
+        """For each set of elements (as bits) what the cheapest sets that cover it cost, and the first of these sets."""
         cost = price[self.owner]
         least, by = np.zeros(self.full + 1), np.full(self.full + 1, -1)
         having = [np.flatnonzero(self.sets >> k & 1) for k in range(self.full.bit_length())]
@@ -293,11 +302,11 @@ class _Covering:
         return least, by
 
     def prices(self, weight: Float64) -> Float64:
-        """The prices of the least total weight at which no cover costs less than 1, or nearly."""
+        """The prices of the least total weight at which every cover costs 1 or more, or nearly."""
         covers: list[Int64] = []
         price = np.zeros(weight.size)
         for _ in range(ROUNDS):
-            # of equally cheap covers those of the fewest sets
+            # of equally cheap covers take those with the fewest sets
             least, by = self.cheapest(price + TINY)
             paid = price[self.owner] + least[self.full & ~self.sets]
             order = np.lexsort((paid, self.owner))
@@ -316,7 +325,7 @@ class _Covering:
         return price.reshape(self.shape)
 
     def _cover(self, first: int, by: Int64) -> Int64:
-        """The prices of the cheapest cover of which one set is given."""
+        """Which prices the cheapest cover pays that one given set belongs to."""
         chosen, left = [int(self.owner[first])], self.full & ~int(self.sets[first])
         while left:
             k = int(by[left])

@@ -19,15 +19,21 @@ from .model import Bound
 from .reach import reach_bound
 
 MOST_REFINED = 64
-"""How many of the best cuts are looked at more closely (arrival times, way to go inside)."""
+"""How many of the best cuts are looked at more closely: when bytes arrive, and how far they go inside."""
 
 MOST_TAILS = 4
-"""From how many distances inside on a cut's pieces are counted."""
+"""How many thresholds are tried for the way inside a cut: pieces that have less far to go are then left out."""
 
 
 def cut_bounds(
     topology: Topology, workload: Workload, near: Float64, far: Float64, whole: bool = False
 ) -> Iterable[Bound | None]:
+    """The bounds of the cuts that look best by bandwidth alone.
+
+    Args:
+        near, far: see :func:`~stretto.bounds.reach.reach_bound`.
+        whole: whether plans move the workload's chunks, none cut further.
+    """
     inside = candidate_cuts(topology, workload)
     if not topology.planes:
         exact = (bottleneck(topology, c) for c in workload.collectives)
@@ -40,7 +46,7 @@ def cut_bounds(
     ranked = np.argsort(-simple, kind="stable")
     found: list[tuple[float, int]] = []
     best = 0.0
-    # a cut's detour through arrival times and the way inside adds at most two longest ways
+    # arrival times and the way inside add at most two longest ways to what bandwidth alone says
     reach = 2 * float(far[np.isfinite(far)].max()) + max(c.start_s for c in workload.collectives)
     for row in map(int, ranked[:MOST_REFINED]):
         if simple[row] + reach < best:
@@ -57,12 +63,12 @@ def cut_bounds(
 
 
 def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float, whole: bool) -> list[Bound]:
-    """The same for sums that one rank wants each, seen backward in time on the reversed network.
+    """The same for sums that only one rank wants, seen backward in time on the reversed network.
 
-    For every contribution to a byte there is a chain of transfers to who wants the sum. Backward in time these chains
-    lead from there to all contributors, through the same links at the same times: so whatever bounds the spreading of
-    that byte bounds its summing. What enters a set first is then what leaves it last, which can be no later than its
-    way on takes, nor before the set's farthest contribution came to an exit.
+    A chain of transfers leads from every contribution to a byte to the rank that wants the sum. Backward in time these
+    chains lead from that rank to all contributors, over the same links at the same times. So whatever bounds the
+    spreading of a byte bounds its summing. What enters a set first in reversed time is what leaves it last: that must
+    still travel on, and cannot leave before the set's farthest contribution has come to an exit.
     """
     collectives = workload.collectives
     if not all(c.reduces and (c.wanted.lengths == 1).all() for c in collectives):
@@ -149,7 +155,7 @@ def _some(ranks: Bool, listed: Int32 | Float64 | str) -> Bool:
 
 
 def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
-    """When the first bytes of a cut can begin to enter it, and the least latency with which the last do."""
+    """Seconds to add to the time that bandwidth alone takes: the first start, and the least latency of a way in."""
     links = ~inside[topology.src] & inside[topology.dst]
     latencies = [*topology.latency_s[links].tolist(), *(p.latency_s for p in topology.planes)]
     return float(min(c.start_s for c in workload.collectives) + min(latencies))
@@ -158,11 +164,11 @@ def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
 def _refined(
     topology: Topology, workload: Workload, inside: Bool, width: float, near: Float64, far: Float64, whole: bool
 ) -> float:
-    """The bound of one cut with arrival times outside and the way to go inside.
+    """The bound of one cut, with when bytes can arrive outside and how far they must still go inside.
 
-    If bytes b arrive no earlier than r, all have entered no earlier than r + b / width; if they are
-    ``whole`` chunks, no earlier than r and the time in which the links can carry so many. Where they all have at least
-    so far to go inside, the last of them has.
+    If b bytes arrive no earlier than r, the last of them enters no earlier than r + b / width. If they are ``whole``
+    chunks, what is added to r is the time in which the links can carry so many chunks. If all of them must still travel
+    at least s seconds inside, so must the last: s is added, too.
     """
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     if not len(links):
@@ -171,7 +177,7 @@ def _refined(
     sizes: list[Float64] = []
     tails: list[Float64] = []
     for c in workload.collectives:
-        # a chunk is at a link's beginning after it came there, and inside a latency later
+        # a chunk must first come to the beginning of a link, and is inside one latency later
         entry = (far[np.ix_(c.ranks, topology.src[links])] + topology.latency_s[links]).min(axis=1)
         holders, wanted = _incidence(c, c.holders), _incidence(c, c.wanted)
         ranks = inside[c.ranks]
@@ -210,7 +216,7 @@ def _refined(
 
 
 def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
-    """float64[chunks]: the least time in which links side by side carry 1, 2, ... chunks of that size."""
+    """float64[chunks]: the least time in which links side by side can carry 1, 2, ... chunks of that size."""
     soonest = [(chunk_bytes / b, chunk_bytes / b) for b in bandwidth.tolist()]
     heapify(soonest)
     times = np.empty(chunks)
@@ -230,7 +236,7 @@ def _way_inside(
     near: Float64,
     far: Float64,
 ) -> Float64:
-    """float64[pieces], of each the least time from any entry to the farthest rank inside that wants it."""
+    """float64[pieces]: how long each needs from the nearest entry to the farthest rank inside that wants it."""
     if c.reduces and (c.wanted.lengths > 1).any():
         return np.zeros(len(pieces))
     entries = np.unique(topology.dst[links])

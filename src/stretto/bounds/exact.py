@@ -1,11 +1,13 @@
 """The bottleneck of a collective: of all cuts the one that takes longest, exactly, with the cut as its certificate.
 
-Bytes that a set of nodes T lacks must enter it, so ``lacking(T) / width(T)`` seconds must pass, copies and sums
-once. The largest such ratio over all T is found by Dinkelbach's iteration on min-cuts in integers: with the best
-ratio known so far as the time, every rank is asked whether all that it lacks could flow to it in that time; a rank
-to which it cannot has a min-cut of a larger ratio. Trees reach this ratio where switches are balanced: Edmonds'
-branchings (1973) for a broadcast; for AllGather Bérczi and Frank; with switches Zhao et al., "ForestColl"
-(arXiv 2402.06787). Unlike its public code, which bisects in floating point, this ends in a few rounds.
+Bytes that a set of nodes T lacks must enter it, at least once however they are copied or summed, so at least
+``lacking(T) / width(T)`` seconds pass. The largest such ratio over all T is found by Dinkelbach's iteration on min-cuts
+in integers. Take the best ratio known so far as a time, and ask for every rank whether all that it lacks could flow to
+it in that time. If it could not, the min-cut is a set with a larger ratio.
+
+Where as much can leave every switch as can enter it, trees reach this ratio: for a broadcast by Edmonds' branchings
+(1973); for AllGather Bérczi and Frank; with switches Zhao et al., "ForestColl" (arXiv 2402.06787). The public code of
+the latter bisects in floating point; this ends in a few rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ..model.collective import Collective
 from ..model.topology import Topology
 
 FINEST = 1 << 24
-"""Capacities and weights that have no common measure are counted in so many parts of the largest."""
+"""Capacities and weights with no common unit are counted in units of the largest one divided by this."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Bottleneck:
     Attributes:
         inside: bool[nodes], the set that bytes must enter.
         load_bytes: what must enter it.
-        width: exactly what can enter it, bytes/s.
+        width: bytes/s that can enter it, exactly.
     """
 
     inside: Bool
@@ -49,11 +51,12 @@ class Bottleneck:
 
 
 def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
-    """The cut of the largest ratio of bytes to width, None where no cut binds.
+    """The cut with the largest ratio of bytes to width; None where no cut is found.
 
-    It is the largest of all for collectives whose pieces each have one holder or one rank that wants them and are
-    otherwise wanted or held by everyone, and for AllReduce. For AllToAll, and for other lists of holders, it is the
-    largest of the cuts around what one rank lacks. Planes are not looked at.
+    Of all cuts it is the largest for AllReduce, and for collectives whose pieces have one holder each and go to the
+    same ranks (or are sums that the same ranks contribute to, for one rank each). Where every piece has one holder
+    and one receiver, as in an AllToAll, it is the largest of the cuts between one rank and all that it gets, or all
+    that it sends. Planes are not looked at.
     """
     best: Bottleneck | None = None
     questions = list(_questions(topology, collective))
@@ -67,7 +70,7 @@ def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
 
 
 def measured(topology: Topology, collective: Collective, inside: Bool) -> Bottleneck | None:
-    """A cut with its load and width, None where nothing must enter it or nothing can."""
+    """A cut with its load and width; None where nothing must enter it, or nothing can."""
     enters = ~inside[topology.src] & inside[topology.dst]
     width = sum(map(Fraction, topology.bandwidth[enters].tolist()), Fraction(0))
     within = inside[collective.ranks]
@@ -80,9 +83,9 @@ def measured(topology: Topology, collective: Collective, inside: Bool) -> Bottle
 
 
 def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
-    """What must flow: (int64[nodes] bytes at each node, the nodes that each must get all of it, sums backward).
+    """What must flow: the bytes at each node (int64[nodes]), the nodes that must each get all, and whether backward.
 
-    Sums flow backward: what all contribute to one is on the reversed links what one sends to all.
+    Sums flow backward: what all contribute to one rank is what that rank sends to all, over the reversed links.
     """
     weight = np.zeros(topology.node_count, dtype=np.int64)
     spread, gathered = (c.wanted, c.holders) if not c.reduces else (c.holders, c.wanted)
@@ -101,7 +104,7 @@ def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64
 
 
 def _one_to_one(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
-    """Pieces of one holder and one receiver: what each rank gets, and (backward) what each sends."""
+    """For pieces with one holder and one receiver: what each rank gets, and (backward) what each sends."""
     for near, far, backward in ((c.wanted, c.holders, False), (c.holders, c.wanted, True)):
         for rank in np.unique(near.values):
             weight = np.zeros(topology.node_count, dtype=np.int64)
@@ -111,7 +114,7 @@ def _one_to_one(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int6
 
 
 def in_units(values: Float64 | Int64, upward: bool) -> Int64:
-    """Whole numbers in the ratio of ``values``: exactly where they have a common measure, else to 24 bits."""
+    """Whole numbers in the ratio of ``values``: exactly where these have a common unit, else to 24 bits."""
     whole = values.astype(np.int64)
     if (whole == values).all():
         whole = whole // max(int(np.gcd.reduce(whole)), 1)
@@ -123,7 +126,7 @@ def in_units(values: Float64 | Int64, upward: bool) -> Int64:
 
 
 class _Search:
-    """Dinkelbach's iteration for one question of some: the arcs, and which ranks have been asked."""
+    """Dinkelbach's iteration for one of the questions: the arcs, and which ranks have been asked."""
 
     def __init__(self, topology: Topology, weight: Int64, sinks: Int64, backward: bool, questions: int) -> None:
         self.questions = questions
@@ -133,7 +136,7 @@ class _Search:
         self.width = in_units(topology.bandwidth, upward=True)
         origins = np.flatnonzero(weight)
         shares = weight[origins]
-        # shards that differ by a byte, since they are whole, count as equal
+        # shards are whole bytes: those that differ by one byte count as equal
         even = shares.max() - shares.min() <= 1
         self.weight = np.zeros(self.nodes, dtype=np.int64)
         self.weight[origins] = 1 if even else np.maximum(in_units(shares, upward=False), 1)
@@ -141,7 +144,7 @@ class _Search:
         self.sinks = near_first(topology, sinks)
 
     def cuts(self) -> Iterable[Bool]:
-        """Sets that bytes must enter, each of a larger ratio than the one before; the last is the bottleneck."""
+        """Sets that bytes must enter, each with a larger ratio than the one before; the last is the bottleneck."""
         into = np.bincount(self.dst, self.width, self.nodes).astype(np.int64)
         lacks = self.total - self.weight
         asked = [v for v in map(int, self.sinks) if lacks[v] > 0 and into[v] > 0]
@@ -210,14 +213,14 @@ class Arcs:
         return cls(offsets, to, other[order], place[:edges])
 
     def capacities(self, edge: Int64) -> Int64:
-        """int64[arcs]: that of each edge, and none backward."""
+        """int64[arcs]: the capacity of each edge, and none for its reverse."""
         capacity = np.zeros(len(self.to), dtype=np.int64)
         capacity[self.forward] = edge
         return capacity
 
 
 def near_first(topology: Topology, sinks: Int64) -> Int64:
-    """The sinks, each near one before it: breadth-first from the first, then what is left."""
+    """The sinks in an order in which each is near an earlier one: breadth-first, then those that were not reached."""
     order = {int(sinks[0]): None}
     queue = [int(sinks[0])]
     for v in queue:

@@ -1,19 +1,21 @@
 """A bound for data that is spread, from prices of each link at each time (a time-expanded network).
 
-Time is cut into slots no longer than any latency. Give every link in every slot a price for each pair of a piece and a
-rank that wants it. A byte comes to that rank over links at times that follow each other, and pays on its way at least
-the cheapest such way. Over a link at one time a byte of a piece goes once, for all who want it: it pays no more than
-the sum of its prices, and that of the dearest piece is the link's price. So
+Cut time into slots no longer than any latency. Give every link in every slot a price for each pair of a piece and a
+rank that wants it. To come to that rank, a byte crosses links one after the other, and pays their prices for this pair:
+at least what the cheapest such way costs. A byte of a piece crosses a link in a slot only once for all ranks that want
+it, so there it pays at most the sum of the prices for this piece. Call the largest of these sums, over all pieces, the
+link's price in that slot. So
 
     sum over pairs of bytes x the cheapest way <= sum over links and slots of bandwidth x time x the link's price
 
-for whoever ends within the slots, where a link carries nothing that comes after the end: a lower bound on the end. By
-linear programming duality the best prices say when the multicast flow in the expanded network (Fleischer and Skutella,
-SIAM J. Comput. 2007, without copies) is possible, but for what slots round: bytes of a slot may go on as if they had
-all come at its beginning. It joins cuts of all kinds, at all times and around all ranks at once.
+for whoever ends within the slots, where a link carries nothing that comes after the end: a lower bound on the end.
 
-Sums that one rank wants each are the same backward in time. Symmetric networks have symmetric prices, so that the
-program is as many times smaller as there are symmetries (:mod:`.symmetry`). It takes seconds of CPU: ``bounds`` does
+By linear programming duality the best prices say exactly when the multicast flow in the expanded network is possible
+(Fleischer and Skutella, SIAM J. Comput. 2007, without copies), but for what slots round: bytes may go on as if all
+bytes of their slot had come at its beginning. The bound joins cuts of all kinds, at all times and around all ranks.
+
+Sums that only one rank wants are the same backward in time. Symmetric networks have symmetric prices, so that the
+program is as many times smaller as there are symmetries (:mod:`.symmetry`). It takes seconds of CPU, so ``bounds`` does
 not ask for it.
 """
 
@@ -30,16 +32,16 @@ from ..solvers import INFINITY, Model, solve
 from .symmetry import symmetries
 
 ROUNDS = 6
-"""How often the end for which prices are sought is moved to what they prove."""
+"""How often prices are sought: each time for the end that the prices before have proved."""
 
 NEAR = 1e-4
-"""Ends that differ by such a share are the same."""
+"""Ends that differ by no more than this share count as the same."""
 
 FINEST = 1 << 20
 """The largest price, in whole numbers."""
 
 MOST_PRICES = 3_000_000
-"""Of pairs, links and slots together; more are not sought."""
+"""The most prices that are sought: pairs x links x slots."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Expanded:
     Attributes:
         slot_s: seconds of a slot.
         price: int64[pairs, links, slots].
-        piece, rank: int64[pairs], what is priced: a piece on its way to a node; of sums backward in time.
+        piece, rank: int64[pairs], what each price is for: a piece on its way to a rank (of sums, backward in time).
     """
 
     seconds: float
@@ -60,13 +62,13 @@ class Expanded:
 
 
 def expanded_bound(topology: Topology, collective: Collective, from_s: float, parts: int = 1) -> Expanded | None:
-    """The best prices for ends from one on that is known to be too early.
+    """The best bound by prices, searched for upwards from another bound.
 
     Args:
-        from_s: seconds, another bound.
+        from_s: seconds, that other bound.
         parts: into how many slots the shortest latency (that is not 0) is cut.
     Returns:
-        None where no link has a latency, there are planes or sums that several want, or it is too large.
+        None where no link has a latency, there are planes or sums that several ranks want, or the problem is too large.
     """
     turned = spreading(topology, collective)
     late = topology.latency_s[topology.latency_s > 0]
@@ -86,13 +88,13 @@ def expanded_bound(topology: Topology, collective: Collective, from_s: float, pa
             best = Expanded(c.start_s + proved, problem.slot_s, price, problem.piece, problem.rank)
         if proved <= end * (1 + NEAR):
             break
-        # where all slots are too few it goes on with one more
+        # where even all these slots are too few, go on with one more
         end = proved if proved < slots * problem.slot_s * (1 - NEAR) else (slots + 2 * NEAR) * problem.slot_s
     return best
 
 
 def spreading(topology: Topology, collective: Collective) -> tuple[Topology, Collective] | None:
-    """The network and what is spread in it, turned round in time where it is sums; None where it is neither."""
+    """The network and what is spread in it; sums are turned round in time. None where there is no such view."""
     net, c = topology, collective
     if c.reduces:
         net = replace(topology, src=topology.dst, dst=topology.src)
@@ -101,7 +103,7 @@ def spreading(topology: Topology, collective: Collective) -> tuple[Topology, Col
 
 
 def end_of(net: Topology, c: Collective, slot_s: float, piece: Int64, rank: Int64, price: Int64) -> float:
-    """Seconds before which the links have no room for what the cheapest ways cost; at most the end of the slots."""
+    """The bound that prices prove: before it links have no room for the cheapest ways. At most the end of the slots."""
     slots = price.shape[2]
     steps = _steps(net, slot_s)
     needed = 0.0
@@ -133,8 +135,8 @@ class _Problem:
     """What prices are sought for.
 
     Attributes:
-        piece, rank: int64[pairs], a piece and who wants it, its holder left out.
-        node, link, pair: int64[symmetries, ...], where each takes the nodes, links and pairs.
+        piece, rank: int64[pairs], a piece and a rank that wants it and does not hold it.
+        node, link, pair: int64[symmetries, ...], where each symmetry takes the nodes, links and pairs.
     """
 
     net: Topology
@@ -170,14 +172,15 @@ class _Problem:
 
     @property
     def size(self) -> int:
-        """Prices of each slot."""
+        """How many prices there are in each slot."""
         return len(self.piece) * self.net.link_count
 
     def prices(self, slots: int, end: float) -> Int64 | None:
-        """The prices that say most of an end within so many slots, by a linear program; None if they say nothing.
+        """The prices that say most about an end within so many slots, by a linear program; None if they say nothing.
 
-        The cost of ways to a node at each time grows by prices alone, links have room for one, and what all pairs need
-        is as much as can be. What symmetries take into each other has one column.
+        The program bounds the cost of coming to each node at each time by the prices on the way there. The room of all
+        links, at their prices, is at most one. It maximises what all pairs need. Prices that symmetries take into each
+        other share a column.
         """
         net, c, pairs = self.net, self.c, np.arange(len(self.piece))
         n, m = net.node_count, net.link_count
@@ -193,7 +196,7 @@ class _Problem:
         model.rows(1, -INFINITY, 0.0, (0, total, 1.0), (0, way[pairs, self.rank, -1], -size))
         steps = _steps(net, self.slot_s)
         far = _steps_between(net, steps)
-        # one pair of those that are alike
+        # of pairs that are alike, one
         first = np.unique(self.pair.min(axis=0))
         for k in first.tolist():
             self._follow(model, k, way[k], price[k], steps, far)
@@ -212,7 +215,7 @@ class _Problem:
         return whole
 
     def _follow(self, model: Model, pair: int, way: Int64, price: Int64, steps: Int64, far: Int64) -> None:
-        """Rows by which the cost of a way to a node at a time is at most that of each way on which one can come."""
+        """Rows that keep the cost of being at a node at a time at most that of every way to come there."""
         net, slots = self.net, way.shape[1]
         source, goal = int(self.c.ranks[self.c.holders[int(self.piece[pair])][0]]), int(self.rank[pair])
         model.rows(slots, -INFINITY, 0.0, (np.arange(slots), way[source], 1.0))
@@ -222,7 +225,7 @@ class _Problem:
         v, t = v[come], t[come]
         row = np.arange(len(v))
         model.rows(len(v), -INFINITY, 0.0, (row, way[v, t], 1.0), (row, way[v, t - 1], -1.0))
-        # nor does what comes from nowhere or too late
+        # links that nothing can have come to yet, or from which the goal is too far, need no row
         e, t = (x.ravel() for x in np.meshgrid(np.arange(net.link_count), np.arange(slots), indexing="ij"))
         useful = (t >= far[source, net.src[e]]) & (t + steps[e] + far[net.dst[e], goal] < slots)
         useful &= (net.src[e] != goal) & (net.dst[e] != source)
@@ -235,14 +238,14 @@ class _Problem:
 
 
 def _columns(model: Model, orbit: Int64, slots: int) -> Int64:
-    """int64[..., slots], columns from 0 on, the same for what has the same number."""
+    """int64[..., slots], new columns of the program; entries with the same number share them."""
     numbers, place = np.unique(orbit, return_inverse=True)
     columns = model.columns(len(numbers) * slots, 0.0, INFINITY).reshape(-1, slots)
     return columns[place.reshape(orbit.shape)]
 
 
 def _steps(net: Topology, slot_s: float) -> Int64:
-    """int64[links], the whole slots in each latency."""
+    """int64[links], how many whole slots each latency takes."""
     return np.floor(net.latency_s / slot_s + 1e-9).astype(np.int64)
 
 

@@ -1,9 +1,10 @@
 """Concurrent flow: paths for data that is not copied, such that no link has much more to carry than another.
 
-Selfish rerouting. Link e that would be busy for y_e of the busiest one's time costs y_e^(power - 1) / bandwidth_e a
-byte; unit after unit takes a cheaper way while there is one, which lessens the sum of bandwidth_e y_e^power (Fleischer,
-SIAM J. Discrete Math. 2000, and Young, FOCS 1995, have such prices; Rosenthal 1973 says why this ends). As the power
-grows that becomes the largest y_e, and the prices become the lengths of the dual program.
+Selfish rerouting. Let link e be busy for a share y_e of the time for which the busiest link is. Its price for a byte is
+y_e^(power - 1) / bandwidth_e. Unit after unit moves to a cheaper way while there is one, and each move lessens the sum
+over links of bandwidth_e y_e^power (Fleischer, SIAM J. Discrete Math. 2000, and Young, FOCS 1995, have such prices;
+Rosenthal 1973 says why this ends). As the power grows, the largest y_e alone decides that sum, and the prices become
+the lengths of the dual program.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ def spread(
     offsets: Int64, links: Int64, src: Int64, dst: Int64, bandwidth: Float64, tie: Float64, through: Bool,
     first: Int64, source: Int64, goal: Int64, size: Float64, power: Float64, path: Int32, hops: Int64,
 ) -> Float64:  # fmt: skip
-    """float64[links], the lengths that the prices of the last rounds add up to; ways are written to ``path``.
+    """float64[links]: lengths, the sums of the prices in the last rounds. The ways are written to ``path``.
 
     Args:
-        offsets, links: those that leave each node.
-        tie: float64[links], what a link costs besides its price, which is at most 1, for the busiest link.
+        offsets, links: the links that leave each node.
+        tie: float64[links], what a link costs besides its price; the price is at most 1, that of the busiest link.
         through: bool[nodes], whether data may go on from there.
         first: int64[sources + 1], the first unit of each source.
         source: int64[sources], its node.
-        goal, size: the node, and the bytes, of each unit; none is its source.
+        goal, size: the node that each unit goes to, which is not its source, and its bytes.
         power: float64[rounds].
         path: int32[units, nodes], the links of each unit's way, then -1.
         hops: int64[units], how many; 0 at first.

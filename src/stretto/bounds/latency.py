@@ -13,17 +13,18 @@ from .model import Bound
 
 
 def _weights(topology: Topology, chunk_bytes: float) -> Float64:
-    """float64[links]: latency, and the time of a chunk where it must be stored before it goes on."""
+    """float64[links]: latency, plus the time of a chunk where the chunk must be stored before it goes on."""
     stores = topology.store_and_forward
     return topology.latency_s + np.where(stores[topology.dst], chunk_bytes / topology.bandwidth, 0.0)
 
 
 def distances(topology: Topology, chunk_bytes: float) -> Float64:
+    """float64[nodes, nodes]: least seconds from node to node for a chunk of that size, or for a byte (0)."""
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
     weight = _weights(topology, chunk_bytes)
     whole = [plane for plane in topology.planes if len(plane.nodes) == topology.node_count]
     for plane in topology.planes:
-        # any two of its nodes can be joined; what passes on from plane to plane takes their latencies at least
+        # a plane can join any two of its nodes; a way over several planes takes at least their latencies
         if len(plane.nodes) < topology.node_count:
             ends = np.repeat(plane.nodes, len(plane.nodes)), np.tile(plane.nodes, len(plane.nodes))
             src, dst = np.concatenate((src, ends[0])), np.concatenate((dst, ends[1]))
@@ -39,7 +40,7 @@ def distances(topology: Topology, chunk_bytes: float) -> Float64:
 
 
 def latency_path(topology: Topology, workload: Workload, distance: Float64, chunk_bytes: float) -> Bound | None:
-    """The farthest that anything must travel."""
+    """The bound by the longest way that anything must travel."""
     worst, ends = -1.0, (0, 0)
     for c in workload.collectives:
         far, holder, rank = _farthest(c, distance[np.ix_(c.ranks, c.ranks)])

@@ -1,11 +1,16 @@
 """Bounds for what is not copied, AllToAll above all: bytes times distance cannot exceed bandwidth times length.
 
-Give every link a length, any one. A byte from u to v uses links of at least the distance between them, so the bytes
-of all pairs, each times its distance, are at most ``seconds * sum(bandwidth * length)``. By linear programming
-duality (Shahrokhi and Matula, J. ACM 1990) the best lengths give exactly the time of the maximum concurrent flow.
-The lengths are the certificate: whole numbers, from which the bound follows by shortest paths alone. Equal
-lengths count hops, and are the best in tori; small networks are solved. In larger ones, links that a good flow
-fills (:mod:`.concurrent`) have a length and others none, or all have that which their prices say.
+Give every link a length; any lengths will do. A byte from u to v uses links that are together at least as long as the
+distance from u to v. So the bytes of all pairs, each times its distance, are at most
+``seconds * sum(bandwidth * length)``. By linear programming duality (Shahrokhi and Matula, J. ACM 1990) the best
+lengths give exactly the time of the maximum concurrent flow. The lengths are the certificate: whole numbers, from which
+the bound follows by shortest paths alone.
+
+Which lengths are tried:
+
+- equal lengths, which count hops: the best in tori;
+- in small networks the best lengths of all, by a linear program;
+- in larger ones lengths by a good flow (:mod:`.concurrent`): its prices, or lengths only for the links that it fills.
 """
 
 from __future__ import annotations
@@ -25,13 +30,13 @@ from .concurrent import concurrent_flow
 from .model import Bound
 
 SOLVED_UP_TO = 5000
-"""Rows (sources times links) of the largest program that is solved, in about a second."""
+"""The largest linear program that is solved, in rows (sources times links); it takes about a second."""
 
 ROUTED_UP_TO = 20_000
-"""Pairs of the largest network for which a flow is sought."""
+"""The most pairs for which a flow is sought."""
 
 FULL = (0.1, 0.3, 0.5, 0.7)
-"""How near the busiest a link must be to have a length."""
+"""How near a link must be to the busiest one to have a length; each of these is tried."""
 
 FINEST = 1 << 20
 
@@ -42,8 +47,8 @@ class Lengths:
 
     Attributes:
         length: int64[links].
-        byte_lengths: bytes times the distance that they must go, all pairs.
-        room: bandwidth times length, all links, bytes/s.
+        byte_lengths: bytes times the distance that they must go, added up over all pairs.
+        room: bandwidth times length, added up over all links, bytes/s.
     """
 
     length: Int64
@@ -57,7 +62,7 @@ class Lengths:
 
 
 def best_lengths(topology: Topology, collective: Collective) -> Lengths | None:
-    """The lengths of the largest bound among those tried, None where pieces are copied or summed."""
+    """Of the lengths tried those with the largest bound; None where pieces are copied or summed."""
     single = (collective.holders.lengths == 1).all() and (collective.wanted.lengths == 1).all()
     if not single or collective.reduces or topology.planes:
         return None
@@ -66,7 +71,7 @@ def best_lengths(topology: Topology, collective: Collective) -> Lengths | None:
 
 
 def length_bound(topology: Topology, collective: Collective) -> Bound | None:
-    """The bound by lengths, in words."""
+    """The best bound by lengths, with its reason in words."""
     found = best_lengths(topology, collective)
     if found is None:
         return None
@@ -96,7 +101,7 @@ def _measured(topology: Topology, collective: Collective, length: Int64) -> Leng
 
 
 def _candidates(topology: Topology, collective: Collective) -> Iterable[Int64]:
-    """Hops; the time of a byte; and, where the program is small, the best lengths of all."""
+    """Lengths to try: hops; the time of a byte; the best of all where the program is small, else those by a flow."""
     yield np.ones(topology.link_count, dtype=np.int64)
     if len(np.unique(topology.bandwidth)) > 1:
         yield _whole(1.0 / topology.bandwidth)
@@ -110,7 +115,7 @@ def _candidates(topology: Topology, collective: Collective) -> Iterable[Int64]:
 
 
 def _priced(topology: Topology, collective: Collective) -> Iterable[Int64]:
-    """Lengths by how full a good flow makes links."""
+    """Lengths by how full a good flow makes each link."""
     source, goal = (collective.ranks[x.values].astype(np.int64) for x in (collective.holders, collective.wanted))
     chosen = np.flatnonzero(source != goal)
     chosen = chosen[np.argsort(source[chosen], kind="stable")]
@@ -132,7 +137,10 @@ def _whole(length: Float64) -> Int64:
 
 
 def _solved(topology: Topology, collective: Collective, sources: Int32) -> Float64 | None:
-    """The lengths that maximise bytes times distance where bandwidth times length is one, sources together."""
+    """The best lengths: they maximise bytes times distance while all bandwidth times length adds up to one.
+
+    Distances are found for each source, not for each pair.
+    """
     from ..solvers import INFINITY, Model, solve
 
     nodes, links = topology.node_count, topology.link_count

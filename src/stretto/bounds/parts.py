@@ -1,20 +1,26 @@
 """AllReduce among parts of a network: each byte must be received by parts 2 (k - 1) times, however it is summed.
 
-Divide the nodes that store into k parts, each with a rank. For one byte of the buffer let r be the part that first
-has, its nodes taken together, all contributions. Each of the k - 1 others has sent something before, on the way to r;
-and each receives something after, since it did not have all. So k - 1 transfers, of as many senders, come before and
-k - 1, to as many receivers, after: at least 2 (k - 1) receipts, as for gossip by one-way calls (Harary and Schwenk
-1974). Each takes room on the links into its part, so
+Divide the nodes that store into k parts, each with a rank. For one byte of the buffer let r be the part whose nodes,
+taken together, are the first to have all contributions.
+
+- Before that, each of the k - 1 other parts has sent something on its way to r.
+- After it, each of them receives something, since it did not have all.
+
+So k - 1 transfers by different senders come before, and k - 1 transfers to different receivers after: at least
+2 (k - 1) receipts, as in the gossip problem with one-way calls (Harary and Schwenk 1974). Each receipt takes room on
+the links into its part, so
 
     seconds >= 2 (k - 1) bytes / (sum over parts of what can enter it)
 
-and more where links have latency, as none can carry such a transfer all the time (:mod:`stretto.bounds.windows`).
+and more where links have latency, since none can carry such transfers all the time (:mod:`stretto.bounds.windows`).
 
-Switches neither hold nor sum, but may copy: they are in no part, or for each part on the side that narrows it most.
-Where all links are alike both ways and nothing but ranks is there, in-trees and out-trees reach the best of these: it
-is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961), and each tree can be walked
-in and out. The best partition is found by Dinkelbach's iteration, with a Dilworth truncation (Cunningham 1985:
-one min-cut for each rank) as its step.
+Switches neither store nor sum, but may copy. They belong to no part: for each part, every switch is put on the side on
+which it makes what can enter the part least.
+
+Where every link has an equal one in the opposite direction, and all nodes are ranks, in-trees and out-trees reach the
+bound of the best partition: it is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961),
+and each of these trees can be used inwards for sums, then outwards for copies. The best partition is found by
+Dinkelbach's iteration. Each step is a Dilworth truncation (Cunningham 1985), which takes one min-cut for each rank.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ from .reach import least
 from .windows import windows
 
 SEARCHED_UP_TO = 256
-"""Ranks up to which the best partition is looked for; beyond, single ranks."""
+"""Ranks up to which the best partition is searched for; among more, each rank is a part."""
 
 UNLIMITED = 1 << 61
 
@@ -48,9 +54,9 @@ class Parts:
     """A partition and what must be received.
 
     Attributes:
-        inside: bool[parts, nodes]. Switches may be in several.
+        inside: bool[parts, nodes]. A switch may be inside several.
         load_bytes: bytes that all parts together must receive.
-        width: exactly what can enter the parts, bytes/s, all together.
+        width: bytes/s that can enter all parts together, exactly.
     """
 
     inside: Bool
@@ -64,7 +70,7 @@ class Parts:
 
 
 def best_parts(topology: Topology, collective: Collective) -> Parts | None:
-    """The partition of the largest bound, None but for AllReduce over links."""
+    """The partition with the largest bound by bandwidth; None if it is no AllReduce, or there are planes."""
     if not collective.traits.reduces_to_all or topology.planes:
         return None
     search = _Search(topology, collective.ranks)
@@ -82,9 +88,9 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
-    """The bound by parts, in words: each link into a part carries what counts in its window alone.
+    """The best bound by parts, where each link into a part counts in its window alone.
 
-    Of the best partition by bandwidth, and, since latency may make others decide, of sites and servers.
+    Tried are the partition that is best by bandwidth and, since latency may make others decide, sites and servers.
     """
     best = best_parts(topology, collective)
     if best is None:
@@ -96,7 +102,7 @@ def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bo
 
 
 def partitions(topology: Topology, ranks: Int32) -> list[Bool]:
-    """bool[parts, nodes]: sites, servers, what fast links join, each with the switches that narrow what enters it."""
+    """bool[parts, nodes] each: sites, servers, what fast links join; with switches where they narrow the parts."""
     search = _Search(topology, ranks)
     return [search.narrowed(label) for label in _groups(topology, ranks)]
 
@@ -111,7 +117,7 @@ def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Fl
 
 
 def _groups(topology: Topology, ranks: Int32) -> list[Int64]:
-    """A label for each rank by which site or server it is of, for each way to tell these."""
+    """For each way to tell sites or servers apart, a label for each rank that says which one it is in."""
     found: dict[tuple[int, ...], None] = {}
     for groups in clusters(topology):
         label = np.full(topology.node_count, -1, dtype=np.int64)
@@ -124,13 +130,13 @@ def _groups(topology: Topology, ranks: Int32) -> list[Int64]:
 
 
 class _Search:
-    """Min-cuts around sets of ranks, switches on either side."""
+    """Min-cuts around sets of ranks; switches may be on either side."""
 
     def __init__(self, topology: Topology, ranks: Int32) -> None:
         self.topology, self.ranks = topology, ranks.astype(np.int64)
         self.width = in_units(topology.bandwidth, upward=True)
         self.nodes = topology.node_count
-        # arcs lead backward over links, and from a source, to a target, and between what stays together
+        # arcs: backward over links, from a source to the ranks, from the ranks to a target, between what stays together
         store, home = self._homes()
         self.source, self.target = self.nodes, self.nodes + 1
         count = len(self.ranks)
@@ -141,7 +147,7 @@ class _Search:
         self.work = 50.0 * count * len(self.arcs.forward)
 
     def _homes(self) -> tuple[Int64, Int64]:
-        """Nodes that store and are no ranks, and for each the rank beside it to which it is counted."""
+        """Nodes that store but are no ranks, and for each a rank beside it, whose part it belongs to."""
         t = self.topology
         home = np.full(self.nodes, -1, dtype=np.int64)
         home[self.ranks] = self.ranks
@@ -157,7 +163,10 @@ class _Search:
         return store, home[store]
 
     def _cut(self, gain: Int64, loss: Int64) -> tuple[int, Bool]:
-        """The set of the least ``entering - gain inside + loss inside``, a gain unlimited where it must be inside."""
+        """The flow, and the set with the least ``width that enters - gains of ranks inside + losses of ranks inside``.
+
+        A rank of unlimited gain is inside, one of unlimited loss outside.
+        """
         ends = self.ends
         edge = np.full(ends[-1], UNLIMITED >> 8, dtype=np.int64)
         edge[: ends[0]] = self.width * self.scale
@@ -172,8 +181,8 @@ class _Search:
         """Dilworth truncation of ``entering(S) - width / receivers``.
 
         Returns:
-            How much the best partition is narrower than ``width / receivers`` for each part but one (times
-            ``receivers``; not below 0 if none is), and its label of each rank.
+            A gap, negative if a partition is narrower than ``width / receivers`` for each part but one (the gap is
+            that difference times ``receivers``), and the label that this partition gives each rank.
         """
         self.scale = receivers
         count = len(self.ranks)
@@ -190,7 +199,7 @@ class _Search:
         return int(x.sum()) + width, label
 
     def narrowed(self, label: Int64) -> Bool:
-        """bool[parts, nodes]: the ranks of each label, with what is counted to them and the switches that narrow it."""
+        """bool[parts, nodes]: the ranks of each label, nodes that belong to them, and switches where they narrow it."""
         self.scale = 1
         rows = []
         for part in np.unique(label):
@@ -200,6 +209,6 @@ class _Search:
         return np.array(rows)
 
     def width_into(self, inside: Bool) -> int:
-        """What can enter the parts, all together."""
+        """What can enter all parts together."""
         entering = inside[:, self.topology.dst] & ~inside[:, self.topology.src]
         return int((entering @ self.width).sum())

@@ -1,19 +1,23 @@
 """Bounds by cuts in time: bytes that enter late cannot reach all ranks, and bytes that enter early are no full sums.
 
-A byte of a piece that is at the beginning x of a link e = (x, y) into a set S at time t can hold what comes from u
-outside only if t >= d(u, x), and can serve v inside only if t + latency(e) + d(y, v) <= T. Every pair (u, v) of a
-contribution and who wants it must be served by some byte for each byte of the piece. Weigh the pairs by a(u) b(v): a
-link serves at time t at most bandwidth(e) A(t) C(T - t) a second, where A(t) is the weight of what its bytes can hold
-and C(T - t) that of whom they can serve. So
+Let T be the end, and take a link e = (x, y) into a set S. A byte that begins to cross it at time t
+
+- can hold what node u outside contributes only if t >= d(u, x), and
+- can still serve rank v inside only if t + latency(e) + d(y, v) <= T,
+
+where d is the least latency from node to node. For each byte of a piece, every pair (u, v) of a contribution and a rank
+that wants it must be served by some byte that crosses. Let the pair weigh a(u) b(v), for any weights a and b. Then a
+link serves at time t at most a weight of bandwidth(e) A(t) C(T - t) a second, where A(t) is the weight of all that a
+byte there can hold, and C(T - t) the weight of all whom it can still serve. So
 
     sum over links of bandwidth(e) x (integral over t of A(t) C(T - t)) >= sum over pieces of bytes a(all) b(all)
 
-for any weights, which is a lower bound on T. A and C are steps, and the integral is a sum of hinges: with a step of m
-at t1 in A, one of c at t2 in C, m c (T - t1 - t2) where that is positive.
+which is a lower bound on T. A and C grow in steps, so the integral is a sum of *hinges*: a step of height m at t1 in A
+and one of height c at t2 in C add m c (T - t1 - t2) where that is positive.
 
-Spread pieces have one holder each; a link carries one of them at a time, so those of equal weight count as one that is
-there when the first of them is. Of an AllReduce, a byte at an accelerator or router can be a sum of all that has come
-there; one in a switch, which does not sum, is what a single node has sent.
+A piece that is copied has one holder, and a link carries one piece at a time. So pieces of equal weight count as one
+piece, which is there when the first of them is. In an AllReduce, a byte that leaves an accelerator or a router can be a
+sum of all that has come there; one that leaves a switch, which does not sum, holds what a single node has sent.
 """
 
 from __future__ import annotations
@@ -27,10 +31,10 @@ from ..model.collective import Collective
 from ..model.topology import Topology
 
 MOST_HINGES = 200_000
-"""Sums of more are not made."""
+"""Most hinges in one sum; combinations of weights that need more are left out."""
 
 LEVELS = 4
-"""How many weights are tried on each side: of all, and of those that are farther than so many."""
+"""How many weights are tried on each side: 1 for all nodes, or only for those that are far enough away."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Reach:
     """A bound by one cut and its weights.
 
     Attributes:
-        holders: nodes outside whose contributions (or pieces) weigh 1,
-        receivers: and nodes inside that do; all others weigh nothing.
+        holders: the nodes outside whose contributions (or pieces) weigh 1; those of all others weigh nothing.
+        receivers: the nodes inside that weigh 1; all others weigh nothing.
     """
 
     seconds: float
@@ -51,9 +55,9 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
     """When an AllGather, Broadcast or AllReduce can end at the earliest, by one cut; None where it says nothing.
 
     Args:
-        inside: bool[nodes], what is entered.
-        near, far: float64[nodes, nodes], least seconds from node to node, of a byte, and of a chunk that is stored on
-            the way (equal where chunks may be cut however finely).
+        inside: bool[nodes], the set that bytes must enter.
+        near, far: float64[nodes, nodes], least seconds from node to node: ``near`` for a byte, ``far`` for a chunk that
+            is stored on the way. They are equal where chunks may be cut however finely.
     """
     c = collective
     if c.reduces != c.traits.reduces_to_all or not (c.wanted.lengths == len(c.ranks)).all():
@@ -62,7 +66,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
     within = c.ranks[inside[c.ranks]]
     if not len(links) or not len(within) or len(within) == len(c.ranks):
         return None
-    # what enters where nothing is stored can be the last byte of a chunk, and goes on as it comes
+    # a byte that enters where nothing is stored can be the last one of a chunk: it goes on as it comes
     entries = topology.dst[links]
     stores = topology.store_and_forward[entries]
     way = np.where(stores[:, None], far[np.ix_(entries, within)], near[np.ix_(entries, within)])
@@ -82,7 +86,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
 def _held(
     topology: Topology, c: Collective, links: Int64, outside: Bool, distance: Float64
 ) -> list[tuple[Int32, Float64, float]]:
-    """For some weights: their nodes, when each link can hold 1, 2, ... (float64[links, steps]), the bytes needed."""
+    """For each weight: its nodes, when links can hold 1, 2, ... of them (float64[links, steps]), the bytes needed."""
     found = []
     if c.reduces:
         nodes = c.ranks[outside[c.ranks]]
@@ -90,7 +94,7 @@ def _held(
         for some in _farther(come):
             found.append((nodes[some], _sums(topology, links, nodes[some], distance), float(c.size_bytes) * some.sum()))
         return found
-    # a link carries one piece at a time: it serves one receiver each from when the first of them is there
+    # a link carries one piece at a time, so it serves from when the first of them is there, and one piece only
     nodes = c.ranks[c.holders.values[c.holders.offsets[:-1]]]
     own = np.flatnonzero((c.holders.lengths == 1) & outside[nodes])
     if len(own):
@@ -102,12 +106,12 @@ def _held(
 
 
 def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -> Float64:
-    """float64[links, contributions], when a byte at each link's beginning can hold 1, 2, ... of them."""
+    """float64[links, contributions]: from when on a byte at the beginning of each link can hold 1, 2, ... of them."""
     at = topology.src[links]
     times = np.sort(distance[np.ix_(without, at)].T, axis=1)
     switched = np.flatnonzero(topology.is_switch[at])
     senders = np.flatnonzero(~topology.is_switch)
-    # of each sender when it has so many, sorted; through a switch it is on its own
+    # when each sender has 1, 2, ... of them; a byte in a switch comes from one sender
     had = np.sort(distance[np.ix_(without, senders)], axis=0)
     for k in switched.tolist():
         times[k] = (had + distance[senders, at[k]]).min(axis=1)
@@ -115,7 +119,7 @@ def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -
 
 
 def _farther(far: Float64) -> list[Bool]:
-    """Weights of 0 and 1: of all, and of those that are at least as far as some."""
+    """Weights of 0 and 1 (as bool): 1 for all, or for those that are at least as far away as some threshold."""
     levels = np.unique(np.quantile(far, np.linspace(0.0, 1.0, LEVELS), method="nearest"))
     return [far >= level * (1 - 1e-12) for level in levels]
 

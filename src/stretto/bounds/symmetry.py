@@ -1,10 +1,12 @@
 """Automorphisms of a network: ways to rename its nodes that change nothing.
 
-A plan for one part of the data, renamed, is as good a plan for another part, and burdens other links; and what bounds
-pay for links may be the same for those that become each other. Automorphisms are found by renaming one node after
-another and refining who may become whom. A few generate the others (Schreier and Sims' chain of stabilisers: the nodes
-are held one after another, and at each level some automorphisms take the next node wherever it can go): all of them
-are the products of one of each level, some are the products of any.
+A plan for one part of the data, with its nodes renamed, is as good a plan for another part, and uses other links. And
+where a bound puts prices on links, links that can become each other may have the same price.
+
+Automorphisms are found by renaming one node after another, each time narrowing down who may still become whom. A few
+generate all others (Schreier and Sims' chain of stabilisers): nodes are held in place one after another, and at each
+level there are some automorphisms that hold the earlier nodes and take the next one wherever it can go. Products of one
+automorphism from each level are all that there are; products of any few of them are some.
 """
 
 from __future__ import annotations
@@ -19,27 +21,27 @@ from ..model.topology import Topology
 from .latency import distances
 
 MOST_NODES = 160
-"""Of networks that are looked at: the work grows with the cube of the nodes."""
+"""Larger networks are not looked at: the work grows with the cube of the nodes."""
 
 MOST_STEPS = 2
-"""Times the nodes, how many steps the search for one automorphism takes at most."""
+"""How many steps the search for one automorphism takes at most, for each node of the network."""
 
 WALK = 20
-"""Times as many products are taken as automorphisms are wanted."""
+"""How many products are made for each automorphism that is wanted."""
 
 LEVELS = 2
-"""How many nodes are moved, the earlier ones held, to find some."""
+"""How many levels of the chain are searched where only some automorphisms are wanted."""
 
 MOST = 2_000
-"""Where there are more, all are not listed."""
+"""The most automorphisms that :func:`symmetries` lists."""
 
 
 def automorphisms(topology: Topology, ranks: Int32, most: int, seed: int) -> Int64:
-    """int64[found, nodes], what becomes of each node; the first changes nothing.
+    """int64[found, nodes]: for each automorphism what every node becomes; the first one changes nothing.
 
     Args:
-        ranks: which become each other.
-        most: how many at most; of more, some at random.
+        ranks: nodes that only become each other.
+        most: how many at most; where there are more, some at random.
     """
     levels = _levels(topology, ranks, MOST_STEPS * topology.node_count)
     generators = [g for _, level in islice(levels, LEVELS) for g in level]
@@ -47,7 +49,7 @@ def automorphisms(topology: Topology, ranks: Int32, most: int, seed: int) -> Int
 
 
 def symmetries(topology: Topology, ranks: Int32) -> Int64:
-    """All automorphisms, a group, or, where there are more than ``MOST``, the one that changes nothing."""
+    """All automorphisms (a group); where there are more than ``MOST``, only the one that changes nothing."""
     group = np.arange(topology.node_count)[None]
     images: list[Int64] = []
     many = 1
@@ -62,10 +64,10 @@ def symmetries(topology: Topology, ranks: Int32) -> Int64:
 
 
 def _levels(topology: Topology, ranks: Int32, steps: int | None) -> Iterator[tuple[int, list[Int64]]]:
-    """One node after another, and automorphisms that hold those before it and take it wherever it can go.
+    """One node after another, with automorphisms that hold the nodes before it and take it wherever it can go.
 
     Args:
-        steps: how many the search for each takes at most; None for no limit.
+        steps: how many steps the search for each automorphism takes at most; None for no limit.
     """
     if topology.node_count > MOST_NODES or topology.planes:
         return
@@ -83,7 +85,7 @@ def _levels(topology: Topology, ranks: Int32, steps: int | None) -> Iterator[tup
 
 
 def _relations(topology: Topology, ranks: Int32) -> Int64:
-    """int64[nodes, nodes], equal where pairs of nodes are joined alike; on the diagonal, what a node is."""
+    """int64[nodes, nodes]: equal numbers where pairs of nodes are joined alike; on the diagonal, what a node is."""
     n = topology.node_count
     table = np.zeros((4, n, n))
     table[0, topology.src, topology.dst] = topology.bandwidth
@@ -99,7 +101,7 @@ def _relations(topology: Topology, ranks: Int32) -> Int64:
 
 
 def _outward(topology: Topology) -> Int64:
-    """int64[nodes], so that each node but the first of a component comes after one that it is joined to."""
+    """int64[nodes]: the nodes in an order in which each, but the first of a component, comes after a neighbour."""
     order: dict[int, None] = {}
     for first in range(topology.node_count):
         left = [first]
@@ -111,7 +113,7 @@ def _outward(topology: Topology) -> Int64:
 
 
 def _renamed(relation: Int64, may: Bool, v: int, image: int) -> Bool:
-    """bool[nodes, nodes], who may become whom once ``v`` has become ``image``."""
+    """bool[nodes, nodes]: who may still become whom once ``v`` has become ``image``."""
     left: Bool = may & (relation[v][:, None] == relation[image][None, :])
     left &= relation[:, v][:, None] == relation[:, image][None, :]
     left[v] = False
@@ -121,8 +123,8 @@ def _renamed(relation: Int64, may: Bool, v: int, image: int) -> Bool:
 
 
 def _extended(relation: Int64, order: Int64, may: Bool, steps: int | None) -> Int64 | None:
-    """One automorphism among those that are left, None if there is none, or none soon."""
-    # each entry renames one node; the first renames nothing new
+    """One automorphism that ``may`` still allows; None if there is none, or none is found within ``steps``."""
+    # each entry renames one node, but the first, which renames none
     stack = [(-1, -1, may)]
     for _ in islice(count(), steps):
         if not stack:
@@ -140,7 +142,7 @@ def _extended(relation: Int64, order: Int64, may: Bool, steps: int | None) -> In
 
 
 def _orbit(v: int, generators: list[Int64], nodes: int) -> dict[int, Int64]:
-    """What ``v`` can become by some automorphisms, one after another, and a product of them that does it."""
+    """All that ``v`` can become by products of some automorphisms, and for each a product that does it."""
     found = {v: np.arange(nodes)}
     left = [v]
     for u in left:
@@ -153,7 +155,7 @@ def _orbit(v: int, generators: list[Int64], nodes: int) -> dict[int, Int64]:
 
 
 def _products(generators: list[Int64], nodes: int, most: int, rng: np.random.Generator) -> Int64:
-    """Automorphisms come to by a walk along generators, each once."""
+    """The different automorphisms that a random walk of products of generators comes to."""
     at = np.arange(nodes)
     found = {at.tobytes(): at}
     if generators:

@@ -1,17 +1,21 @@
 """AllReduce by trees: the best rate at which in-trees sum to roots and out-trees copy from the same roots.
 
-ReduceScatter then AllGather gives every rank an equal share to sum. That is not the best where ranks are unlike: with
-``x[v]`` bytes/s summed at rank v and each link's bandwidth split between sums and copies, the rates
+ReduceScatter followed by AllGather lets every rank sum an equal share. Where ranks are unlike, unequal shares are
+better. Let ``x[v]`` bytes/s be summed at rank v, and divide the bandwidth of each link between sums and copies. Then
+the rates
 
     maximise sum x   where   copies[into T] >= x[outside T],  sums[out of T] >= x[outside T]
 
-for every set T of nodes with a rank in it. By Edmonds' theorem (1973) trees exist for all such rates; nodes that
-are no ranks must pass on as much as they get. The program has too many rows to write down, and few that bind: they
-are added where max-flows find them broken by the mean of all solutions so far, or, where that breaks none, by the last
-one (smoothing, as Wentges, ITOR 1997, does for prices). Ranks that are alike make many best solutions, between which
-the last one jumps; what the mean breaks most of them do. What the program gives is the best of its kind; that no other
-way to sum is faster is known where it meets the cut of :func:`stretto.bounds.exact.bottleneck` or
-:mod:`stretto.bounds.parts`.
+for every set T of nodes with a rank in it; nodes that are no ranks must pass on as much as they get. By Edmonds'
+theorem (1973) there are trees for all such rates.
+
+The program has too many rows to write down, and few of them bind. Rows are added where max-flows find them broken: by
+the mean of all solutions so far or, where the mean breaks none, by the last solution (smoothing, as Wentges, ITOR 1997,
+does for prices). The mean is better to ask since ranks that are alike make many solutions equally good, and the last
+solution jumps between these; a row that the mean breaks is broken by most of them.
+
+What the program gives is the best of its kind. That no other way to sum is faster is known only where it meets the cut
+of :func:`stretto.bounds.exact.bottleneck` or :mod:`stretto.bounds.parts`.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from ..model.topology import Topology
 from .exact import Arcs, near_first
 
 FINEST = 1 << 30
-"""Parts of the widest link in which rates are counted when cuts are looked for."""
+"""When cuts are looked for, rates are counted in units of the widest link divided by this."""
 
 TOLERANCE = 1e-7
 
@@ -35,8 +39,8 @@ NEWEST = 0.5
 """Weight of the last solution in the mean; those before it have the rest."""
 
 DETOUR = 1e-5
-"""What a byte over the link of the longest latency costs, in bytes: of rates that are equally high those with
-short ways are taken."""
+"""What a byte over the link with the longest latency costs, in bytes, so that of equally high rates those with short
+ways are taken."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class TreeRates:
     Attributes:
         rate: bytes/s of the buffer, all roots together: a buffer of M bytes takes ``M / rate``.
         root: float64[ranks], bytes/s summed at each rank.
-        copies, sums: float64[links], the part of each link for either.
+        copies, sums: float64[links], bytes/s of each link that are for copies, and for sums.
     """
 
     rate: float
@@ -59,8 +63,8 @@ def tree_rates(topology: Topology, ranks: Int32 | None = None, shares: Float64 |
     """The best rates of AllReduce by trees, on links alone (planes are not looked at).
 
     Args:
-        shares: if given, only copies are planned, roots having these shares of the whole: AllGather (equal ones) or
-            Broadcast (one root) where nodes that are no ranks only pass on what they get.
+        shares: if given, only copies are planned, and each root has this share of the whole: AllGather (equal shares)
+            or Broadcast (one root). Nodes that are no ranks then only pass on what they get.
     """
     nodes = topology.accelerators if ranks is None else ranks
     unit = float(topology.bandwidth.max())
@@ -70,7 +74,7 @@ def tree_rates(topology: Topology, ranks: Int32 | None = None, shares: Float64 |
 
 
 class _Program:
-    """The linear program, in units of the widest link, with the rows that have been found broken."""
+    """The linear program, in units of the widest link, with those rows that have been found broken so far."""
 
     def __init__(self, topology: Topology, nodes: Int32, shares: Float64 | None, unit: float) -> None:
         from ..solvers import INFINITY, Model
@@ -122,7 +126,7 @@ class _Program:
         return [s.broken(at[part], self._sent(at)) for s, part in zip(self.searches, self.parts, strict=True)]
 
     def _require(self, sets: list[list[Bool]]) -> None:
-        """Add a row a set: as much can enter it as the roots outside send."""
+        """Add a row for each set: at least as much must enter it as the roots outside send."""
         from ..solvers import INFINITY, Model
 
         rows = Model(self.columns)
@@ -135,7 +139,7 @@ class _Program:
 
 
 class _Separator:
-    """Finds sets that rates do not serve."""
+    """Finds sets of nodes that can get less than they need, at given rates."""
 
     def __init__(self, topology: Topology, ranks: Int32, backward: bool) -> None:
         self.src, self.dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
@@ -147,7 +151,7 @@ class _Separator:
         self.arcs = Arcs.of(tails, np.concatenate((self.src, np.full(len(ranks), self.nodes))), self.nodes + 1)
 
     def broken(self, part: Float64, root: Float64) -> list[Bool]:
-        """Sets into which less can flow than the roots outside send, at most one a rank, none twice."""
+        """Sets into which less can flow than the roots outside send: at most one for each rank, none twice."""
         amounts = np.floor(root * FINEST).astype(np.int64)
         need = int(amounts.sum())
         slack = int(TOLERANCE * FINEST)
@@ -166,11 +170,11 @@ class _Separator:
         return self._fresh(found)
 
     def around(self) -> list[Bool]:
-        """The sets of one rank each."""
+        """The sets that consist of a single rank."""
         return self._fresh([np.arange(self.nodes) == v for v in self.ranks])
 
     def _fresh(self, sets: list[Bool]) -> list[Bool]:
-        """Those that have not been given before, each once."""
+        """Of these sets those that were not given before, each once."""
         fresh = {inside.tobytes(): inside for inside in sets}
         fresh = {key: inside for key, inside in fresh.items() if key not in self._given}
         self._given |= fresh.keys()

@@ -1,7 +1,7 @@
 """Which link is worth widening: the bandwidth bound when a link and the one opposite have twice their bandwidth.
 
 Only a link into the bottleneck cut can help, or, where nothing is copied, one that has a length in the certificate.
-Where several cuts bind alike no single link does.
+Where several cuts are equally narrow, no single link helps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .exact import bottleneck
 from .lengths import best_lengths
 
 MOST_TRIED = 32
-"""Links that are tried; the others of a wide cut are mostly like one of these."""
+"""How many links are tried; the others of a wide cut are mostly like one of these."""
 
 FACTOR = 2.0
 
@@ -62,7 +62,7 @@ def _bandwidth_bound(topology: Topology, collective: Collective) -> tuple[Fracti
 
 
 def _varied(topology: Topology, links: list[int]) -> list[int]:
-    """Some of the links, of every bandwidth among them."""
+    """Some of the links, some of every bandwidth that occurs among them."""
     if len(links) <= MOST_TRIED:
         return links
     step = len(links) / MOST_TRIED

@@ -1,23 +1,33 @@
 """When links into the parts of a network can carry what counts in an AllReduce (:mod:`stretto.bounds.parts`).
 
-For one byte let r be the part that first has all contributions, at time t. Take for each part q a rank ``first[q]`` in
-it whose contribution waits longest on its way out, and ``last[q]``, which is served last; T is the end, d the least
-latency, a hop leads from one node that stores to another.
+The bound by parts says that every part but one sends something before a moment t and receives something after it. Here
+latency says for each link into a part *when* such a transfer can cross it: that is the link's window.
 
-Before t, every part q but r has sent a hop with the contribution of ``first[q]``. It begins at node x no sooner than
-d(first[q], x). It can be chosen to arrive no later than T - D(q), where D(q) is the largest over ranks w elsewhere of
-the least d(b, w) over the nodes b that hops out of q can reach: of the hops with which that contribution leaves q on
-its way to w and on its way to r, take the first if it arrives by t; else the other arrives sooner than it.
+For one byte let r be the part that first has all contributions, t the moment when it has them, and T the end. d is the
+least latency; a *hop* leads from one node that stores to another. For each part q take two of its ranks: ``first[q]``,
+whose contribution takes longest to leave q, and ``last[q]``, which is served last.
 
-After t, every part p but r receives a hop with a contribution that it lacked at t, the one that comes last of these on
-its way to ``last[p]``: from node y inside that is still to be reached. It arrives no sooner than any rank elsewhere is
-away from p: what p had at t has come by then, and of what it lacked take the farthest.
+*Before t* every part q but r has sent a hop with the contribution of ``first[q]``.
 
-Both can also be told by t: all parts but r have sent by then, so that t is no sooner than all but one can have; and all
-but r get something after it, so that it is no later than all but one must.
+- It begins at its node x no sooner than d(first[q], x).
+- It can be chosen to arrive no later than T - D(q). D(q) is how far the farthest rank elsewhere still is from what has
+  left q: the largest, over ranks w elsewhere, of the least d(b, w) over nodes b that hops out of q can reach. For take
+  the hop with which the contribution leaves q on its way to w. If it arrives by t, choose it; else choose the hop with
+  which the contribution leaves q on its way to r, which arrives sooner.
 
-A link into a part so carries nothing that counts before the earlier ``opens_s`` of the two, nor in the end. Switches
-may pass on what comes from any part; what enters a part by one comes to a node that stores a little later.
+*After t* every part p but r receives a hop with a contribution that it lacked at t. Of the hops by which this enters p
+on its way to ``last[p]`` choose the last.
+
+- From the node y where it ends, ``last[p]`` is still to be reached.
+- It arrives no sooner than the farthest rank elsewhere is away from p. For p either had that rank's contribution at t,
+  so that it had come by then, or lacked it, and then choose that contribution.
+
+The moment t itself is bounded, too. All parts but r have sent by t, so t is no sooner than all but one can have sent.
+All parts but r receive after t, so t is no later than all but one must receive.
+
+So a link into a part carries nothing that counts in the first ``opens_s`` seconds, the less of both cases, nor in the
+last ``closes_s``. A switch may pass on what comes from any part, and what enters a part through a switch is stored a
+little later.
 """
 
 from __future__ import annotations
@@ -32,12 +42,12 @@ from ..model.topology import Topology
 
 @dataclass(frozen=True)
 class Windows:
-    """Links into parts, each as often as it enters one, and when they can be of use.
+    """When links into parts can be of use: an entry for each link and each part that it enters.
 
     Attributes:
         link: int64[entries].
-        opens_s, closes_s: float64[entries], seconds after the start, and before the end.
-        first, last: int64[parts], the ranks that make it so.
+        opens_s, closes_s: float64[entries]: the window begins so long after the start, and ends so long before the end.
+        first, last: int64[parts], the two ranks that were taken for each part.
     """
 
     link: Int64
@@ -51,7 +61,7 @@ def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Wi
     """The windows of a partition.
 
     Args:
-        inside: bool[parts, nodes], nodes that store in one part at most, each part with a rank.
+        inside: bool[parts, nodes]; a node that stores is in one part at most, and each part has a rank.
         near: float64[nodes, nodes], least seconds from node to node.
     """
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
@@ -70,12 +80,12 @@ def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Wi
         reached[q] = near[np.ix_(other, np.flatnonzero(home == q))].min(axis=1).max()
         if len(out) and stores[dst[out]].all():
             left[q] = near[np.ix_(dst[out], other)].min(axis=0).max()
-    stored, comes = np.flatnonzero(stores), np.zeros(len(stores), dtype=bool)  # whether from elsewhere, or by a switch
+    stored, comes = np.flatnonzero(stores), np.zeros(len(stores), dtype=bool)  # from another part, or by a switch
     comes[dst[stores[dst] & (home[src] != home[dst])]] = True
     has_sent = _all_but_one([near[first[q], stored[home[stored] != q]].min() for q in range(count)])
     must_get = _all_but_one([near[comes & (home == q), last[q]].min() for q in range(count)])
     least_s, most_s = _to_stores(topology, stores)
-    # what comes through a switch, or from a node that is in no part, may be of any part but the one it enters
+    # what comes through a switch, or from a node in no part, may come from any part but the one that it enters
     sent, sent_end, passed = near[first[home[x]], x], left[home[x]], np.flatnonzero(~stores[x])
     sent[passed] = _least_of_others(near[np.ix_(first, x[passed])], part[passed])
     sent_end[passed] = _least_of_others(np.repeat(left[:, None], len(passed), axis=1), part[passed])
@@ -87,12 +97,16 @@ def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Wi
 
 
 def _all_but_one(times_s: list[float]) -> float:
-    """The second largest: what holds for all but one, whichever it is."""
+    """The second largest: by then all but one have, whichever that one is."""
     return sorted(times_s)[-2]
 
 
 def _to_stores(topology: Topology, stores: Bool) -> tuple[Float64, Float64]:
-    """Least and most seconds from each node until what passes it is stored: 0, or a switch's links, if none goes on."""
+    """Least and most seconds from each node until what passes it is stored.
+
+    Both are 0 at a node that stores. At a switch they are latencies of its links; the most is infinite where one of
+    them leads to another switch.
+    """
     least, most = np.where(stores, 0.0, np.inf), np.zeros(len(stores))
     passes = ~stores[topology.src]
     a, b, latency = topology.src[passes], topology.dst[passes], topology.latency_s[passes]
@@ -102,7 +116,7 @@ def _to_stores(topology: Topology, stores: Bool) -> tuple[Float64, Float64]:
 
 
 def _least_of_others(table: Float64, part: Int64) -> Float64:
-    """For each column the least of all rows but one."""
+    """For each column the least of all rows but ``part[column]``."""
     table = table.copy()
     table[part, np.arange(len(part))] = np.inf
     least: Float64 = table.min(axis=0)

@@ -1,8 +1,8 @@
-"""Quantities in and out of text: sizes, bandwidths, times.
+"""Sizes, bandwidths and times: read from text, and written for people.
 
-Inside the library everything is bytes, bytes per second and seconds. KB, MB and GB are
-powers of 1000, KiB, MiB and GiB powers of 1024; ``bit`` is an eighth of a byte, so ``400Gbit/s``
-(or ``400Gbps``) is 50 GB/s.
+Inside the library everything is bytes, bytes per second and seconds. KB, MB and GB are powers of 1000, KiB, MiB and GiB
+powers of 1024. ``bit`` is an eighth of a byte, so ``400Gbit/s`` (or ``400Gbps``) is 50 GB/s. In a bandwidth a small b
+is a bit, as in ``400Gb/s``; in a size it is a byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _split(text: str, what: str, where: str | None) -> tuple[float, str]:
 
 
 def _bytes_factor(unit: str) -> float | None:
-    """How many bytes one of ``unit`` is ("MB", "Gbit", "KiB", ""), None if it is no such unit."""
+    """How many bytes a unit has ("MB", "Gbit", "KiB", "" for bytes); None if it is no unit of size."""
     lower = unit.lower()
     for suffix, factor in (("bits", 0.125), ("bit", 0.125), ("b", 1.0), ("", 1.0)):
         prefix = lower.removesuffix(suffix) if suffix else lower
@@ -37,7 +37,7 @@ def _bytes_factor(unit: str) -> float | None:
 
 
 def parse_size(text: str | int | float, where: str | None = None) -> int:
-    """Bytes from ``64KB``, ``1MiB``, ``1e6`` or a number; at least 1, whole.
+    """Bytes, a whole number of at least 1, from ``64KB``, ``1MiB``, ``1e6`` or a number.
 
     Raises:
         InputError: not a size, not positive, or not a whole number of bytes.
@@ -94,17 +94,17 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
 
 
 def format_size(size_bytes: float) -> str:
-    """``31.25 MB``: bytes as a person reads them."""
+    """Bytes for people, such as ``31.25 MB``."""
     return _scaled(size_bytes, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B")))
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """``12.5 GB/s``: a bandwidth as a person reads it."""
+    """A bandwidth for people, such as ``12.5 GB/s``."""
     return format_size(bytes_per_s) + "/s"
 
 
 def format_time(seconds: float) -> str:
-    """``62.51 ms``: a time as a person reads it."""
+    """A time for people, such as ``62.51 ms``."""
     if seconds == 0:
         return "0 s"
     return _scaled(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))

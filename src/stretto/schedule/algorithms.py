@@ -1,9 +1,9 @@
 """Fixed algorithms: patterns of steps that carry out a collective, blind to the topology.
 
-In a *step* every rank sends to at most one rank and receives from at most one: a pairing. An
-algorithm cuts each piece of the collective into *blocks* and says for each step which block goes
-from which rank to which, copied or summed. :func:`lower` makes transfers of that, with exactly
-the dependencies that what is sent and overwritten requires, and the step as each one's ``group``.
+In a *step* every rank sends to at most one rank and receives from at most one; who sends to whom is a *pairing*. An
+algorithm cuts each piece of the collective into *blocks*, and says for each step which blocks go from which rank to
+which, and whether they are copied or summed. :func:`lower` makes transfers of that. Each has the number of its step as
+its ``group``, and depends on the earlier writes to what it sends or overwrites, and on nothing else.
 
 Ring: Patarasuk, Yuan 2009. Recursive doubling: Thakur, Rabenseifner, Gropp 2005. Halving and
 doubling: Rabenseifner 2004, with distances that double (SWOT, figure 3: 1, 2, 4, ...). AllToAll:
@@ -28,15 +28,15 @@ from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count
 
 WHOLE = ("allreduce", "broadcast", "reduce")
-"""The kinds whose piece is the full buffer; of the others it is a rank's share."""
+"""The kinds whose piece is the full buffer; a piece of any other kind is one rank's share."""
 
 
 class Step(NamedTuple):
-    """Blocks on their way at the same time.
+    """Blocks that are sent at the same time.
 
     Attributes:
-        block: int[rows], the block: piece * blocks a piece + index in the piece.
-        src, dst: int[rows], ranks; a rank has one partner it sends to, one it receives from.
+        block: int[rows], the number of the block: piece * blocks in a piece + index in the piece.
+        src, dst: int[rows], ranks; each has one partner that it sends to, and one that it receives from.
         op: COPY or REDUCE.
     """
 
@@ -51,9 +51,9 @@ class Algorithm:
     """A pattern for any number of ranks.
 
     Attributes:
-        kinds: for each collective its steps, as a function of the numbers of ranks and of blocks.
-        blocks: into how many blocks it cuts each piece, by kind, ranks and bytes of the piece.
-        serves: ``(kind, ranks) -> reason`` why not, None where it does.
+        kinds: for each kind of collective a function from the numbers of ranks and of blocks to the steps.
+        blocks: a function from kind, number of ranks and bytes of a piece to the number of blocks in each piece.
+        serves: a function from kind and number of ranks to the reason why it does not serve them, None if it does.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Algorithm:
     serves: Callable[[str, int], str | None] = lambda kind, n: None
 
     def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
-        """The steps of a collective whose pieces have so many bytes."""
+        """The steps for a kind of collective whose pieces have so many bytes."""
         return self.kinds[kind](ranks, self.blocks(kind, ranks, piece_bytes))
 
 
@@ -75,7 +75,7 @@ class Lowered(NamedTuple):
         workload: the collectives with their pieces cut into the algorithm's blocks.
         chunk, src, dst, group: int32[transfers]; src and dst are nodes, group is the step.
         op: int8[transfers].
-        depends: ragged, for each transfer those that it needs or overwrites.
+        depends: for each transfer the earlier ones that wrote what it sends or overwrites.
     """
 
     workload: Workload
@@ -93,7 +93,7 @@ class Lowered(NamedTuple):
 def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
     """The transfers of an algorithm for each collective of a workload, one after the other.
 
-    A collective that is already cut into c chunks a piece has each of its blocks cut into c.
+    Where the pieces of a collective are already cut into c chunks each, every block is cut into c chunks.
     """
     parts, collectives = [], []
     step_base = chunk_base = row_base = 0
@@ -126,11 +126,11 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
 
 
 def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tuple[Float64, Int64]:
-    """What the steps of an algorithm ask of circuits, without making transfers.
+    """What the steps of an algorithm ask of optical circuits, found without making transfers.
 
     Returns:
-        float64[steps], the part of the full buffer that one rank sends at most, and int64[steps], which
-        pairing, equal ones by equal numbers.
+        float64[steps], the largest part of the full buffer that any rank sends in the step; and int64[steps], the
+        number of its pairing, the same for steps that one matching can serve.
     """
     pieces = 1 if kind in WHOLE else ranks
     steps = algorithm.steps(kind, ranks, size_bytes // pieces)
@@ -146,9 +146,10 @@ def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tup
 
 
 def completed(partners: Int32) -> Int32:
-    """Pairings by step, those that can be had at the same time made one: further circuits do no harm.
+    """The pairing of each step, where pairings that one plane can hold at the same time become one.
 
-    Whatever is possible with the given ones is possible with these, and fewer turns are needed.
+    A pairing may so get circuits that its step does not use. They do no harm: all that was possible still is, and
+    planes need to turn less often.
 
     Args:
         partners: int32[steps, nodes], whom each node sends to, -1 for none.
@@ -168,7 +169,7 @@ def completed(partners: Int32) -> Int32:
 
 
 def _together(one: Int32, other: Int32) -> bool:
-    """Whether a plane can hold both: no node would send to two, or receive from two."""
+    """Whether a plane can hold both pairings: no node would send to two others, or receive from two."""
     sends = one >= 0
     fresh = one[sends & (other < 0)]
     return bool(((other[sends] < 0) | (other[sends] == one[sends])).all() and not np.isin(fresh, other).any())
@@ -190,14 +191,14 @@ def _rows(c: Collective, steps: list[Step], chunks: int) -> tuple[Int64, Int64, 
 def _dependencies(chunk: Int64, src: Int64, dst: Int64, step: Int64, op: Int64, ranks: int) -> Ragged:
     """For each transfer the writes of earlier steps to what it sends, and to what it overwrites.
 
-    Only the last copy and what was summed onto it count.
+    Of the writes to one place only the last copy counts, and what was summed onto it since.
     """
     rows = len(chunk)
     written, sent = chunk * ranks + dst, chunk * ranks + src
     order = np.lexsort((np.arange(rows), written))
     steps = int(step.max(initial=0)) + 1
     key = written[order] * steps + step[order]
-    # where the list of a slot's writes would begin, had its last copy been its first write
+    # for each write the last copy up to it: writes to that slot before this copy count no more
     first = np.concatenate(([True], np.diff(written[order]) != 0)) if rows else np.zeros(0, dtype=np.bool_)
     fresh = np.maximum.accumulate(np.where(first | (op[order] == COPY), np.arange(rows), 0))
 
@@ -221,7 +222,7 @@ def _dependencies(chunk: Int64, src: Int64, dst: Int64, step: Int64, op: Int64, 
 
 
 def _ring_scatter(n: int, blocks: int) -> list[Step]:
-    """Partial sums go round: after n - 1 steps rank v has the whole block v."""
+    """Partial sums go round: after n - 1 steps rank v has the whole sum of block v."""
     v = np.arange(n)
     return [Step((v - 1 - s) % n, v, (v + 1) % n, REDUCE) for s in range(n - 1)]
 
@@ -236,7 +237,7 @@ def _levels(n: int) -> int:
 
 
 def _halving(n: int, blocks: int) -> list[Step]:
-    """Step s: exchange with rank ^ 2^s; keep the blocks that agree with the own rank in bit s."""
+    """Step s: exchange with rank ^ 2^s; each rank keeps the blocks whose numbers agree with its own in bit s."""
     steps = []
     for s in range(_levels(n)):
         block, v = np.meshgrid(np.arange(n), np.arange(n))
@@ -246,7 +247,7 @@ def _halving(n: int, blocks: int) -> list[Step]:
 
 
 def _doubling(n: int, blocks: int) -> list[Step]:
-    """The reverse: send all that one has, those that agree in the bits below, to rank ^ 2^s."""
+    """Halving in reverse: each rank sends to rank ^ 2^s all blocks that it has, which agree with it in bits 0 to s."""
     steps = []
     for s in reversed(range(_levels(n))):
         block, v = np.meshgrid(np.arange(n), np.arange(n))
@@ -256,13 +257,13 @@ def _doubling(n: int, blocks: int) -> list[Step]:
 
 
 def _exchange(n: int, blocks: int) -> list[Step]:
-    """Everyone's whole sum to rank ^ 2^s."""
+    """Step s: everyone sends the whole sum that it has so far to rank ^ 2^s."""
     v = np.arange(n)
     return [Step(np.zeros(n, dtype=np.int64), v, v ^ (1 << s), REDUCE) for s in range(_levels(n))]
 
 
 def _folded(steps: Callable[[int, int], list[Step]]) -> Callable[[int, int], list[Step]]:
-    """For ranks that are no power of two: the surplus hands in its data first and gets the result last."""
+    """For ranks that are no power of two: the surplus ranks hand in their data first, and get the result last."""
 
     def folded(n: int, blocks: int) -> list[Step]:
         power = 1 << _levels(n)
@@ -282,13 +283,13 @@ def _power_of_two(kind: str, n: int) -> str | None:
 
 
 def _pairwise(n: int, blocks: int) -> list[Step]:
-    """Step s: everyone sends its block for rank + s there."""
+    """Step s: everyone sends to rank + s the block that is for that rank."""
     v = np.arange(n)
     return [Step(v * n + (v + s) % n, v, (v + s) % n, COPY) for s in range(1, n)]
 
 
 def _direct_scatter(n: int, blocks: int) -> list[Step]:
-    """Step s: everyone sends its part of the block that rank + s sums up there."""
+    """Step s: everyone sends to rank + s its part of the block that that rank sums up."""
     v = np.arange(n)
     return [Step((v + s) % n, v, (v + s) % n, REDUCE) for s in range(1, n)]
 
@@ -299,7 +300,7 @@ def _direct_gather(n: int, blocks: int) -> list[Step]:
 
 
 def _bruck(n: int, blocks: int) -> list[Step]:
-    """Step s: blocks whose way still to go has bit s set go on to rank + 2^s."""
+    """Step s: a block goes on to rank + 2^s if its distance from origin to goal, in binary, has bit s set."""
     origin, way = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
     steps = []
     for s in range((n - 1).bit_length()):
@@ -311,7 +312,7 @@ def _bruck(n: int, blocks: int) -> list[Step]:
 
 
 def _two_trees(n: int, blocks: int) -> list[Step]:
-    """Sums up both trees, which is the way down backwards, then the way down."""
+    """Sums go up both trees (the steps down, backwards), then results go down."""
     down = descent(n, blocks // 2)
     return [Step(block, dst, src, REDUCE) for block, src, dst in reversed(down)] + [
         Step(block, src, dst, COPY) for block, src, dst in down
@@ -319,7 +320,7 @@ def _two_trees(n: int, blocks: int) -> list[Step]:
 
 
 def _two_slices(n: int, piece: int) -> int:
-    """NCCL's slices of both halves."""
+    """How many slices NCCL would cut the two halves into, both together."""
     return 2 * min(slice_count(piece / 2, (n - 1).bit_length()), max(piece // 2, 1))
 
 

@@ -1,7 +1,8 @@
-"""Clusters: nodes that faster pipes join than those between them, where these can spread all that enters.
+"""Clusters: groups of nodes that faster pipes join inside than lead in from outside.
 
 What has entered a cluster once need not enter it again: the nodes inside have it from each other. So a slow pipe is
-best used for what the whole cluster at its end lacks (:mod:`stretto.kernels.matching`).
+best used for what the whole cluster at its end lacks (:mod:`stretto.kernels.matching`). That holds only where the pipes
+inside can spread all that enters, so only such groups count as clusters.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..model.arrays import Bool, Float64, Int64
 from .pipes import Network
 
 SLOWER = 1.5
-"""Pipes that take so many times as long for a byte as the next faster ones do not join what those join."""
+"""Where pipes take at least this many times as long for a byte as the next faster ones, they join larger clusters."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ class Clusters:
     """Nested clusters of the nodes of a network.
 
     Attributes:
-        of: int64[levels, nodes], the cluster of each node; the smallest clusters first, in the end what all pipes join.
-            No two clusters have the same number.
-        level: int64[pipes], the smallest clusters that it joins inside; those of lower levels it only enters.
+        of: int64[levels, nodes], the number of each node's cluster. Level 0 has the smallest clusters, the last level
+            what all pipes together join. Clusters of different levels have different numbers.
+        level: int64[pipes], the lowest level whose clusters it helps to join; at lower levels it only leads from one
+            cluster to another.
     """
 
     of: Int64
@@ -34,7 +36,7 @@ class Clusters:
 
 
 def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
-    """The clusters of each speed of pipes that can spread what enters them.
+    """The clusters that pipes of each speed join, if these can spread what enters them.
 
     Args:
         bandwidth: float64[links], bytes/s.
@@ -63,7 +65,7 @@ def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:
 
 
 def _can_spread(network: Network, outer: Int64, inner: Int64, fast: Bool, bandwidth: Float64) -> bool:
-    """Whether in each outer cluster each inner one gets over fast pipes what enters the outer one elsewhere."""
+    """Whether fast pipes can bring to every inner cluster all that enters its outer cluster at other nodes."""
     src, dst, n = network.src, network.dst, len(outer)
     enters = outer[src] != outer[dst]
     within = fast & ~enters & (inner[src] != inner[dst])
@@ -75,7 +77,10 @@ def _can_spread(network: Network, outer: Int64, inner: Int64, fast: Bool, bandwi
 
 
 def _widths(network: Network, chosen: Bool, key: Int64, keys: int, bandwidth: Float64) -> Float64:
-    """float64[keys], bytes/s that the chosen pipes of each key can carry together at most: at each step all links."""
+    """float64[keys]: bytes/s that the chosen pipes of each key can carry together at most.
+
+    The narrowest hop decides. At each hop a link that several pipes share counts once.
+    """
     hops = network.hops.take(np.flatnonzero(chosen))
     step = np.arange(len(hops.values)) - hops.offsets[hops.owners]
     least = np.full(keys, np.inf)

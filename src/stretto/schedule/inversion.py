@@ -1,8 +1,11 @@
-"""Reductions by inversion: a planner that can spread chunks can sum them too.
+"""Sums by inversion: a planner that can spread chunks can sum them, too.
 
-A sum to one node is the spreading from that node on the reversed network with time reversed: every
-copy becomes a sum. AllReduce sums each chunk at a root (the ranks take turns) and spreads it from
-there. Routers replicate but do not sum, so what is to be inverted passes through them as pipes.
+Take a plan that spreads a chunk from a node to all others on the network with every link turned round. Run it
+backwards in time: each copy becomes a sum in the other direction, over the links as they are, and the node ends with
+the sum of what all had. So whoever can plan copies can plan sums. AllReduce sums each chunk at a root (the ranks take
+turns) and spreads it from there.
+
+Routers copy but do not sum. So in what is to be inverted, pipes pass through routers instead of ending there.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Transfers:
     Attributes:
         chunk, src, dst: int32 or int64[transfers].
         route: the links of each.
-        parent: int32 or int64[transfers], an earlier one, -1 where the chunk was held.
+        parent: int32 or int64[transfers], the row that brought the chunk to ``src``; -1 where ``src`` held it.
         start_s, seconds: float64[transfers].
         arrival_s: float64[transfers], when all has arrived.
     """
@@ -46,11 +49,11 @@ class Transfers:
 
 
 Spread = Callable[[Topology, Workload, bool], Transfers]
-"""Brings chunks from their holders to all who want them; the flag says whether pipes pass through routers."""
+"""Plans how chunks get from their holders to all who want them; the flag says whether pipes pass through routers."""
 
 
 def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass]) -> Transfers:
-    """Passes with one receiver each, every one as early as the physics let it, by start."""
+    """The transfers of passes with one receiver each: every one starts as early as the physics let it; by start."""
     begin, finish = (np.array(t) for t in as_soon_as_possible(topology, workload, passes))
     order = np.lexsort((np.arange(len(passes)), begin))
     rank = np.empty(len(passes), dtype=np.int64)
@@ -66,17 +69,18 @@ def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass])
         route=route,
         parent=np.array([rank[p.after] if p.after >= 0 else -1 for p in chosen], dtype=np.int64),
         start_s=begin[order],
-        # not the difference of two moments, which rounds
+        # computed from size and bandwidth: a difference of two moments would be rounded
         seconds=workload.chunk_bytes[chunk] / slowest,
         arrival_s=finish[order] + latency,
     )
 
 
 def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, mirrored: bool = False) -> Plan:
-    """A timed plan: copies, then sums, then copies of sums, as far as the workload has them.
+    """A timed plan in up to three phases: the copies of the workload, its sums, and the copies of these sums.
 
     Args:
-        mirrored: sums go to all the way they were made, where links are alike both ways: no other spread is asked for.
+        mirrored: whether sums are copied to all back over the trees by which they were made, where links are alike both
+            ways; ``spread`` is then not asked a second time.
     """
     reduces = workload.chunk_reduces
     if not reduces.any():
@@ -106,7 +110,7 @@ def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, mirro
 
 
 def _roots(workload: Workload, chunks: Int64) -> Int64:
-    """int64[chunks given]: where each is summed: who wants it, in turns where several do."""
+    """int64[chunks]: the node at which each is summed: a rank that wants it; where several do, they take turns."""
     wanted = workload.chunk_wanted
     return np.array([wanted[c][k % len(wanted[c])] for k, c in enumerate(chunks)], dtype=np.int64)
 
@@ -116,7 +120,10 @@ def _reversed(topology: Topology) -> Topology:
 
 
 def _mirror(topology: Topology, workload: Workload, chunks: Int64) -> Int64 | None:
-    """For each link its like the other way, where what brings sums to all is what made them, reversed; else None."""
+    """For each link its like in the other direction, where sums can go to all back over the trees that made them.
+
+    None where they cannot: links are not alike both ways, there are routers, or not all who contribute want the sum.
+    """
     back = opposite(topology)
     if back is None or topology.is_router.any() or (topology.latency_s[back] != topology.latency_s).any():
         return None
@@ -126,7 +133,7 @@ def _mirror(topology: Topology, workload: Workload, chunks: Int64) -> Int64 | No
 
 
 def _mirrored(sent: Transfers, back: Int64, begin_s: float) -> Transfers:
-    """What was sent over the reversed network, on the links themselves, from ``begin_s``."""
+    """What was sent over the reversed network, now over real links that lead the same way, from ``begin_s``."""
     route = Ragged(sent.route.offsets, back[sent.route.values].astype(np.int32))
     return replace(sent, route=route, start_s=sent.start_s + begin_s, arrival_s=sent.arrival_s + begin_s)
 
@@ -139,12 +146,12 @@ def _part(
     wanted: Ragged | None,
     start_s: float | None,
 ) -> Workload:
-    """Some chunks as a workload of their own, a collective for each that they come from.
+    """Some chunks as a workload of their own: one multicast collective for each collective that they come from.
 
     Args:
-        roots: who holds each; as it is if None.
-        wanted: who wants each chunk of the workload; as it is if None.
-        start_s: when all may start; as it is if None.
+        roots: the node that holds each of these chunks; None leaves the holders as they are.
+        wanted: the nodes that want each chunk of the whole workload; None leaves them as they are.
+        start_s: when all may start; None leaves the starts as they are.
     """
     rank_of = np.zeros(topology.node_count, dtype=np.int32)
     nodes = topology.accelerators
@@ -177,11 +184,11 @@ def _part(
 
 
 Phase = tuple[Transfers, Ragged, int]
-"""Transfers, what each depends on within them, and whether they copy or sum."""
+"""Transfers; for each the rows of this phase that it depends on; whether they copy or sum (COPY or REDUCE)."""
 
 
 def _copies(sent: Transfers, chunks: Int64 | None = None) -> Phase:
-    """What was sent, of these chunks of the workload, or of all."""
+    """A phase of copies. ``chunks`` has the workload's number of each chunk in ``sent``; None if they are the same."""
     has_parent = sent.parent >= 0
     offsets = np.zeros(len(has_parent) + 1, dtype=np.int64)
     np.cumsum(has_parent, out=offsets[1:])
@@ -190,17 +197,17 @@ def _copies(sent: Transfers, chunks: Int64 | None = None) -> Phase:
 
 
 def _inverted(sent: Transfers, chunks: Int64, begin_s: float) -> Phase:
-    """The same backwards in time, from ``begin_s``: a transfer waits for all that were after it."""
+    """A phase of sums: what was sent, backwards in time, from ``begin_s``; now parents wait for their children."""
     n = len(sent.chunk)
     end = float(sent.arrival_s.max(initial=0.0))
     back = np.arange(n - 1, -1, -1)
     after = np.flatnonzero(sent.parent >= 0)
-    # the one that came before now waits: row parent of the inverted plan depends on row child
+    # parent and child change places: the row of the parent now depends on the row of the child
     waits, on = n - 1 - sent.parent[after], n - 1 - after
     order = np.lexsort((on, waits))
     offsets = np.concatenate(([0], np.cumsum(np.bincount(waits, minlength=n)))).astype(np.int64)
     lists = sent.route.take(back)
-    # each route the other way round
+    # each route from its end to its beginning
     index = np.arange(len(lists.values))
     mirrored = (lists.offsets[:-1] + lists.offsets[1:] - 1)[lists.owners] - index
     start = begin_s + np.maximum(end - sent.arrival_s[back], 0.0)
@@ -218,7 +225,10 @@ def _inverted(sent: Transfers, chunks: Int64, begin_s: float) -> Phase:
 
 
 def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phase:
-    """What leaves a root waits for all that was summed there; rows of the sums count from -len(sums)."""
+    """The same copies, but what leaves a root waits for all that was summed there.
+
+    The sums are the phase just before, so their rows are numbered from -len(sums) to -1.
+    """
     sent, depends, op = copies
     root_of = np.full(int(chunks.max()) + 1, -1, dtype=np.int64)
     root_of[chunks] = roots
@@ -253,7 +263,7 @@ def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan
 
 
 def _one_after_another(phases: list[Phase]) -> tuple[Transfers, Ragged, NDArray[np.int8]]:
-    """All as one phase, whose operations differ by row; parents are still counted in their phases."""
+    """All phases as one, with an operation for each row. ``parent`` still counts rows within each phase."""
     sizes = [len(sent.chunk) for sent, _, _ in phases]
     columns = {
         f.name: np.concatenate([getattr(sent, f.name) for sent, _, _ in phases])
@@ -266,7 +276,7 @@ def _one_after_another(phases: list[Phase]) -> tuple[Transfers, Ragged, NDArray[
 
 
 def _stacked(parts: list[Ragged], bases: list[int]) -> Ragged:
-    """Lists of all phases one after the other, the values of each counted from its base."""
+    """The lists of all parts, one part after the other; the base of a part is added to its values."""
     lengths = np.concatenate([p.lengths for p in parts])
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     return Ragged(offsets, np.concatenate([p.values + base for p, base in zip(parts, bases, strict=True)]))
