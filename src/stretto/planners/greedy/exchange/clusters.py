@@ -27,7 +27,7 @@ from ....schedule.pipes import Network, build_network
 from ....schedule.trees import cut_at
 from ...registry import Request
 from .blocks import plan_exchanges
-from .trees import Exchange, Paths, Tree, exchange_with_trees
+from .trees import Exchange, Paths, Tree, sum_at_hubs
 from .turns import Counterparts, Turn, assign_turns, part_sizes
 
 MOST_CLUSTERS = 4
@@ -197,9 +197,13 @@ class Inside:
                     arrival[w] = at
                     left = [] if w in ends else [w]
                     tree.append((p, w))
-                    for link in self.hops[p]:
-                        load_s[link] += size * self.per_byte[p]
+                    self.burden(load_s, p, size)
         return tree
+
+    def burden(self, load_s: list[float], pipe: int, size: float) -> None:
+        """Add the seconds that bytes over a pipe take to the load of its links."""
+        for link in self.hops[pipe]:
+            load_s[link] += size * self.per_byte[pipe]
 
 
 def _farthest_per_byte(inside: Inside, ranks: Int32) -> float:
@@ -242,8 +246,7 @@ def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Tur
     load_s = [0.0] * inside.network.topology.link_count
     for (k, _), tree in trees.items():
         for p, _ in tree:
-            for link in inside.hops[p]:
-                load_s[link] += turns[k].size * inside.per_byte[p]
+            inside.burden(load_s, p, turns[k].size)
     for (k, backward), slack in sorted(slack_s.items(), key=lambda item: item[1]):
         if (k, backward) not in trees:
             hubs = counterparts[turns[k].number].hubs
@@ -251,9 +254,10 @@ def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Tur
     exchanges = []
     for k, turn in enumerate(turns):
         c = counterparts[turn.number]
-        exchange = exchange_with_trees(c.paths, trees[k, True], list(c.hubs), trees[k, False])
-        if exchange is None:
+        exchange = sum_at_hubs(c.paths, trees[k, True], c.hubs, c.hubs)
+        if exchange.complete.keys() != set(c.hubs):
             return []
+        exchange.copies.extend(trees[k, False])
         exchanges.append(exchange)
     return exchanges
 

@@ -28,7 +28,7 @@ from ....schedule.trees import divide
 from ...registry import Request
 from .blocks import plan_exchanges
 from .clusters import Inside, alike_clusters
-from .trees import Bundle, Exchange, Message, Tree
+from .trees import Bundle, Exchange, Tree
 
 Ranks = tuple[int, ...]
 Across = dict[tuple[int, int], int]
@@ -277,7 +277,8 @@ class _Builder:
             for v, bundle in bundles.items():
                 for hub, brought in exchange.complete.items():
                     if hub not in cluster.ranks:
-                        brought.append(self._send(exchange, self.across[v, hub], bundle))
+                        brought.append(exchange.send(self.across[v, hub], hub, bundle))
+                        self.inside.burden(self.load_s, self.across[v, hub], self.size)
         for cluster in self.members:
             hubs = tuple(v for v in cluster.ranks if v in exchange.complete)
             exchange.copies.extend(self._tree(hubs, left_s - cluster.radius(left_s), False))
@@ -295,14 +296,16 @@ class _Builder:
         )
         same = centres == hubs
         tree = self._tree(centres, at_s - cluster.radius(at_s), True, () if same else hubs)
-        bundles = self._sum_up(exchange, tree, centres)
+        bundles = exchange.gather(self.inside.network, tree, centres)
         everyone = sum(1 << v for v in cluster.ranks)
         if sum(content for content, _ in bundles.values()) != everyone:
             return {}
         slack_s = (at_s + self.latency_s - cluster.radii[-1]) / 2
         for hub in hubs:
             others = tuple(v for v in hubs if v != hub)
-            to_hub = bundles if same else self._sum_up(exchange, self._tree((hub,), slack_s, True, others), (hub,))
+            to_hub = bundles
+            if not same:
+                to_hub = exchange.gather(self.inside.network, self._tree((hub,), slack_s, True, others), (hub,))
             if to_hub[hub][0] != everyone:
                 return {}
             exchange.complete[hub] = list(to_hub[hub][1])
@@ -315,31 +318,6 @@ class _Builder:
         """float64[2, nodes], how much the links across from each rank, and to it, have carried."""
         carried = self.hops_across.reduced(np.add, np.array(self.load_s)[self.hops_across.values])
         return np.array([np.bincount(nodes, carried) for nodes in self.ends_across])
-
-    def _sum_up(self, exchange: Exchange, tree: Tree, roots: Ranks) -> dict[int, Bundle]:
-        """What comes to the roots over a tree, with their own."""
-        bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in (*roots, *(v for _, v in tree))}
-        heads = self.inside.network.dst.tolist()
-        for pipe, v in reversed(tree):
-            k, w = self._send(exchange, pipe, bundles[v]), heads[pipe]
-            bundles[w] = bundles[w][0] | bundles[v][0], (*bundles[w][1], k)
-        return {v: bundles[v] for v in roots}
-
-    def _send(self, exchange: Exchange, pipe: int, bundle: Bundle) -> int:
-        """The message of a bundle over a pipe, added where there is none yet."""
-        content, after = bundle
-        k = exchange.index.setdefault((pipe, content), len(exchange.messages))
-        if k == len(exchange.messages):
-            exchange.messages.append(Message(pipe, content, after))
-            exchange.into.setdefault(int(self.inside.network.dst[pipe]), []).append(k)
-            if pipe in self.pipes_across:
-                for link in self.inside.hops[pipe]:
-                    self.load_s[link] += self.size * self.inside.per_byte[pipe]
-        return k
-
-    @cached_property
-    def pipes_across(self) -> set[int]:
-        return set(self.across.values())
 
     @cached_property
     def hops_across(self) -> Ragged:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ....model.arrays import Int64
@@ -9,6 +11,27 @@ from ....schedule.pipes import Network
 
 MOST_NEIGHBOURS = 8
 """Neighbours of a node up to which its squares are looked at."""
+
+Pair = tuple[int, int]
+
+
+class PairClasses:
+    """Classes of unordered pairs of nodes; the lowest pair of each class stands for it."""
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self.lower = {pair: pair for pair in pairs}
+
+    def of(self, v: int, w: int) -> Pair:
+        """The pair that stands for the class of a pair."""
+        pair = min(v, w), max(v, w)
+        while self.lower[pair] != pair:
+            self.lower[pair] = pair = self.lower[self.lower[pair]]
+        return pair
+
+    def join(self, one: Pair, other: Pair) -> None:
+        """Make the classes of two pairs one."""
+        low, high = sorted((self.of(*one), self.of(*other)))
+        self.lower[high] = low
 
 
 def colour_pairs(network: Network) -> Int64:
@@ -39,18 +62,11 @@ def parallel_pipes(network: Network) -> Int64:
     for a, b in pairs:
         beside.setdefault(a, set()).add(b)
         beside.setdefault(b, set()).add(a)
-    first = {pair: pair for pair in pairs}
-
-    def leader(pair: tuple[int, int]) -> tuple[int, int]:
-        while first[pair] != pair:
-            pair = first[pair]
-        return pair
-
+    classes = PairClasses(pairs)
     for a, b in pairs:
         if max(len(beside[a]), len(beside[b])) <= MOST_NEIGHBOURS:
             for c in beside[a] - beside[b] - {b}:
                 for d in (beside[b] & beside[c]) - beside[a] - {a}:
-                    one, other = sorted((leader((a, b)), leader((min(c, d), max(c, d)))))
-                    first[other] = one
+                    classes.join((a, b), (c, d))
     number = {pair: k for k, pair in enumerate(pairs)}
-    return np.array([number[leader((min(a, b), max(a, b)))] for a, b in ends], dtype=np.int64)
+    return np.array([number[classes.of(a, b)] for a, b in ends], dtype=np.int64)

@@ -29,7 +29,7 @@ from ....schedule.dispatch import dispatch
 from ....schedule.trees import divide
 from ...registry import Request
 from .blocks import Block, assemble
-from .directions import MOST_NEIGHBOURS
+from .directions import MOST_NEIGHBOURS, PairClasses
 
 MOST_TRANSFERS = 33_000
 """Transfers of a plan at most; the buffer is cut no finer."""
@@ -134,14 +134,7 @@ def _sums_up(factors: list[_Factor], nodes: int) -> bool:
 
 def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
     """For each ordered pair of neighbours a pair that stands for its factor."""
-    first = {(min(v, w), max(v, w)): (min(v, w), max(v, w)) for v, near in enumerate(beside) for w in near}
-
-    def leader(v: int, w: int) -> tuple[int, int]:
-        pair = min(v, w), max(v, w)
-        while first[pair] != pair:
-            first[pair] = pair = first[first[pair]]
-        return pair
-
+    classes = PairClasses({(min(v, w), max(v, w)) for v, near in enumerate(beside) for w in near})
     for v, near in enumerate(beside):
         for u in near:
             for w in near:
@@ -150,9 +143,8 @@ def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
                     square = len(across) == 1 and w not in beside[u] and not across & near
                     x = next(iter(across)) if square else v
                     for a, b in (((v, u), (w, x)), ((v, w), (u, x))) if square else (((v, u), (v, w)),):
-                        one, other = sorted((leader(*a), leader(*b)))
-                        first[other] = one
-    return {(v, w): leader(v, w) for v, near in enumerate(beside) for w in near}
+                        classes.join(a, b)
+    return {(v, w): classes.of(v, w) for v, near in enumerate(beside) for w in near}
 
 
 def _line_from(along: list[list[int]], start: int) -> tuple[int, ...]:

@@ -8,9 +8,11 @@ hubs before it is left out. All other ranks get the result as a copy from the hu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +29,10 @@ Tree = list[tuple[int, int]]
 """(pipe, node): by which pipe each node is reached, in order."""
 
 
-@dataclass(frozen=True)
-class Message:
-    """A partial sum of some contributions (a bit a node), sent over a pipe after the messages that brought them."""
+class Message(NamedTuple):
+    """A partial sum, sent over a pipe after the messages that brought it."""
 
     pipe: int
-    content: int
     after: tuple[int, ...]
 
 
@@ -58,6 +58,25 @@ class Exchange:
     complete: dict[int, list[int]] = field(default_factory=dict)
     copies: Tree = field(default_factory=list)
 
+    def send(self, pipe: int, node: int, bundle: Bundle) -> int:
+        """The message of a bundle over a pipe to a node, added where there is none yet."""
+        content, after = bundle
+        k = self.index.setdefault((pipe, content), len(self.messages))
+        if k == len(self.messages):
+            self.messages.append(Message(pipe, after))
+            self.into.setdefault(node, []).append(k)
+        return k
+
+    def gather(self, network: Network, tree: Tree, roots: Collection[int]) -> dict[int, Bundle]:
+        """What comes to the roots up a tree, with their own; the node that the tree reaches last sends first."""
+        bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in (*roots, *(v for _, v in tree))}
+        heads = network.dst.tolist()
+        for pipe, v in reversed(tree):
+            w = heads[pipe]
+            k = self.send(pipe, w, bundles[v])
+            bundles[w] = bundles[w][0] | bundles[v][0], (*bundles[w][1], k)
+        return {v: bundles[v] for v in roots}
+
     def pipes(self) -> Int64:
         """int64[messages and copies], the pipe of each."""
         return np.array([*(m.pipe for m in self.messages), *(p for p, _ in self.copies)], dtype=np.int64)
@@ -75,13 +94,13 @@ class Exchange:
         return np.array(arrival) - network.latency_s[self.pipes()]
 
     def image(self, node: list[int], pipe: list[int]) -> Exchange:
-        """The exchange under an automorphism; its messages do not say what they carry.
+        """The exchange under an automorphism, without an index of its messages.
 
         Args:
             node, pipe: the image of each node and pipe.
         """
         return Exchange(
-            messages=[replace(m, pipe=pipe[m.pipe], content=0) for m in self.messages],
+            messages=[m._replace(pipe=pipe[m.pipe]) for m in self.messages],
             into={node[v]: messages for v, messages in self.into.items()},
             complete={node[v]: messages for v, messages in self.complete.items()},
             copies=[(pipe[p], node[v]) for p, v in self.copies],
@@ -172,31 +191,31 @@ def build_exchange(paths: Paths, ranks: Int32, hubs: list[int], size: float) -> 
     Args:
         size: bytes of the part of the buffer that it carries.
     """
-    exchange = Exchange()
     between = _between(paths, hubs)
-    bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in between}
     onward_s = {v: float(paths.distance[v, hubs].max()) for v in between}
-    _gather(exchange, paths.network, _grow_tree(paths, size, onward_s, ranks, backward=True), bundles)
-    _add_hubs(exchange, paths, bundles, hubs)
+    exchange = sum_at_hubs(paths, _grow_tree(paths, size, onward_s, ranks, backward=True), between, hubs)
     inside = np.array(sorted(between))
     ready_s = {v: float(paths.distance[inside, v].max()) for v in exchange.complete}
     exchange.copies.extend(_grow_tree(paths, size, ready_s, ranks, backward=False))
     return exchange
 
 
-def exchange_with_trees(paths: Paths, gather: Tree, hubs: list[int], copies: Tree) -> Exchange | None:
-    """The exchange of these hubs, among which alone the paths lead, with given trees; None unless all hubs agree.
+def sum_at_hubs(paths: Paths, gather: Tree, between: Collection[int], hubs: Sequence[int]) -> Exchange:
+    """The messages of an exchange: up a tree to the nodes between hubs, from there to all hubs that agree.
 
-    Args:
-        gather: the trees that bring sums to the hubs, the farthest node of each last.
-        copies: the trees that bring the result from the hubs.
+    A hub is left out if its tree would bring another hub what is not of that hub's own tree.
     """
     exchange = Exchange()
-    bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in hubs}
-    _gather(exchange, paths.network, gather, bundles)
-    _add_hubs(exchange, paths, bundles, hubs)
-    exchange.copies.extend(copies)
-    return exchange if exchange.complete.keys() == set(hubs) else None
+    bundles = exchange.gather(paths.network, gather, between)
+    out, heads, cost = paths.out(set(bundles)), paths.network.dst.tolist(), paths.cost.tolist()
+    for hub in hubs:
+        distance = paths.distance[:, hub].tolist()
+        short = {
+            u: [p for p in out[u] if cost[p] + distance[heads[p]] <= distance[u] * (1 + 1e-9)]
+            for u in sorted(bundles.keys() - {hub}, key=lambda v: (-distance[v], v))
+        }
+        _add_hub(exchange, bundles, hub, short, heads)
+    return exchange
 
 
 def _between(paths: Paths, hubs: list[int]) -> set[int]:
@@ -241,65 +260,34 @@ def _grow_tree(paths: Paths, size: float, ready_s: dict[int, float], ranks: Int3
     return list(zip(taken.tolist(), dst[taken].tolist(), strict=True))
 
 
-def _gather(exchange: Exchange, network: Network, tree: Tree, bundles: dict[int, Bundle]) -> None:
-    """Add the messages up a tree, the node reached last first; the bundles at its roots grow by what comes there."""
-    inner: dict[int, Bundle] = {v: (1 << v, ()) for _, v in tree}
-    for pipe, u in reversed(tree):
-        content, after = inner[u]
-        k = len(exchange.messages)
-        exchange.messages.append(Message(pipe, content, after))
-        w = int(network.dst[pipe])
-        exchange.into.setdefault(w, []).append(k)
-        into = inner if w in inner else bundles
-        into[w] = into[w][0] | content, (*into[w][1], k)
-
-
-def _add_hubs(exchange: Exchange, paths: Paths, bundles: dict[int, Bundle], hubs: list[int]) -> None:
-    """Add the tree of each hub over bundles, unless it would bring a hub what is not of that hub's own tree.
+def _add_hub(
+    exchange: Exchange, bundles: dict[int, Bundle], hub: int, short: dict[int, list[int]], heads: list[int]
+) -> None:
+    """Add the tree of a hub, if it agrees with the trees before.
 
     Args:
         bundles: what each node holds, its own contribution and what was gathered there.
+        short: for each node but the hub, the farthest first, the pipes with which shortest paths to the hub begin.
+        heads: where each pipe leads.
     """
-    out, heads, cost = paths.out(set(bundles)), paths.network.dst.tolist(), paths.cost.tolist()
-    for hub in hubs:
-        _add_hub(exchange, paths.distance[:, hub].tolist(), out, heads, cost, bundles, hub)
-
-
-def _add_hub(
-    exchange: Exchange,
-    distance: list[float],
-    out: dict[int, list[int]],
-    heads: list[int],
-    cost: list[float],
-    bundles: dict[int, Bundle],
-    hub: int,
-) -> None:
-    children: dict[int, list[int]] = {}
-    fresh: list[Message] = []
-    number: dict[int, int] = {}
-    content: dict[int, int] = {}
-    for u in sorted((v for v in bundles if v != hub), key=lambda v: (-distance[v], v)):
-        below = children.get(u, [])
-        content[u] = sum(content[v] for v in below) | bundles[u][0]
-        tight = distance[u] * (1 + 1e-9)
-        short = [p for p in out[u] if cost[p] + distance[heads[p]] <= tight]
-        shared = next((p for p in short if (p, content[u]) in exchange.index), None)
-        pipe = short[0] if shared is None else shared
+    held = dict(bundles)
+    fresh: list[tuple[int, Bundle]] = []
+    for u, pipes in short.items():
+        content = held[u][0]
+        shared = next((p for p in pipes if (p, content) in exchange.index), None)
+        pipe = pipes[0] if shared is None else shared
         w = heads[pipe]
-        children.setdefault(w, []).append(u)
         if shared is not None:
-            number[u] = exchange.index[pipe, content[u]]
-            continue
-        if w in exchange.complete:
+            k = exchange.index[pipe, content]
+        elif w in exchange.complete:
             return
-        number[u] = len(exchange.messages) + len(fresh)
-        fresh.append(Message(pipe, content[u], (*bundles[u][1], *(number[v] for v in below))))
-    brought = [*bundles[hub][1], *(number[v] for v in children.get(hub, []))]
+        else:
+            k = len(exchange.messages) + len(fresh)
+            fresh.append((pipe, held[u]))
+        held[w] = held[w][0] | content, (*held[w][1], k)
+    brought = list(held[hub][1])
     if not set(exchange.into.get(hub, ())) <= set(brought):
         return
-    for message in fresh:
-        k = len(exchange.messages)
-        exchange.messages.append(message)
-        exchange.index[message.pipe, message.content] = k
-        exchange.into.setdefault(heads[message.pipe], []).append(k)
+    for pipe, bundle in fresh:
+        exchange.send(pipe, heads[pipe], bundle)
     exchange.complete[hub] = brought
