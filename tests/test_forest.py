@@ -21,6 +21,7 @@ from stretto.planners.forest.pack import pack
 from stretto.planners.forest.rates import _even_out, spreading
 from stretto.planners.forest.refinement import TRANSFER_COUNTS
 from stretto.planners.forest.relays import find_relays, through_relays
+from stretto.planners.forest.segments import RoutedTree
 from stretto.planners.forest.split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -139,7 +140,7 @@ def test_a_relay_on_several_paths_of_a_tree_gets_the_data_once():
     assert relays.tolist() == [False, False, False, True]
     ways = {(0, 1): (link[0, 3], link[3, 1]), (0, 2): (link[0, 3], link[3, 2])}
     found = through_relays(0, ways, hub, relays)
-    assert found == {3: (0, (link[0, 3],)), 1: (3, (link[3, 1],)), 2: (3, (link[3, 2],))}
+    assert found == RoutedTree({3: 0, 1: 3, 2: 3}, {3: (link[0, 3],), 1: (link[3, 1],), 2: (link[3, 2],)})
 
 
 def test_routers_that_store_pass_copies_on_and_are_refused_for_sums():

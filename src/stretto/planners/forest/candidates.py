@@ -10,20 +10,19 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
 
 import numpy as np
 
 from ...bounds import best_parts, bottleneck, distances, tree_rates
-from ...model.arrays import Int32, Int64
+from ...model.arrays import Int32
 from ...model.collective import Collective
 from ...model.topology import Topology, opposite
 from .meeting import MeetingTree, UndirectedEdges, meeting_trees, more_trees
-from .pack import Batch, pack, shorten
+from .pack import pack, shorten
 from .rates import TreeCounts, spreading, whole_counts
 from .relays import find_relays, through_relays
-from .segments import Forest, Route, RoutedTree, Segment
-from .split import RankNetwork, without_switches
+from .segments import Forest, RoutedTree, Segment, aligned
+from .split import without_switches
 from .windows import shares_by_windows
 
 UNEQUAL_ROOTS_GAIN = 1.001
@@ -90,16 +89,26 @@ def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float) -> 
         sums = whole_counts(back, ranks, best.sums, best.root)
     down = _packed(topology, ranks, copies, part_bytes, backward=False)
     other = opposite(topology) if equal_roots else None
-    up = (
-        _packed(back, ranks, sums, part_bytes, backward=True)
-        if other is None
-        else [_mirrored(trees, other) for trees in down]
-    )
+    if other is None:
+        up = _packed(back, ranks, sums, part_bytes, backward=True)
+    else:
+        links = other.tolist()
+        up = [
+            {
+                root: [(part, t.with_routes(lambda route: tuple(links[e] for e in route[::-1]))) for part, t in trees]
+                for root, trees in shares.items()
+            }
+            for shares in down
+        ]
     total = sum(copies.roots.values())
     share = {v: Fraction(k, total) for v, k in copies.roots.items() if v in down[0] and v in up[0]}
     whole = sum(share.values(), Fraction(0))
     packed = [
-        Forest({v: _paired(u[v], d[v]) for v in share}, {v: s / whole for v, s in share.items()})
+        # a root's data is cut both where the in-tree and where the out-tree changes
+        Forest(
+            {v: [Segment(part, *trees) for part, trees in aligned(u[v], d[v])] for v in share},
+            {v: s / whole for v, s in share.items()},
+        )
         for u, d in zip(up, down, strict=True)
     ]
     return [*packed, *meeting]
@@ -135,22 +144,6 @@ def _walked_both_ways(edges: UndirectedEdges, trees: list[MeetingTree]) -> Fores
     return Forest.of(rooted)
 
 
-def _mirrored(trees: Shares, opposite_link: Int64) -> Shares:
-    """Trees walked the other way."""
-    return {
-        root: [
-            (
-                share,
-                RoutedTree(
-                    tree.parent, {v: tuple(opposite_link[list(way[::-1])].tolist()) for v, way in tree.links.items()}
-                ),
-            )
-            for share, tree in of_root
-        ]
-        for root, of_root in trees.items()
-    }
-
-
 def _best_rate(topology: Topology, c: Collective) -> float:
     """Bytes/s of AllReduce that no plan can beat."""
     bounds = (bottleneck(topology, c), best_parts(topology, c))
@@ -160,20 +153,6 @@ def _best_rate(topology: Topology, c: Collective) -> float:
 def _root_rate(trees: TreeCounts) -> float:
     """Bytes/s that each root sends, if all send alike."""
     return max(trees.roots.values()) * trees.rate
-
-
-def _paired(up: list[tuple[Fraction, RoutedTree]], down: list[tuple[Fraction, RoutedTree]]) -> list[Segment]:
-    """A root's data cut both where the in-tree and where the out-tree changes."""
-    segments, i, j = [], 0, 0
-    left_up, left_down = up[0][0], down[0][0]
-    while True:
-        share = min(left_up, left_down)
-        segments.append(Segment(share, up[i][1], down[j][1]))
-        left_up, left_down = left_up - share, left_down - share
-        i, j = i + (not left_up), j + (not left_down)
-        if i == len(up) or j == len(down):
-            return segments
-        left_up, left_down = left_up or up[i][0], left_down or down[j][0]
 
 
 def _reversed(topology: Topology) -> Topology:
@@ -204,33 +183,10 @@ def _packed(topology: Topology, ranks: Int32, trees: TreeCounts, part_bytes: flo
     for packing, left in ((batches, deepcopy(network)), (shallow, network)):
         shares: Shares = {}
         for batch in packing:
-            for count, paths in _with_paths(left, batch):
-                hops = through_relays(batch.root, paths, topology, relays)
-                links = {y: way[::-1] if backward else way for y, (_, way) in hops.items()}
-                tree = RoutedTree({y: x for y, (x, _) in hops.items()}, links)
+            # where an edge has several paths the batch is divided, so that each tree has one path for each edge
+            for count, paths in aligned(*(left.take(edge, batch.count) for edge in batch.edges)):
+                tree = through_relays(batch.root, dict(zip(batch.edges, paths, strict=True)), topology, relays)
+                tree = tree.with_routes(lambda route: route[::-1]) if backward else tree
                 shares.setdefault(batch.root, []).append((Fraction(count, trees.roots[batch.root]), tree))
         packings.append(shares)
     return packings
-
-
-def _with_paths(network: RankNetwork, batch: Batch) -> list[tuple[int, dict[tuple[int, int], Route]]]:
-    """Divide a batch so that in each division every edge of the tree is one path.
-
-    Returns:
-        Numbers of trees, each with the path of each edge.
-    """
-    paths = {edge: network.take(edge, batch.count) for edge in batch.edges}
-    ends = {end for path in paths.values() for end in accumulate(amount for amount, _ in path)}
-    divisions, low = [], 0
-    for high in sorted(ends | {batch.count}):
-        links = {}
-        for edge, path in paths.items():
-            end = 0
-            for amount, route in path:
-                end += amount
-                if low < end:
-                    links[edge] = route
-                    break
-        divisions.append((high - low, links))
-        low = high
-    return divisions

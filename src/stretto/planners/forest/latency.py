@@ -7,8 +7,9 @@ from the root, carry less (:mod:`.windows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -48,8 +49,14 @@ def latency_forests(
     for price in LENGTH_PRICES:
         trees += priced_trees(topology, c, packed[0], part_bytes, count, price) or []
         price_of += [price] * (len(trees) - len(price_of))
-    routes = _RouteTimes(topology.latency_s.tolist(), topology.bandwidth.tolist(), part_bytes, {})
-    rows = [(k, *use) for k, (_, segment) in enumerate(trees) for use in _uses(routes, segment)]
+    latency_s, bandwidth = topology.latency_s.tolist(), topology.bandwidth.tolist()
+
+    @cache
+    def route_s(route: Route) -> float:
+        """Seconds that a part is on its way over a route."""
+        return float(sum(latency_s[link] for link in route) + part_bytes / min(bandwidth[link] for link in route))
+
+    rows = [(k, *use) for k, (_, segment) in enumerate(trees) for use in _uses(latency_s, route_s, segment)]
     tree, link, opens_s, closes_s = (np.array(column) for column in zip(*rows, strict=True))
     distinct_roots, root = np.unique(np.array([root for root, _ in trees]), return_inverse=True)
     amounts = np.array([float(share.get(v, 0)) for v in distinct_roots.tolist()])
@@ -77,25 +84,11 @@ def _keep_largest(counts: list[int], group: Int64, most: int) -> list[int]:
     return kept
 
 
-@dataclass(frozen=True)
-class _RouteTimes:
-    """How long a part is on its way over a route, seconds; each route is computed once."""
-
-    latency_s: list[float]
-    bandwidth: list[float]
-    part_bytes: float
-    computed: dict[Route, float]
-
-    def seconds(self, route: Route) -> float:
-        if route not in self.computed:
-            slowest = min(self.bandwidth[link] for link in route)
-            self.computed[route] = sum(self.latency_s[link] for link in route) + self.part_bytes / slowest
-        return self.computed[route]
-
-
-def _uses(routes: _RouteTimes, segment: Segment) -> Iterator[tuple[int, float, float]]:
+def _uses(
+    latency_s: list[float], route_s: Callable[[Route], float], segment: Segment
+) -> Iterator[tuple[int, float, float]]:
     """Each link that a segment's parts take, and the window: seconds after the start, and before the end."""
-    up, down = (None if tree is None else _Heights.of(routes, tree) for tree in (segment.up, segment.down))
+    up, down = (None if tree is None else _Heights.of(route_s, tree) for tree in (segment.up, segment.down))
     for tree, mine, other in ((segment.up, up, down), (segment.down, down, up)):
         if tree is None or mine is None:
             continue
@@ -110,8 +103,8 @@ def _uses(routes: _RouteTimes, segment: Segment) -> Iterator[tuple[int, float, f
                     yield link, far_s + behind_s, near_s + ahead_s
                 else:
                     yield link, near_s + behind_s, far_s + ahead_s
-                behind_s += routes.latency_s[link]
-                ahead_s -= routes.latency_s[link]
+                behind_s += latency_s[link]
+                ahead_s -= latency_s[link]
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,7 @@ class _Heights:
     below_s: dict[int, float]
 
     @classmethod
-    def of(cls, routes: _RouteTimes, tree: RoutedTree) -> _Heights:
+    def of(cls, route_s: Callable[[Route], float], tree: RoutedTree) -> _Heights:
         children: dict[int, list[int]] = {}
         for v, parent in tree.parent.items():
             children.setdefault(parent, []).append(v)
@@ -138,7 +131,7 @@ class _Heights:
         order = [root]
         for v in order:
             order += children.get(v, ())
-        seconds = {v: routes.seconds(route) for v, route in tree.links.items()}
+        seconds = {v: route_s(route) for v, route in tree.links.items()}
         below_s = dict.fromkeys(order, 0.0)
         for v in order[:0:-1]:
             below_s[tree.parent[v]] = max(below_s[tree.parent[v]], below_s[v] + seconds[v])

@@ -103,7 +103,7 @@ def priced_trees(
     if both:
         return [(root, Segment(share, up, down)) for root, (down, up) in trees]
     if c.reduces:
-        return [(root, Segment(share, _turned(tree), None)) for root, (tree,) in trees]
+        return [(root, Segment(share, tree.with_routes(lambda route: route[::-1]), None)) for root, (tree,) in trees]
     return [(root, Segment(share, None, tree)) for root, (tree,) in trees]
 
 
@@ -111,11 +111,6 @@ def _inner_nodes(topology: Topology, c: Collective) -> Int64:
     """int64[...], nodes that only pass bytes on."""
     relays = find_relays(topology, c.ranks)
     return np.setdiff1d(np.flatnonzero(topology.transit & ~relays), c.ranks)
-
-
-def _turned(tree: RoutedTree) -> RoutedTree:
-    """The tree with its routes toward the root."""
-    return RoutedTree(tree.parent, {v: route[::-1] for v, route in tree.links.items()})
 
 
 def _with_routes(

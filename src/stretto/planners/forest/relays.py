@@ -13,7 +13,7 @@ import numpy as np
 
 from ...model.arrays import Bool, Int32
 from ...model.topology import ACCELERATOR, Topology
-from .segments import Route
+from .segments import Route, RoutedTree
 
 
 def find_relays(topology: Topology, ranks: Int32) -> Bool:
@@ -23,10 +23,8 @@ def find_relays(topology: Topology, ranks: Int32) -> Bool:
     return relays
 
 
-def through_relays(
-    root: int, paths: Mapping[tuple[int, int], Route], topology: Topology, relays: Bool
-) -> dict[int, tuple[int, Route]]:
-    """For each node of a tree but the root its parent, and the route from there.
+def through_relays(root: int, paths: Mapping[tuple[int, int], Route], topology: Topology, relays: Bool) -> RoutedTree:
+    """The tree whose edges are these paths, cut at relays.
 
     Args:
         paths: links from one rank to another, for every edge of the tree, parents first.
@@ -40,11 +38,11 @@ def through_relays(
             if k == len(path) - 1 or relays[end]:
                 hops.setdefault(node, {}).setdefault(end, path[begin : k + 1])
                 begin, node = k + 1, end
-    tree: dict[int, tuple[int, Route]] = {}
+    tree = RoutedTree({}, {})
     reached = [root]
     for v in reached:
         for w, route in hops.get(v, {}).items():
-            if w != root and w not in tree:
-                tree[w] = (v, route)
+            if w != root and w not in tree.parent:
+                tree.parent[w], tree.links[w] = v, route
                 reached.append(w)
     return tree

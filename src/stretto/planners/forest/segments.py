@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +18,28 @@ Route = tuple[int, ...]
 """Links in the order in which bytes take them."""
 
 
+def aligned(*columns: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, list[Any]]]:
+    """Cut lists of (amount, item) wherever an item of some list ends: the amount of each stretch, and its items.
+
+    The amounts of each list add up to the same total.
+    """
+    ends = [list(accumulate(amount for amount, _ in column)) for column in columns]
+    low = 0
+    for high in sorted(set().union(*ends)):
+        yield high - low, [column[bisect_right(end, low)][1] for column, end in zip(columns, ends, strict=True)]
+        low = high
+
+
 @dataclass(frozen=True)
 class RoutedTree:
-    """A tree whose edges are routes.
-
-    Attributes:
-        parent: for each node but the root its parent.
-        links: for each node but the root the route between it and its parent.
-    """
+    """A tree: for each node but the root its parent, and the route between the two."""
 
     parent: dict[int, int]
     links: dict[int, Route]
+
+    def with_routes(self, change: Callable[[Route], Route]) -> RoutedTree:
+        """The same tree with each route changed."""
+        return RoutedTree(self.parent, {v: change(route) for v, route in self.links.items()})
 
 
 @dataclass(frozen=True)

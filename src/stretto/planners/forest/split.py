@@ -19,7 +19,7 @@ from ...kernels import at_speed
 from ...kernels import maxflow as maxflow_kernel
 from ...model.arrays import Int32, Int64
 from ...model.errors import Unsupported
-from .segments import Route
+from .segments import Route, aligned
 
 
 @dataclass
@@ -42,10 +42,6 @@ class RankNetwork:
     def take(self, edge: tuple[int, int], amount: int) -> list[tuple[int, Route]]:
         """Remove an amount from an edge: paths that add up to it, a single one if any is wide enough."""
         paths = self.paths[edge]
-        if paths[0][0] > amount and len(paths) == 1:
-            width, path = paths[0]
-            paths[0] = width - amount, path
-            return [(amount, path)]
         single = next((p for p in paths if p[0] == amount), None) or next((p for p in paths if p[0] > amount), None)
         if single is not None:
             paths.remove(single)
@@ -107,14 +103,9 @@ def _remove(network: RankNetwork, w: int, roots: dict[int, int], ranks: list[int
             amount = cuts.split(w, u, t, amount)
         if not amount:
             continue
-        first, second = deque(network.take((u, w), amount)), deque(network.take((w, t), amount))
-        while first and u != t:
-            (a, p), (b, q) = first.popleft(), second.popleft()
-            network.give((u, t), min(a, b), p + q)
-            if a > b:
-                first.appendleft((a - b, p))
-            elif b > a:
-                second.appendleft((b - a, q))
+        first, second = network.take((u, w), amount), network.take((w, t), amount)
+        for part, (into_w, out_of_w) in aligned(first, second) if u != t else ():
+            network.give((u, t), part, into_w + out_of_w)
     if any(network.capacity((u, w)) for u in into) or any(network.capacity((w, t)) for t in out):
         raise Unsupported("a switch that gets more or less than it sends cannot be split off")
     for edge in [edge for edge in network.paths if w in edge]:
