@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ...model.arrays import Float64, Int64
 from ...model.topology import Topology
 from .segments import Forest, Segment
 
@@ -44,7 +45,10 @@ def divide_data(topology: Topology, trees: list[tuple[int, Segment]], share: dic
     Args:
         share: of each root; None where roots may have any share.
     """
-    return forest_by_counts(trees, _solve_counts(topology, trees, share), share)
+    tree, link = np.array([(k, link) for k, (_, segment) in enumerate(trees) for link in segment.links]).T
+    of_root = share and [([k for k, (v, _) in enumerate(trees) if v == root], float(s)) for root, s in share.items()]
+    rates = fastest_rates(len(trees), tree, link, topology.bandwidth, of_root or ())
+    return forest_by_counts(trees, np.ceil(rates * SHARE_UNITS - 1e-6).astype(np.int64).tolist(), share)
 
 
 def forest_by_counts(
@@ -60,23 +64,29 @@ def forest_by_counts(
     return Forest.of([(root, replace(segment, share=Fraction(n))) for (root, segment), n in counted], share)
 
 
-def _solve_counts(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> list[int]:
-    """The data of each tree, in about ``SHARE_UNITS`` units, with which the trees are fastest."""
+def fastest_rates(
+    trees: int,
+    tree: Int64,
+    link: Int64,
+    bandwidth: Float64,
+    groups: Iterable[tuple[list[int], float]] = (),
+) -> Float64:
+    """float64[trees], the shares of the whole with which trees are fastest together, by a linear program.
+
+    Args:
+        tree, link: int64[uses], the links (or edges) that each tree uses.
+        bandwidth: float64[links].
+        groups: trees whose data together is in the given proportion to that of other groups.
+    """
     from ...solvers import INFINITY, Model, solve
 
     model = Model()
-    rates = model.columns(len(trees), 0.0, INFINITY, -1.0)
+    rates = model.columns(trees, 0.0, INFINITY, -1.0)
+    model.rows(len(bandwidth), -INFINITY, bandwidth / bandwidth.max(), (link, rates[tree], 1.0))
     (whole,) = model.columns(1, 0.0, INFINITY, 0.0)
-    entries = [
-        (np.array(segment.links, dtype=np.int64), rate, 1.0)
-        for (_, segment), rate in zip(trees, rates.tolist(), strict=True)
-    ]
-    model.rows(topology.link_count, -INFINITY, topology.bandwidth / topology.bandwidth.max(), *entries)
-    for root, amount in () if share is None else share.items():
-        of_root = rates[[k for k, (v, _) in enumerate(trees) if v == root]]
-        model.rows(1, 0.0, 0.0, (0, of_root, 1.0), (0, whole, -float(amount)))
+    for group, amount in groups:
+        model.rows(1, 0.0, 0.0, (0, rates[group], 1.0), (0, whole, -amount))
     solution = solve(model)
     assert solution.x is not None, "rates of 0 are a solution"
     rate = solution.x[rates]
-    counts: list[int] = np.ceil(rate / rate.sum() * SHARE_UNITS - 1e-6).astype(np.int64).tolist()
-    return counts
+    return np.asarray(rate / rate.sum())

@@ -19,6 +19,7 @@ from ...kernels import at_speed
 from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ...model.topology import Topology, opposite
 from . import kernel_spanning
+from .division import fastest_rates
 from .kernel_spanning import Network
 from .segments import Route
 
@@ -191,16 +192,9 @@ def _plausible(edges: UndirectedEdges, parts: Parts, copies: Int64, count: int) 
 
 
 def _solve_shares(edges: UndirectedEdges, within: Bool) -> list[Fraction]:
-    """The shares with which trees are fastest together, by a linear program."""
-    from ...solvers import INFINITY, Model, solve
-
-    model = Model()
-    rates = model.columns(len(within), 0.0, INFINITY, -1.0)
-    tree, edge = np.nonzero(within)
-    model.rows(len(edges.tail), -INFINITY, edges.bandwidth / edges.bandwidth.max(), (edge, rates[tree], 1.0))
-    solution = solve(model)
-    assert solution.x is not None, "rates of 0 are a solution"
-    counts = np.floor(solution.x / solution.x.sum() * SHARE_UNITS).astype(np.int64)
+    """The shares with which trees are fastest together."""
+    rates = fastest_rates(len(within), *np.nonzero(within), edges.bandwidth)
+    counts = np.floor(rates * SHARE_UNITS).astype(np.int64)
     return [Fraction(n, int(counts.sum())) for n in counts.tolist()]
 
 
