@@ -171,11 +171,13 @@ def _packed(topology: Topology, ranks: Int32, trees: TreeCounts, part_bytes: flo
     capacity = {edge: network.capacity(edge) for edge in network.paths if network.capacity(edge)}
     routes = {edge: [list(path) for _, path in network.paths[edge]] for edge in capacity}
     latency_s, bandwidth = topology.latency_s, topology.bandwidth
-    nearest_s = {edge: min(float(latency_s[path].sum()) for path in paths) for edge, paths in routes.items()}
-    part_s = {
-        edge: min(float(latency_s[path].sum() + part_bytes / bandwidth[path].min()) for path in paths)
-        for edge, paths in routes.items()
-    }
+    nearest_s, part_s = (
+        {
+            edge: min(float(latency_s[path].sum() + size / bandwidth[path].min()) for path in paths)
+            for edge, paths in routes.items()
+        }
+        for size in (0.0, part_bytes)
+    )
     batches = pack(capacity, trees.roots, nodes, nearest_s)
     shallow = shorten(batches, capacity, nodes, part_s)
     relays = find_relays(topology, ranks)

@@ -46,8 +46,9 @@ def divide_data(topology: Topology, trees: list[tuple[int, Segment]], share: dic
         share: of each root; None where roots may have any share.
     """
     tree, link = np.array([(k, link) for k, (_, segment) in enumerate(trees) for link in segment.links]).T
-    of_root = share and [([k for k, (v, _) in enumerate(trees) if v == root], float(s)) for root, s in share.items()]
-    rates = fastest_rates(len(trees), tree, link, topology.bandwidth, of_root or ())
+    fixed = {} if share is None else share
+    groups = [([k for k, (v, _) in enumerate(trees) if v == root], float(amount)) for root, amount in fixed.items()]
+    rates = fastest_rates(len(trees), tree, link, topology.bandwidth, groups)
     return forest_by_counts(trees, np.ceil(rates * SHARE_UNITS - 1e-6).astype(np.int64).tolist(), share)
 
 

@@ -213,10 +213,7 @@ def _span(cost: Float64, root: int, ranks: int, within: Bool, parent: Int64) -> 
     """Write the cheapest out-tree of all nodes ``within``, without leaves that are not ranks, and return its cost."""
     n = len(cost)
     places = np.flatnonzero(within)
-    among, tree = np.empty((len(places), len(places))), np.empty(len(places), dtype=np.int64)
-    for a in range(len(places)):
-        for b in range(len(places)):
-            among[a, b] = cost[places[a], places[b]]
+    among, tree = cost[places][:, places], np.empty(len(places), dtype=np.int64)
     arborescence(among, int(np.searchsorted(places, root)), tree)
     children = np.zeros(n, dtype=np.int64)
     parent[:] = -2

@@ -55,7 +55,7 @@ class GrowingTree(NamedTuple):
     Attributes:
         order: int64[ranks], the ranks that it reaches, in that order; only the first ones are valid.
         arrival: float64[ranks], the distance of each rank from the root.
-        via: int64[ranks], the edge that leads to each rank.
+        via: int64[ranks], the edge that leads to each rank, -1 at the root.
     """
 
     order: Int64

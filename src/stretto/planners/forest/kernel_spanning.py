@@ -180,25 +180,10 @@ def shorten(network: Network, within: Bool, copies: Int64, most_walks: int) -> F
 
 def _path(network: Network, tree: Bool, source: int, target: int, path: Int64) -> int:
     """Write the edges of a forest between two nodes to ``path``; how many there are, -1 if there is no path."""
-    tail, head, _, offsets, around = network
-    nodes = len(offsets) - 1
-    via = np.full(nodes, -1, dtype=np.int64)
-    queue = np.empty(nodes, dtype=np.int64)
-    via[source] = len(tail)
-    queue[0] = source
-    first, last = 0, 1
-    while first < last and via[target] < 0:
-        v = queue[first]
-        first += 1
-        for k in range(offsets[v], offsets[v + 1]):
-            e = around[k]
-            if tree[e]:
-                w = tail[e] + head[e] - v
-                if via[w] < 0:
-                    via[w] = e
-                    queue[last] = w
-                    last += 1
-    if via[target] < 0:
+    tail, head, _, offsets, _ = network
+    distance, via = np.empty(len(offsets) - 1), np.empty(len(offsets) - 1, dtype=np.int64)
+    _walk(network, tree, source, target, -1, distance, via)
+    if distance[target] < 0:
         return -1
     hops, v = 0, target
     while v != source:
@@ -208,41 +193,44 @@ def _path(network: Network, tree: Bool, source: int, target: int, path: Int64) -
     return hops
 
 
-def _distances(network: Network, tree: Bool, source: int, without: int, distance: Float64) -> int:
-    """Write how far each node is from ``source`` in a tree without one edge, -1 in the other part.
+def _walk(network: Network, tree: Bool, source: int, target: int, without: int, distance: Float64, via: Int64) -> int:
+    """Walk through a tree without one edge, until a target is reached.
 
     Args:
+        target: -1 to reach all nodes.
         without: the edge left out, or -1.
+        distance: float64[nodes], gets how far each node is from ``source``, -1 where it is not reached.
+        via: int64[nodes], gets the edge by which each node is reached.
     Returns:
         The farthest node.
     """
     tail, head, length, offsets, around = network
-    nodes = len(offsets) - 1
-    queue = np.empty(nodes, dtype=np.int64)
+    queue = np.empty(len(distance), dtype=np.int64)
     distance[:] = -1.0
     distance[source] = 0.0
     queue[0] = source
     first, last, farthest = 0, 1, source
-    while first < last:
+    while first < last and (target < 0 or distance[target] < 0):
         v = queue[first]
         first += 1
         if distance[v] > distance[farthest]:
             farthest = v
         for k in range(offsets[v], offsets[v + 1]):
             e = around[k]
-            if tree[e] and e != without:
-                w = tail[e] + head[e] - v
-                if distance[w] < 0:
-                    distance[w] = distance[v] + length[e]
-                    queue[last] = w
-                    last += 1
+            w = tail[e] + head[e] - v
+            if tree[e] and e != without and distance[w] < 0:
+                distance[w] = distance[v] + length[e]
+                via[w] = e
+                queue[last] = w
+                last += 1
     return farthest
 
 
 def _diameter(network: Network, tree: Bool, source: int, without: int, one: Float64, other: Float64) -> float:
     """The length of the longest path in the part of a tree where ``source`` is; how far all nodes are from its ends."""
-    end = _distances(network, tree, source, without, other)
-    begin = _distances(network, tree, end, without, one)
-    _distances(network, tree, begin, without, other)
+    via = np.empty(len(one), dtype=np.int64)
+    end = _walk(network, tree, source, -1, without, other, via)
+    begin = _walk(network, tree, end, -1, without, one, via)
+    _walk(network, tree, begin, -1, without, other, via)
     longest: float = one[begin]
     return longest

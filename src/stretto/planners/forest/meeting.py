@@ -193,7 +193,8 @@ def _plausible(edges: UndirectedEdges, parts: Parts, copies: Int64, count: int) 
 
 def _solve_shares(edges: UndirectedEdges, within: Bool) -> list[Fraction]:
     """The shares with which trees are fastest together."""
-    rates = fastest_rates(len(within), *np.nonzero(within), edges.bandwidth)
+    tree, edge = np.nonzero(within)
+    rates = fastest_rates(len(within), tree, edge, edges.bandwidth)
     counts = np.floor(rates * SHARE_UNITS).astype(np.int64)
     return [Fraction(n, int(counts.sum())) for n in counts.tolist()]
 

@@ -8,13 +8,14 @@ that is not the whole batch, the batch is divided.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...bounds.exact import Arcs
 from ...kernels import at_speed
-from ...model.arrays import Float64, Int64, Ragged
+from ...model.arrays import Ragged
 from . import kernel_branchings, kernel_packing
 from .kernel_branchings import Branchings
 from .kernel_packing import Edges, FlowNetwork, GrowingTree
@@ -62,37 +63,28 @@ def pack(capacity: dict[Edge, int], roots: dict[int, int], ranks: list[int], len
                 batch.count = count
                 network.reserve(stack)
                 network.take(batch, edge)
-            edges = [network.edges[e] for e in batch.via[batch.order[1:]].tolist()]
+            edges = [network.edges[e] for e in batch.tree.via[batch.tree.order[1:]].tolist()]
             batches.append(Batch(batch.count, root, edges))
     return batches
 
 
 @dataclass
 class _GrowingBatch:
-    """Equal trees that do not reach all ranks yet.
-
-    Attributes:
-        count: how many trees.
-        order: int64[ranks], the ranks reached, in that order; the first ``size`` are valid.
-        arrival: float64[ranks], the distance of each rank from the root.
-        via: int64[ranks], the edge that leads to each rank, -1 at the root.
-    """
+    """Equal trees that do not reach all ranks yet: how many, the ``size`` ranks that they reach, and how."""
 
     count: int
-    order: Int64
     size: int
-    arrival: Float64
-    via: Int64
+    tree: GrowingTree
 
     @classmethod
     def of(cls, count: int, root: int, ranks: int) -> _GrowingBatch:
         """Trees that are nothing but their root."""
-        order = np.full(ranks, root, dtype=np.int64)
-        return cls(count, order, 1, np.zeros(ranks), np.full(ranks, -1, dtype=np.int64))
+        order, via = np.full(ranks, root, dtype=np.int64), np.full(ranks, -1, dtype=np.int64)
+        return cls(count, 1, GrowingTree(order, np.zeros(ranks), via))
 
     def split(self, count: int) -> _GrowingBatch:
         """``count`` of the trees, which grow differently from now on."""
-        return _GrowingBatch(count, self.order.copy(), self.size, self.arrival.copy(), self.via.copy())
+        return replace(deepcopy(self), count=count)
 
 
 def shorten(
@@ -174,7 +166,7 @@ class _Network:
         self.capacity[self.member] = 0
         self.capacity[self.slot] = 0
         for i, batch in enumerate(unfinished):
-            self.capacity[self.member[i, batch.order[: batch.size]]] = 1 << 50
+            self.capacity[self.member[i, batch.tree.order[: batch.size]]] = 1 << 50
             self.capacity[self.slot[i]] = batch.count
         self.reserved = int(self.pending.sum()) + sum(batch.count for batch in unfinished)
 
@@ -188,7 +180,7 @@ class _Network:
         batch.size, edge, count = at_speed(kernel_packing.grow, self.work)(
             FlowNetwork(arcs.offsets, arcs.to, arcs.pair, self.capacity, self.edge_arc, self.home, self.target),
             Edges(self.tail, self.head, self.length, self.left, self.out.offsets, self.out_edges),
-            GrowingTree(batch.order, batch.arrival, batch.via),
+            batch.tree,
             batch.size, batch.count, self.reserved,
         )  # fmt: skip
         if count == batch.count:
@@ -200,7 +192,7 @@ class _Network:
         """Let all trees of a batch take an edge."""
         self.left[edge] -= batch.count
         self.capacity[self.edge_arc[edge]] = self.left[edge]
-        head = self.head[edge]
-        batch.order[batch.size], batch.via[head] = head, edge
-        batch.arrival[head] = batch.arrival[self.tail[edge]] + self.length[edge]
+        head, tree = self.head[edge], batch.tree
+        tree.order[batch.size], tree.via[head] = head, edge
+        tree.arrival[head] = tree.arrival[self.tail[edge]] + self.length[edge]
         batch.size += 1
