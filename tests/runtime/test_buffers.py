@@ -9,9 +9,8 @@ from networks import ring
 from stretto.lower import Program, Version
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
-from stretto.runtime.buffers import Slot
+from stretto.runtime.buffers import Buffers
 from stretto.runtime.incoming import PIECE_BYTES, Landing
-from stretto.runtime.pool import Pool
 
 COUNT = PIECE_BYTES // 4 + 10
 
@@ -24,7 +23,7 @@ def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(ord
     net = ring(3)
     plan = run_planner("ring", net, Workload((make_collective("allreduce", net, own.nbytes),)))
     program = Program(plan, 0, versions={0: (Version(-1, ()), Version(0, (7, 8)))}, final={0: 1}, held={0})
-    slot = Slot(program, 0, own, own, np.add, own.nbytes, np.float32, Pool())
+    slot = Buffers(program, {0: own}, {0: own}, np.array([own.nbytes]), np.float32, np.add).slots[0]
     slot.begin()
     for row in order:
         assert slot.comes_early(row) == (order[0] == 8 and row == 8)

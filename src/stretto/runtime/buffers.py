@@ -9,6 +9,7 @@ in the order: most bytes are never copied and never stored twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,91 +30,87 @@ def as_bytes(array: Array) -> memoryview:
 class Slot:
     """One chunk at one node."""
 
-    def __init__(
-        self,
-        program: Program,
-        chunk: int,
-        given: Array | None,
-        home: Array | None,
-        reduce: Reduce,
-        size: int,
-        dtype: Any,
-        pool: Pool,
-    ) -> None:
+    def __init__(self, buffers: Buffers, chunk: int) -> None:
+        program = buffers.program
         self.versions, self.final = program.versions.get(chunk, ()), program.final.get(chunk)
-        self.reduce, self.size, self.dtype, self.home, self.pool = reduce, size, dtype, home, pool
-        self.itemsize = np.dtype(dtype).itemsize
+        self.reduce, self.size, self.dtype = buffers.reduce, int(buffers.sizes[chunk]), np.dtype(buffers.dtype)
+        self.pool, self.output = buffers.pool, buffers.outputs.get(chunk)
+        self.input = buffers.inputs.get(chunk) if chunk in program.held else None
         self.arrays: list[Array | None] = [None] * len(self.versions)
         # of a version that is being built: its memory, and how many of its arrivals are in it
         self.out: list[Array | None] = [None] * len(self.versions)
         self.put = [0] * len(self.versions)
         self.users = [0] * len(self.versions)
-        self.wanted_by: dict[int, list[int]] = {}
+        self.versions_with: dict[int, list[int]] = {}
         self.payloads: dict[int, Array] = {}
         self.left: dict[int, int] = {}
         for i, version in enumerate(self.versions):
             if version.base != NOTHING:
                 self.users[version.base] += 1
             for row in version.adds:
-                self.wanted_by.setdefault(row, []).append(i)
+                self.versions_with.setdefault(row, []).append(i)
                 self.left[row] = self.left.get(row, 0) + 1
         if self.final is not None:
             self.users[self.final] += 1
         # an input may be changed only if it is also the output
-        self.frozen = given if given is not None and (home is None or not np.may_share_memory(given, home)) else None
-        self.home_free = home is not None and (given is None or self.frozen is not None)
-        self.given = given
+        same = self.input is not None and self.output is not None and np.may_share_memory(self.input, self.output)
+        self.frozen = None if same else self.input
+        self.output_free = self.output is not None and not same
 
     def begin(self) -> None:
         """Build the versions that need nothing but what the node holds at first."""
-        if self.versions and self.given is not None:
-            self.arrays[0] = self.given
+        if self.versions and self.input is not None:
+            self.arrays[0] = self.input
             self._follow(0)
 
     def next_on(self, row: int) -> int | None:
         """The version to which an arrival can be added at once, since it is next in the order; else None."""
-        if self.left.get(row) != 1:
-            return None
-        (i,) = self.wanted_by[row]
-        return i if self._has_begun(i) and self.versions[i].adds[self.put[i]] == row else None
+        i = self._only_sum(row)
+        return i if i is not None and self.versions[i].adds[self.put[i]] == row else None
 
     def comes_early(self, row: int) -> bool:
         """Whether an arrival must be stored only because other arrivals have to be added before it."""
-        if self.left.get(row) != 1:
-            return False
-        (i,) = self.wanted_by[row]
-        return self._has_begun(i) and self.versions[i].adds[self.put[i]] != row
+        return self._only_sum(row) is not None and self.next_on(row) is None
 
-    def room(self, row: int, copies: bool) -> Array:
-        """Where to receive an arrival: the output if the bytes may stay there, else memory of its own."""
-        if copies and self.home_free and self.left.get(row) == 1 and self.home is not None:
-            self.home_free = False
-            return self.home
+    def _only_sum(self, row: int) -> int | None:
+        """The version that alone still needs an arrival, if its base exists and arrivals are missing from it."""
+        if self.left.get(row) != 1:
+            return None
+        (i,) = self.versions_with[row]
+        base = self.versions[i].base
+        begins = base != NOTHING and self.arrays[base] is not None and self.put[i] < len(self.versions[i].adds)
+        return i if begins else None
+
+    def memory(self, row: int, copies: bool) -> Array:
+        """Where to receive an arrival: the output if the bytes may stay there, else memory from the pool."""
+        if copies and self.output_free and self.left.get(row) == 1 and self.output is not None:
+            self.output_free = False
+            return self.output
         return self.pool.take(self.size, self.dtype)
 
     def add(self, i: int, low: int, piece: Array) -> None:
         """Add elements, from index ``low`` on, of the arrival that is next on version i."""
-        so_far, out = self._places(i)
+        sum_before, out = self._places(i)
         high = low + len(piece)
-        self.reduce(so_far[low:high], piece, out=out[low:high])
+        self.reduce(sum_before[low:high], piece, out=out[low:high])
 
-    def added(self, row: int) -> None:
+    def finish_row(self, row: int) -> None:
         """Note that a whole arrival has been added."""
-        (i,) = self.wanted_by[row]
+        (i,) = self.versions_with[row]
         self._places(i)  # an empty arrival has never called add()
         self.left[row] = 0
         self.put[i] += 1
         self._grow(i)
 
     def arrive(self, row: int, payload: Array) -> None:
-        """Take a whole arrival, which is in memory from :meth:`room`."""
+        """Take a whole arrival, which is in memory from :meth:`memory`."""
         if row not in self.left:
             return
         self.payloads[row] = payload
-        for i in self.wanted_by[row]:
+        for i in self.versions_with[row]:
             self._grow(i)
 
-    def used(self, version: int) -> None:
+    def release(self, version: int) -> None:
         """Note that one user of a version no longer needs it."""
         self.users[version] -= 1
         if self.users[version] == 0:
@@ -122,17 +119,13 @@ class Slot:
 
     def finish(self) -> None:
         """Put the final version into the output, after everything has been sent."""
-        if self.final is None or self.home is None:
+        if self.final is None or self.output is None:
             return
         array = self.arrays[self.final]
-        assert array is not None, "a run ends when all versions are made"
-        if array.ctypes.data != self.home.ctypes.data:
-            self.home[:] = array
-        self.used(self.final)
-
-    def _has_begun(self, i: int) -> bool:
-        base = self.versions[i].base
-        return base != NOTHING and self.arrays[base] is not None and self.put[i] < len(self.versions[i].adds)
+        assert array is not None, "a run ends when all versions are complete"
+        if array.ctypes.data != self.output.ctypes.data:
+            self.output[:] = array
+        self.release(self.final)
 
     def _grow(self, i: int) -> None:
         """Apply to version i the arrivals that are next in its order; once it is complete, continue its successors."""
@@ -149,7 +142,7 @@ class Slot:
         if version.base != NOTHING:
             if base is self.arrays[i]:
                 self.arrays[version.base] = None  # the base's memory becomes this version's
-            self.used(version.base)
+            self.release(version.base)
         self._follow(i)
 
     def _put(self, i: int, row: int) -> None:
@@ -162,25 +155,25 @@ class Slot:
         if self.versions[i].base == NOTHING and not self.put[i]:
             self.out[i] = payload if last else payload.copy()
             return
-        so_far, out = self._places(i)
-        self.reduce(so_far, payload, out=out)
+        sum_before, out = self._places(i)
+        self.reduce(sum_before, payload, out=out)
         if last:
             self._free(payload)
 
     def _places(self, i: int) -> tuple[Array, Array]:
         """Where version i is now, and where it continues: memory that it may change."""
         base, out = self.versions[i].base, self.out[i]
-        so_far = self.arrays[base] if base != NOTHING and not self.put[i] else out
-        assert so_far is not None, "a version grows from its base, or from its first arrival"
+        sum_before = self.arrays[base] if base != NOTHING and not self.put[i] else out
+        assert sum_before is not None, "a version grows from its base, or from its first arrival"
         if out is None:
-            if self.users[base] == 1 and so_far is not self.frozen:
-                out = so_far
-            elif self.home is not None and self.home_free:
-                out, self.home_free = self.home, False
+            if self.users[base] == 1 and sum_before is not self.frozen:
+                out = sum_before
+            elif self.output is not None and self.output_free:
+                out, self.output_free = self.output, False
             else:
                 out = self.pool.take(self.size, self.dtype)
             self.out[i] = out
-        return so_far, out
+        return sum_before, out
 
     def _follow(self, i: int) -> None:
         """Continue the versions that waited for version i."""
@@ -191,16 +184,17 @@ class Slot:
     def _free(self, array: Array | None) -> None:
         if array is None or not array.size:
             return
-        if self.home is not None and np.may_share_memory(array, self.home):
-            self.home_free = True
+        if self.output is not None and np.may_share_memory(array, self.output):
+            self.output_free = True
         else:
             self.pool.give(array)
 
 
+@dataclass
 class Buffers:
     """All chunks of one node during a run.
 
-    Args:
+    Attributes:
         inputs: for each chunk that the node holds at first, its content.
         outputs: for each chunk that the node wants, the memory of the result; may be that of the input.
         sizes: bytes of each chunk.
@@ -208,27 +202,18 @@ class Buffers:
         pool: gives the memory of arrivals.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        inputs: Mapping[int, Array],
-        outputs: Mapping[int, Array],
-        sizes: NDArray[np.int64],
-        dtype: Any,
-        reduce: Reduce,
-        pool: Pool | None = None,
-    ) -> None:
-        self.pool = pool or Pool()
-        self.program, self.inputs, self.outputs = program, inputs, outputs
-        self.sizes, self.dtype, self.reduce = sizes, dtype, reduce
-        self.slots: dict[int, Slot] = {}
-        chunks = {*program.versions, *(r.chunk for r in program.receives.values())}
-        for chunk in sorted(chunks):
-            self.slots[chunk] = Slot(
-                program, chunk, inputs.get(chunk) if chunk in program.held else None, outputs.get(chunk), reduce,
-                int(sizes[chunk]), dtype, self.pool,
-            )  # fmt: skip
-        for send in program.sends.values():
+    program: Program
+    inputs: Mapping[int, Array]
+    outputs: Mapping[int, Array]
+    sizes: NDArray[np.int64]
+    dtype: Any
+    reduce: Reduce
+    pool: Pool = field(default_factory=Pool)
+
+    def __post_init__(self) -> None:
+        chunks = {*self.program.versions, *(r.chunk for r in self.program.receives.values())}
+        self.slots = {chunk: Slot(self, chunk) for chunk in sorted(chunks)}
+        for send in self.program.sends.values():
             self.slots[send.chunk].users[send.version] += len(send.to)
 
     def begin(self) -> None:
@@ -237,7 +222,7 @@ class Buffers:
 
     def content(self, chunk: int, version: int) -> Array:
         array = self.slots[chunk].arrays[version]
-        assert array is not None, "a transfer waits for all that made what it sends"
+        assert array is not None, "a transfer waits for all that its version consists of"
         return array
 
     def finish(self) -> None:

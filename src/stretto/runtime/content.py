@@ -15,8 +15,8 @@ Bytes = NDArray[np.uint8]
 
 def initial_bytes(plan: Plan, chunk: int, node: int, seed: int = 0) -> Bytes:
     """The bytes of a chunk at a node at first: random, and different at every node where they will be summed."""
-    own = node if plan.workload.chunk_reduces[chunk] else -1
-    rng = np.random.default_rng((seed, chunk, own + 1))
+    holder = node + 1 if plan.workload.chunk_reduces[chunk] else 0
+    rng = np.random.default_rng((seed, chunk, holder))
     return rng.integers(0, 256, int(plan.workload.chunk_bytes[chunk]), dtype=np.uint8)
 
 
@@ -43,7 +43,7 @@ def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
 
 def wrong_chunks(plan: Plan, results: dict[int, Bytes], seed: int = 0) -> list[int]:
     """The chunks whose bytes are wrong."""
-    return [chunk for chunk, got in results.items() if not np.array_equal(got, final_bytes(plan, chunk, seed))]
+    return [chunk for chunk, result in results.items() if not np.array_equal(result, final_bytes(plan, chunk, seed))]
 
 
 def digest(content: Bytes) -> bytes:
@@ -53,6 +53,6 @@ def digest(content: Bytes) -> bytes:
 
 def wrong_by_digest(plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0) -> list[tuple[int, int]]:
     """The (node, chunk) pairs whose bytes are wrong; the right bytes of a chunk are computed once for all nodes."""
-    chunks = sorted({chunk for own in digests.values() for chunk in own})
-    right = {chunk: digest(final_bytes(plan, chunk, seed)) for chunk in chunks}
-    return [(node, chunk) for node, own in digests.items() for chunk, got in own.items() if got != right[chunk]]
+    chunks = {chunk for of_node in digests.values() for chunk in of_node}
+    right = {chunk: digest(final_bytes(plan, chunk, seed)) for chunk in sorted(chunks)}
+    return [(node, chunk) for node, row in digests.items() for chunk, value in row.items() if value != right[chunk]]

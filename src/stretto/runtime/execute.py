@@ -283,7 +283,7 @@ class Run:
         if out is not None and out.finished:
             send = self.program.sends[out.row]
             self.trace.gone_s[out.row] = time.monotonic() - self.start
-            self.buffers.slots[send.chunk].used(send.version)
+            self.buffers.slots[send.chunk].release(send.version)
             self.unsent.discard((out.row, peer))
 
     def watch(self, c: Connection) -> None:

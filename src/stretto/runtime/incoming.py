@@ -120,7 +120,7 @@ class Incoming:
         received = landing.received if landing is not None else 0
         if received + frame.length > slot.size or (frame.length == 0 and (slot.size or landing is not None)):
             self.run.fail(c.peer, f"it sent {received + frame.length} bytes where {slot.size} were due", row)
-        if frame.length % slot.itemsize:
+        if frame.length % slot.dtype.itemsize:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
             self.parked[c.peer] = frame
@@ -198,7 +198,7 @@ class Landing:
         self.slot, self.row = slot, row
         self.version = slot.next_on(row)
         if self.version is None:
-            self.array = slot.room(row, copies)
+            self.array = slot.memory(row, copies)
         else:
             self.array = slot.pool.take(min(slot.size, PIECE_BYTES), slot.dtype)
         self.memory = as_bytes(self.array)
@@ -212,7 +212,7 @@ class Landing:
 
     def fill(self) -> None:
         """Take note that the target is full."""
-        size, itemsize = len(self.piece), self.slot.itemsize
+        size, itemsize = len(self.piece), self.slot.dtype.itemsize
         if self.version is not None:
             self.slot.add(self.version, self.received // itemsize, self.array[: size // itemsize])
         self.received += size
@@ -224,4 +224,4 @@ class Landing:
             self.slot.arrive(self.row, self.array)
         else:
             self.slot.pool.give(self.array)
-            self.slot.added(self.row)
+            self.slot.finish_row(self.row)

@@ -79,7 +79,7 @@ def run_local(
     context = multiprocessing.get_context("forkserver")
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
     context.set_forkserver_preload(packages)
-    secret = os.urandom(32)
+    secret, conditions = os.urandom(32), {"pace": pace, "delays": delays}
     pipes: dict[int, Connection] = {}
     children = []
     try:
@@ -87,7 +87,7 @@ def run_local(
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
-                target=_work, args=(program, place, secret, theirs, seed, pace, timeout_s, delays), daemon=True
+                target=_work, args=(program, place, secret, theirs, seed, timeout_s, conditions), daemon=True
             )  # fmt: skip
             child.start()
             theirs.close()
@@ -114,23 +114,20 @@ def run_local(
 
 def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:
     """One message from every process; raises the first failure that a process reports."""
-    got: dict[int, Any] = {}
-    while len(got) < len(pipes):
-        left = {node: pipe for node, pipe in pipes.items() if node not in got}
-        heard = wait(list(left.values()), timeout_s)
-        if not heard:
-            raise PeerFailed(node_name(plan, min(left)), "its process does not answer")
-        for node, pipe in left.items():
-            if pipe not in heard:
-                continue
+    messages: dict[int, Any] = {}
+    silent = dict(pipes)
+    while silent:
+        ready = wait(list(silent.values()), timeout_s)
+        if not ready:
+            raise PeerFailed(node_name(plan, min(silent)), "its process does not answer")
+        for node in [node for node, pipe in silent.items() if pipe in ready]:
             try:
-                message = pipe.recv()
+                messages[node] = silent.pop(node).recv()
             except EOFError:
                 raise PeerFailed(node_name(plan, node), "its process died") from None
-            if isinstance(message, StrettoError):
-                raise message
-            got[node] = message
-    return got
+            if isinstance(messages[node], StrettoError):
+                raise messages[node]
+    return messages
 
 
 def _work(
@@ -139,11 +136,10 @@ def _work(
     secret: bytes,
     pipe: Connection,
     seed: int,
-    pace: float | None,
     timeout_s: float,
-    delays: dict[int, float] | None,
+    conditions: dict[str, Any],
 ) -> None:
-    """What the process of one node does."""
+    """What the process of one node does; ``conditions`` are options of :func:`.execute.execute`."""
     plan = program.plan
     try:
         if place.enter is not None:
@@ -158,10 +154,8 @@ def _work(
         pipe.send(True)
         started_at = pipe.recv()
         time.sleep(max(0.0, started_at - time.monotonic()))
-        trace = execute(
-            mesh, program, inputs, outputs, timeout_s=timeout_s, pace=pace, started_at=started_at, delays=delays
-        )  # fmt: skip
-        pipe.send((trace, {chunk: content.digest(got) for chunk, got in outputs.items()}))
+        trace = execute(mesh, program, inputs, outputs, timeout_s=timeout_s, started_at=started_at, **conditions)
+        pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}))
         mesh.close()
     except (EOFError, BrokenPipeError):
         return
