@@ -134,44 +134,37 @@ def lower(plan: Plan) -> dict[int, Program]:
     """The program of each node that takes part in a plan; the plan must verify."""
     n, controller = plan.transfer_count, plan.topology.node_count
     timed = plan.sharing == "timed"
-    extra = events(plan, plan.barriers, timed)
-    takes_part = {*map(int, plan.src), *map(int, plan.dst.values)}
-    takes_part.update(map(int, plan.workload.chunk_wanted.values))
-    takes_part.update(map(int, plan.workload.chunk_holders.values))
-    if len(extra.earliest_s):
-        takes_part.add(controller)
-    everyone = sorted(takes_part)
-    programs = {v: Program(plan, v, tuple(w for w in everyone if w != v)) for v in everyone}
-    _slots(plan, programs)
-    asked, rate, priority = _pace(plan)
-    read_by = _versions(plan, programs)
-    for k in range(n):
-        source, chunk = int(plan.src[k]), int(plan.chunk[k])
-        to = tuple(map(int, plan.dst[k]))
-        programs[source].sends[k] = Send(
-            k, chunk, read_by[k], to, float(asked[k]), float(rate[k]), float(priority[k])
-        )  # fmt: skip
-        for v in to:
-            programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY))
-    for i, (at, seconds) in enumerate(zip(extra.earliest_s, extra.seconds, strict=True)):
-        programs[controller].events[n + i] = Event(n + i, float(at), float(seconds))
-    _wait(plan, programs, extra.depends)
-    return programs
-
-
-def _slots(plan: Plan, programs: dict[int, Program]) -> None:
+    controls = events(plan, plan.barriers, timed)
+    ends = (plan.src, plan.dst.values, plan.workload.chunk_wanted.values, plan.workload.chunk_holders.values)
+    nodes = {int(v) for column in ends for v in column}
+    if len(controls.earliest_s):
+        nodes.add(controller)
+    programs = {v: Program(plan, v, tuple(sorted(nodes - {v}))) for v in sorted(nodes)}
     holders = plan.workload.chunk_holders
     for chunk, node in zip(holders.owners.tolist(), holders.values.tolist(), strict=True):
         programs[node].held.add(chunk)
+    start_s, rate, priority = _pace(plan)
+    version_of = _versions(plan, programs)
+    for k in range(n):
+        source, chunk = int(plan.src[k]), int(plan.chunk[k])
+        to = tuple(map(int, plan.dst[k]))
+        pace = float(start_s[k]), float(rate[k]), float(priority[k])
+        programs[source].sends[k] = Send(k, chunk, version_of[k], to, *pace)
+        for v in to:
+            programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY))
+    for i, (at, seconds) in enumerate(zip(controls.earliest_s, controls.seconds, strict=True)):
+        programs[controller].events[n + i] = Event(n + i, float(at), float(seconds))
+    _wait(plan, programs, controls.depends)
+    return programs
 
 
 def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
     """For each transfer its earliest start, its rate and its priority."""
     n = plan.transfer_count
-    asked = plan.workload.chunk_start_s[plan.chunk]
+    start_s = plan.workload.chunk_start_s[plan.chunk]
     rate, priority = np.full(n, np.inf), np.zeros(n)
     if plan.sharing == "timed" and plan.start_s is not None and plan.finish_s is not None:
-        return np.maximum(asked, plan.start_s), plan.size_bytes / (plan.finish_s - plan.start_s), priority
+        return np.maximum(start_s, plan.start_s), plan.size_bytes / (plan.finish_s - plan.start_s), priority
     if plan.sharing == "rates" and plan.rate is not None:
         rate = plan.rate
     elif plan.sharing == "weights":
@@ -179,7 +172,7 @@ def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
         rate = plan.size_bytes / (timeline.finish_s - timeline.start_s)
     elif plan.sharing == "priorities" and plan.weight is not None:
         priority = plan.weight
-    return asked, rate, priority
+    return start_s, rate, priority
 
 
 def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
@@ -191,28 +184,27 @@ def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
     for k in range(plan.transfer_count):
         slot = int(plan.src[k]), int(plan.chunk[k])
         here = set(writes.get(slot, ()))
-        reads[slot][_what_counts(plan, here.intersection(plan.depends[k].tolist()))].append(k)
+        reads[slot][_lasting_writes(plan, here.intersection(plan.depends[k].tolist()))].append(k)
     wanted = plan.workload.chunk_wanted
     wants = set(zip(wanted.values.tolist(), wanted.owners.tolist(), strict=True))
-    read_by: dict[int, int] = {}
+    version_of: dict[int, int] = {}
     for slot in {*reads, *wants}:
         node, chunk = slot
-        everything = _what_counts(plan, writes.get(slot, ()))
+        everything = _lasting_writes(plan, writes.get(slot, ()))
         states: set[frozenset[int]] = set(reads[slot]) | ({everything} if slot in wants else set()) | {frozenset()}
         ordered = sorted(states, key=lambda s: (len(s), sorted(s)))
         program = programs[node]
-        program.versions[chunk] = tuple(
-            _version(plan, ordered, i, chunk in program.held) for i in range(len(ordered))
-        )  # fmt: skip
+        held = chunk in program.held
+        program.versions[chunk] = tuple(_version(plan, ordered, i, held) for i in range(len(ordered)))
         if slot in wants:
             program.final[chunk] = ordered.index(everything)
         for i, state in enumerate(ordered):
             for k in reads[slot].get(state, ()):
-                read_by[k] = i
-    return read_by
+                version_of[k] = i
+    return version_of
 
 
-def _what_counts(plan: Plan, writes: Iterable[int]) -> frozenset[int]:
+def _lasting_writes(plan: Plan, writes: Iterable[int]) -> frozenset[int]:
     """Writes to one chunk at one node, without those that a later copy replaced (all writes but sums are ordered)."""
     ordered = sorted(writes)
     copies = [i for i, k in enumerate(ordered) if plan.op[k] == COPY]
@@ -245,6 +237,6 @@ def _wait(plan: Plan, programs: dict[int, Program], depends: Ragged) -> None:
                 program.wakes.setdefault((cause, place), []).append(row)
                 program.waits[row] += 1
                 if place != here:
-                    told = programs[place].signals.setdefault(cause, [])
-                    if here not in told:
-                        told.append(here)
+                    nodes = programs[place].signals.setdefault(cause, [])
+                    if here not in nodes:
+                        nodes.append(here)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import random
 import select
 import socket
+import subprocess
+import sys
+import textwrap
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import stretto
 from examples import examples
 from meshes import Threads, wrong
 from networks import random_network, ring
@@ -275,6 +280,28 @@ def test_processes_of_their_own_end_right():
     outcome = run_local(plan, timeout_s=30)
     assert outcome.wrong == []
     assert outcome.completion_s > 0
+
+
+def test_processes_import_the_stretto_of_their_parent(tmp_path):
+    (tmp_path / "stretto").symlink_to(Path(stretto.__file__).parent)
+    (tmp_path / "check.py").write_text(
+        "import stretto\ndef same(path):\n    assert stretto.__file__ == path, stretto.__file__\n"
+    )
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import check, stretto
+        from stretto.model.collective import Workload, make_collective
+        from stretto.planners import run_planner
+        from stretto.runtime.local import Place, run_local
+        from stretto.topologies import load_topology
+        net = load_topology("ring:2")
+        plan = run_planner("ring", net, Workload((make_collective("allgather", net, 400),)))
+        place = Place(enter=check.same, argument=stretto.__file__)
+        print(stretto.__file__, run_local(plan, places={{0: place, 1: place}}).wrong)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert run.stdout == f"{tmp_path}/stretto/__init__.py []\n", run.stderr
 
 
 def test_one_wrong_byte_is_found_and_where():

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..lower import Program, lower
 from ..model.arrays import Int64
-from ..model.collective import Collective, Workload, make_collective
+from ..model.collective import Workload, make_collective
 from ..model.errors import InputError, Unsupported
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
@@ -63,11 +63,14 @@ def joined_directly(nodes: Sequence[int]) -> Topology:
 
 def joined_by_one_switch(count: int) -> Topology:
     """The network to assume where nothing is known: every rank sends and receives through one port."""
-    links = [
-        link for v in range(count) for link in ((v, count, BANDWIDTH, LATENCY_S), (count, v, BANDWIDTH, LATENCY_S))
-    ]
-    kinds = [ACCELERATOR] * count + [SWITCH]
-    return make_topology(f"{count} ranks at one switch", kinds, links)
+    links = _ports([count] * count, BANDWIDTH, LATENCY_S)
+    return make_topology(f"{count} ranks at one switch", [ACCELERATOR] * count + [SWITCH], links)
+
+
+def _ports(switches: Sequence[int], bandwidth: float, latency_s: float) -> list[tuple[int, int, float, float]]:
+    """The links between each rank and its switch, both ways."""
+    ends = [end for v, switch in enumerate(switches) for end in ((v, switch), (switch, v))]
+    return [(a, b, bandwidth, latency_s) for a, b in ends]
 
 
 Pairs = Mapping[tuple[int, int], tuple[float, float]]
@@ -103,8 +106,7 @@ def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], 
     at = {v: i for i, site in enumerate(sites) for v in site}
     inner = [t for (a, b), (t, _) in pairs.items() if at[a] == at[b]] or [LATENCY_S]
     latency_s = min(inner) / 2
-    links = [link for v in range(count) for w in (count + at[v],)
-             for link in ((v, w, best, latency_s), (w, v, best, latency_s))]  # fmt: skip
+    links = _ports([count + at[v] for v in range(count)], best, latency_s)
     for a, b in combinations(range(len(sites)), 2):
         crossing = [m for (x, y), m in pairs.items() if {at[x], at[y]} == {a, b}]
         if crossing:
@@ -204,29 +206,25 @@ class Library:
         if plan is None:
             c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
             plan = run_planner(DIRECT_PLANNER, self.direct, Workload((c,)))
-        planned: Collective = plan.workload.collectives[0]
+        c = plan.workload.collectives[0]
         return Recipe(
             lower(plan)[self.nodes[self.rank]],
-            planned.chunk_piece.astype(np.int64),
-            planned.chunk_offset,
-            planned.chunk_offset + planned.chunk_bytes,
-            planned.piece_bytes[planned.chunk_piece],
+            c.chunk_piece.astype(np.int64),
+            c.chunk_offset,
+            c.chunk_offset + c.chunk_bytes,
+            c.piece_bytes[c.chunk_piece],
         )
 
     def _answers(self, kind: str, size: int, root: int) -> list[Answer]:
-        """What the planner of the table answers, or else all planners of the library."""
-        tuned = self._tuned(kind, size, root)
-        if tuned is not None and tuned.plan is not None:
-            return [tuned]
+        """The plan of the planner that the table names, or else the answers of all planners of the library."""
+        # the table is for all ranks of its topology, and for one root
+        table = self.tuning if self.in_table else None
+        if table is not None and not (BY_NAME[kind].rooted and root != table.root):
+            best = table.find(kind, size)
+            if best is not None and (answer := self._ask(best.planner, kind, size, root, best.chunks)).plan is not None:
+                return [answer]
         names = [entry.name for entry in asked_by("library")]
         return [answer for name in names for answer in self._answers_of(name, kind, size, root)]
-
-    def _tuned(self, kind: str, size: int, root: int) -> Answer | None:
-        """The answer of the planner that the table names; None if the table is not for these ranks and this root."""
-        if self.tuning is None or not self.in_table or (BY_NAME[kind].rooted and root != self.tuning.root):
-            return None
-        best = self.tuning.find(kind, size)
-        return None if best is None else self._ask(best.planner, kind, size, root, best.chunks)
 
     def _answers_of(self, planner: str, kind: str, size: int, root: int) -> Iterator[Answer]:
         """The answers of one planner with fewer and more chunks; a planner that refuses one chunk is asked once."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..model.plan import Plan
 from ..runtime.local import Outcome, run_local
 from ..simulate import simulate
+from ..simulate.rates import delays_of
 from .namespaces import PREFIX, built, clean, enter, network, refusal
 from .scaling import WIDEST, Scaling, fitting, fitting_scale, scaled
 from .shaping import has_netem, reserved
@@ -59,39 +62,25 @@ class Emulated:
     departures: list[tuple[float, float]]
 
 
-def emulate(given: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
+def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
     """Run a plan that verifies with real bytes on its own network, and compare with the simulator.
 
     Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``); otherwise the network
     decides.
     """
-    plan = scaled(given, scaling)
+    plan = scaled(original, scaling)
     pace = 1.0 if plan.sharing in ("timed", "rates", "weights") else None
     delayed = bool(plan.topology.latency_s.any())
     by_network = not delayed or has_netem()
-    delays = {} if by_network else {k: _delay(plan, k) for k in range(plan.transfer_count)}
+    delays = {} if by_network else dict(enumerate(plan.dst.reduced(np.maximum, delays_of(plan).receiver_s).tolist()))
     with network(plan) as places:
         outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s, delays=delays)
     timeline = simulate(plan)
-    arrivals = [
-        (k, v, float(timeline.finish_s[k] + _delay(plan, k)), outcome.traces[v].arrived_s[k])
-        for k in range(plan.transfer_count)
-        for v in plan.dst[k].tolist()
-    ]
-    by = "nothing" if not delayed else "netem" if by_network else "the executor"
+    receivers = zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), timeline.arrival_s.tolist(), strict=True)
+    arrivals = [(k, v, arrival_s, outcome.traces[v].arrived_s[k]) for k, v, arrival_s in receivers]
+    delays_by = "nothing" if not delayed else "netem" if by_network else "the executor"
     shares_by = "htb classes" if reserved(plan) else "no one"
     departures = [
         (float(timeline.start_s[k]), outcome.traces[int(plan.src[k])].sent_s[k]) for k in range(plan.transfer_count)
     ]
-    return Emulated(plan, outcome, scaling, pace, timeline.completion_s, by, shares_by, arrivals, departures)
-
-
-def _delay(plan: Plan, k: int) -> float:
-    """Latency of a transfer to its farthest receiver, seconds."""
-    topology, reached = plan.topology, {int(plan.src[k]): 0.0}
-    left = plan.route[k].tolist()
-    while left:
-        link = next(i for i in left if int(topology.src[i]) in reached)
-        reached[int(topology.dst[link])] = reached[int(topology.src[link])] + float(topology.latency_s[link])
-        left.remove(link)
-    return max(reached[v] for v in plan.dst[k].tolist())
+    return Emulated(plan, outcome, scaling, pace, timeline.completion_s, delays_by, shares_by, arrivals, departures)

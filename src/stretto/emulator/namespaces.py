@@ -42,7 +42,7 @@ def clean() -> list[str]:
     """Remove the namespaces of emulations whose process is gone, and the processes in them; returns their names."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split("\n")
     names = [line.split()[0] for line in listed if line.startswith(PREFIX)]
-    gone = [name for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}") or _own(name)]
+    gone = [name for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}") or _is_ours(name)]
     for name in gone:
         # a namespace and its cables live as long as a process in it
         left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True).stdout
@@ -118,7 +118,7 @@ def _name(node: int) -> str:
     return f"{PREFIX}{os.getpid()}-{node}"
 
 
-def _own(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     return name.startswith(f"{PREFIX}{os.getpid()}-")
 
 
@@ -137,18 +137,18 @@ def _build(topology: Topology) -> list[str]:
 def _addresses(topology: Topology, v: int) -> list[str]:
     ends = [b if v == a else a for a, b in cables(topology) if v in (a, b)]
     # libraries such as gloo ask lo for its address, and must not get 127.0.0.1
-    own = ["link set lo up", "address delete 127.0.0.1/8 dev lo", f"address add {_address(v)}/32 dev lo"]
-    return [*own, *(f"link set to{w} up" for w in ends)]
+    loopback = ["link set lo up", "address delete 127.0.0.1/8 dev lo", f"address add {_address(v)}/32 dev lo"]
+    return [*loopback, *(f"link set to{w} up" for w in ends)]
 
 
 def _first_hops(plan: Plan) -> dict[tuple[int, int], int]:
     """For each node on the route of a transfer to one receiver, the next node towards it."""
-    topology, found = plan.topology, {}
+    topology, hops = plan.topology, {}
     for k in range(plan.transfer_count):
         if len(plan.dst[k]) == 1:
             to = int(plan.dst[k][0])
-            found.update({(int(topology.src[link]), to): int(topology.dst[link]) for link in plan.route[k]})
-    return {key: hop for key, hop in found.items() if key[0] != key[1]}
+            hops.update({(int(topology.src[link]), to): int(topology.dst[link]) for link in plan.route[k]})
+    return {key: hop for key, hop in hops.items() if key[0] != key[1]}
 
 
 def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> list[str]:

@@ -19,9 +19,9 @@ from ..simulate import simulate
 
 WIDEST, TOTAL = 20e6, 60e6
 """Bytes/s that this machine can fill: of the fastest link, and of all links together for each core."""
-OWN_S, STRETCHED_S = 2.0, 5.0
-"""A plan that takes less than ``OWN_S`` seconds is stretched to ``STRETCHED_S``: at every step of a plan a process may
-wait milliseconds for its turn on a core."""
+SHORT_S, STRETCHED_S = 2.0, 5.0
+"""A plan that takes less than ``SHORT_S`` is stretched to ``STRETCHED_S``: at every step of a plan a process may wait
+milliseconds for its turn on a core."""
 MOST_S = 600.0
 """Seconds that an emulation takes at most, if chunks are large enough."""
 TRANSFER_BYTES = 1 << 16
@@ -57,8 +57,7 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
     leaves transfers large enough to be measured.
 
     Args:
-        bandwidth: the divisor of bandwidths, if it is given.
-        size: the divisor of sizes, if it is given.
+        bandwidth, size: divisors to use instead of fitting ones.
     Raises:
         InputError: with this divisor of sizes a chunk would have no bytes.
     """
@@ -68,10 +67,12 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
         if size > least:
             raise InputError(f"divides a chunk of {least:g} bytes by {size:g}, which leaves none of it", "size")
         return Scaling(slower, size)
-    own_s = simulate(plan).completion_s
+    completion_s = simulate(plan).completion_s
     mean = float(plan.size_bytes.mean()) if plan.transfer_count else 0.0
-    wanted = min(own_s * slower / (own_s if own_s >= OWN_S else STRETCHED_S), mean / TRANSFER_BYTES)
-    return Scaling(slower, max(1.0, min(max(wanted, own_s * slower / MOST_S), least)))
+    slowed_s = completion_s * slower
+    target_s = completion_s if completion_s >= SHORT_S else STRETCHED_S
+    divisor = max(min(slowed_s / target_s, mean / TRANSFER_BYTES), slowed_s / MOST_S)
+    return Scaling(slower, max(1.0, min(divisor, least)))
 
 
 def scaled(plan: Plan, by: Scaling) -> Plan:

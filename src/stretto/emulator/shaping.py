@@ -20,8 +20,8 @@ from ..model.topology import Topology
 HEADERS = 1514 / 1448
 """Bytes on the wire for each byte of payload in a full segment: tc counts the former, plans the latter."""
 LEAST_BURST, BURST_S = 16384, 0.004
-"""Size of a token bucket: at least so many bytes, and so many seconds of its rate. A busy machine runs the timers that
-fill it late, and tokens that do not fit are lost (with 16 KiB a link of 100 MB/s carried 30)."""
+"""Size of a token bucket: the larger of this number of bytes and these seconds of its rate. A busy machine runs the
+timers that fill it late, and tokens that do not fit are lost (with 16 KiB a link of 100 MB/s carried 30)."""
 QUEUE_S = 0.05
 LEAST_QUEUE = 1 << 17
 """The least queue of a class, bytes: two packets of the largest size that the kernel makes."""
@@ -33,16 +33,19 @@ Shares = Mapping[int, Mapping[tuple[int, int], float]]
 @cache
 def has_netem() -> bool:
     """Whether the kernel can delay packets; if not, :mod:`stretto.runtime.incoming` delays arrivals."""
-    line = ["unshare", "--net", "sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms"]
-    return subprocess.run(line, capture_output=True).returncode == 0
+    return _kernel_takes("tc qdisc add dev lo root netem delay 1ms")
 
 
 @cache
 def has_htb() -> bool:
     """Whether the kernel can divide a link into classes by the source and destination of packets."""
     match = "tc filter add dev lo parent 1: protocol ip prio 1 u32 match ip dst 10.0.0.1/32 flowid 1:1"
-    line = f"ip link set lo up && tc qdisc add dev lo root handle 1: htb default 1 && {match}"
-    return subprocess.run(["unshare", "--net", "sh", "-c", line], capture_output=True).returncode == 0
+    return _kernel_takes(f"tc qdisc add dev lo root handle 1: htb default 1 && {match}")
+
+
+def _kernel_takes(commands: str) -> bool:
+    line = ["unshare", "--net", "sh", "-c", f"ip link set lo up && {commands}"]
+    return subprocess.run(line, capture_output=True).returncode == 0
 
 
 def cables(topology: Topology) -> list[tuple[int, int]]:
@@ -56,16 +59,19 @@ def reserved(plan: Plan) -> Shares:
     if plan.sharing != "weights" or plan.weight is None or not has_htb():
         return {}
     groups = np.arange(plan.transfer_count) if plan.group is None else plan.group
-    asks: dict[int, dict[int, float]] = defaultdict(dict)
+    weights: dict[int, dict[int, float]] = defaultdict(dict)
     senders: dict[int, dict[tuple[int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
     for k in range(plan.transfer_count):
         group, weight = int(groups[k]), float(plan.weight[k])
         for link in plan.route[k].tolist():
-            asks[link][group] = max(weight, asks[link].get(group, 0.0))
+            weights[link][group] = max(weight, weights[link].get(group, 0.0))
             for v in plan.dst[k].tolist():
                 senders[link][int(plan.src[k]), v].add(group)
     return {
-        link: {pair: sum(asks[link][g] for g in own) / sum(asks[link].values()) for pair, own in pairs.items()}
+        link: {
+            pair: sum(weights[link][g] for g in members) / sum(weights[link].values())
+            for pair, members in pairs.items()
+        }
         for link, pairs in senders.items()
     }
 
@@ -83,10 +89,10 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
             to = b if v == a else a
             i = link.get((v, to), link.get((to, v), 0))
             rate = topology.bandwidth[i] * HEADERS
-            own = shares.get(link.get((v, to), -1))
+            link_shares = shares.get(link.get((v, to), -1))
             microseconds = round(topology.latency_s[i] * 1e6) if delayed else 0
-            if own:
-                lines += _classes(f"to{to}", rate, own, microseconds, address)
+            if link_shares:
+                lines += _classes(f"to{to}", rate, link_shares, microseconds, address)
             else:
                 lines.append(f"qdisc add dev to{to} root handle 1: tbf rate {_bits(rate)}bit burst {_burst(rate)} "
                              f"latency {QUEUE_S * 1e3:g}ms")  # fmt: skip
@@ -96,14 +102,14 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
 
 
 def _classes(
-    device: str, rate: float, own: Mapping[tuple[int, int], float], microseconds: int, address: Callable[[int], str]
+    device: str, rate: float, shares: Mapping[tuple[int, int], float], microseconds: int, address: Callable[[int], str]
 ) -> Iterator[str]:
     """The tc commands of a link with a class for each pair of nodes; other packets get what the classes leave."""
     add, burst = f"add dev {device}", f"burst {_burst(rate)} cburst {_burst(rate)}"
     yield f"qdisc {add} root handle 1: htb default 2"
     yield f"class {add} parent 1: classid 1:1 htb rate {_bits(rate)}bit {burst}"
     yield f"class {add} parent 1:1 classid 1:2 htb rate 8000bit ceil {_bits(rate)}bit {burst}"
-    for minor, ((source, sink), share) in enumerate(sorted(own.items()), start=3):
+    for minor, ((source, sink), share) in enumerate(sorted(shares.items()), start=3):
         width = rate * share
         yield f"class {add} parent 1:1 classid 1:{minor:x} htb rate {_bits(width)}bit {burst}"
         queue = _late(microseconds) if microseconds else f"bfifo limit {max(LEAST_QUEUE, round(width * QUEUE_S))}"

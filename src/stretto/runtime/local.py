@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -79,6 +80,7 @@ def run_local(
     context = multiprocessing.get_context("forkserver")
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
     context.set_forkserver_preload(packages)
+    _start_server()
     secret, conditions = os.urandom(32), {"pace": pace, "delays": delays}
     pipes: dict[int, Connection] = {}
     children = []
@@ -110,6 +112,18 @@ def run_local(
     last = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
     digests = {node: digests for node, (_, digests) in results.items()}
     return Outcome(last, traces, content.wrong_by_digest(plan, digests, seed))
+
+
+def _start_server() -> None:
+    """Start the server process with the import path of this process, which Python before 3.12.4 does not hand over."""
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONPATH"]
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
 
 
 def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:

@@ -53,17 +53,17 @@ class Collectives:
             for p, t in wanted.items():
                 t.copy_(held[p])
             return
-        kind_of_sum = getattr(op, "op", op)
+        operation = getattr(op, "op", op)
         mesh = self._links.mesh()
-        some = next(iter((held or wanted).values()))
+        dtype = next(iter((held or wanted).values())).dtype
         counts = np.asarray(elements, dtype=np.int64)
-        total = int(counts.max()) * some.element_size()
-        recipe = self._library.recipe(kind, total if BY_NAME[kind].pieces != "pair" else 1, root, direct)
+        size = int(counts.max()) * dtype.itemsize if BY_NAME[kind].pieces != "pair" else 1
+        recipe = self._library.recipe(kind, size, root, direct)
         low, high = recipe.edges(counts)
-        homes = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
-                 for p, t in wanted.items()}  # fmt: skip
-        given = {p: array_of(t.contiguous()) for p, t in held.items()}
-        made = {p: array_of(t) for p, t in homes.items()}
+        results = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
+                   for p, t in wanted.items()}  # fmt: skip
+        inputs = {p: array_of(t.contiguous()) for p, t in held.items()}
+        outputs = {p: array_of(t) for p, t in results.items()}
         program = recipe.program
 
         def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
@@ -73,19 +73,19 @@ class Collectives:
         trace = execute(
             mesh,
             program,
-            parts(given, program.held),
-            parts(made, program.final),
-            sizes=(high - low) * some.element_size(),
-            dtype=next(iter({**given, **made}.values())).dtype,
-            reduce=np.add if op is None else reducer(kind_of_sum, some.dtype),
+            parts(inputs, program.held),
+            parts(outputs, program.final),
+            sizes=(high - low) * dtype.itemsize,
+            dtype=next(iter((inputs or outputs).values())).dtype,
+            reduce=np.add if op is None else reducer(operation, dtype),
             timeout_s=self._timeout_s,
         )
         if self._traces is not None:
             self._traces.write(self._record(kind, program, began_s, trace) + "\n")
         for p, t in wanted.items():
-            if homes[p] is not t:
-                t.copy_(homes[p])
-            if kind_of_sum == OPS.AVG:
+            if results[p] is not t:
+                t.copy_(results[p])
+            if operation == OPS.AVG:
                 divide(t, self._library.size)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Collectives:
             self._traces.close()
 
     def _record(self, kind: str, program: Program, began_s: float, trace: Trace) -> str:
-        """A line of the trace: the collective, and for each transfer that this rank sent or got its row, the other
+        """A line of the trace: the collective, and for each transfer that this rank sent or received its row, the other
         rank and the seconds of its first and last byte here, by the monotonic clock."""
         rank = {node: r for r, node in enumerate(self._library.nodes)}
         sent = [

@@ -89,8 +89,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         root = opts.rootRank if traits.rooted else 0
         op = (opts.reduceOp if opts is not None else OPS.SUM) if traits.reduces else None
         jobs = []
-        for given, output in zip(inputs, outputs, strict=True):
-            held, wanted = self._pieces(traits.held, given, root), self._pieces(traits.wanted, output, root)
+        for source, output in zip(inputs, outputs, strict=True):
+            held, wanted = self._pieces(traits.held, source, root), self._pieces(traits.wanted, output, root)
             tensors = [*held.values(), *wanted.values()]
             self._refuse_devices(*tensors)
             if traits.rooted or traits.whole:  # without the root a rank knows the size of one piece only
@@ -131,8 +131,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([list(same) for same in zip(*outputs, strict=True)], inputs, opts)
 
-    def _allgather_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
-        return self.allgather([self._shares(output)], [given], opts)
+    def _allgather_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
+        return self.allgather([self._shares(output)], [source], opts)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
         return self._queue("reducescatter", inputs, outputs, opts)
@@ -140,8 +140,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
 
-    def _reduce_scatter_base(self, output: Tensor, given: Tensor, opts: Any = None) -> Any:
-        return self.reduce_scatter([output], [self._shares(given)], opts)
+    def _reduce_scatter_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter([output], [self._shares(source)], opts)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
         return self._queue("gather", inputs, outputs or [[]], opts)
@@ -161,9 +161,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._order.later(run, outputs)
 
     def alltoall_base(
-        self, output: Tensor, given: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
+        self, output: Tensor, source: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
-        return self.alltoall(self._shares(output, output_splits), self._shares(given, input_splits), opts)
+        return self.alltoall(self._shares(output, output_splits), self._shares(source, input_splits), opts)
 
     def barrier(self, opts: Any = None) -> Any:
         token = torch.zeros(self._count, dtype=torch.uint8)
@@ -205,8 +205,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         payload = memory.data.cast("B") if memory.size else memoryview(bytearray())
         messages = self._links.messages(peer)
-        go = messages.send if sends else messages.receive
-        go(tag, payload, done)
+        start = messages.send if sends else messages.receive
+        start(tag, payload, done)
         return Pending(future)
 
     allreduce_coalesced = allreduce

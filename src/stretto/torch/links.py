@@ -28,7 +28,7 @@ class Links:
 
     Args:
         store: PyTorch's store, which all ranks of the group share.
-        library: knows which nodes the ranks are; is told the network if that is measured.
+        library: knows which nodes the ranks are; learns the network if that is measured.
         host: the address at which this rank listens.
         measures: whether to measure the network.
     """
@@ -42,7 +42,7 @@ class Links:
         self._messages: dict[int, Messages] = {}
 
     def mesh(self) -> Mesh:
-        """The connections for collectives. The first call connects, and measures the network if that was asked for."""
+        """The connections for collectives. The first call connects, and measures the network if ``measures``."""
         self.connect()
         if self._measures:
             self._measure()
@@ -61,10 +61,8 @@ class Links:
                 return
             secret = self._secret()
             meshes = [self._meet(purpose, secret) for purpose in ("collectives", "messages")]
-            own = self._library.rank
-            for r, node in enumerate(self._library.nodes):
-                if r != own:
-                    self._messages[r] = Messages(meshes[1].connections[node].sock, f"rank {r}", self._timeout_s)
+            for r, sock in self._sockets(meshes[1]).items():
+                self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s)
             self._meshes = meshes[:1]
         if self._left.is_set():
             self.leave()
@@ -74,12 +72,12 @@ class Links:
 
         Called by the thread that runs collectives, when it runs none.
         """
-        told = [messages.blame(failure) for messages in self._messages.values() if messages.name != failure.peer]
+        reports = [messages.blame(failure) for messages in self._messages.values() if messages.name != failure.peer]
         for mesh in self._meshes:
             culprit = next((node for node, name in mesh.names.items() if name == failure.peer), mesh.node)
             mesh.abort(failure, culprit)
         deadline = time.monotonic() + GRACE_S
-        for sent in told:
+        for sent in reports:
             sent.wait(deadline - time.monotonic())
 
     @property
@@ -116,13 +114,17 @@ class Links:
             for node, (there, its_name, host, port) in zip(library.nodes, self._share(purpose, mine), strict=True):
                 addresses[node] = (its_name, 0) if here and there == here else (host, int(port))
             names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
-            own = library.nodes[library.rank]
-            return join(own, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
+            node = library.nodes[library.rank]
+            return join(node, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
+
+    def _sockets(self, mesh: Mesh) -> dict[int, socket.socket]:
+        """The socket to each other rank."""
+        nodes = self._library.nodes
+        return {r: mesh.connections[v].sock for r, v in enumerate(nodes) if r != self._library.rank}
 
     def _measure(self) -> None:
         """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
-        library, mesh = self._library, self._meshes[0]
-        sockets = {r: mesh.connections[v].sock for r, v in enumerate(library.nodes) if r != library.rank}
+        library, sockets = self._library, self._sockets(self._meshes[0])
         try:
             library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s))
         except PeerFailed as failure:
@@ -143,9 +145,9 @@ class Links:
         return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
 
     def _secret(self) -> bytes:
-        given = os.environ.get("STRETTO_SECRET")
-        if given:
-            return given.encode()
+        secret = os.environ.get("STRETTO_SECRET")
+        if secret:
+            return secret.encode()
         if self._library.rank == 0:
             self._store.set("stretto/secret", os.urandom(32).hex())
         return self._ask("stretto/secret", 0)

@@ -42,14 +42,14 @@ def measure(rank: int, ranks: int, sockets: Mapping[int, socket.socket], share: 
     between = {}
     for a, b in islice(permutations(range(len(sites)), 2), MOST_ROUNDS):
         flows = list(zip(sites[a], sites[b], strict=False))
-        known = [pairs[key] for x, y in flows if (key := (min(x, y), max(x, y))) in pairs]
-        if not known:
+        measured = [pairs[key] for x, y in flows if (key := (min(x, y), max(x, y))) in pairs]
+        if not measured:
             continue
-        latency_s, width = min(t for t, _ in known), max(w for _, w in known)
+        latency_s, width = min(t for t, _ in measured), max(w for _, w in measured)
         size = int(min(MOST_BYTES, max(SENT_BYTES, width * max(LONG_S, 10 * latency_s))))
-        all_s = []
+        trials_s = []
         for turn in range(TIMES):
-            took_s = share(f"from {a} to {b}, turn {turn}", flow(rank, flows, sockets, size, timeout_s))
-            all_s.append(max(t for t in took_s if t is not None))
-        between[a, b] = len(flows) * size / max(min(all_s) - latency_s, 1e-9)
+            flows_s = share(f"from {a} to {b}, turn {turn}", flow(rank, flows, sockets, size, timeout_s))
+            trials_s.append(max(t for t in flows_s if t is not None))
+        between[a, b] = len(flows) * size / max(min(trials_s) - latency_s, 1e-9)
     return joined_by_sites(ranks, pairs, between)

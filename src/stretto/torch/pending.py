@@ -38,11 +38,11 @@ class Order:
 
     Args:
         name: the name of the thread.
-        failed: called once, when a peer has failed.
+        report: called once, when a peer has failed.
     """
 
-    def __init__(self, name: str, failed: Callable[[PeerFailed], None]) -> None:
-        self._failed = failed
+    def __init__(self, name: str, report: Callable[[PeerFailed], None]) -> None:
+        self._report = report
         self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any] | None] = SimpleQueue()
         self._failure: PeerFailed | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -55,14 +55,14 @@ class Order:
         return Pending(future)
 
     def fail(self, failure: PeerFailed, within_s: float) -> None:
-        """Run no more jobs because of a failure, and wait until the other ranks have been told."""
-        told = threading.Event()
+        """Run no more jobs because of a failure, and wait until the other ranks have its reason."""
+        reported = threading.Event()
 
         def run() -> None:
             raise failure
 
-        self.later(run, None).get_future().add_done_callback(lambda future: told.set())
-        told.wait(within_s)
+        self.later(run, None).get_future().add_done_callback(lambda future: reported.set())
+        reported.wait(within_s)
 
     def stop(self, within_s: float) -> None:
         """Accept no more jobs, and wait for the thread to end."""
@@ -80,7 +80,7 @@ class Order:
             except BaseException as error:
                 if self._failure is None and isinstance(error, PeerFailed):
                     self._failure = error
-                    self._failed(error)
+                    self._report(error)
                 future.set_exception(error)  # type: ignore[arg-type]
             else:
                 future.set_result(result)

@@ -45,13 +45,13 @@ def divide(tensor: Tensor, count: int) -> None:
 def reducer(kind: Any, dtype: torch.dtype) -> Callable[..., Any]:
     """The function that reduces arrays of a type by an operation; raises Unsupported if there is none."""
     if kind not in REDUCE:
-        name, known = str(kind).rpartition(".")[2], ", ".join(o.name for o in REDUCE)
-        raise Unsupported(f"the backend 'stretto' does not reduce by {name}; it does by {known}")
+        name, names = str(kind).rpartition(".")[2], ", ".join(o.name for o in REDUCE)
+        raise Unsupported(f"the backend 'stretto' does not reduce by {name}; it does by {names}")
     with_arrays, with_tensors = REDUCE[kind]
     try:  # checked once, before any byte moves
-        tried = with_tensors(*(torch.ones(1, dtype=dtype),) * 2)
+        sample = with_tensors(*(torch.ones(1, dtype=dtype),) * 2)
         if kind == OPS.AVG:
-            divide(tried, 1)
+            divide(sample, 1)
     except (RuntimeError, TypeError):
         raise Unsupported(f"the backend 'stretto' does not reduce {dtype} by {kind.name}") from None
     try:
