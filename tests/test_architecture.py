@@ -1,4 +1,4 @@
-"""Imports go downward only (docs: design): each part knows those below it, and no planner another planner's room."""
+"""Imports go downward only (docs/decisions/0005-rooms.md): each part knows those below it, and no planner another planner's room."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.planners import run_planner
+from stretto.planners.nccl.cost_model import Cluster, expected_s
 from stretto.planners.nccl.rings import find_rings, servers_of
-from stretto.planners.nccl.tuning import Cluster, expected_s
 from stretto.schedule.two_trees import parents as parents_of
 from stretto.schedule.two_trees import slice_count
 from stretto.simulate import simulate

@@ -27,9 +27,6 @@ from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count
 
-WHOLE = ("allreduce", "broadcast", "reduce")
-"""The kinds whose piece is the full buffer; a piece of any other kind is one rank's share."""
-
 
 class Step(NamedTuple):
     """Blocks that are sent at the same time.
@@ -132,7 +129,7 @@ def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tup
         float64[steps], the largest part of the full buffer that any rank sends in the step; and int64[steps], the
         number of its pairing, the same for steps that one matching can serve.
     """
-    pieces = 1 if kind in WHOLE else ranks
+    pieces = 1 if BY_NAME[kind].whole else ranks
     steps = algorithm.steps(kind, ranks, size_bytes // pieces)
     blocks = pieces * algorithm.blocks(kind, ranks, size_bytes // pieces)
     partners = np.full((len(steps), ranks), -1, dtype=np.int32)

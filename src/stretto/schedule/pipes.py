@@ -1,4 +1,4 @@
-"""What SCALE-CCL's event loops work on: pipes, regions and goals, as arrays.
+"""Pipes: the ways between nodes that store, with regions and goals, as arrays for event loops.
 
 A *pipe* joins two nodes that store: a link, or several through switches. A *region* is a set of
 accelerators that reach each other without routers: a datacenter. A *goal* is where a chunk must

@@ -24,10 +24,7 @@ from .model import Cell
 PACKAGES = ("stretto", "numpy", "numba", "scipy", "highspy", "ortools", "clarabel")
 """Packages whose versions are kept with every row."""
 
-NOT_IN_ROWS = {
-    *("cli", "report", "formats", "runtime", "emulator", "lower.py", "library.py", "torch.py"),
-    *("replan.py", "telemetry.py", "tuning.py"),
-}
+NOT_IN_ROWS = {"choose", "cli", "emulator", "face", "formats", "lower.py", "report", "runtime", "torch"}
 """The parts of stretto on which no row depends."""
 
 

@@ -29,8 +29,8 @@ from ...schedule.shortest_trees import shortest_trees
 from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import STEP_BYTES, parents, slice_count
 from .. import Candidate, Option, Request, over_links, register
+from .cost_model import Cluster, expected_s
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, servers_of, slice_option
-from .tuning import Cluster, expected_s
 
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
 """Steps of a channel's buffer that a slice fills, by kind: ALLGATHER_SLICESTEPS and the like."""
@@ -73,7 +73,7 @@ class RankTree:
 def nccl(request: Request, *, by: str = "simulation", channels: str = "auto", slices: int = 0) -> Plan:
     """NCCL's choice by size: ring, or for AllReduce double binary trees.
 
-    NCCL decides by size from a table of its own (:mod:`.tuning`), which also knows protocols and what launches cost on
+    NCCL decides by size from a table of its own (:mod:`.cost_model`), which also knows protocols and what launches cost on
     real hardware. The physics here knows neither, so by default both plans are made and simulated.
 
     Args:
