@@ -19,6 +19,8 @@ from .measuring import measure
 
 LOOK_S = 0.01
 """Seconds between two looks for a missing key in the store: a blocking look could not be cancelled."""
+MEASURING = 2
+"""Multiple of the timeout for which a rank waits for what another one measured."""
 _FAILED = "stretto/failed"
 """The key under which the first rank that fails before all are connected says why."""
 
@@ -154,12 +156,13 @@ class Links:
 
     def _ask(self, key: str, rank: int) -> bytes:
         """The value that another rank puts into the store; waits until it is there."""
-        waited_s = 0.0
+        # a rank that measures may itself wait for the timeout before it names the rank at fault
+        waited_s, limit_s = 0.0, self._timeout_s * (MEASURING if self._meshes else 1)
         while not self._store.check([key]):
             if self._store.check([_FAILED]):
                 raise self._failure()
-            if waited_s > self._timeout_s:
-                raise PeerFailed(f"rank {rank}", f"it did not come within {self._timeout_s:g} s")
+            if waited_s > limit_s:
+                raise PeerFailed(f"rank {rank}", f"it did not come within {limit_s:g} s")
             if self._left.wait(LOOK_S):
                 raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
             waited_s += LOOK_S
