@@ -54,7 +54,7 @@ def test_several_seeds_are_one_row_with_their_mean(tmp_path):
     ("text", "words"),
     [
         ("a = [", "is not TOML"),
-        (LEAST + "size = 1", "no 'size'"),
+        (LEAST + "size = 1", "'size' is not known"),
         (LEAST.replace("ring:4", "rung:4"), "topologies: .*did you mean ring"),
         (LEAST.replace("4KB", "4XB"), "sizes"),
         (LEAST.replace('"ring"', '"rung"'), "no planner 'rung'"),

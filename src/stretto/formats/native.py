@@ -21,11 +21,19 @@ from ..model.errors import InputError, StrettoError
 from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
+from ..topologies.values import entry, objects
 from . import atomic_file
 
 VERSION = 1
 FORMAT = "stretto-plan"
-LISTS = ("dst", "route", "depends")
+SCALARS, LISTS = ("chunk", "src", "size_bytes", "op"), ("dst", "route", "depends")
+FLOATS = ("start_s", "finish_s", "rate", "weight")
+"""Columns of transfers: those with a list in each row, and those of float64; all others hold whole numbers."""
+COLLECTIVE_COLUMNS: dict[str, Any] = {
+    "ranks": np.int32, "piece_bytes": np.int64,
+    "chunk_piece": np.int32, "chunk_offset": np.int64, "chunk_bytes": np.int64,
+}  # fmt: skip
+"""The columns of a collective, and their types."""
 KEY = b"stretto"
 
 
@@ -98,20 +106,10 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
             return short
     except InputError:
         pass
-    return {
-        "kind": c.kind,
-        "size_bytes": c.size_bytes,
-        "root": c.root,
-        "start_s": c.start_s,
-        "ranks": c.ranks.tolist(),
-        "reduces": c.reduces,
-        "piece_bytes": c.piece_bytes.tolist(),
-        "holders": [c.holders[i].tolist() for i in range(c.holders.rows)],
-        "wanted": [c.wanted[i].tolist() for i in range(c.wanted.rows)],
-        "chunk_piece": c.chunk_piece.tolist(),
-        "chunk_offset": c.chunk_offset.tolist(),
-        "chunk_bytes": c.chunk_bytes.tolist(),
-    }
+    facts = {key: getattr(c, key) for key in ("kind", "size_bytes", "root", "start_s", "reduces")}
+    columns = {key: getattr(c, key).tolist() for key in COLLECTIVE_COLUMNS}
+    lists = {"holders": c.holders, "wanted": c.wanted}
+    return facts | columns | {key: [r[i].tolist() for i in range(r.rows)] for key, r in lists.items()}
 
 
 def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
@@ -130,29 +128,23 @@ def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
 def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collective:
     if "chunk_piece" not in data:
         return _from_parameters(data, topology)
-    lists = {key: Ragged.of(data[key]) for key in ("holders", "wanted")}
-    pieces, ranks = len(data["piece_bytes"]), np.asarray(data["ranks"], dtype=np.int32)
     c = Collective(
         kind=data["kind"],
-        ranks=ranks,
         size_bytes=int(data["size_bytes"]),
         root=int(data["root"]),
         start_s=float(data["start_s"]),
-        piece_bytes=np.asarray(data["piece_bytes"], dtype=np.int64),
-        holders=lists["holders"],
-        wanted=lists["wanted"],
         reduces=bool(data["reduces"]),
-        chunk_piece=np.asarray(data["chunk_piece"], dtype=np.int32),
-        chunk_offset=np.asarray(data["chunk_offset"], dtype=np.int64),
-        chunk_bytes=np.asarray(data["chunk_bytes"], dtype=np.int64),
+        holders=Ragged.of(data["holders"]),
+        wanted=Ragged.of(data["wanted"]),
+        **{key: np.asarray(data[key], dtype=dtype) for key, dtype in COLLECTIVE_COLUMNS.items()},
     )
+    pieces, ranks = len(c.piece_bytes), len(c.ranks)
     in_range = [
-        (c.ranks, topology.node_count), (c.holders.values, len(ranks)), (c.wanted.values, len(ranks)),
-        (c.chunk_piece, pieces),
+        (c.ranks, topology.node_count), (c.holders.values, ranks), (c.wanted.values, ranks), (c.chunk_piece, pieces),
     ]  # fmt: skip
-    if any(len(v) == 0 or v.min() < 0 or v.max() >= most for v, most in in_range) or lists["holders"].lengths.min() < 1:
+    if any(len(v) == 0 or v.min() < 0 or v.max() >= most for v, most in in_range) or c.holders.lengths.min() < 1:
         raise ValueError("a rank, node or piece out of range")
-    if not (len(c.chunk_piece) == len(c.chunk_offset) == len(c.chunk_bytes) and pieces == lists["wanted"].rows):
+    if not (len(c.chunk_piece) == len(c.chunk_offset) == len(c.chunk_bytes) and pieces == c.wanted.rows):
         raise ValueError("columns of unequal length")
     return c
 
@@ -189,9 +181,7 @@ def _turns(rows: Any, path: str) -> Turns:
 
 def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, path: str) -> Plan:
     topology, workload = _parse_header(header, path)
-    turns, barriers = _turns(header.get("turns", []), path), header.get("barriers", False)
-    if not isinstance(barriers, bool):
-        raise InputError("'barriers' must be true or false", path)
+    turns, barriers = _turns(header.get("turns", []), path), entry(header, "barriers", bool, path, False)
     plan = make_plan(
         topology, workload, header.get("sharing", ""), meta=header["meta"], where=path,
         turns=turns, barriers=barriers, **columns,
@@ -200,9 +190,13 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
         bad = np.flatnonzero(sizes != plan.size_bytes)
         if len(bad):
             k = int(bad[0])
-            words = f"has {sizes[k]} bytes, its chunk {plan.size_bytes[k]}"
-            raise InputError(f"{plan.describe(k)} {words}", path)
+            raise InputError(f"{plan.describe(k)} has {sizes[k]} bytes, its chunk {plan.size_bytes[k]}", path)
     return plan
+
+
+def _timings(plan: Plan) -> list[str]:
+    """The columns of times and rates that a plan has."""
+    return [name for name in TIMING_COLUMNS if getattr(plan, name) is not None]
 
 
 # --- Parquet ------------------------------------------------------------------------------------
@@ -213,18 +207,11 @@ def write_parquet(plan: Plan, path: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {
-        "chunk": pa.array(plan.chunk),
-        "src": pa.array(plan.src),
-        "size_bytes": pa.array(plan.size_bytes),
-        "op": pa.array(plan.op),
-    }
+    columns: dict[str, Any] = {name: pa.array(getattr(plan, name)) for name in SCALARS}
     for name in LISTS:
         r: Ragged = getattr(plan, name)
         columns[name] = pa.ListArray.from_arrays(pa.array(r.offsets.astype(np.int32)), pa.array(r.values))
-    for name in TIMING_COLUMNS:
-        if getattr(plan, name) is not None:
-            columns[name] = pa.array(getattr(plan, name))
+    columns |= {name: pa.array(getattr(plan, name)) for name in _timings(plan)}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
     with atomic_file(path, "wb") as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
@@ -239,9 +226,8 @@ def _read_parquet(path: str) -> Plan:
             table = file.read(use_threads=False)
         header = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
     except (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, RecursionError) as error:
-        raise InputError(
-            f"is damaged or no Parquet file: {str(error).splitlines()[0] if str(error) else error!r}", path
-        ) from None
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise InputError(f"is damaged or no Parquet file: {reason}", path) from None
     columns: dict[str, Any] = {}
     wanted = ("chunk", "src", "op", *LISTS)
     for name in (*wanted, "size_bytes", *TIMING_COLUMNS):
@@ -259,10 +245,9 @@ def _read_parquet(path: str) -> Plan:
                 columns[name] = Ragged(offsets - offsets[0], _whole(values[offsets[0] : offsets[-1]], name))
             else:
                 values = column.to_numpy(zero_copy_only=False)
-                floats = name in ("start_s", "finish_s", "rate", "weight")
-                if floats and values.dtype != np.float64:
+                if name in FLOATS and values.dtype != np.float64:
                     raise TypeError("it must be float64")
-                columns[name] = values if floats else _whole(values, name)
+                columns[name] = values if name in FLOATS else _whole(values, name)
         except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
             raise InputError(f"the column {name!r} is of the wrong type: {error}", path) from None
     return _build(header, columns, columns.pop("size_bytes", None), path)
@@ -281,8 +266,7 @@ def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 def write_json(plan: Plan, path: str) -> None:
     """Write a plan as JSON, one transfer a line."""
-    scalars = [n for n in TIMING_COLUMNS if getattr(plan, n) is not None]
-    columns = {n: getattr(plan, n).tolist() for n in ("chunk", "src", "size_bytes", "op", *scalars)}
+    columns = {n: getattr(plan, n).tolist() for n in (*SCALARS, *_timings(plan))}
     lists = {n: (getattr(plan, n).offsets.tolist(), getattr(plan, n).values.tolist()) for n in LISTS}
     with atomic_file(path) as file:
         head = json.dumps(_header(plan), indent=1)
@@ -299,30 +283,24 @@ def _read_json(path: str) -> Plan:
         with open(path, encoding="utf-8-sig") as file:
             data = json.load(file)
     except json.JSONDecodeError as error:
-        words = f"is neither Parquet nor JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-        raise InputError(words, path) from None
+        at = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"is neither Parquet nor JSON: {error.msg} at {at}", path) from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"is neither Parquet nor JSON: {error}", path) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError("is no stretto plan", path)
-    rows = data.get("transfers")
-    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise InputError("'transfers' must be a list of objects", path)
+    rows = objects(data, "transfers", path)
     columns: dict[str, Any] = {}
     given = {name for name in TIMING_COLUMNS if rows and name in rows[0]}
     for name in ("chunk", "src", "op", "size_bytes", *LISTS, *sorted(given)):
-        kind = np.float64 if name in ("start_s", "finish_s", "rate", "weight") else np.int64
         try:
             values = [r[name] for r in rows]
             if name in LISTS:
-                flat = Ragged.of([np.asarray(_numbers(v), dtype=np.int32) for v in values])
-                columns[name] = flat
+                columns[name] = Ragged.of([np.asarray(_numbers(v), dtype=np.int32) for v in values])
+            elif name in FLOATS:
+                columns[name] = np.array([float(v) for v in _numbers(values, (int, float))])
             else:
-                columns[name] = (
-                    _whole(np.array(_numbers(values), dtype=kind), name)
-                    if kind is np.int64
-                    else np.array([float(v) for v in _numbers(values, (int, float))])
-                )
+                columns[name] = _whole(np.array(_numbers(values), dtype=np.int64), name)
         except KeyError:
             k = next(i for i, r in enumerate(rows) if name not in r)
             raise InputError(f"transfer {k} has no {name!r}", path) from None

@@ -24,10 +24,11 @@ from ..model.kinds import KINDS
 from ..model.units import parse_size
 from ..planners import find
 from ..topologies import load_topology
+from ..topologies.values import check_keys, count, entry, read_text, real
 from .model import Cell, Figure, Study
 
-GRID = {"title", "topologies", "collectives", "sizes", "chunks", "seeds", "time_limit", "planners"}
-PLANNER = {"planner", "name", "options", "time_limit"}
+GRID = ("title", "topologies", "collectives", "sizes", "chunks", "seeds", "time_limit", "planners")
+PLANNER = ("planner", "name", "options", "time_limit")
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,10 @@ def read_grid(path: str) -> Study:
         InputError: the file cannot be read, or an entry is wrong; names the place and the remedy.
     """
     try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"is not TOML: {error}", path) from None
-    _only(data, GRID, path)
+    check_keys(data, GRID, path)
     folder = Path(path).parent
     topologies = [_topology(t, folder, f"{path}, topologies") for t in _list(data, "topologies", str, path)]
     collectives = _list(data, "collectives", str, path, ["allgather"])
@@ -60,16 +59,14 @@ def read_grid(path: str) -> Study:
         if kind not in KINDS:
             raise InputError(f"{kind!r} is none of {', '.join(KINDS)}", f"{path}, collectives")
     sizes = [parse_size(text, f"{path}, sizes") for text in _list(data, "sizes", str, path)]
-    chunks = [_whole(n, f"{path}, chunks") for n in _list(data, "chunks", int, path, [1])]
-    seeds = _whole(data.get("seeds", 1), f"{path}, seeds")
-    limit = _seconds(data, f"{path}, time_limit")
+    chunks = [count(n, "'chunks'", path, 1) for n in _list(data, "chunks", int, path, [1])]
+    seeds = count(data.get("seeds", 1), "'seeds'", path, 1)
+    limit = _time_limit(data, path)
     given = _list(data, "planners", (str, dict), path)
     schemes = [_scheme(p, limit, f"{path}, planners[{i}]") for i, p in enumerate(given)]
     if len({s.name for s in schemes}) < len(schemes):
         raise InputError("two planners have one name; give each its own with name = ...", f"{path}, planners")
-    title = data.get("title", f"{Path(path).stem}: a grid")
-    if not isinstance(title, str):
-        raise InputError(f"{title!r} is not text", f"{path}, title")
+    title = entry(data, "title", str, path, f"{Path(path).stem}: a grid")
     return _study(title, path, topologies, collectives, sizes, chunks, seeds, schemes)
 
 
@@ -97,22 +94,18 @@ def _study(
 def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Scheme:
     """A planner of the file, after checking its options."""
     table = {"planner": given} if isinstance(given, str) else given
-    _only(table, PLANNER, where)
+    check_keys(table, PLANNER, where)
     spec = table.get("planner")
     if not isinstance(spec, str):
         raise InputError('a planner is "name" or {planner = "name", ...}', where)
     known = {o.name: o for name in spec.split("+") for stage in _stages(name, where) for o in stage.options}
-    options: Any = table.get("options", {})
-    if not isinstance(options, dict):
-        raise InputError("options are {name = value, ...}", where)
+    options: dict[str, Any] = entry(table, "options", dict, where, {})
     for name, value in options.items():
         if name not in known:
             raise InputError(f"{spec} has no option {name!r}; it has {', '.join(known) or 'none'}", where)
         known[name].parse(_text(value))
-    label = table.get("name", ", ".join([spec, *(f"{k}={_text(v)}" for k, v in options.items())]))
-    if not isinstance(label, str):
-        raise InputError(f"the name {label!r} is not text", where)
-    own = _seconds(table, where)
+    label = entry(table, "name", str, where, ", ".join([spec, *(f"{k}={_text(v)}" for k, v in options.items())]))
+    own = _time_limit(table, where)
     return Scheme(label, spec, {k: _text(v) for k, v in options.items()}, limit if own is None else own)
 
 
@@ -142,12 +135,6 @@ def _topology(spec: str, folder: Path, where: str) -> str:
     return spec
 
 
-def _only(table: Mapping[str, Any], known: set[str], where: str) -> None:
-    for name in table:
-        if name not in known:
-            raise InputError(f"there is no {name!r} here; there are {', '.join(sorted(known))}", where)
-
-
 def _list(table: Mapping[str, Any], name: str, kind: Any, path: str, default: Any = None) -> list[Any]:
     """A list of the file, after checking that it is not empty and that all its values have one type."""
     values = table.get(name, default)
@@ -156,14 +143,6 @@ def _list(table: Mapping[str, Any], name: str, kind: Any, path: str, default: An
     return values
 
 
-def _whole(value: Any, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{value!r} is not a whole number of at least 1", where)
-    return value
-
-
-def _seconds(table: Mapping[str, Any], where: str) -> float | None:
-    value = table.get("time_limit")
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-        raise InputError(f"the time limit {value!r} is no number of seconds", where)
-    return None if value is None else float(value)
+def _time_limit(table: Mapping[str, Any], where: str) -> float | None:
+    """Seconds of planning, None if the table has no limit."""
+    return real(table["time_limit"], "'time_limit'", where) if "time_limit" in table else None

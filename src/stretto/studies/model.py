@@ -8,7 +8,7 @@ with, and how to draw its figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..model.collective import Workload, make_collective
@@ -85,6 +85,21 @@ class Cell:
             return topology, Workload((one,))
         shared = self.shared
         return wan_workload(topology, shared.collectives, shared.ranks, seed=seed, scale=shared.scale)
+
+
+def teccl_cells(cell: Cell, limit_s: float, full_limit_s: float, why_search: str) -> tuple[Cell, Cell]:
+    """TE-CCL with its own search for a horizon, in the full form only, and from MTEGCCA's number of epochs.
+
+    Args:
+        cell: the request, with TE-CCL's mode among its options and ``why_full`` for the short form.
+        limit_s, full_limit_s: the limits from MTEGCCA's number of epochs, and with the own search.
+        why_search: why only the full form lets it search.
+    """
+    options = {**cell.options, "epochs": "from-heuristic"}
+    return (
+        replace(cell, time_limit_s=full_limit_s, why_full=f"TE-CCL's own search for a horizon, up to {why_search}"),
+        replace(cell, scheme=f"{cell.scheme}, from MTEGCCA", options=options, time_limit_s=limit_s),
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ number of epochs and have a limit of some seconds; ``--full`` gives TE-CCL its o
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from . import Cell, Figure, Study, published
+from .model import teccl_cells
 
 SIZES = tuple(int(s) for s in (1e3, 4e3, 16e3, 64e3, 256e3, 1e6, 4e6, 16e6, 64e6, 256e6, 1e9))
 SHORT = {1000, 64_000, 10**6, 10**9}
@@ -23,15 +26,9 @@ _SWEEP = ("3", "4", "5")
 _NETWORKS = ("6", "7", "8")
 
 
-def _teccl(mode: str, topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
-    """TE-CCL in one mode: short, from MTEGCCA's epochs; full, with its own search."""
-    name, options = f"teccl {mode}", {"mode": mode}
-    return [
-        Cell(name, topology, size, "teccl", figures, options=options, time_limit_s=FULL_S,
-             why_full="TE-CCL's own search for a horizon, up to 2 h"),
-        Cell(f"{name}, from MTEGCCA", topology, size, "teccl", figures, options=options | {"epochs": "from-heuristic"},
-             time_limit_s=SOLVE_S, why_full=why_full),
-    ]  # fmt: skip
+def _teccl(mode: str, topology: str, size: int, figures: tuple[str, ...], why_full: str) -> tuple[Cell, Cell]:
+    cell = Cell(f"teccl {mode}", topology, size, "teccl", figures, options={"mode": mode}, why_full=why_full)
+    return teccl_cells(cell, SOLVE_S, FULL_S, "2 h")
 
 
 def _others(topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
@@ -58,13 +55,11 @@ def _cells() -> list[Cell]:
             why = "" if (alike, topology) in QUICK else "minutes to hours of solving"
             cells += _teccl(mode, topology, SIZES[-1], _NETWORKS, why)
     chassis = [Cell("mtegcca", f"ndv2:{n}", SIZES[-1], "mtegcca", ("9",)) for n in range(2, 11) if n not in (2, 4)]
-    both = [
-        c for c in cells if c.scheme == "mtegcca" and c.topology in ("ndv2:2", "ndv2:4") and c.size_bytes == SIZES[-1]
+    both = [("mtegcca", f"ndv2:{n}", SIZES[-1]) for n in (2, 4)]
+    shown = [
+        replace(c, figures=(*c.figures, "9")) if (c.scheme, c.topology, c.size_bytes) in both else c for c in cells
     ]
-    return [
-        *(Cell(**{**c.__dict__, "figures": (*c.figures, "9")}) if c in both else c for c in cells),
-        *chassis,
-    ]
+    return shown + chassis
 
 
 STUDY = Study(

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from . import Cell, Figure, Study, published
+from .model import teccl_cells
 
 RANKS = 12
 SIZES_MB = (1, 4, 16, 64, 256)
@@ -54,18 +55,13 @@ def _figures(connectivity: float, km: int, chunks: int) -> tuple[str, ...]:
 
 def _teccl(topology: str, km: int, megabytes: int, chunks: int, figures: tuple[str, ...]) -> list[Cell]:
     """Cells of TE-CCL's modes: short, from MTEGCCA's epochs, if seconds suffice; full, with its own search."""
-    size = buffer_bytes(megabytes)
-    cells = []
+    cells: list[Cell] = []
     for mode in ("fast", "slow"):
-        cells.append(
-            Cell(f"teccl {mode}", topology, size, "teccl", figures, chunks=chunks, options={"mode": mode},
-                 time_limit_s=FULL_S, why_full="TE-CCL's own search for a horizon, up to half an hour"),
-        )  # fmt: skip
-        if chunks == 1 and (mode == "slow" or km in FAST_KM):
-            cells.append(
-                Cell(f"teccl {mode}, from MTEGCCA", topology, size, "teccl", figures, chunks=chunks,
-                     options={"mode": mode, "epochs": "from-heuristic"}, time_limit_s=SOLVE_S),
-            )  # fmt: skip
+        cell = Cell(f"teccl {mode}", topology, buffer_bytes(megabytes), "teccl", figures, chunks=chunks,
+                    options={"mode": mode})  # fmt: skip
+        searches, from_mtegcca = teccl_cells(cell, SOLVE_S, FULL_S, "half an hour")
+        quick = chunks == 1 and (mode == "slow" or km in FAST_KM)
+        cells += [searches, from_mtegcca] if quick else [searches]
     return cells
 
 

@@ -26,6 +26,7 @@ from ..planners.optical.swot import ALONE
 from ..schedule.algorithms import ALGORITHMS, demands
 from ..topologies import load_topology
 from . import Cell, Figure, Row, Study, Table, published, run_cell
+from .cell import request_columns
 from .swot_tables import tables
 
 MB = 10**6
@@ -112,11 +113,7 @@ def comparison_columns(cell: Cell, some: dict[str, Instance], completion_s: floa
 
 def scheduled_row(cell: Cell, seed: int = 0) -> Row:
     """The row of a cell whose steps are scheduled without building transfers."""
-    row: Row = {
-        "scheme": cell.scheme, "topology": cell.topology, "collective": cell.collective,
-        "size_bytes": cell.size_bytes, "planner": cell.planner, "options": dict(cell.options),
-        "figures": list(cell.figures), "contends": cell.contends,
-    }  # fmt: skip
+    row = request_columns(cell)
     some = instances(cell)
     wall, cpu = time.perf_counter(), time.process_time()
     times = {name: TIMES[cell.scheme](instance) for name, instance in some.items()}
@@ -137,25 +134,17 @@ def planned_row(cell: Cell, seed: int = 0) -> Row:
     row = run_cell(cell, seed)
     if "failed" in row:
         return row
-    return (
-        row
-        | {"algorithm": cell.planner.partition("+")[0]}
-        | comparison_columns(cell, instances(cell), row["completion_s"])
-    )
+    columns = comparison_columns(cell, instances(cell), row["completion_s"])
+    return row | {"algorithm": cell.planner.partition("+")[0]} | columns
 
 
 # --- the cells ----------------------------------------------------------------------------------
 
 
 def _cell(
-    planner: str,
-    collective: str,
-    setting: str,
-    size: int,
-    figures: Iterable[str],
-    volumes: str = "",
+    planner: str, collective: str, setting: str, size: int, figures: Iterable[str], volumes: str = "",
     why_full: str = "",
-) -> Cell:
+) -> Cell:  # fmt: skip
     scheme = planner.rpartition("+")[2]
     ranks = int(setting.partition(",")[0])
     few = ranks <= PLANNED_RANKS and "+" in planner and not volumes
@@ -178,12 +167,7 @@ ALGORITHMIC = {
 }
 """Figure 7: algorithm, collective, the settings drawn and searched for maxima, volumes."""
 
-SWEPT = (
-    ("rabenseifner", "reducescatter"),
-    ("rabenseifner", "allreduce"),
-    ("bruck", "alltoall"),
-    ("pairwise", "alltoall"),
-)
+SWEPT = tuple((algorithm, kind) for algorithm, kind, _, _ in ALGORITHMIC.values())
 """The algorithms and collectives of figures 10 and 11."""
 
 
@@ -199,16 +183,9 @@ def _over_sizes() -> list[Cell]:
     for size in SIZES:
         for figure, (algorithm, kind, settings, volumes) in ALGORITHMIC.items():
             for setting, name in zip(settings, (figure, f"{figure}-small"), strict=True):
+                buffer = _buffer(algorithm, setting, size)
                 cells += [
-                    _cell(
-                        f"{algorithm}+{scheme}",
-                        kind,
-                        setting,
-                        _buffer(algorithm, setting, size),
-                        (name,),
-                        volumes,
-                        _short(size),
-                    )
+                    _cell(f"{algorithm}+{scheme}", kind, setting, buffer, (name,), volumes, _short(size))
                     for scheme in SCHEMES
                 ]
         for figure, kind, setting in (

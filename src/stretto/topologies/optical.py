@@ -27,7 +27,7 @@ def _times(text: str, where: str) -> list[float]:
     return [parse_time(part, where) for part in text.split(",")]
 
 
-_positive = decimal("a positive number; write shares as 2,1,1", lambda value: 0 < value < math.inf)
+_positive = decimal("one of a list of positive numbers such as 2,1,1", lambda value: 0 < value < math.inf)
 
 
 def _shares(text: str, where: str) -> list[float]:
