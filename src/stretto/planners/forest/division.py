@@ -6,7 +6,7 @@ trees. Here shares need not be equal, and a few of the trees carry nearly all da
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -27,16 +27,25 @@ def keep_largest(topology: Topology, forest: Forest, most: int, ranks: int) -> F
         most: trees of each root; where sums are copied again, ``most`` times the ranks for all roots together.
         ranks: how many there are.
     """
-    free = forest.sums_and_copies
-    largest: list[tuple[int, Segment]] = []
-    for root, segments in forest.segments.items():
-        kept = len(segments) if free else most
-        largest += [(root, s) for s in sorted(segments, key=lambda s: -s.share)[:kept]]
-    if free:
-        largest = sorted(largest, key=lambda pair: -forest.share[pair[0]] * pair[1].share)[: most * ranks]
-    if len(largest) == forest.segment_count:
+    free, trees = forest.sums_and_copies, list(forest)
+    data = [forest.share[root] * segment.share if free else segment.share for root, segment in trees]
+    groups = [0 if free else root for root, _ in trees]
+    kept = largest(data, groups, most * ranks if free else most)
+    if len(kept) == len(trees):
         return forest
-    return divide_data(topology, largest, None if free else forest.share)
+    place = {group: k for k, group in enumerate(dict.fromkeys(groups))}
+    kept.sort(key=lambda k: place[groups[k]])
+    return divide_data(topology, [trees[k] for k in kept], None if free else forest.share)
+
+
+def largest(amounts: Sequence[Fraction] | Sequence[int], groups: Sequence[int], most: int) -> list[int]:
+    """The indexes of the ``most`` largest amounts of each group, the largest amount first."""
+    kept, left = [], dict.fromkeys(groups, most)
+    for k in sorted(range(len(amounts)), key=lambda k: -amounts[k]):
+        if left[groups[k]]:
+            kept.append(k)
+            left[groups[k]] -= 1
+    return kept
 
 
 def divide_data(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> Forest:

@@ -13,10 +13,9 @@ from functools import cache
 
 import numpy as np
 
-from ...model.arrays import Int64
 from ...model.collective import Collective
 from ...model.topology import Topology
-from .division import forest_by_counts
+from .division import forest_by_counts, largest
 from .priced import priced_trees
 from .segments import Forest, Route, RoutedTree, Segment
 from .windows import LinkUses, counts_by_windows
@@ -69,19 +68,10 @@ def latency_forests(
         roots = np.zeros_like(root[chosen]) if free else root[chosen]
         counts = counts_by_windows(uses, seconds, *(() if free else (roots, amounts / amounts.sum())))
         if counts is not None:
-            counts = _keep_largest(counts, roots, most)
-            forests.append(forest_by_counts([trees[k] for k in chosen], counts, None if free else share))
+            kept = sorted(largest(counts, roots.tolist(), most))
+            rooted = [trees[chosen[k]] for k in kept]
+            forests.append(forest_by_counts(rooted, [counts[k] for k in kept], None if free else share))
     return forests
-
-
-def _keep_largest(counts: list[int], group: Int64, most: int) -> list[int]:
-    """The counts with all but the ``most`` largest of each group set to 0."""
-    kept, left = [0] * len(counts), dict.fromkeys(group.tolist(), most)
-    for k in sorted(range(len(counts)), key=lambda k: -counts[k]):
-        if counts[k] and left[int(group[k])]:
-            kept[k] = counts[k]
-            left[int(group[k])] -= 1
-    return kept
 
 
 def _uses(

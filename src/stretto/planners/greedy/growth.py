@@ -5,7 +5,7 @@ The kernel is MTEGCCA's (:mod:`stretto.schedule.kernel_multicast`). In the next 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -87,24 +87,20 @@ def _relative_arrivals(topology: Topology, trees: MulticastTrees) -> Float64:
 
 def _transfers(topology: Topology, workload: Workload, trees: MulticastTrees) -> Transfers:
     """What the kernel grew, in the order of its starts."""
-    (chunk, src, parent), (start, _), (hit_pass, hit), (hop_pass, hop) = trees
-    n = len(chunk)
-    order = np.argsort(start, kind="stable")
-    rank = np.empty(n, dtype=np.int64)
-    rank[order] = np.arange(n)
-    dst = np.empty(n, dtype=np.int64)
+    (chunk, src, parent), (start_s, _), (hit_pass, hit), (hop_pass, hop) = trees
+    dst = np.empty(len(chunk), dtype=np.int64)
     dst[hit_pass] = hit
-    route = Ragged.grouped(hop_pass, hop, n).take(order)
-    parent, chunk = parent[order], chunk[order].astype(np.int64)
+    route = Ragged.grouped(hop_pass, hop, len(chunk))
     seconds = workload.chunk_bytes[chunk] * (1.0 / topology.route_bandwidth(route))
-    start_s = start[order]
-    return Transfers(
-        chunk=chunk,
-        src=src[order].astype(np.int64),
-        dst=dst[order],
-        route=route,
-        parent=np.where(parent >= 0, rank[parent], -1),
-        start_s=start_s,
-        seconds=seconds,
-        arrival_s=start_s + seconds + topology.route_latency_s(route),
-    )
+    arrival_s = start_s + seconds + topology.route_latency_s(route)
+    transfers = Transfers(chunk.astype(np.int64), src.astype(np.int64), dst, route, parent, start_s, seconds, arrival_s)
+    return in_order(transfers, np.argsort(start_s, kind="stable"))
+
+
+def in_order(transfers: Transfers, order: Int64) -> Transfers:
+    """The same transfers in another order, of which each one's parent comes before it."""
+    columns = {f.name: getattr(transfers, f.name) for f in fields(Transfers) if f.name != "route"}
+    moved = {name: column[order] for name, column in columns.items()}
+    rank = np.argsort(order)
+    moved["parent"] = np.where(moved["parent"] >= 0, rank[moved["parent"]], -1)
+    return Transfers(route=transfers.route.take(order), **moved)

@@ -27,7 +27,7 @@ from ...schedule.effort import Budget
 from ...schedule.inversion import Transfers
 from ...schedule.pipes import Network, build_network
 from .costs import COSTS
-from .growth import LATE, Score, grow_trees
+from .growth import LATE, Score, grow_trees, in_order
 from .translations import DONE, TICK, WINDOW, match_translations
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
@@ -271,19 +271,11 @@ class Matching:
 
     def transfers(self, sent: Any) -> Transfers:
         """What was sent, in the order of its starts."""
-        pipe, chunk, parent, start, last = sent
+        pipe, chunk, parent, start_s, arrival_s = sent
         network = self.network
-        order = np.lexsort((last, start))
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        pipe, parent, chunk = pipe[order], parent[order], chunk[order].astype(np.int64)
-        return Transfers(
-            chunk=chunk,
-            src=network.src[pipe],
-            dst=network.dst[pipe],
-            route=network.hops.take(pipe) if self.shares_links else Ragged.single(network.hops.values[pipe]),
-            parent=np.where(parent >= 0, rank[parent], -1),
-            start_s=start[order],
-            seconds=self.workload.chunk_bytes[chunk] * network.per_byte[pipe],
-            arrival_s=last[order],
+        route = network.hops.take(pipe) if self.shares_links else Ragged.single(network.hops.values[pipe])
+        seconds = self.workload.chunk_bytes[chunk] * network.per_byte[pipe]
+        transfers = Transfers(
+            chunk.astype(np.int64), network.src[pipe], network.dst[pipe], route, parent, start_s, seconds, arrival_s
         )
+        return in_order(transfers, np.lexsort((arrival_s, start_s)))
