@@ -87,18 +87,19 @@ def _relative_arrivals(topology: Topology, trees: MulticastTrees) -> Float64:
 
 def _transfers(topology: Topology, workload: Workload, trees: MulticastTrees) -> Transfers:
     """What the kernel grew, in the order of its starts."""
-    (chunk, src, parent), (start_s, _), (hit_pass, hit), (hop_pass, hop) = trees
+    passes, (start_s, _), (hit_pass, hit), (hop_pass, hop) = trees
+    chunk, src, parent = (column.astype(np.int64) for column in passes)
     dst = np.empty(len(chunk), dtype=np.int64)
     dst[hit_pass] = hit
     route = Ragged.grouped(hop_pass, hop, len(chunk))
     seconds = workload.chunk_bytes[chunk] * (1.0 / topology.route_bandwidth(route))
     arrival_s = start_s + seconds + topology.route_latency_s(route)
-    transfers = Transfers(chunk.astype(np.int64), src.astype(np.int64), dst, route, parent, start_s, seconds, arrival_s)
+    transfers = Transfers(chunk, src, dst, route, parent, start_s, seconds, arrival_s)
     return in_order(transfers, np.argsort(start_s, kind="stable"))
 
 
 def in_order(transfers: Transfers, order: Int64) -> Transfers:
-    """The same transfers in another order, of which each one's parent comes before it."""
+    """The same transfers in another order, in which each parent still comes before its children."""
     columns = {f.name: getattr(transfers, f.name) for f in fields(Transfers) if f.name != "route"}
     moved = {name: column[order] for name, column in columns.items()}
     rank = np.argsort(order)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
@@ -139,6 +140,11 @@ class Inside:
             into.setdefault(w, []).append((p, v))
         return cls(network, hops, network.latency_s.tolist(), network.per_byte.tolist(), out, into, paths.distance)
 
+    @cached_property
+    def pipes(self) -> Int64:
+        """The fast pipes, by the node that they leave."""
+        return np.array([p for leads in self.out.values() for p, _ in leads], dtype=np.int64)
+
     def near(self, hubs: tuple[int, ...], backward: bool, ends: Collection[int] = ()) -> Float64:
         """float64[nodes], the least latency from some hub (to it, if ``backward``), through none of ``ends``."""
         nearest: Float64
@@ -210,8 +216,7 @@ def _farthest_per_byte(inside: Inside, ranks: Int32) -> float:
     """Seconds a byte over all links between the ranks of a cluster that are farthest apart."""
     network = inside.network
     cost = np.full(len(network.src), np.inf)
-    fast = np.array([p for leads in inside.out.values() for p, _ in leads])
-    cost[fast] = network.per_byte[fast]
+    cost[inside.pipes] = network.per_byte[inside.pipes]
     paths = Paths.of(network, ranks, cost, np.arange(len(cost)))
     return float(paths.distance[np.ix_(ranks, ranks)].max())
 
@@ -238,7 +243,7 @@ def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Tur
         slack_s[k, True] = turn.begin_s - counterparts[turn.number].gather_s
         slack_s[k, False] = turn.left_s - counterparts[turn.number].spread_s
     trees: dict[tuple[int, bool], Tree] = {}
-    if all(len(inside.hops[p]) == 1 for leads in inside.out.values() for p, _ in leads):
+    if (inside.network.hops.lengths[inside.pipes] == 1).all():
         for backward in (True, False):
             urgent = sorted((s, k) for (k, way), s in slack_s.items() if way == backward and s < urgent_s)
             grown = _grow_urgent(inside, counterparts, turns, [k for _, k in urgent], backward)
@@ -273,7 +278,7 @@ def _grow_urgent(
     if not urgent:
         return []
     network, topology = inside.network, inside.network.topology
-    pipes = np.array([p for leads in inside.out.values() for p, _ in leads])
+    pipes = inside.pipes
     links = network.hops.values[network.hops.offsets[pipes]]
     src, dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
     bandwidth, latency_s = topology.bandwidth[links], topology.latency_s[links]
