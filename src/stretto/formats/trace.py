@@ -22,13 +22,9 @@ def write(timeline: Timeline, path: str) -> None:
     topology = plan.topology
     with atomic_file(path) as file:
         file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-        names = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": text}} for pid, text in
-                 ((LINKS, "links"), (RANKS, "delivered"))]  # fmt: skip
-        for link in map(int, np.unique(plan.route.values)):
-            name = topology.link_name(link)
-            names.append({"ph": "M", "pid": LINKS, "tid": link, "name": "thread_name", "args": {"name": name}})
-        if topology.planes:
-            names.append({"ph": "M", "pid": PLANES, "name": "process_name", "args": {"name": "planes"}})
+        names = [_group(LINKS, "links"), _group(RANKS, "delivered")]
+        names += [_track(LINKS, link, topology.link_name(link)) for link in map(int, np.unique(plan.route.values))]
+        names += [_group(PLANES, "planes")] * bool(topology.planes)
         file.write(",\n".join(json.dumps(event) for event in names + _on_planes(timeline)))
         for k in range(plan.transfer_count):
             duration_us = (timeline.finish_s[k] - timeline.start_s[k]) * 1e6
@@ -40,16 +36,9 @@ def write(timeline: Timeline, path: str) -> None:
                 "depends": plan.depends[k].tolist(),
             }
             for i in range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1])):
-                event = {
-                    "ph": "X",
-                    "pid": LINKS,
-                    "tid": int(plan.route.values[i]),
-                    "name": f"chunk {plan.chunk[k]}",
-                    "ts": (timeline.start_s[k] + timeline.hop_offset_s[i]) * 1e6,
-                    "dur": duration_us,
-                    "args": arguments,
-                }
-                file.write(",\n" + json.dumps(event))
+                start_us = (timeline.start_s[k] + timeline.hop_offset_s[i]) * 1e6
+                event = _slice(LINKS, int(plan.route.values[i]), f"chunk {plan.chunk[k]}", start_us, duration_us)
+                file.write(",\n" + json.dumps(event | {"args": arguments}))
         order = np.argsort(timeline.arrival_s, kind="stable")
         arrived = np.cumsum(plan.size_bytes[plan.dst.owners][order])
         for i, total in zip(order, arrived, strict=True):
@@ -68,21 +57,29 @@ def _on_planes(timeline: Timeline) -> list[dict[str, Any]]:
     """One track for each port of a plane with its transfers, and one for each plane with its turns."""
     plan = timeline.plan
     events: list[dict[str, Any]] = []
-
-    def slice_of(track: int, name: str, start_s: float, seconds: float) -> None:
-        events.append({"ph": "X", "pid": PLANES, "tid": track, "name": name, "ts": start_s * 1e6, "dur": seconds * 1e6})
-
     width = plan.topology.node_count + 1
     for p, turn in enumerate(plan.topology.planes):
-        events.append(
-            {"ph": "M", "pid": PLANES, "tid": p * width, "name": "thread_name", "args": {"name": f"plane {p} turns"}}
-        )
+        events.append(_track(PLANES, p * width, f"plane {p} turns"))
         own = np.flatnonzero(plan.turns.plane == p)
         for i in own[1:] if (turn.matching < 0).all() else own:
-            slice_of(p * width, "turn", float(timeline.turn_start_s[i]), turn.reconfiguration_s)
+            start_us = float(timeline.turn_start_s[i]) * 1e6
+            events.append(_slice(PLANES, p * width, "turn", start_us, turn.reconfiguration_s * 1e6))
     for k in np.flatnonzero(plan.plane >= 0).tolist() if plan.plane is not None else ():
         assert plan.plane is not None
         track = int(plan.plane[k]) * width + 1 + int(plan.src[k])
-        took = float(timeline.finish_s[k] - timeline.start_s[k])
-        slice_of(track, f"chunk {plan.chunk[k]}", float(timeline.start_s[k]), took)
+        duration_us = float(timeline.finish_s[k] - timeline.start_s[k]) * 1e6
+        start_us = float(timeline.start_s[k]) * 1e6
+        events.append(_slice(PLANES, track, f"chunk {plan.chunk[k]}", start_us, duration_us))
     return events
+
+
+def _group(group: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": group, "name": "process_name", "args": {"name": name}}
+
+
+def _track(group: int, track: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": group, "tid": track, "name": "thread_name", "args": {"name": name}}
+
+
+def _slice(group: int, track: int, name: str, start_us: float, duration_us: float) -> dict[str, Any]:
+    return {"ph": "X", "pid": group, "tid": track, "name": name, "ts": start_us, "dur": duration_us}
