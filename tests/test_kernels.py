@@ -107,3 +107,9 @@ def test_compiled_code_that_names_a_class_that_is_gone_is_compiled_anew(fresh, m
     kernels._COMPILED.clear()
     kernels._INNER.clear()
     assert at_speed(matching.components, 1)(*edges, 2).tolist() == [0, 0]
+
+
+def test_a_kernel_is_compiled_anew_when_the_fields_of_a_named_tuple_change():
+    module = kernels._inner(matching.__name__)
+    stamps = dict(stamp[:2] for stamp in module.match._cache._cache_file._source_stamp[1])
+    assert "stretto.kernels.chunks" in stamps

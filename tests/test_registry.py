@@ -196,3 +196,12 @@ def test_no_list_of_planners_stands_outside_the_registry():
                 values = node.keys if isinstance(node, ast.Dict) else node.elts
                 listed = [v.value for v in values if isinstance(v, ast.Constant) and v.value in names]
                 assert len(listed) < 2, (file, listed)
+
+
+def test_a_planner_that_returns_no_plan_is_named(_refiners):
+    @planners.register("forgetful", collectives=("allgather",), topologies="any", paper="none")
+    def forgetful(request):
+        """Returns nothing."""
+
+    with pytest.raises(InputError, match="forgetful returned NoneType, not a plan"):
+        run_planner("forgetful", NET, Workload((make_collective("allgather", NET, 300),)))

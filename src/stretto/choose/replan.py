@@ -21,7 +21,7 @@ from ..model.plan import Plan
 from ..model.reach import reachable_from
 from ..model.telemetry import Telemetry, updated
 from ..model.topology import Topology
-from ..planners import registered, run_planner
+from ..planners import default_effort, registered, run_planner
 from ..simulate import simulate
 
 DEFAULT_PLANNER = "scale-ccl"
@@ -51,7 +51,7 @@ def replan(
     *,
     planner: str | None = None,
     seed: int = 0,
-    effort: str = "thorough",
+    effort: str | None = None,
     time_limit_s: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Replanned:
@@ -91,8 +91,9 @@ def replan(
     delivered = int((wants & holds).sum())
     if not parts:
         return Replanned(None, delivered, np.argwhere(lost))
+    spec = planner or _planner_of(plan)
     rest = run_planner(
-        planner or _planner_of(plan), topology, Workload(tuple(parts)), seed=seed, effort=effort,
+        spec, topology, Workload(tuple(parts)), seed=seed, effort=effort or default_effort(spec),
         time_limit_s=time_limit_s, options=options,
     )  # fmt: skip
     meta = {**rest.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}

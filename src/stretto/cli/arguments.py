@@ -89,11 +89,11 @@ OptionsOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed for planners that draw random numbers.", min=0)]
 EffortOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--effort",
         help="How much to try, in counted work: quick (about 0.2 s of CPU), normal (about 1 s) or thorough (no limit). "
-        "The same effort gives the same plan on every machine.",
+        "The same effort gives the same plan on every machine. Default: normal for auto, thorough for others.",
         autocompletion=complete_effort,
     ),
 ]

@@ -37,7 +37,7 @@ def plan(
     root: RootOption = 0,
     option: OptionsOption = None,
     seed: SeedOption = 0,
-    effort: EffortOption = "normal",
+    effort: EffortOption = None,
     time_limit: LimitOption = None,
     tuning: Annotated[
         str | None, typer.Option("--tuning", help="Take planner and chunks from this table of `stretto tune`.")
@@ -85,7 +85,7 @@ def compare(
     root: RootOption = 0,
     option: OptionsOption = None,
     seed: SeedOption = 0,
-    effort: EffortOption = "normal",
+    effort: EffortOption = None,
     time_limit: LimitOption = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write a page to this file, or a picture if it ends in .svg.")

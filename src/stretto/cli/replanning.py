@@ -22,7 +22,7 @@ MOST_NAMED = 100
 
 def plan_again(
     old: Plan, file: str, at: str | None, planner: str | None, options: Sequence[str] | None, seed: int,
-    effort: str, time_limit_s: float | None,
+    effort: str | None, time_limit_s: float | None,
 ) -> Replanned:  # fmt: skip
     """Read the telemetry, and plan what is left."""
     from ..choose.replan import replan
@@ -82,7 +82,7 @@ def replan(
     ] = None,
     option: OptionsOption = None,
     seed: SeedOption = 0,
-    effort: EffortOption = "normal",
+    effort: EffortOption = None,
     time_limit: LimitOption = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Write the new plan to this file.")] = None,
     as_json: JsonOption = False,

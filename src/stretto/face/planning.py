@@ -33,7 +33,7 @@ def plan(
     root: int = 0,
     demand: str | os.PathLike[str] | ArrayLike | None = None,
     seed: int = 0,
-    effort: str = "normal",
+    effort: str | None = None,
     time_limit: str | float | None = None,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -46,23 +46,24 @@ def plan(
         size, shard, chunks, ranks, root, demand: see :func:`collective`.
         planner: a planner, and refiners of its plan: ``"ring"``, ``"ring+wan"`` (``stretto planners`` lists them).
         seed: for planners that draw random numbers.
-        effort: how much the planner may try, in counted work: quick, normal or thorough.
+        effort: how much the planner may try, in counted work: quick, normal or thorough. By default normal for ``auto``
+            and thorough for a planner that is named.
         time_limit: a safety net: time after which the best plan so far is taken, whose meta then says ``stopped``.
         options: of the planner and the refiners, by name.
         progress: called with (done, total, what) during long work.
     Raises:
         InputError: an argument is wrong. Unsupported: the planner does not serve this request.
     """
-    from ..planners import run_planner
+    from ..planners import default_effort, run_planner
 
     net = find_topology(topology)
     work = workload(collectives, net, size, shard=shard, chunks=chunks, ranks=ranks, root=root, demand=demand)
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
-    return of_model(
-        run_planner(
-            planner, net, work, seed=seed, effort=effort, time_limit_s=limit_s, progress=progress, options=options
-        )
-    )
+    made = run_planner(
+        planner, net, work, seed=seed, effort=effort or default_effort(planner), time_limit_s=limit_s,
+        progress=progress, options=options,
+    )  # fmt: skip
+    return of_model(made)
 
 
 def load(path: str | os.PathLike[str]) -> Plan:

@@ -126,8 +126,7 @@ def _inner(module: str) -> ModuleType:
     sys.modules[full_name] = copy
     spec.loader.exec_module(copy)
     functions = {name: value for name, value in vars(copy).items() if _is_kernel(value)}
-    imported = sorted({value.__module__ for value in functions.values() if value.__module__ != full_name})
-    stamps = tuple(stamp for other in imported for stamp in _stamps(other))
+    stamps = tuple(stamp for other in _imported_by(copy) for stamp in _stamps(other))
     for name, value in functions.items():
         if value.__module__ != full_name:
             setattr(copy, name, getattr(_inner(value.__module__), name))
@@ -178,10 +177,14 @@ def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callabl
 
 def _stamps(module: str) -> list[tuple[str, float, int]]:
     """When a kernel's file was last changed, and its size; and the same of the kernel files that it imports."""
-    file = _file(module).stat()
-    functions = [value for value in vars(sys.modules[module]).values() if _is_kernel(value)]
-    imported = sorted({value.__module__ for value in functions if value.__module__ != module})
+    file, imported = _file(module).stat(), _imported_by(sys.modules[module])
     return [(module, file.st_mtime, file.st_size), *(stamp for other in imported for stamp in _stamps(other))]
+
+
+def _imported_by(module: ModuleType) -> list[str]:
+    """The modules whose kernels and named tuples a kernel module imports."""
+    imported = {v.__module__ for v in vars(module).values() if _is_kernel(v) or hasattr(v, "_fields")}
+    return sorted(imported - {module.__name__})
 
 
 def _announced(compiled: Any, module: str) -> Callable[..., Any]:

@@ -22,9 +22,22 @@ from .registry import (
     register,
     registered,
 )  # fmt: skip
-from .run import plan_by, run_planner
+from .run import default_effort, plan_by, run_planner
 
 __all__ = [
-    "Candidate", "Entry", "Option", "Progress", "Request", "asked_by", "find", "over_links", "per_delivery", "plan_by",
-    "refiner", "register", "registered", "run_planner",
+    "Candidate",
+    "Entry",
+    "Option",
+    "Progress",
+    "Request",
+    "asked_by",
+    "default_effort",
+    "find",
+    "over_links",
+    "per_delivery",
+    "plan_by",
+    "refiner",
+    "register",
+    "registered",
+    "run_planner",
 ]  # fmt: skip

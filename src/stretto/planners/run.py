@@ -59,6 +59,11 @@ def run_planner(
     return moved(replace(plan, meta={**plan.meta, **facts}), workload)
 
 
+def default_effort(spec: str) -> str:
+    """The effort of a request that names none: normal for ``auto``, thorough for any other planner."""
+    return "normal" if find(spec.partition("+")[0]).name == "auto" else "thorough"
+
+
 def plan_by(spec: str, request: Request, **options: Any) -> Plan:
     """The plan of ``planner[+refiner...]`` for a request. Planners ask each other by this."""
     return _plan(spec, request, options)
@@ -77,6 +82,8 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
         plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)
+        if not isinstance(plan, Plan):
+            raise InputError(f"{stage.name} returned {type(plan).__name__}, not a plan", "planner")
     used = {name: value for values in options_of for name, value in values.items()}
     result: Plan = replace(plan, meta={**plan.meta, "planner": spec, "seed": request.seed, "options": used})
     return result

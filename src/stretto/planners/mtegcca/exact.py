@@ -83,7 +83,7 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
                 f"{slots} slots of {grid.seconds:.3g} s are too few; raise the option slots, or leave it at 0"
             )
         if not start:
-            raise Infeasible("the solver gave up with nothing; raise the time limit, if there is one, or take mtegcca")
+            raise Infeasible("the solver gave up with nothing; raise the effort or the time limit, or take mtegcca")
     # if the solver gave up, MTEGCCA's plan, where the search began, is the answer
     last = slots if solution.x is None else round(float(solution.x[program.latest]))
     sends = start if solution.x is None else program.sends(solution.x)

@@ -73,8 +73,8 @@ class RankTree:
 def nccl(request: Request, *, by: str = "simulation", channels: str = "auto", slices: int = 0) -> Plan:
     """NCCL's choice by size: ring, or for AllReduce double binary trees.
 
-    NCCL decides by size from a table of its own (:mod:`.cost_model`), which also knows protocols and what launches cost on
-    real hardware. The physics here knows neither, so by default both plans are made and simulated.
+    NCCL decides by size from a table of its own (:mod:`.cost_model`), which also knows protocols and what launches cost
+    on real hardware. The physics here knows neither, so by default both plans are made and simulated.
 
     Args:
         by: "simulation" makes both plans and keeps the one that ends first; "model" asks NCCL's tuning model, for an

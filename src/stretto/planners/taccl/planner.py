@@ -133,7 +133,7 @@ class _Stages:
             routing = Routing(topology, workload, hops, sketch, self.slack)
         solution = self._solve("routing", routing.model, self.gap, ROUTING_SHARE, routing.start())
         if solution.x is None:
-            raise Infeasible("the solver gave up without a routing; raise the time limit, if there is one")
+            raise Infeasible("the solver gave up without a routing; raise the effort or the time limit")
         sends, parent, start_s = order_sends(workload, hops, routing.hops_of_chunks(solution))
         self._time(workload, hops, sends, parent, start_s)
         passes = [
