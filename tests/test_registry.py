@@ -198,7 +198,8 @@ def test_no_list_of_planners_stands_outside_the_registry():
                 assert len(listed) < 2, (file, listed)
 
 
-def test_a_planner_that_returns_no_plan_is_named(_refiners):
+@pytest.mark.usefixtures("_refiners")
+def test_a_planner_that_returns_no_plan_is_named():
     @planners.register("forgetful", collectives=("allgather",), topologies="any", paper="none")
     def forgetful(request):
         """Returns nothing."""
