@@ -61,7 +61,10 @@ def replan(
         news: the moment, and what has changed.
         planner: the planner to use. Default: the planner that made the original plan, or ``scale-ccl`` if that one
             does not serve multicasts.
-        seed, effort, time_limit_s, options: as in :func:`~stretto.planners.run_planner`.
+        seed: as in :func:`~stretto.planners.run_planner`.
+        effort: as in :func:`~stretto.planners.run_planner`.
+        time_limit_s: as in :func:`~stretto.planners.run_planner`.
+        options: as in :func:`~stretto.planners.run_planner`.
     Raises:
         Unsupported: a sum is under way (partial sums cannot be taken up), or a rank whose contribution a sum needs
             cannot be reached.

@@ -57,7 +57,8 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
     leaves transfers large enough to be measured.
 
     Args:
-        bandwidth, size: divisors to use instead of fitting ones.
+        bandwidth: divisor of bandwidths to use instead of a fitting one.
+        size: divisor of sizes to use instead of a fitting one.
     Raises:
         InputError: with this divisor of sizes a chunk would have no bytes.
     """

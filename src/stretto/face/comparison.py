@@ -102,7 +102,10 @@ def compare(
     ``st.compare([first, second])``.
 
     Args:
-        size, shard, planner, chunks: one or several, as a list or as text separated by commas.
+        size: one or several, as a list or as text separated by commas.
+        shard: the same.
+        planner: the same.
+        chunks: the same.
         how: the other arguments of :func:`plan`.
     Raises:
         InputError: an argument is wrong. What a planner does not serve is no error: its row says why.

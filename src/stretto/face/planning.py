@@ -43,7 +43,12 @@ def plan(
     Args:
         collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
         topology: a topology, a spec or the path of a file.
-        size, shard, chunks, ranks, root, demand: see :func:`collective`.
+        size: see :func:`collective`.
+        shard: see :func:`collective`.
+        chunks: see :func:`collective`.
+        ranks: see :func:`collective`.
+        root: see :func:`collective`.
+        demand: see :func:`collective`.
         planner: a planner, and refiners of its plan: ``"ring"``, ``"ring+wan"`` (``stretto planners`` lists them).
         seed: for planners that draw random numbers.
         effort: how much the planner may try, in counted work: quick, normal or thorough. By default normal for ``auto``

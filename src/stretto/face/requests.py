@@ -104,7 +104,8 @@ def workload(
 
     Args:
         collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
-        size, how: of each collective that is given by its kind, as :func:`collective` takes them.
+        size: of each collective that is given by its kind.
+        how: the other arguments of :func:`collective`.
     """
     if isinstance(collectives, Workload):
         return collectives
