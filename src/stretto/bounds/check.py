@@ -252,7 +252,7 @@ def _far(topology: Topology, among: set[int] | None = None) -> dict[int, dict[in
 
 
 def _halved(hinges: list[tuple[float, float]], needed: float) -> float:
-    """When links have carried so many bytes, each from its own moment on at its bandwidth; by bisection."""
+    """When links have carried a number of bytes, each at its bandwidth from its own moment on; by bisection."""
     hinges = [hinge for hinge in hinges if hinge[0] < inf]
     low, high = 0.0, max(at for at, _ in hinges) + needed / min(bandwidth for _, bandwidth in hinges)
     for _ in range(100):

@@ -167,7 +167,7 @@ def _refined(
     """The bound of one cut, with when bytes can arrive outside and how far they must still go inside.
 
     If b bytes arrive no earlier than r, the last of them enters no earlier than r + b / width. If they are ``whole``
-    chunks, what is added to r is the time in which the links can carry so many chunks. If all of them must still travel
+    chunks, what is added to r is the time in which the links can carry these chunks. If all of them must still travel
     at least s seconds inside, so must the last: s is added, too.
     """
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])

@@ -176,7 +176,7 @@ class _Problem:
         return len(self.piece) * self.net.link_count
 
     def prices(self, slots: int, end: float) -> Int64 | None:
-        """The prices that say most about an end within so many slots, by a linear program; None if they say nothing.
+        """The prices that best refute an end within this number of slots, by a linear program; None if none does.
 
         The program bounds the cost of coming to each node at each time by the prices on the way there. The room of all
         links, at their prices, is at most one. It maximises what all pairs need. Prices that symmetries take into each

@@ -6,7 +6,7 @@ the rates
 
     maximise sum x   where   copies[into T] >= x[outside T],  sums[out of T] >= x[outside T]
 
-for every set T of nodes with a rank in it; nodes that are no ranks must pass on as much as they get. By Edmonds'
+for every set T of nodes with a rank in it; other nodes must pass on as much as they get. By Edmonds'
 theorem (1973) there are trees for all such rates.
 
 The program has too many rows to write down, and few of them bind. Rows are added where max-flows find them broken: by
