@@ -34,16 +34,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of built-in topologies.
+    """A family of built-in topologies; ``build(arguments, settings, spec)`` makes one."""
 
-    Attributes:
-        name: what comes before the colon.
-        pattern: how a spec is written.
-        build: ``(arguments, settings, spec) -> Topology``.
-    """
-
-    name: str
-    pattern: str
+    name: str  # before the colon
+    pattern: str  # how a spec is written
     summary: str
     example: str
     build: Callable[[list[str], dict[str, Any], str], Topology]
@@ -72,6 +66,11 @@ def decimal(what: str, accepts: Callable[[float], bool]) -> Callable[[str, str],
     return parse
 
 
+def listed(parse: Callable[[str, str], Any]) -> Callable[[str, str], list[Any]]:
+    """A parser of a setting that is a list, whose parts ``parse`` takes."""
+    return lambda text, where: [parse(part, where) for part in text.split(",")]
+
+
 def choice(values: Mapping[str, Any]) -> Callable[[str, str], Any]:
     """A parser of a setting that is one of several words; each word stands for a value."""
 
@@ -83,12 +82,8 @@ def choice(values: Mapping[str, Any]) -> Callable[[str, str], Any]:
     return parse
 
 
-SWITCHES = Setting(
-    "switches",
-    choice({"cut-through": False, "store": True}),
-    False,
-    "cut-through, or store: each sends on what has come whole",
-)
+_SWITCHES = choice({"cut-through": False, "store": True})
+SWITCHES = Setting("switches", _SWITCHES, False, "cut-through, or store: each sends on what has come whole")
 
 
 def catalogue() -> tuple[Family, ...]:
@@ -102,8 +97,7 @@ def load_topology(spec: str) -> Topology:
     """The topology that a spec or a file describes.
 
     Args:
-        spec: ``family:arguments?options`` or the path of a file with one of :data:`ENDINGS`, also with
-            ``?options``.
+        spec: ``family:arguments?options``, or the path of a file with one of :data:`ENDINGS`, also with ``?options``.
     Raises:
         InputError: no such family or file, or something in it is wrong; names it and the remedy.
     """
@@ -113,7 +107,7 @@ def load_topology(spec: str) -> Topology:
     families = {f.name: f for f in catalogue()}
     name, *arguments = body.split(":")
     if name not in families or os.path.sep in body:
-        if _is_file(body):
+        if os.path.exists(body) or body.lower().endswith(ENDINGS):
             from . import files
 
             return files.read_topology(body, _settings(files.SETTINGS, query, spec))
@@ -124,15 +118,10 @@ def load_topology(spec: str) -> Topology:
     return family.build(arguments, _settings(family.settings, query, spec), spec)
 
 
-def _is_file(path: str) -> bool:
-    return os.path.exists(path) or path.lower().endswith(ENDINGS)
-
-
 def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:
     """The value of every setting, from a query such as ``bandwidth=1GB/s&latency=1us``."""
-    values = {s.name: s.default for s in known}
     by_name = {s.name: s for s in known}
-    given: set[str] = set()
+    given: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
         name, equals, text = part.partition("=")
         if name not in by_name:
@@ -140,17 +129,14 @@ def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, An
             raise InputError(f"there is no option {name!r} here; there are: {options}", spec)
         if not equals or name in given:
             raise InputError(f"write the option {name} once, as {name}=VALUE", spec)
-        given.add(name)
-        values[name] = by_name[name].parse(text, f"{spec}, option {name}")
-    return values
+        given[name] = by_name[name].parse(text, f"{spec}, option {name}")
+    return {s.name: s.default for s in known} | given
 
 
 def numbers(arguments: list[str], spec: str, pattern: str, least: int, most: int = 1) -> list[int]:
     """The whole numbers of a spec's argument, such as ``4`` or ``4x4x2`` or ``3,4``."""
-    if len(arguments) != 1:
-        raise InputError(f"write it as {pattern}", spec)
-    parts = arguments[0].replace(",", "x").split("x")
-    if len(parts) > most:
+    parts = arguments[0].replace(",", "x").split("x") if len(arguments) == 1 else []
+    if not 0 < len(parts) <= most:
         raise InputError(f"write it as {pattern}", spec)
     return [whole(p, f"{spec} ({pattern})", least) for p in parts]
 

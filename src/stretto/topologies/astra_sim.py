@@ -23,12 +23,8 @@ _KEYS = ("topology", "npus_count", "bandwidth", "latency")
 MOST_DIMENSIONS, MOST_CHARACTERS, MOST_LISTS, MOST_LINKS = 16, 2**20, 100, 1_000_000
 
 
-def parse_astra_sim(text: str, where: str) -> Topology:
-    """The topology of the YAML.
-
-    Raises:
-        InputError: the text is no YAML, a key is missing, or lists differ in length.
-    """
+def parse(text: str, where: str) -> Topology:
+    """The topology of the YAML."""
     data = _yaml(text, where)
     missing = [key for key in _KEYS if key not in data]
     if missing:
@@ -97,21 +93,17 @@ def _pairs(block: str, members: list[int], kinds: list[int]) -> list[tuple[int, 
     return [pair for a, b in zip(members, after) for pair in ((a, b), (b, a))]
 
 
-def write_astra_sim(topology: Topology, where: str) -> str:
-    """The YAML of a topology that is one ring, full mesh or switch with equal links.
-
-    Raises:
-        InputError: it is another network, which this format cannot express.
-    """
+def write(topology: Topology, where: str) -> str:
+    """The YAML of one ring, full mesh or switch with equal links; InputError for any other network."""
     n = len(topology.accelerators)
+    # ASTRA-sim numbers NPUs first, in the order of ranks, then the switch
+    others = np.flatnonzero(~topology.is_accelerator).tolist()
+    number = {v: i for i, v in enumerate([*topology.accelerators.tolist(), *others])}
+    links = {(number[a], number[b]) for a, b in zip(topology.src.tolist(), topology.dst.tolist())}
     for block in BLOCKS:
         kinds = [ACCELERATOR] * n
-        pairs = {(a, b) for a, b in _pairs(block, list(range(n)), kinds)}
-        own = set(zip(topology.src.tolist(), topology.dst.tolist()))
-        order = _order(block, topology)
-        if order is None or len(kinds) != topology.node_count:
-            continue
-        if {(order[a], order[b]) for a, b in own} == pairs and not topology.planes:
+        pairs = _pairs(block, list(range(n)), kinds)
+        if len(kinds) == topology.node_count and links == set(pairs) and not topology.planes:
             break
     else:
         raise InputError(
@@ -126,11 +118,3 @@ def write_astra_sim(topology: Topology, where: str) -> str:
         f"topology: [ {block} ]\nnpus_count: [ {n} ]\n"
         f"bandwidth: [ {width!r} ]  # 2^30 bytes/s\nlatency: [ {delay!r} ]  # ns\n"
     )
-
-
-def _order(block: str, topology: Topology) -> dict[int, int] | None:
-    """The number that ASTRA-sim gives each node: NPUs first, in the order of ranks, then the switch."""
-    rest = np.flatnonzero(topology.kind != ACCELERATOR).tolist()
-    if len(rest) != (1 if block == "Switch" else 0):
-        return None
-    return {int(v): i for i, v in enumerate([*topology.accelerators.tolist(), *rest])}

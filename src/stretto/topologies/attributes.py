@@ -12,7 +12,7 @@ import math
 from ..model.errors import InputError
 from ..model.topology import KINDS
 from ..model.units import parse_bandwidth, parse_time
-from .values import one_line
+from .values import one_line, real, single
 from .wan import Cable, Place
 
 UNKNOWN = ("", "None", "?", "null")
@@ -21,74 +21,57 @@ _LATENCIES = {"latency": "", "latency_s": "s", "latency_ms": "ms", "latency_us":
 
 
 def place(attributes: dict[str, str], where: str) -> Place:
-    """A node from its attributes.
-
-    Raises:
-        InputError: an unknown kind, or a coordinate that is not a number.
-    """
+    """A node from its attributes."""
     known = {key.lower(): value for key, value in attributes.items() if value not in UNKNOWN}
     kind = {"gpu": "accelerator"}.get(known.get("kind", ""), known.get("kind"))
     if kind is not None and kind not in KINDS:
         raise InputError(f"the kind {kind[:40]!r} is none of gpu, {', '.join(KINDS)}", where)
     lon, lat = _number(known, ("longitude", "lon"), where, 360), _number(known, ("latitude", "lat"), where, 90)
     x, y = _number(known, ("x",), where), _number(known, ("y",), where)
-    whole = lon is not None and lat is not None
     return Place(
         one_line(known.get("label") or known.get("name") or ""),
-        lon if whole else None,
-        lat if whole else None,
+        lon,
+        lat,
         kind=kind,
         site=one_line(known.get("site", "")),
-        drawn=(x, y) if x is not None and y is not None else None,
+        drawn=None if x is None or y is None else (x, y),
     )
 
 
 def cable(a: int, b: int, attributes: dict[str, str], directed: bool, where: str) -> Cable:
-    """An edge from its attributes.
-
-    Raises:
-        InputError: a bandwidth or latency cannot be parsed, or is given twice.
-    """
+    """An edge from its attributes."""
     known = {key: value for key, value in attributes.items() if value not in UNKNOWN}
     width, delay = _quantity(known, _BANDWIDTHS, where), _quantity(known, _LATENCIES, where)
     latency_s = None if delay is None else parse_time(delay, where)
     if width is not None:
         return Cable(a, b, parse_bandwidth(width, where), latency_s, directed)
     speeds = {key.lower(): value for key, value in known.items()}
-    bits = _number(speeds, ("linkspeedraw",), where, least=0.0)
+    bits = real(speeds["linkspeedraw"], "linkspeedraw", where) if "linkspeedraw" in speeds else 0.0
     return Cable(a, b, bits / 8 if bits else None, latency_s, directed)
 
 
 def _quantity(known: dict[str, str], units: dict[str, str], where: str) -> str | None:
     """The value of the one attribute of these names, with its unit."""
     lowered = {name.lower() for name in units}
-    given = [key for key in known if key.lower() in lowered]
-    if not given:
+    key = single([key for key in known if key.lower() in lowered], where)
+    if key is None:
         return None
-    if len(given) > 1:
-        raise InputError(f"{given[0]!r} and {given[1]!r} say one thing twice; keep one", where)
-    key = given[0]
     name = key if key in units else key.lower()
     if name not in units:
         raise InputError(f"{key!r} is unclear; write {', '.join(units)}", where)
     return known[key] + units[name]
 
 
-def _number(
-    known: dict[str, str], keys: tuple[str, ...], where: str, most: float = math.inf, least: float | None = None
-) -> float | None:
-    for key in keys:
-        text = known.get(key)
-        if text is None:
-            continue
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        low = -most if least is None else least
-        if not math.isfinite(value) or not low <= value <= most:
-            within = "" if math.isinf(most) else f" from {low:g} to {most:g}"
-            within = " of zero or more" if least == 0 else within
-            raise InputError(f"{key} {text[:40]!r} is not a number{within}", where)
-        return value
-    return None
+def _number(known: dict[str, str], keys: tuple[str, ...], where: str, most: float = math.inf) -> float | None:
+    """The first of these coordinates that is given, from ``-most`` to ``most``."""
+    key = next((key for key in keys if key in known), None)
+    if key is None:
+        return None
+    try:
+        value = float(known[key])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or abs(value) > most:
+        within = "" if math.isinf(most) else f" from {-most:g} to {most:g}"
+        raise InputError(f"{key} {known[key][:40]!r} is not a number{within}", where)
+    return value

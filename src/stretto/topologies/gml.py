@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from ..model.errors import InputError
@@ -15,18 +14,14 @@ from .attributes import cable, place
 from .values import shown
 from .wan import Graph
 
-_TOKEN = re.compile(r'\s+|#[^\n]*|(?P<text>"[^"]*")|(?P<open>\[)|(?P<close>\])|(?P<word>[^\s\[\]"]+)')
+_TOKEN = re.compile(r'#[^\n]*|(?P<text>"[^"]*")|(?P<open>\[)|(?P<close>\])|(?P<word>[^\s\[\]"]+)|(?P<quote>")')
 
 Items = list[tuple[str, Any]]
 
 
-def parse_gml(text: str, where: str) -> Graph:
-    """The graph of a GML text.
-
-    Raises:
-        InputError: the text is no GML or holds no graph, an edge leads nowhere, or an id occurs twice.
-    """
-    graphs = [v for k, v in _parse(text, where) if k.lower() == "graph" and isinstance(v, list)]
+def parse(text: str, where: str) -> Graph:
+    """The graph of a GML text."""
+    graphs = [v for k, v in _items(text, where) if k.lower() == "graph" and isinstance(v, list)]
     if not graphs:
         raise InputError("has no graph; a network is graph [ node [ id 0 ] … ]", where)
     if len(graphs) > 1:
@@ -58,19 +53,27 @@ def _plain(items: Items) -> dict[str, str]:
     return {(k.lower() if k.lower() in words else k): v for k, v in items if isinstance(v, str)}
 
 
-def _parse(text: str, where: str) -> Items:
+def _items(text: str, where: str) -> Items:
     top: Items = []
     stack = [top]
     key: str | None = None
-    for kind, token, at in _tokens(text, where):
+
+    def line_of(match: re.Match[str]) -> int:
+        return text.count("\n", 0, match.start()) + 1
+
+    for match in _TOKEN.finditer(text):
+        kind, token = match.lastgroup, match[0]
+        if kind is None:  # a comment
+            continue
+        if kind == "quote":
+            raise InputError(f"is no GML: a quotation mark that is not closed at line {line_of(match)}", where)
         if key is None and kind == "close" and len(stack) > 1:
             stack.pop()
         elif key is None and kind == "word":
             key = token
         elif key is None or kind == "close":
             wanted = "a key" if key is None else f"the value of {key[:20]!r}"
-            line = text.count("\n", 0, at) + 1
-            raise InputError(f"is no GML: {token[:20]!r} stands where {wanted} should, line {line}", where)
+            raise InputError(f"is no GML: {token[:20]!r} stands where {wanted} should, line {line_of(match)}", where)
         else:
             # GML is ASCII: other letters are written as &eacute; or &#233;
             value: Any = [] if kind == "open" else html.unescape(token.strip('"'))
@@ -81,16 +84,3 @@ def _parse(text: str, where: str) -> Items:
     if len(stack) > 1 or key is not None:
         raise InputError("is no GML: it ends in the middle; a ] or a value is missing", where)
     return top
-
-
-def _tokens(text: str, where: str) -> Iterator[tuple[str, str, int]]:
-    """``(kind, token, position)`` of everything but blanks and comments."""
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            line = text.count("\n", 0, at) + 1
-            raise InputError(f"is no GML: a quotation mark that is not closed at line {line}", where)
-        if match.lastgroup is not None:
-            yield match.lastgroup, match[0], at
-        at = match.end()

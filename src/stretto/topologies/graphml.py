@@ -17,12 +17,8 @@ from .wan import Graph
 _GRAPH_WORDS = ("id", "source", "target", "directed", "edgedefault", "sourceport", "targetport")
 
 
-def graph_of(root: Any, where: str) -> Graph:
-    """The graph of a ``<graphml>`` element.
-
-    Raises:
-        InputError: there is no graph, an edge leads nowhere, or an id occurs twice.
-    """
+def parse(root: Any, where: str) -> Graph:
+    """The graph of a ``<graphml>`` element."""
     graphs = named(root, "graph")
     if not graphs:
         raise InputError("has no <graph>; a network is <graphml><graph>…</graph></graphml>", where)
@@ -71,20 +67,14 @@ class _Attributes:
 
 
 _KEYS = (
-    ("name", "node", "string"),
-    ("kind", "node", "string"),
-    ("site", "node", "string"),
-    ("x", "node", "double"),
-    ("y", "node", "double"),
-    ("lon", "node", "double"),
-    ("lat", "node", "double"),
-    ("bandwidth_Bps", "edge", "double"),
-    ("latency_s", "edge", "double"),
-    ("label", "graph", "string"),
+    ("node", "string", ("name", "kind", "site")),
+    ("node", "double", ("x", "y", "lon", "lat")),
+    ("edge", "double", ("bandwidth_Bps", "latency_s")),
+    ("graph", "string", ("label",)),
 )
 
 
-def write_graphml(topology: Topology) -> str:
+def write(topology: Topology) -> str:
     """The GraphML text of a topology. It does not keep ``transit``, ``replicates`` and planes."""
     from xml.sax.saxutils import escape
 
@@ -92,7 +82,11 @@ def write_graphml(topology: Topology) -> str:
         return f'<data key="{key}">{escape(str(value))}</data>'
 
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']
-    lines += [f'<key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}"/>' for name, of, kind in _KEYS]
+    lines += [
+        f'<key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}"/>'
+        for of, kind, names in _KEYS
+        for name in names
+    ]
     lines += ['<graph edgedefault="directed">', data("label", topology.name)]
     axes = ("lon", "lat") if topology.geographic else ("x", "y")
     for v, (name, site) in enumerate(zip(topology.names, topology.sites, strict=True)):

@@ -15,21 +15,18 @@ from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..model.units import format_bandwidth, format_time
 from .draft import Draft
-from .values import count, named, shown, tag
+from .values import count, named, shown
 
 NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
+"""By compute capability, else that of its generation (75 is of 70)."""
 LANE_BANDWIDTH_AT_8GT = 0.75e9
 SOCKET_BANDWIDTH = 10e9
 NVLINK_LATENCY_S, PCIE_LATENCY_S, SOCKET_LATENCY_S = 0.7e-6, 0.5e-6, 1e-6
 MOST_DEPTH, MOST_DEVICES, MOST_SOCKETS = 32, 4096, 64
 
 
-def parse_nccl(root: Any, where: str) -> Topology:
-    """The topology of a ``<system>`` element.
-
-    Raises:
-        InputError: there is no GPU, a device occurs twice, an NVLink leads nowhere, or a speed is unknown.
-    """
+def parse(root: Any, where: str) -> Topology:
+    """The topology of a ``<system>`` element."""
     server = _Server(where)
     cpus: list[int] = []
     for element in named(root, "cpu"):
@@ -49,7 +46,7 @@ class _Server:
     def __init__(self, where: str) -> None:
         self.where, self.draft = where, Draft()
         self.bus: dict[str, int] = {}
-        self.gpus: list[tuple[int, Any]] = []
+        self.gpus: list[tuple[int, int, Any]] = []  # rank, node, element
         self.networks = 0
 
     def node(self, name: str, kind: int) -> int:
@@ -74,15 +71,16 @@ class _Server:
             own = self.node(f"gpu{rank}" if gpus else f"pci {key}", ACCELERATOR if gpus else SWITCH)
             self.bus[key] = own
             self.draft.join(own, above, _pcie(element, place), PCIE_LATENCY_S)
-            self.gpus += [(own, gpu) for gpu in gpus[:1]]
+            self.gpus += [(rank, own, gpu) for gpu in gpus[:1]]
             self.devices(element, own, depth + 1)
 
     def nvlinks(self) -> None:
         """Links between GPUs, each given from both ends, and to NVSwitches, given by the GPU."""
         switch = -1
-        for own, gpu in self.gpus:
+        for _, own, gpu in self.gpus:
             place = f"{self.where}, {self.draft.names[own]}"
-            width = NVLINK_BANDWIDTHS.get(_generation(count(gpu.get("sm"), "sm", place)), 20e9)
+            sm = count(gpu.get("sm"), "sm", place)
+            width = NVLINK_BANDWIDTHS.get(sm, NVLINK_BANDWIDTHS.get(sm // 10 * 10, 20e9))
             for link in named(gpu, "nvlink"):
                 total = width * count(link.get("count"), "nvlink count", place, 1, 1000)
                 target = (link.get("target") or "").lower()
@@ -98,7 +96,8 @@ class _Server:
         if not self.gpus:
             raise InputError("has no <gpu> in a <pci>; is it the dump of NCCL_TOPO_DUMP_FILE?", self.where)
         kinds, names = self.draft.kinds, self.draft.names
-        order = sorted(range(len(kinds)), key=lambda v: (kinds[v], _rank(names[v]), v))
+        ranks = [v for _, v, _ in sorted(self.gpus, key=lambda gpu: gpu[0])]
+        order = ranks + [v for v, kind in enumerate(kinds) if kind == SWITCH]
         new = {old: i for i, old in enumerate(order)}
         notes = [
             f"latencies assumed: NVLink {format_time(NVLINK_LATENCY_S)}, PCIe {format_time(PCIE_LATENCY_S)}",
@@ -117,15 +116,6 @@ class _Server:
         )
 
 
-def _rank(name: str) -> int:
-    return int(name[3:]) if name.startswith("gpu") else 0
-
-
-def _generation(sm: int) -> int:
-    """The entry of the table for a compute capability: the newest generation that is not newer."""
-    return sm if sm in NVLINK_BANDWIDTHS else sm // 10 * 10
-
-
 def _pcie(element: Any, where: str) -> float:
     """Bytes/s of a device's PCIe link; 16 lanes at 8 GT/s where the file has none, as NCCL assumes."""
     speed = re.match(r"\s*([0-9.]{1,8})\s*GT/s", element.get("link_speed") or "8 GT/s")
@@ -135,8 +125,3 @@ def _pcie(element: Any, where: str) -> float:
     except ValueError:
         raise InputError(f"link_speed {shown(element.get('link_speed'))} is no speed", where) from None
     return max(rate, 0.1) / 8 * LANE_BANDWIDTH_AT_8GT * lanes
-
-
-def is_nccl(root: Any) -> bool:
-    """Whether an XML root is NCCL's."""
-    return tag(root) == "system"

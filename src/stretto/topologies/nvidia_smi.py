@@ -8,7 +8,6 @@ and listed in the notes.
 from __future__ import annotations
 
 import re
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,38 +28,35 @@ LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def looks_like(text: str) -> bool:
+def begins_matrix(text: str) -> bool:
     """Whether a text begins with such a matrix."""
     return bool(re.match(r"\s*GPU0\b", _COLOUR.sub("", text[:1000])))
 
 
-def parse_nvidia_smi(text: str, where: str) -> Topology:
-    """The topology of the matrix.
-
-    Raises:
-        InputError: there is no matrix, a row or cell cannot be parsed, or two directions differ.
-    """
+def parse(text: str, where: str) -> Topology:
+    """The topology of the matrix."""
     names, cells = _matrix(text, where)
     n = len(names)
     check_size(2 * n, n * n, where)
-    nvlinks = [[int(c[2:]) if c.startswith("NV") else 0 for c in row] for row in cells]
+    nvlinks = np.array([[int(c[2:]) if c.startswith("NV") else 0 for c in row] for row in cells])
+    between = set(nvlinks[~np.eye(n, dtype=bool)].tolist())
     draft = Draft()
     for name in names:
         draft.node(ACCELERATOR, name, "server0")
     notes = [f"an NVLink taken as {format_bandwidth(NVLINK_BANDWIDTH)} and {format_time(NVLINK_LATENCY_S)}"]
-    if _switched(nvlinks):
+    if len(between) == 1 and 0 not in between and nvlinks[0].sum() > MOST_NVLINKS:
+        (links,) = between
         switch = draft.node(SWITCH, "nvswitch", "server0")
         for i in range(n):
-            draft.join(i, switch, NVLINK_BANDWIDTH * max(nvlinks[i]), NVLINK_LATENCY_S / 2)
-        notes.append(f"{max(nvlinks[0])} NVLinks to every peer taken as one NVSwitch")
+            draft.join(i, switch, NVLINK_BANDWIDTH * links, NVLINK_LATENCY_S / 2)
+        notes.append(f"{links} NVLinks to every peer taken as one NVSwitch")
     else:
-        for i, j in product(range(n), repeat=2):
-            if nvlinks[i][j]:
-                draft.link(i, j, NVLINK_BANDWIDTH * nvlinks[i][j], NVLINK_LATENCY_S)
+        for i, j in np.argwhere(nvlinks).tolist():
+            draft.link(i, j, NVLINK_BANDWIDTH * nvlinks[i, j], NVLINK_LATENCY_S)
     if max(_groups(nvlinks)) > 0:
         _add_pcie(cells, draft)
         notes.append(f"PCIe taken as {format_bandwidth(PCIE_BANDWIDTH)} and {format_time(PCIE_LATENCY_S)} a hop")
-    elif any(c in LEVELS for i, row in enumerate(cells) for j, c in enumerate(row) if i != j):
+    elif 0 in between:
         notes.append("ways over PCIe left out, since NVLinks join all GPUs")
     return draft.topology(
         "nvidia-smi",
@@ -94,12 +90,6 @@ def _matrix(text: str, where: str) -> tuple[list[str], list[list[str]]]:
             if cells[j][i] != cell:
                 raise InputError(f"{name} to {other} is {shown(cell)} one way and {shown(cells[j][i])} back", where)
     return names, cells
-
-
-def _switched(nvlinks: list[list[int]]) -> bool:
-    n = len(nvlinks)
-    every = {nvlinks[i][j] for i in range(n) for j in range(n) if i != j}
-    return len(every) == 1 and min(every) > 0 and sum(nvlinks[0]) > MOST_NVLINKS
 
 
 def _groups(joined: Any) -> list[int]:

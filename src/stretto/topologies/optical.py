@@ -17,29 +17,19 @@ from ..model.arrays import Int32
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, Plane, Topology, make_topology
 from ..model.units import parse_bandwidth, parse_time
-from . import Family, Setting, decimal, numbers
+from . import Family, Setting, decimal, listed, numbers
 from .draft import circle
 
 MOST_PORTS = 1_000_000
 
 
-def _times(text: str, where: str) -> list[float]:
-    return [parse_time(part, where) for part in text.split(",")]
-
-
 _positive = decimal("one of a list of positive numbers such as 2,1,1", lambda value: 0 < value < math.inf)
 
 
-def _shares(text: str, where: str) -> list[float]:
-    return [_positive(part, where) for part in text.split(",")]
-
-
-def _matchings(text: str, where: str) -> list[str]:
-    parts = text.split(",")
-    for part in parts:
-        if not re.fullmatch(r"free|(shift|xor)[1-9]\d{0,6}", part):
-            raise InputError(f"{part!r} is none of free, shiftD (i to i+D) and xorD (i to i^D)", where)
-    return parts
+def _initial(text: str, where: str) -> str:
+    if not re.fullmatch(r"free|(shift|xor)[1-9]\d{0,6}", text):
+        raise InputError(f"{text!r} is none of free, shiftD (i to i+D) and xorD (i to i^D)", where)
+    return text
 
 
 def _matching(name: str, n: int, spec: str) -> Int32:
@@ -76,9 +66,8 @@ def _lines(n: int, k: int, dims: list[int] | None, spec: str) -> list[list[Int32
         raise InputError(f"a grid of {'x'.join(map(str, dims))} has {math.prod(dims)} nodes, not {n}", spec)
     if k < len(dims):
         raise InputError(f"{len(dims)} dimensions need a plane each, and there are {k}", spec)
-    return [
-        list(np.moveaxis(nodes.reshape(dims), p % len(dims), -1).reshape(-1, dims[p % len(dims)])) for p in range(k)
-    ]
+    grid = nodes.reshape(dims)
+    return [list(np.moveaxis(grid, p % len(dims), -1).reshape(-1, dims[p % len(dims)])) for p in range(k)]
 
 
 def _optical(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -111,11 +100,11 @@ FAMILIES = (
         _optical,
         (
             Setting("bandwidth", parse_bandwidth, 100e9, "of a node, over all planes"),
-            Setting("shares", _shares, [1.0], "how planes divide it, e.g. 2,1,1"),
+            Setting("shares", listed(_positive), [1.0], "how planes divide it, e.g. 2,1,1"),
             Setting("dims", _dims, None, "a grid, e.g. 4x4x4: plane p has a switch for each line of dimension p mod 3"),
-            Setting("latency", _times, [20e-6], "of a circuit; one for all planes, or one each"),
-            Setting("reconfiguration", _times, [200e-6], "in which a plane turns; one, or one each"),
-            Setting("initial", _matchings, ["free"], "matching at first: free, shiftD or xorD; one, or one each"),
+            Setting("latency", listed(parse_time), [20e-6], "of a circuit; one for all planes, or one each"),
+            Setting("reconfiguration", listed(parse_time), [200e-6], "in which a plane turns; one, or one each"),
+            Setting("initial", listed(_initial), ["free"], "matching at first: free, shiftD or xorD; one, or one each"),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,24 @@ SETTINGS = (
     Setting("bandwidth", parse_bandwidth, 25e9, "of every link"),
     Setting("latency", parse_time, 0.7e-6, "of every link"),
 )
+SWITCHED = (*SETTINGS, SWITCHES)
 
 Pairs = Iterable[tuple[int, int]]
 
 
 def _build(
-    spec: str, kinds: list[int], pairs: Pairs, settings: dict[str, Any], xy: Any, sites: list[str] | None = None
-) -> Topology:
-    """A network with equal links in both directions of each undirected pair."""
+    spec: str, settings: dict[str, Any], pairs: Pairs, ranks: int, switches: int = 0, xy: Any = None,
+    sites: list[str] | None = None,
+) -> Topology:  # fmt: skip
+    """Accelerators and switches, with equal links in both directions of each undirected pair; drawn as a circle."""
     one_way = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
-    directed = np.unique(np.concatenate([one_way, one_way[:, ::-1]]) @ [len(kinds), 1])
+    n = ranks + switches
+    directed = np.unique(np.concatenate([one_way, one_way[:, ::-1]]) @ [n, 1])
     links = np.empty((len(directed), 4))
-    links[:, 0], links[:, 1] = np.divmod(directed, len(kinds))
+    links[:, 0], links[:, 1] = np.divmod(directed, n)
     links[:, 2:] = settings["bandwidth"], settings["latency"]
+    kinds = [ACCELERATOR] * ranks + [SWITCH] * switches
+    xy = [*circle(ranks), *[(0.0, 0.0)] * switches] if xy is None else xy
     built = make_topology(spec, kinds, links, xy=xy, sites=sites, where=spec)
     return storing(built) if settings.get(SWITCHES.name) else built
 
@@ -40,14 +45,13 @@ def _build(
 def _ring(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "ring:N", 2)
     check_size(n, 2 * n, spec)
-    return _build(spec, [ACCELERATOR] * n, ((v, (v + 1) % n) for v in range(n)), settings, circle(n))
+    return _build(spec, settings, ((v, (v + 1) % n) for v in range(n)), n)
 
 
 def _line(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "line:N", 2)
     check_size(n, 2 * n, spec)
-    xy = [(float(v), 0.0) for v in range(n)]
-    return _build(spec, [ACCELERATOR] * n, ((v, v + 1) for v in range(n - 1)), settings, xy)
+    return _build(spec, settings, ((v, v + 1) for v in range(n - 1)), n, xy=[(float(v), 0.0) for v in range(n)])
 
 
 def _grid(arguments: list[str], settings: dict[str, Any], spec: str, wraps: bool) -> Topology:
@@ -57,41 +61,36 @@ def _grid(arguments: list[str], settings: dict[str, Any], spec: str, wraps: bool
     if n < 2:
         raise InputError("at least two nodes are needed", spec)
     check_size(n, 2 * len(sides) * n, spec)
-    pairs = set()
-    cells = list(product(*map(range, sides)))
-    number = {cell: v for v, cell in enumerate(cells)}
-    for cell in cells:
-        for axis, side in enumerate(sides):
-            step = (*cell[:axis], (cell[axis] + 1) % side, *cell[axis + 1 :])
-            if step != cell and (wraps or step[axis] > cell[axis]):
-                pairs.add(tuple(sorted((number[cell], number[step]))))
+    grid = np.arange(n).reshape(sides)
+    pairs: list[tuple[int, int]] = []
+    for axis, side in enumerate(sides):
+        after = np.roll(grid, -1, axis)
+        last = side if wraps and side > 1 else side - 1
+        pairs += zip(*(nodes.take(range(last), axis).ravel().tolist() for nodes in (grid, after)))
     # the third axis is drawn as depth
-    flat = [(*cell, 0, 0)[:3] for cell in cells]
+    flat = [(*cell, 0, 0)[:3] for cell in product(*map(range, sides))]
     xy = [(float(b) + 0.35 * c, -float(a) + 0.35 * c) for a, b, c in flat]
-    return _build(spec, [ACCELERATOR] * n, pairs, settings, xy)  # type: ignore[arg-type]
+    return _build(spec, settings, pairs, n, xy=xy)
 
 
 def _hypercube(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (d,) = numbers(arguments, spec, "hypercube:D", 1)
     if d > 17:
         raise InputError(f"2^{d} nodes are too many", spec)
-    n = 2**d
-    check_size(n, d * n, spec)
-    pairs = ((v, v ^ (1 << bit)) for v in range(n) for bit in range(d))
-    return _build(spec, [ACCELERATOR] * n, pairs, settings, circle(n))
+    check_size(2**d, d * 2**d, spec)
+    return _build(spec, settings, ((v, v ^ (1 << bit)) for v in range(2**d) for bit in range(d)), 2**d)
 
 
 def _fullmesh(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "fullmesh:N", 2)
     check_size(n, n * (n - 1), spec)
-    return _build(spec, [ACCELERATOR] * n, ((a, b) for a in range(n) for b in range(a)), settings, circle(n))
+    return _build(spec, settings, combinations(range(n), 2), n)
 
 
 def _star(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     (n,) = numbers(arguments, spec, "star:N", 2)
     check_size(n + 1, 2 * n, spec)
-    kinds = [ACCELERATOR] * n + [SWITCH]
-    return _build(spec, kinds, ((v, n) for v in range(n)), settings, [*circle(n), (0.0, 0.0)])
+    return _build(spec, settings, ((v, n) for v in range(n)), n, 1)
 
 
 def _fattree(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -108,12 +107,11 @@ def _fattree(arguments: list[str], settings: dict[str, Any], spec: str) -> Topol
         pairs += [(up * half + h, edge + up) for h in range(half)]
         pairs += [(edge + up, aggregation + pod * half + j) for j in range(half)]
         pairs += [(aggregation + up, core + i * half + j) for j in range(half)]
-    kinds = [ACCELERATOR] * hosts + [SWITCH] * (5 * half * half)
     sites = [f"pod{h // half**2}" for h in range(hosts)]
     sites += [f"pod{s // half}" for _ in range(2) for s in range(k * half)] + [""] * half**2
     levels = ((hosts, 0.0), (k * half, 1.0), (k * half, 2.0), (half**2, 3.0))
     xy = [((i + 0.5) / count * hosts, level * hosts / 8) for count, level in levels for i in range(count)]
-    return _build(spec, kinds, pairs, settings, xy, sites)
+    return _build(spec, settings, pairs, hosts, 5 * half * half, xy, sites)
 
 
 FAMILIES = (
@@ -122,21 +120,11 @@ FAMILIES = (
     Family("mesh", "mesh:AxB[xC]", "a grid", "mesh:4x4", partial(_grid, wraps=False), SETTINGS),
     Family("torus", "torus:AxB[xC]", "a grid whose ends are joined", "torus:4x4", partial(_grid, wraps=True), SETTINGS),
     Family(
-        "hypercube",
-        "hypercube:D",
-        "2^D accelerators, joined where one bit differs",
-        "hypercube:3",
-        _hypercube,
-        SETTINGS,
+        "hypercube", "hypercube:D", "2^D accelerators, joined if one bit differs", "hypercube:3", _hypercube, SETTINGS
     ),
     Family("fullmesh", "fullmesh:N", "every accelerator joined to every other", "fullmesh:8", _fullmesh, SETTINGS),
-    Family("star", "star:N", "N accelerators around one switch", "star:8", _star, (*SETTINGS, SWITCHES)),
+    Family("star", "star:N", "N accelerators around one switch", "star:8", _star, SWITCHED),
     Family(
-        "fattree",
-        "fattree:K",
-        "K^3/4 accelerators under three levels of switches",
-        "fattree:4",
-        _fattree,
-        (*SETTINGS, SWITCHES),
+        "fattree", "fattree:K", "K^3/4 accelerators under three levels of switches", "fattree:4", _fattree, SWITCHED
     ),
 )

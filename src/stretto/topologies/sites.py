@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -18,8 +19,6 @@ FIBRE_KM_PER_S = 200_000.0
 """The speed of light in fibre."""
 
 WANS = ("full", "ring", "line", "star")
-PEERS = ("all", "own")
-
 
 _share = decimal("a share above 0 and up to 1", lambda value: 0 < value <= 1)
 _kilometres = decimal("a distance in kilometres", lambda value: 0 <= value <= 1e6)
@@ -28,11 +27,11 @@ SETTINGS = (
     Setting("bandwidth", parse_bandwidth, 50e9, "between accelerators of a site"),
     Setting("latency", parse_time, 0.7e-6, "inside a site, routers included"),
     Setting("connectivity", _share, 1.0, "share of the pairs of a site's accelerators that are joined"),
-    Setting("routers", lambda t, w: whole(t, w, 1), 1, "border routers a site"),
+    Setting("routers", partial(whole, least=1), 1, "border routers a site"),
     Setting("router_bandwidth", parse_bandwidth, 12.5e9, "between accelerators and routers"),
-    Setting("attached", lambda t, w: whole(t, w, 1), None, "accelerators joined to each router; all by default"),
-    Setting("wan", choice({name: name for name in WANS}), "full", f"which sites are joined: {', '.join(WANS)}"),
-    Setting("peers", choice({name: name for name in PEERS}), "all", "each router serves all sites, or some of its own"),
+    Setting("attached", partial(whole, least=1), None, "accelerators joined to each router; all by default"),
+    Setting("wan", choice(dict(zip(WANS, WANS))), "full", f"which sites are joined: {', '.join(WANS)}"),
+    Setting("peers", choice({"all": "all", "own": "own"}), "all", "each router serves all sites, or some of its own"),
     Setting("wan_bandwidth", parse_bandwidth, 12.5e9, "between routers of different sites"),
     Setting("km", lambda t, w: _kilometres(t.removesuffix("km"), w), 100.0, "length of a WAN link, at 200,000 km/s"),
     Setting("wan_latency", parse_time, None, "latency of a WAN link, instead of km"),
@@ -68,11 +67,10 @@ def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
             draft.join(base + a, base + b, settings["bandwidth"], settings["latency"])
         for g, r in _attachments(gpus, routers, settings["attached"], spec):
             draft.join(base + g, base + gpus + r, settings["router_bandwidth"], settings["latency"])
-    wan_latency = settings["wan_latency"]
-    if wan_latency is None:
-        wan_latency = settings["km"] / FIBRE_KM_PER_S
+    latency_s = settings["wan_latency"]
+    latency_s = settings["km"] / FIBRE_KM_PER_S if latency_s is None else latency_s
     for a, b, r, q in _wan_links(_wan_pairs(count, settings["wan"]), routers, settings["peers"]):
-        draft.join(a * stride + gpus + r, b * stride + gpus + q, settings["wan_bandwidth"], wan_latency)
+        draft.join(a * stride + gpus + r, b * stride + gpus + q, settings["wan_bandwidth"], latency_s)
     return draft.topology(spec, ordered=True, where=spec)
 
 

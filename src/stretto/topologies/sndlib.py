@@ -10,21 +10,16 @@ import re
 from typing import Any
 
 from ..model.errors import InputError
-from .values import named, one_line, real, shown, tag
+from .values import named, one_line, real, shown
 from .wan import Cable, Graph, Place
 
 UNITS = {"MBITPERSEC": 1e6 / 8, "GBITPERSEC": 1e9 / 8, "KBITPERSEC": 1e3 / 8}
-NOTE = "links without capacity have none installed"
 
 
-def is_sndlib(root: Any) -> bool:
-    """Whether an XML root is SNDlib's."""
-    return tag(root) == "network" and bool(named(root, "networkStructure"))
-
-
-def looks_native(text: str) -> bool:
-    """Whether a text is in the native format."""
-    return text.lstrip().startswith("?SNDlib native format")
+def _network(where: str) -> Graph:
+    graph = Graph.named("", where)
+    graph.notes.append("links without capacity have none installed")
+    return graph
 
 
 def _add_place(network: Graph, name: str, x: str, y: str, degrees: bool, where: str) -> None:
@@ -44,13 +39,9 @@ def _add_cable(network: Graph, name: str, ends: list[str], texts: list[str], uni
     network.cables.append(Cable(*network.ends(ends, f"{where}, link {shown(name)}"), width or None))
 
 
-def parse_sndlib_xml(root: Any, where: str) -> Graph:
-    """The graph of a ``<network>`` element.
-
-    Raises:
-        InputError: a node or link lacks an entry; names it.
-    """
-    network = Graph.named("", where)
+def parse_xml(root: Any, where: str) -> Graph:
+    """The graph of a ``<network>`` element."""
+    network = _network(where)
     structure = named(root, "networkStructure")[0]
     unit = next((u.text or "" for meta in named(root, "meta") for u in named(meta, "unit")), "").strip()
     for nodes in named(structure, "nodes"):
@@ -65,7 +56,6 @@ def parse_sndlib_xml(root: Any, where: str) -> Graph:
         modules = [_text(m, "capacity") for more in named(link, "additionalModules") for m in named(more, "addModule")]
         ends = [_text(link, "source"), _text(link, "target")]
         _add_cable(network, name, ends, (installed[:1] or ["0"]) + modules, unit, where)
-    network.notes.append(NOTE)
     return network
 
 
@@ -73,38 +63,31 @@ def _text(element: Any, name: str) -> str:
     return next(((child.text or "").strip() for child in named(element, name)), "")
 
 
-def parse_sndlib_native(text: str, where: str) -> Graph:
-    """The graph of a native text.
-
-    Raises:
-        InputError: a line in NODES or LINKS cannot be parsed.
-    """
-    network = Graph.named("", where)
+def parse_native(text: str, where: str) -> Graph:
+    """The graph of a native text."""
+    network = _network(where)
     unit = next(iter(re.findall(r"^\s*unit\s*=\s*(\w+)", text, re.MULTILINE)), "")
     degrees = "PIXEL" not in text.upper()
-    for line in _section(text, "NODES", where):
-        words = line.replace("(", " ").replace(")", " ").split()
+    for line, words in _section(text, "NODES", where):
         if len(words) != 3:
             raise InputError(f"the node {shown(line)} is not NAME ( X Y )", where)
         _add_place(network, words[0], words[1], words[2], degrees, where)
-    for line in _section(text, "LINKS", where):
-        words = line.replace("(", " ").replace(")", " ").split()
+    for line, words in _section(text, "LINKS", where):
         if len(words) < 4:
             raise InputError(f"the link {shown(line)} is not NAME ( A B ) CAPACITY ...", where)
         _add_cable(network, words[0], words[1:3], [words[3], *words[7::2]], unit, where)
-    network.notes.append(NOTE)
     return network
 
 
-def _section(text: str, name: str, where: str) -> list[str]:
-    """The lines between ``NAME (`` and the ``)`` that closes it, without comments."""
+def _section(text: str, name: str, where: str) -> list[tuple[str, list[str]]]:
+    """The lines between ``NAME (`` and the ``)`` that closes it, without comments, each with its words."""
     lines = iter(line.split("#")[0].strip() for line in text.splitlines())
     if not any(line.replace(" ", "") == f"{name}(" for line in lines):
         raise InputError(f"has no section {name} ( ... )", where)
-    words: list[str] = []
+    section: list[tuple[str, list[str]]] = []
     for line in lines:
         if line == ")":
-            return words
+            return section
         if line:
-            words.append(line)
+            section.append((line, line.replace("(", " ").replace(")", " ").split()))
     raise InputError(f"the section {name} does not end with )", where)

@@ -17,17 +17,8 @@ from .values import count, one_line, real
 PROFILED_BYTES = 1e6
 
 
-def is_taccl(data: dict[str, Any]) -> bool:
-    """Whether an object is such a profile."""
-    return "gpus_per_node" in data and ("node_betas_list" in data or "betas" in data)
-
-
-def parse_taccl(data: dict[str, Any], where: str) -> Topology:
-    """The topology of one server.
-
-    Raises:
-        InputError: an entry that is missing or wrong.
-    """
+def parse(data: dict[str, Any], where: str) -> Topology:
+    """The topology of one server."""
     n = count(data["gpus_per_node"], "'gpus_per_node'", where, 2, 1000)
     check_size(n, n * n, where)
     alpha = real(data.get("alpha"), "'alpha'", where) / 1e6
@@ -47,9 +38,8 @@ def parse_taccl(data: dict[str, Any], where: str) -> Topology:
     for (a, b), beta in betas.items():
         real(beta, f"the beta from {a} to {b}", where, above=True)
     links = [(a, b, PROFILED_BYTES / (beta * 1e-6), alpha) for (a, b), beta in sorted(betas.items())]
-    name = data.get("name")
-    label = one_line(name)[:100] if isinstance(name, str) else ""
-    return make_topology(label or "taccl", [ACCELERATOR] * n, links, sites=["server0"] * n, notes=notes, where=where)
+    label = one_line(str(data.get("name") or ""))[:100] or "taccl"
+    return make_topology(label, [ACCELERATOR] * n, links, sites=["server0"] * n, notes=notes, where=where)
 
 
 def _matrix(data: dict[str, Any], key: str, n: int, where: str) -> list[list[Any]]:

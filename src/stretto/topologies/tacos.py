@@ -15,12 +15,8 @@ from .values import count, parse_csv, real
 MOST_ROWS = 1_000_000
 
 
-def parse_tacos(text: str, where: str) -> Topology:
-    """The topology of the rows.
-
-    Raises:
-        InputError: a row does not have four numbers; names the line.
-    """
+def parse(text: str, where: str) -> Topology:
+    """The topology of the rows."""
     lines = parse_csv(text, where)
     if len(lines) > MOST_ROWS:
         raise InputError(f"has more than {MOST_ROWS} rows", where)

@@ -12,20 +12,11 @@ from ..model.topology import ACCELERATOR, Topology
 from . import load_topology
 from .values import count, real, shown
 
-FAMILIES = {"ndv2": "ndv2:{}", "dgx2": "dgx2:{}", "amd": "amd:{}"}
+FAMILIES = ("ndv2", "dgx2", "amd")
 
 
-def is_teccl(data: dict[str, Any]) -> bool:
-    """Whether an object is such an input."""
-    return isinstance(data.get("TopologyParams"), dict)
-
-
-def parse_teccl(data: dict[str, Any], where: str) -> Topology:
-    """The topology that it names, as its paper intends it.
-
-    Raises:
-        InputError: a name that the catalogue does not hold, or a wrong entry.
-    """
+def parse(data: dict[str, Any], where: str) -> Topology:
+    """The topology that it names, as its paper intends it."""
     given = data["TopologyParams"]
     name = str(given.get("name", "")).lower()
     if name == "dgx1":
@@ -34,7 +25,8 @@ def parse_teccl(data: dict[str, Any], where: str) -> Topology:
         side = count(given.get("side_length"), "'side_length'", where, 2, 300)
         spec = f"mesh:{side}x{side}?bandwidth=100GB/s"
     elif name in FAMILIES:
-        spec = FAMILIES[name].format(count(given.get("chassis", 1), "'chassis'", where, 1, 1000))
+        chassis = count(given.get("chassis", 1), "'chassis'", where, 1, 1000)
+        spec = f"{name}:{chassis}"
     else:
         raise InputError(f"the topology {shown(given.get('name'))} is none of DGX1, DGX2, NDv2, AMD, Mesh", where)
     net = load_topology(spec)

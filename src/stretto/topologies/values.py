@@ -7,7 +7,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
@@ -38,11 +38,7 @@ WANTED = {bool: "true or false", str: "text", list: "a list", dict: "an object"}
 def entry(
     data: Mapping[str, Any], key: str, kind: type[Entry], where: str | None, missing: Entry | None = None
 ) -> Entry:
-    """The entry of an object under a key, if it has the type; ``missing`` where there is none.
-
-    Raises:
-        InputError: it has another type.
-    """
+    """The entry of an object under a key, ``missing`` where there is none; InputError if it has another type."""
     value = data.get(key, missing)
     if not isinstance(value, kind):
         raise InputError(f"{key!r} must be {WANTED[kind]}, not {shown(value)}", where)
@@ -65,12 +61,15 @@ def indexes(values: Any, what: str, least: int, below: int, where: str) -> list[
     return list(values)
 
 
-def check_keys(data: Any, keys: Collection[str], where: str) -> None:
-    """Check that a value is an object that has no other keys.
+def single(given: Sequence[str], where: str | None) -> str | None:
+    """The one of several keys for one quantity that is given, None if none is; InputError if two are."""
+    if len(given) > 1:
+        raise InputError(f"{given[0]!r} and {given[1]!r}: one quantity is given twice; keep one", where)
+    return given[0] if given else None
 
-    Raises:
-        InputError: it is no object, or a key is not known; names those that are.
-    """
+
+def check_keys(data: Any, keys: Collection[str], where: str) -> None:
+    """Refuse a value that is no object, or has other keys."""
     if not isinstance(data, dict):
         raise InputError("must be an object", where)
     for key in data:
@@ -79,11 +78,7 @@ def check_keys(data: Any, keys: Collection[str], where: str) -> None:
 
 
 def number(data: dict[str, Any], key: str, where: str | None) -> float:
-    """The number under a key.
-
-    Raises:
-        InputError: it is missing, no number, or too large for one.
-    """
+    """The number under a key; InputError if it is missing, no number, or too large for one."""
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"{key!r} must be a number, not {shown(value)}", where)
@@ -94,11 +89,7 @@ def number(data: dict[str, Any], key: str, where: str | None) -> float:
 
 
 def real(text: object, what: str, where: str | None, above: bool = False) -> float:
-    """A finite number of at least zero (``above``: above zero) from a file's text or number.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A finite number of at least zero (``above``: above zero) from a file's text or number, else InputError."""
     try:
         value = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -110,11 +101,7 @@ def real(text: object, what: str, where: str | None, above: bool = False) -> flo
 
 
 def count(text: object, what: str, where: str | None, least: int = 0, most: int = 10**9) -> int:
-    """A whole number within limits from a file's text or number.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A whole number within limits from a file's text or number, else InputError."""
     value = text if isinstance(text, int) and not isinstance(text, bool) else None
     if isinstance(text, str) and text.strip().lstrip("-").isascii() and text.strip().lstrip("-").isdigit():
         value = int(text) if len(text) <= 20 else None
@@ -124,11 +111,7 @@ def count(text: object, what: str, where: str | None, least: int = 0, most: int 
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a file of moderate size.
-
-    Raises:
-        InputError: it is a folder or device, too large, or cannot be read.
-    """
+    """The content of a file; InputError if it is a folder or device, too large, or cannot be read."""
     try:
         if os.path.isdir(path):
             raise InputError("is a folder, not a file", path)
@@ -144,7 +127,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """The text of a file of moderate size; InputError as for :func:`read_bytes`, and if it is not UTF-8."""
+    """The text of a file; InputError as for :func:`read_bytes`, and if it is not UTF-8."""
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -152,11 +135,7 @@ def read_text(path: str) -> str:
 
 
 def parse_csv(text: str, where: str) -> list[tuple[int, list[str]]]:
-    """The rows of a CSV text that are not blank, each with the number of its line.
-
-    Raises:
-        InputError: it is no CSV.
-    """
+    """The rows of a CSV text that are not blank, each with the number of its line; InputError if it is no CSV."""
     try:
         rows = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
@@ -166,11 +145,7 @@ def parse_csv(text: str, where: str) -> list[tuple[int, list[str]]]:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        InputError: it is none; names line and column.
-    """
+    """The value of a JSON text; InputError if it is none, with line and column."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -182,11 +157,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_xml(text: str, where: str) -> Any:
-    """The root element of an XML text; entities, which could grow without bound, are refused.
-
-    Raises:
-        InputError: it is no XML, or declares entities.
-    """
+    """The root element of an XML text; InputError if it is none, or has entities, which could grow without bound."""
     from defusedxml import DefusedXmlException
     from defusedxml.ElementTree import fromstring
 

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,7 @@ def kilometres(a: Place, b: Place) -> float | None:
 
 
 def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
-    """Fill gaps, merge parallel edges, check, and say in the notes what was done.
-
-    Raises:
-        InputError: there is no node, a value is wrong, or no path joins two nodes (names them).
-    """
+    """Fill gaps, merge parallel edges, check, and say in the notes what was done."""
     if len(graph.places) < 2:
         raise InputError("a network needs at least two nodes", where)
     links, filled = _merged(graph, settings)
@@ -122,7 +119,7 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
         sites=[p.site for p in places],
         xy=[position or (math.nan, math.nan) for position in positions],
         geographic=geographic,
-        notes=[*graph.notes, *(what.format(count) for what, count in filled.items())],
+        notes=[*graph.notes, *(what.format(edges) for what, edges in filled.items())],
         where=where,
     )
     check_connected(topology, where)
@@ -156,10 +153,9 @@ def _merged(graph: Graph, settings: dict[str, Any]) -> tuple[dict[tuple[int, int
         for pair in pairs:
             before = links.get(pair, (0.0, math.inf))
             links[pair] = (before[0] + width, min(before[1], delay))
-    for pair, (width, delay) in links.items():
-        forced = settings["bandwidth"], settings["latency"]
-        links[pair] = (width if forced[0] is None else forced[0], delay if forced[1] is None else forced[1])
-    return links, filled
+    width, delay = settings["bandwidth"], settings["latency"]
+    forced = {pair: (w if width is None else width, t if delay is None else delay) for pair, (w, t) in links.items()}
+    return forced, filled
 
 
 def _unique(names: list[str]) -> list[str]:
@@ -171,10 +167,7 @@ def _unique(names: list[str]) -> list[str]:
         label = name or f"node{i}"
         seen[label] += 1
         if seen[label] > 1:
-            number = seen[label]
-            while f"{label} ({number})" in taken:
-                number += 1
-            label = f"{label} ({number})"
+            label = next(free for k in count(seen[label]) if (free := f"{label} ({k})") not in taken)
             taken.add(label)
         result.append(label)
     return result
