@@ -9,6 +9,8 @@ same node: what only one neighbour has must come from it, what several have may 
 
 from __future__ import annotations
 
+from heapq import heappop, heappush, heapreplace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,9 +27,6 @@ SLACK = 1 + 1e-12
 
 LACKS, UNWANTED, HELD = -1, -5, -9
 """What a node knows of a chunk that no transfer has brought it."""
-
-ASLEEP = np.inf
-"""The tick at which a pipe is due that has nothing to carry."""
 
 
 def match(
@@ -92,21 +91,20 @@ def match(
                 copies[cluster[k, v], c] += 1.0
             for e in range(out_offsets[v], out_offsets[v + 1]):
                 near[pipe_dst[out_pipes[e]] * chunk_count + c] += 1
-    due = np.zeros(pipe_count)  # before which tick nothing more can arrive over a pipe
-    worth = np.full(pipe_count, -np.inf)  # how rare the chunk was that a pipe would have carried when last looked at
-    queue = np.argsort(turn)  # the pipes that may have something to carry, as a heap
-    size = pipe_count
+    # the pipes that may have something to carry: the tick before which nothing more can arrive over each, how rare the
+    # chunk was that it would have carried when last looked at, and its turn
+    everyone = [(0.0, -np.inf, turn[p], p) for p in np.argsort(turn)]
+    queue, asleep = everyone.copy(), np.zeros(pipe_count, dtype=np.bool_)
 
     behind_all = nodes + scarcity * pipe_count + spread + 1.0  # for what a cluster at the pipe's end has
     while missing > 0:
-        if size == 0:
+        if len(queue) == 0:
             if not patient:
                 break
             patient = False
-            due[:], worth[:] = 0.0, -np.inf
-            queue = np.argsort(turn)
-            size = pipe_count
-        p = queue[0]
+            queue = everyone.copy()
+            asleep[:] = False
+        due, worth, _, p = queue[0]
         u, v = pipe_src[p], pipe_dst[p]
         # what it may choose from: the first that its end lacks, in the order in which they came to its source
         base, kept = p * window, 0
@@ -122,10 +120,8 @@ def match(
                 kept += 1
         filled[p] = kept
         if kept == 0:
-            due[p] = ASLEEP
-            size -= 1
-            queue[0] = queue[size]
-            _sink(queue, size, due, worth, turn)
+            asleep[p] = True
+            heappop(queue)
             continue
         c = choice[base]
         first = came[u * chunk_count + c]
@@ -133,9 +129,8 @@ def match(
         start = max(ready, hold_s[p], free_from(p, hop_offsets, hop_links, hop_late_s, free_at))
         arrival = start + latency_s[p] + size_bytes[c] * per_byte_s[p]
         now = np.floor(arrival / tick_s + 0.5)
-        if now > due[p]:
-            due[p], worth[p] = now, -np.inf
-            _sink(queue, size, due, worth, turn)
+        if now > due:
+            heapreplace(queue, (now, -np.inf, turn[p], p))
             continue
         # of what is there by then, the rarest
         best, chosen = np.inf, c
@@ -155,14 +150,11 @@ def match(
                 best, chosen = value, c
         c = chosen
         if patient and best >= behind_all:
-            due[p] = ASLEEP
-            size -= 1
-            queue[0] = queue[size]
-            _sink(queue, size, due, worth, turn)
+            asleep[p] = True
+            heappop(queue)
             continue
-        if rarest_first and best > worth[p]:
-            worth[p] = best
-            _sink(queue, size, due, worth, turn)
+        if rarest_first and best > worth:
+            heapreplace(queue, (due, best, turn[p], p))
             continue
         seconds = size_bytes[c] * per_byte_s[p]
         out_pipe[done], out_chunk[done] = p, c
@@ -178,55 +170,18 @@ def match(
         for i in range(hop_offsets[p], hop_offsets[p + 1]):
             free_at[hop_links[i]] = start + hop_late_s[i] + seconds
         free_s = free_from(p, hop_offsets, hop_links, hop_late_s, free_at)
-        worth[p] = -np.inf
-        due[p] = max(now, np.floor((free_s + latency_s[p] + least * per_byte_s[p]) / tick_s + 0.5))
-        _sink(queue, size, due, worth, turn)
+        then = np.floor((free_s + latency_s[p] + least * per_byte_s[p]) / tick_s + 0.5)
+        heapreplace(queue, (max(now, then), -np.inf, turn[p], p))
         for e in range(out_offsets[v], out_offsets[v + 1]):
             q = out_pipes[e]
             w = pipe_dst[q] * chunk_count + c
             near[w] += 1
-            if due[q] == ASLEEP and came[w] == LACKS:
-                then = out_last[done - 1] + latency_s[q] + size_bytes[c] * per_byte_s[q]
-                due[q], worth[q] = max(now, np.floor(then / tick_s + 0.5)), -np.inf
-                queue[size] = q
-                size += 1
-                _rise(queue, size - 1, due, worth, turn)
+            if asleep[q] and came[w] == LACKS:
+                asleep[q] = False
+                then = np.floor((out_last[done - 1] + latency_s[q] + size_bytes[c] * per_byte_s[q]) / tick_s + 0.5)
+                heappush(queue, (max(now, then), -np.inf, turn[q], q))
 
     return (out_pipe[:done], out_chunk[:done], out_parent[:done], out_start[:done], out_last[:done]), missing
-
-
-def _before(p: int, q: int, due: Float64, worth: Float64, turn: Float64) -> bool:
-    """Whether pipe ``p`` comes before pipe ``q`` in the heap."""
-    if due[p] != due[q]:
-        return bool(due[p] < due[q])
-    if worth[p] != worth[q]:
-        return bool(worth[p] < worth[q])
-    return bool(turn[p] < turn[q])
-
-
-def _sink(queue: Int64, size: int, due: Float64, worth: Float64, turn: Float64) -> None:
-    """Let the first pipe of a heap sink until none that comes before it is below."""
-    p, place, below = queue[0], 0, 1
-    while below < size:
-        if below + 1 < size and _before(queue[below + 1], queue[below], due, worth, turn):
-            below += 1
-        if _before(p, queue[below], due, worth, turn):
-            break
-        queue[place] = queue[below]
-        place, below = below, 2 * below + 1
-    queue[place] = p
-
-
-def _rise(queue: Int64, place: int, due: Float64, worth: Float64, turn: Float64) -> None:
-    """Let a pipe of a heap rise until one that comes before it is above."""
-    p = queue[place]
-    while place > 0:
-        above = (place - 1) // 2
-        if _before(queue[above], p, due, worth, turn):
-            break
-        queue[place] = queue[above]
-        place = above
-    queue[place] = p
 
 
 def first_states(
