@@ -1,18 +1,16 @@
 """Automorphisms of a network: ways to rename its nodes that change nothing.
 
-A plan for one part of the data, with its nodes renamed, is as good a plan for another part, and uses other links. And
-where a bound puts prices on links, links that can become each other may have the same price.
+Where a bound puts prices on links, links that can become each other may have the same price.
 
 Automorphisms are found by renaming one node after another, each time narrowing down who may still become whom. A few
 generate all others (Schreier and Sims' chain of stabilisers): nodes are held in place one after another, and at each
 level there are some automorphisms that hold the earlier nodes and take the next one wherever it can go. Products of one
-automorphism from each level are all that there are; products of any few of them are some.
+automorphism from each level are all that there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, islice
 
 import numpy as np
 
@@ -23,29 +21,8 @@ from .latency import distances
 MOST_NODES = 160
 """Larger networks are not looked at: the work grows with the cube of the nodes."""
 
-MOST_STEPS = 2
-"""How many steps the search for one automorphism takes at most, for each node of the network."""
-
-WALK = 20
-"""How many products are made for each automorphism that is wanted."""
-
-LEVELS = 2
-"""How many levels of the chain are searched where only some automorphisms are wanted."""
-
 MOST = 2_000
 """The most automorphisms that :func:`symmetries` lists."""
-
-
-def automorphisms(topology: Topology, ranks: Int32, most: int, seed: int) -> Int64:
-    """int64[found, nodes]: for each automorphism what every node becomes; the first one changes nothing.
-
-    Args:
-        ranks: nodes that only become each other.
-        most: how many at most; where there are more, some at random.
-    """
-    levels = _levels(topology, ranks, MOST_STEPS * topology.node_count)
-    generators = [g for _, level in islice(levels, LEVELS) for g in level]
-    return _products(generators, topology.node_count, most, np.random.default_rng(seed))
 
 
 def symmetries(topology: Topology, ranks: Int32) -> Int64:
@@ -53,7 +30,7 @@ def symmetries(topology: Topology, ranks: Int32) -> Int64:
     group = np.arange(topology.node_count)[None]
     images: list[Int64] = []
     many = 1
-    for v, level in _levels(topology, ranks, None):
+    for v, level in _levels(topology, ranks):
         images.append(np.array(list(_orbit(v, level, topology.node_count).values())))
         many *= len(images[-1])
         if many > MOST:
@@ -63,12 +40,8 @@ def symmetries(topology: Topology, ranks: Int32) -> Int64:
     return group
 
 
-def _levels(topology: Topology, ranks: Int32, steps: int | None) -> Iterator[tuple[int, list[Int64]]]:
-    """One node after another, with automorphisms that hold the nodes before it and take it wherever it can go.
-
-    Args:
-        steps: how many steps the search for each automorphism takes at most; None for no limit.
-    """
+def _levels(topology: Topology, ranks: Int32) -> Iterator[tuple[int, list[Int64]]]:
+    """One node after another, with automorphisms that hold the nodes before it and take it wherever it can go."""
     if topology.node_count > MOST_NODES or topology.planes:
         return
     relation = _relations(topology, ranks)
@@ -78,7 +51,7 @@ def _levels(topology: Topology, ranks: Int32, steps: int | None) -> Iterator[tup
         level: list[Int64] = []
         for image in np.flatnonzero(may[v]).tolist():
             if image not in _orbit(v, level, topology.node_count):
-                found = _extended(relation, order, _renamed(relation, may, v, image), steps)
+                found = _extended(relation, order, _renamed(relation, may, v, image))
                 level += [] if found is None else [found]
         yield v, level
         may = _renamed(relation, may, v, v)
@@ -122,13 +95,11 @@ def _renamed(relation: Int64, may: Bool, v: int, image: int) -> Bool:
     return left
 
 
-def _extended(relation: Int64, order: Int64, may: Bool, steps: int | None) -> Int64 | None:
-    """One automorphism that ``may`` still allows; None if there is none, or none is found within ``steps``."""
+def _extended(relation: Int64, order: Int64, may: Bool) -> Int64 | None:
+    """One automorphism that ``may`` still allows; None if there is none."""
     # each entry renames one node, but the first, which renames none
     stack = [(-1, -1, may)]
-    for _ in islice(count(), steps):
-        if not stack:
-            break
+    while stack:
         depth, image, may = stack.pop()
         if image >= 0:
             may = _renamed(relation, may, int(order[depth]), image)
@@ -152,15 +123,3 @@ def _orbit(v: int, generators: list[Int64], nodes: int) -> dict[int, Int64]:
                 found[image] = g[found[u]]
                 left.append(image)
     return found
-
-
-def _products(generators: list[Int64], nodes: int, most: int, rng: np.random.Generator) -> Int64:
-    """The different automorphisms that a random walk of products of generators comes to."""
-    at = np.arange(nodes)
-    found = {at.tobytes(): at}
-    if generators:
-        for k in rng.integers(len(generators), size=WALK * most).tolist():
-            at = generators[k][at]
-            if len(found) < most:
-                found.setdefault(at.tobytes(), at)
-    return np.array(list(found.values()))

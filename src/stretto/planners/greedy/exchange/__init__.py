@@ -2,8 +2,7 @@
 
 Kinds of exchange, each with a function that gives a plan or None:
 
-- ``hubs``: contributions come to a few hubs, or to every rank, over trees that share messages; ``directions`` says
-  which of equally short paths these take, ``images`` sends parts through images under the network's automorphisms.
+- ``hubs``: contributions come to a few hubs, or to every rank, over trees that share messages.
 - ``products``: on products of rings and lines contributions walk, n / 2 hops on a ring of n.
 - ``clusters``: alike servers swap sums among counterparts; ``turns`` says which part crosses when.
 - ``crossings``: sums of parts of a cluster cross before its whole sum is there.

@@ -1,10 +1,9 @@
 """AllReduce by hubs: partial sums meet at a few ranks, or at every rank, when latency counts.
 
 All contributions come to a few *hubs* over trees that share their messages, and the other ranks get copies from there
-(:mod:`.trees`): with one hub in each server the servers' sums cross once; on a hypercube with every rank a hub that is
-recursive doubling. The buffer is cut into parts, which go through different exchanges, each grown as if links were
-already busy with the exchanges before it; or through images of one exchange (:mod:`.images`). How many hubs, exchanges
-and parts there are is tried.
+(:mod:`.trees`): with one hub in each server the servers' sums cross once. The buffer is cut into parts, which go through
+different exchanges, each grown as if links were already busy with the exchanges before it. How many hubs, exchanges and
+parts there are is tried.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from ....bounds.symmetry import automorphisms
 from ....model.arrays import Float64, Int32, Int64
 from ....model.collective import Workload
 from ....model.plan import Plan
@@ -27,8 +25,6 @@ from ....schedule.pipes import Network, build_network
 from ....schedule.trees import divide
 from ...registry import Request
 from .blocks import plan_exchanges
-from .directions import colour_pairs, parallel_pipes
-from .images import Images
 from .trees import Exchange, Paths, build_exchange, order_hubs
 
 MOST_RANKS = 128
@@ -52,12 +48,6 @@ MOST_PARTS = 128
 MOST_TRANSFERS = 16_000
 """Transfers of a plan up to which its parts are cut in two."""
 
-MOST_OF_IMAGES = 32_000
-"""Transfers of a plan by images, of which only one is made."""
-
-MOST_IMAGES = 512
-"""Automorphisms of the network that are looked at."""
-
 STEEPNESS = 10.0
 """Times the busiest link's seconds that a steep cost adds to that link."""
 
@@ -72,28 +62,15 @@ class _Shape:
     Attributes:
         hubs: how many hubs an exchange has.
         exchanges: how many exchanges there are.
-        order: which of equally short paths are taken. "index": those of the lowest pipes; "pairs": along a colouring of
-            the pairs; "parallel": along one dimension after another, each exchange from the next one on; "cells":
-            first those that stay among the nodes with the same nearest hub, in every second exchange those last.
-        even: paths are as long as their latency, and the load of links only orders those of equal length.
         steep: the load of links costs little where it is low and much where it is highest.
+        cells: paths are as long as their latency. Of equally long ones, those go first that stay among the nodes with
+            the same nearest hub, in every second exchange last.
     """
 
     hubs: int
     exchanges: int
-    order: str = "index"
-    even: bool = False
     steep: bool = False
-
-
-ORDERS_OF_ALL = (
-    *(("cells", True), ("pairs", True), ("parallel", True), ("pairs", False)),
-    *(("parallel", False), ("index", True), ("index", False)),
-)
-"""``order`` and ``even`` of shapes in which all ranks are hubs, in turn; the last three only for few ranks."""
-
-FEW_ORDERS = 4
-"""Orders that are tried where the ranks are more than half of MOST_HUBS."""
+    cells: bool = False
 
 
 def plan_hubs(request: Request, before_s: float = math.inf) -> Plan | None:
@@ -114,12 +91,10 @@ def plan_hubs(request: Request, before_s: float = math.inf) -> Plan | None:
     few = [
         _Shape(hubs, many, steep=steep) for hubs in counts[:-1] for steep in ((False, True) if hubs <= 2 else (False,))
     ]
-    orders = ORDERS_OF_ALL if 2 * counts[-1] <= MOST_HUBS else ORDERS_OF_ALL[:FEW_ORDERS]
-    everyone = [_Shape(counts[-1], FEW, order, even) for order, even in orders if counts[-1] <= MOST_HUBS]
+    everyone = [_Shape(counts[-1], FEW, cells=cells) for cells in (True, False) if counts[-1] <= MOST_HUBS]
     plans: list[_Cut] = []
     for shapes in (few, everyone):
         plans += attempt.search(shapes, min([before_s, *(t.end_s for t in plans)]))
-    plans += attempt.by_images([*few, *everyone], min([before_s, *(t.end_s for t in plans)]))
     chosen = min(plans, key=_Cut.rank, default=None)
     if chosen is None or chosen.plan is None:
         return None
@@ -188,39 +163,6 @@ class _Attempt:
         hopeless = float(load_s.max()) >= before_s or len(exchanges) < shape.exchanges
         return built if hopeless or not self.allows(exchanges[0], parts) else self.cut(built, parts)
 
-    def by_images(self, shapes: list[_Shape], before_s: float) -> list[_Cut]:
-        """Images of one exchange under automorphisms of the network, if such a plan may end before some time.
-
-        Of all shapes that one is taken whose exchange would end first if its steps overlapped and its images used links
-        evenly.
-        """
-        if self.budget.exhausted:
-            return []
-        network, size = self._network, float(self.workload.collectives[0].size_bytes)
-        nodes = automorphisms(self.topology, self.ranks, MOST_IMAGES, self.seed)
-        images = Images.of(self.topology, network.hops, nodes)
-        if images is None:
-            return []
-        choices: list[tuple[float, Int64, Exchange, _Shape]] = []
-        for shape in shapes:
-            if choices and self.budget.exhausted:
-                break
-            (exchange,), _ = self.build(replace(shape, exchanges=1), 1, np.inf)
-            pipes, starts = exchange.pipes(), exchange.starts_s(network)
-            step = np.unique(np.round(starts, 12), return_inverse=True)[1].reshape(-1)
-            hops = network.hops.take(pipes)
-            busy = images.busy_s(self.topology, hops.values, step[hops.owners], size)
-            arrival = float((starts + network.latency_s[pipes]).max())
-            choices.append((max(arrival + busy.max(), busy.sum(axis=1).max()), step, exchange, shape))
-        end_s, step, exchange, shape = min(choices, key=lambda choice: choice[0])
-        most = min(MOST_OF_IMAGES, self.budget.units("place")) // len(step)
-        if end_s > before_s or most < 1:
-            return []
-        count = min(len(nodes), MOST_PARTS, int(most))
-        chosen = images.spread(exchange.pipes(), step, count)
-        exchanges = [exchange.image(images.node[k].tolist(), images.pipe[k].tolist()) for k in chosen]
-        return [self.cut_finer(self.cut(_Cut(replace(shape, exchanges=count), exchanges, count), count), before_s)]
-
     def build(self, shape: _Shape, parts: int, before_s: float) -> tuple[list[Exchange], Float64]:
         """The exchanges of a shape, and for how long each link is busy; fewer once that is too long, or too costly."""
         c = self.workload.collectives[0]
@@ -248,21 +190,14 @@ class _Attempt:
         Args:
             busy_s: float64[pipes], for how long pipes are busy with the exchanges before.
         """
-        kind = np.zeros(len(busy_s), dtype=np.int64)
-        if shape.order == "pairs":
-            kind = colour_pairs(network)
-        elif shape.order == "parallel":
-            kinds, kind = np.unique(parallel_pipes(network), return_inverse=True)
-            kind = (kind.reshape(-1) + number) % len(kinds)
-        elif shape.order == "cells":
-            kind = self.separating_counts[network.src, network.dst] * (-1) ** number
-        by_kind = np.lexsort((busy_s, kind))
-        rank = np.empty(len(kind), dtype=np.int64)
-        rank[by_kind] = np.arange(len(kind))
-        even = shape.even and float(network.latency_s.min()) > 0
+        crosses = self.separating_counts[network.src, network.dst] if shape.cells else np.zeros(len(busy_s))
+        order = np.lexsort((busy_s, crosses * (-1) ** number))
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        by_latency = shape.cells and float(network.latency_s.min()) > 0
         if shape.steep and busy_s.max() > 0:
             busy_s = STEEPNESS * busy_s * (busy_s / busy_s.max()) ** 4
-        cost = network.latency_s if even else network.cost_s + busy_s
+        cost = network.latency_s if by_latency else network.cost_s + busy_s
         return Paths.of(network, self.ranks, cost, rank)
 
     def cut(self, built: _Cut, parts: int) -> _Cut:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....kernels import at_speed
+from ....kernels.matching import components
 from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
@@ -29,10 +31,12 @@ from ....schedule.dispatch import dispatch
 from ....schedule.trees import divide
 from ...registry import Request
 from .blocks import Block, assemble
-from .directions import MOST_NEIGHBOURS, PairClasses
 
 MOST_TRANSFERS = 33_000
 """Transfers of a plan at most; the buffer is cut no finer."""
+
+MOST_NEIGHBOURS = 8
+"""Neighbours of a node up to which its squares are looked at."""
 
 LEAST_GAIN = 0.005
 """Share of the completion that cutting twice as finely must gain to go on."""
@@ -98,7 +102,7 @@ def _factors(topology: Topology) -> list[_Factor]:
         beside[a].add(b)
     if not 1 <= max(len(neighbours) for neighbours in beside) <= MOST_NEIGHBOURS:
         return []
-    label = _classes(beside)
+    label = _factor_of(beside)
     factors = []
     for factor in dict.fromkeys(label.values()):
         along = [[w for w in sorted(near) if label[v, w] == factor] for v, near in enumerate(beside)]
@@ -132,9 +136,11 @@ def _sums_up(factors: list[_Factor], nodes: int) -> bool:
     return all(bits == (1 << nodes) - 1 for bits in holds)
 
 
-def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """For each ordered pair of neighbours a pair that stands for its factor."""
-    classes = PairClasses({(min(v, w), max(v, w)) for v, near in enumerate(beside) for w in near})
+def _factor_of(beside: list[set[int]]) -> dict[tuple[int, int], int]:
+    """For each ordered pair of neighbours the number of its factor."""
+    ends = [(v, w) for v, near in enumerate(beside) for w in near]
+    number = {end: k for k, end in enumerate(ends)}
+    alike = [((v, w), (w, v)) for v, w in ends]
     for v, near in enumerate(beside):
         for u in near:
             for w in near:
@@ -142,9 +148,10 @@ def _classes(beside: list[set[int]]) -> dict[tuple[int, int], tuple[int, int]]:
                     across = (beside[u] & beside[w]) - {v}
                     square = len(across) == 1 and w not in beside[u] and not across & near
                     x = next(iter(across)) if square else v
-                    for a, b in (((v, u), (w, x)), ((v, w), (u, x))) if square else (((v, u), (v, w)),):
-                        classes.join(a, b)
-    return {(v, w): classes.of(v, w) for v, near in enumerate(beside) for w in near}
+                    alike += [((v, u), (w, x)), ((v, w), (u, x))] if square else [((v, u), (v, w))]
+    one, other = np.array([[number[a], number[b]] for a, b in alike]).T
+    factor = at_speed(components, float(len(alike)))(one, other, len(ends))
+    return dict(zip(ends, factor.tolist(), strict=True))
 
 
 def _line_from(along: list[list[int]], start: int) -> tuple[int, ...]:

@@ -81,31 +81,6 @@ class Exchange:
         """int64[messages and copies], the pipe of each."""
         return np.array([*(m.pipe for m in self.messages), *(p for p, _ in self.copies)], dtype=np.int64)
 
-    def starts_s(self, network: Network) -> Float64:
-        """float64[messages and copies], when each starts by latency alone."""
-        src, latency_s = network.src.tolist(), network.latency_s.tolist()
-        arrival: list[float] = []
-        for message in self.messages:
-            arrival.append(max((arrival[k] for k in message.after), default=0.0) + latency_s[message.pipe])
-        done = {v: max((arrival[k] for k in messages), default=0.0) for v, messages in self.complete.items()}
-        for p, v in self.copies:
-            done[v] = max([done[src[p]], *(arrival[k] for k in self.into.get(v, ()))]) + latency_s[p]
-            arrival.append(done[v])
-        return np.array(arrival) - network.latency_s[self.pipes()]
-
-    def image(self, node: list[int], pipe: list[int]) -> Exchange:
-        """The exchange under an automorphism, without an index of its messages.
-
-        Args:
-            node, pipe: the image of each node and pipe.
-        """
-        return Exchange(
-            messages=[m._replace(pipe=pipe[m.pipe]) for m in self.messages],
-            into={node[v]: messages for v, messages in self.into.items()},
-            complete={node[v]: messages for v, messages in self.complete.items()},
-            copies=[(pipe[p], node[v]) for p, v in self.copies],
-        )
-
 
 @dataclass(frozen=True)
 class Paths:
