@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
+from time import thread_time
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from ..model.errors import InputError
-from .clock import clock, loading
 
 COMPILE_FROM = 60_000
 """Steps of a kernel's inner loop from which loading compiled code (about a second) is quicker than interpreting."""
@@ -71,8 +71,7 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
     if mode == "python" or (mode == "auto" and not _pays(module, work)):
         return kernel
     if module not in _COMPILED:
-        with loading():
-            _COMPILED[module] = _compiled(module)
+        _COMPILED[module] = _compiled(module)
     speeds = _COMPILED[module]
     functions = speeds.all if mode == "compiled" or work >= COMPILE_COLD_FROM else speeds.ready
     return functions[kernel.__name__]  # type: ignore[return-value]
@@ -167,9 +166,9 @@ def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callabl
         nonlocal spent_s
         if kept or compiled.signatures or spent_s > WORTH_S:
             return announced(*arguments)
-        began_s = clock()
+        began_s = thread_time()
         result = interpreted(*arguments)
-        spent_s += clock() - began_s
+        spent_s += thread_time() - began_s
         return result
 
     return call
@@ -196,7 +195,7 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         nonlocal told
         if not told and not compiled.signatures:
-            with loading(), _one_process(compiled):
+            with _one_process(compiled):
                 if not _cache_is_warm(compiled):
                     name = module.rpartition(".")[2].removeprefix("kernel_")
                     print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)

@@ -13,54 +13,42 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
-def all_pairs(out_offsets: Int64, out_links: Int32, link_dst: Int64, weight: Float64) -> Float64:
-    """float64[nodes, nodes], the length of the shortest path from row to column, inf for none."""
-    nodes = len(out_offsets) - 1
-    distance = np.full((nodes, nodes), np.inf)
-    heap = [(0.0, 0)]
-    for source in range(nodes):
-        row = distance[source]
-        row[source] = 0.0
-        heap.clear()
-        heappush(heap, (0.0, source))
-        while len(heap) > 0:
-            d, v = heappop(heap)
-            if d > row[v]:
-                continue
-            for e in range(out_offsets[v], out_offsets[v + 1]):
-                w = link_dst[out_links[e]]
-                far = d + weight[out_links[e]]
-                if far < row[w]:
-                    row[w] = far
-                    heappush(heap, (far, w))
-    return distance
-
-
-def to_goals(
-    in_offsets: Int64, in_links: Int64, link_src: Int64, weight: Float64, goal_offsets: Int64, goal_nodes: Int64
+def distances(
+    offsets: Int64, links: Int64 | Int32, ends: Int64, weight: Float64, start_offsets: Int64, start_nodes: Int64
 ) -> Float64:
-    """float64[goals, nodes], the length of the shortest path from each node to the nearest of a goal."""
-    nodes = len(in_offsets) - 1
-    goals = len(goal_offsets) - 1
-    distance = np.full((goals, nodes), np.inf)
+    """float64[rows, nodes], the length of the shortest path to each node from the nearest start of a row.
+
+    Args:
+        offsets, links, ends: CSR of the links to follow from each node, and where each leads; the links that enter and
+            where they come from give the lengths of paths *to* the starts.
+        start_offsets, start_nodes: CSR, the starts of each row.
+    """
+    nodes, rows = len(offsets) - 1, len(start_offsets) - 1
+    distance = np.full((rows, nodes), np.inf)
     heap = [(0.0, 0)]
-    for goal in range(goals):
-        row = distance[goal]
+    for k in range(rows):
+        row = distance[k]
         heap.clear()
-        for i in range(goal_offsets[goal], goal_offsets[goal + 1]):
-            row[goal_nodes[i]] = 0.0
-            heappush(heap, (0.0, goal_nodes[i]))
+        for i in range(start_offsets[k], start_offsets[k + 1]):
+            row[start_nodes[i]] = 0.0
+            heappush(heap, (0.0, start_nodes[i]))
         while len(heap) > 0:
             d, v = heappop(heap)
             if d > row[v]:
                 continue
-            for e in range(in_offsets[v], in_offsets[v + 1]):
-                w = link_src[in_links[e]]
-                far = d + weight[in_links[e]]
+            for e in range(offsets[v], offsets[v + 1]):
+                w = ends[links[e]]
+                far = d + weight[links[e]]
                 if far < row[w]:
                     row[w] = far
                     heappush(heap, (far, w))
     return distance
+
+
+def all_pairs(offsets: Int64, links: Int64 | Int32, ends: Int64, weight: Float64) -> Float64:
+    """float64[nodes, nodes], the length of the shortest path from row to column, inf for none."""
+    each = np.arange(len(offsets))
+    return distances(offsets, links, ends, weight, each, each[:-1])
 
 
 def shortest_trees(

@@ -234,7 +234,7 @@ def set_goals(topology: Topology, network: Network, workload: Workload, work: fl
         )
     if not len(goal):
         places = Ragged(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-    distance = at_speed(paths_kernel.to_goals, work)(
+    distance = at_speed(paths_kernel.distances, work)(
         *network.into, network.src, network.cost_s, places.offsets, places.values.astype(np.int64)
     )
     near, far = _nearest(holders, owner, goal, distance)

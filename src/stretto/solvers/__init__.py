@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.clock import loading
 from ..model.arrays import Bool, Float64, Int64, offsets_of
 from ..model.errors import Infeasible, InputError
 
@@ -224,14 +223,13 @@ def solve(
     wall, cpu = time.perf_counter(), time.process_time()
     built = model.built()
     limits = Limits(time_limit_s, gap, first, seed, effort, prove)
-    with loading():
-        if solver == "highs":
-            from .highs import run
-        elif solver == "cp-sat":
-            from .cpsat import run
-        elif solver == "cbc":
-            from .cbc import run
-        else:
-            from .gurobi import run
+    if solver == "highs":
+        from .highs import run
+    elif solver == "cp-sat":
+        from .cpsat import run
+    elif solver == "cbc":
+        from .cbc import run
+    else:
+        from .gurobi import run
     answer = run(built, limits, start, progress)
     return replace(answer, seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)

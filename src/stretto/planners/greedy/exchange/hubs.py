@@ -1,9 +1,9 @@
 """AllReduce by hubs: partial sums meet at a few ranks, or at every rank, when latency counts.
 
 All contributions come to a few *hubs* over trees that share their messages, and the other ranks get copies from there
-(:mod:`.trees`): with one hub in each server the servers' sums cross once. The buffer is cut into parts, which go through
-different exchanges, each grown as if links were already busy with the exchanges before it. How many hubs, exchanges and
-parts there are is tried.
+(:mod:`.trees`): with one hub in each server the servers' sums cross once. The buffer is cut into parts, which go
+through different exchanges, each grown as if links were already busy with the exchanges before it. How many hubs,
+exchanges and parts there are is tried.
 """
 
 from __future__ import annotations
