@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bool = NDArray[np.bool_]
+Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
@@ -43,6 +44,28 @@ class Pipes(NamedTuple):
     per_byte_s: Float64
     out_offsets: Int64
     out_pipes: Int64
+
+
+class Goals(NamedTuple):
+    """Where each chunk must come, see :mod:`stretto.schedule.pipes`.
+
+    Attributes:
+        came: int32[chunks * nodes], what each node knows of each chunk at first.
+        whole_region: bool[chunks], its goals are regions.
+        goal, near: for each chunk (``offsets``) its goals, and the holder nearest to each.
+        distance: float64[goals, nodes], seconds of a typical chunk to each goal.
+        beside: bool[goals, nodes], whether a pipe leads into the goal.
+        single: the goal of single node v is v + this; the goal of a region is the number of the region.
+    """
+
+    came: Int32
+    whole_region: Bool
+    offsets: Int64
+    goal: Int64
+    near: Int64
+    distance: Float64
+    beside: Bool
+    single: int
 
 
 def find_pipes(

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
-from ..model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ..kernels.pipes import Goals
+from ..model.arrays import Bool, Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, Topology
 
 LACKS_WANTED, LACKS, HELD = -1, -2, -9
-"""What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_transmission`."""
+"""What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_states`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,29 +91,6 @@ class Network:
         np.minimum.at(least, self.dst, self.cost_s)
         slow: Bool = self.cost_s > least[self.dst] * (1 + 1e-9)
         return slow
-
-
-@dataclass(frozen=True, eq=False)
-class Goals:
-    """Where each chunk must come.
-
-    Attributes:
-        came: int32[chunks * nodes], what each node knows of each chunk at first.
-        whole_region: bool[chunks], its goals are regions.
-        goal, near: for each chunk (``offsets``) its goals, and the holder nearest to each.
-        distance: float64[goals, nodes], seconds of a typical chunk to each goal.
-        beside: bool[goals, nodes], whether a pipe leads into the goal.
-        single: the goal of single node v is v + this.
-    """
-
-    came: Int32
-    whole_region: Bool
-    offsets: Int64
-    goal: Int64
-    near: Int64
-    distance: Float64
-    beside: Bool
-    single: int
 
 
 def build_network(topology: Topology, typical_bytes: float, through_routers: bool, work: float) -> Network:

@@ -8,8 +8,9 @@ Collective Communication Library for Wide-Area Distributed Training", INET4AI 20
   ``forward_to_neighbours`` is Load-Aware Neighbour Forwarding (section 4.2), ``schedule_subchunk`` is Algorithm 1
   (Subchunk Scheduling, section 4.3) and ``resolve_duplicates`` its lines 8 to 21.
 - ``kernel_eager``: our own rules in the same loop (``rules=eager``, the default).
-- ``kernel_ways``: what our rules weigh: f(link, buffer, progress) over the whole way to a goal.
-- ``kernel_transmission``: what both loops share: chunks, queues, transmissions and their events.
+- ``kernel_choice``: which chunk an idle pipe takes by them; ``kernel_ways``: f(link, buffer, progress) over the whole
+  way to a goal.
+- ``kernel_states``, ``kernel_transmission``: what both loops share: nodes, queues, transmissions and their events.
 """
 
 from . import planner as planner

@@ -10,115 +10,43 @@ the chunk with the fewest copies, which is our Subchunk Scheduling (section 4.3)
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Lists, Pipes, free_from
-from .kernel_transmission import (
-    AGAIN,
-    ARRIVED,
-    BEGUN,
-    HELD,
-    LACKS,
-    LACKS_WANTED,
-    QUEUED,
-    QUEUED_WANTED,
-    ROUTER,
-    SENT,
-    SLACK,
-    Event,
-    Places,
-    Sent,
-    enqueue,
-    ready_at,
-    transmit,
-)
-from .kernel_ways import Traffic, expect, find_way, otherwise_at
-
-Bool = NDArray[np.bool_]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Lists, Pipes, free_from
+from .kernel_choice import Rules, take_first, take_queued, take_rarest
+from .kernel_states import AGAIN, ARRIVED, BEGUN, HELD, LACKS, LACKS_WANTED, QUEUED, QUEUED_WANTED, ROUTER, SENT, Places
+from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, first_rows, room_for, send
+from .kernel_ways import Traffic, expect, find_way
 
 MOST_EXPECTED = 8
 """Pipes ahead of a token that count as load."""
 
 
-class Goals(NamedTuple):
-    """Where chunks must come.
-
-    Attributes:
-        whole_region: bool[chunks], whether the goals of a chunk are regions; else they are single nodes.
-        offsets, goal, holder: CSR, for each chunk its goals, and the holder that is nearest to each.
-        single: the goal of single node v is v + this; the goal of a region is the number of the region.
-        distance: float64[goals, nodes], seconds to each goal.
-        beside: bool[goals, nodes], whether a pipe leads from the node into the goal.
-    """
-
-    whole_region: Bool
-    offsets: Int64
-    goal: Int64
-    holder: Int64
-    single: int
-    distance: Float64
-    beside: Bool
-
-
-class Rules(NamedTuple):
-    """How pipes choose.
-
-    Attributes:
-        patience: a slow pipe is left idle where others bring the chunk at most this many of its own transmission times
-            later.
-        queue_weight: how much a second that is queued for a pipe counts in f.
-        most_aside: how many steps of a token may lead no nearer to its goal, where accelerators are unlike or the goal
-            is a single node.
-        most_looked: among how many chunks a pipe chooses.
-        slow: bool[pipes], whether a faster pipe leads to the same node.
-        unlike: bool[nodes], accelerators of a region whose ways out are not the same for all.
-        turn_of, pipe_at_turn: int64[pipes], the order in which slow pipes choose, both ways.
-    """
-
-    patience: float
-    queue_weight: float
-    most_aside: int
-    most_looked: int
-    slow: Bool
-    unlike: Bool
-    turn_of: Int64
-    pipe_at_turn: Int64
-
-
 def spread(
-    pipes: Pipes, into: Lists, users: Lists, places: Places, chunks: Chunks, came: Int32, goals: Goals, rules: Rules
-) -> tuple[tuple[Int64, Int64, Int64, Float64, Float64], int, float]:
+    pipes: Pipes, into: Lists, users: Lists, places: Places, chunks: Chunks, goals: Goals, rules: Rules
+) -> tuple[Sent, int, float]:
     """Send every chunk to every node that wants it.
 
     Args:
         into: for each node the pipes that enter it. users: for each link the pipes that use it.
-        came: what each node knows of each chunk at first; filled.
     Returns:
-        The columns of :class:`.kernel_transmission.Sent`; how many wanted deliveries did not happen; and when the last
-        of the others did, seconds.
+        The transfers; how many wanted deliveries did not happen; and when the last of the others did, seconds.
     """
-    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, out_offsets, out_pipes = pipes
     user_offsets, user_pipes = users
     kind, region = places
     size_bytes, begun_s, hold_offsets, hold_nodes = chunks
     whole_region, goal_offsets, goal_of = goals.whole_region, goals.offsets, goals.goal
-    slow, turn_of, pipe_at_turn = rules.slow, rules.turn_of, rules.pipe_at_turn
+    slow = rules.slow
     nodes, chunk_count, pipe_count = len(kind), len(size_bytes), len(src)
-    missing = 0
-    for key in range(len(came)):
-        if came[key] == LACKS_WANTED:
-            missing += 1
-    room = missing + 16
-    sent_pipe, sent_chunk = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
-    sent_parent, sent_start_s, sent_seconds = np.empty(room, dtype=np.int64), np.empty(room), np.empty(room)
-    sent = Sent(sent_pipe, sent_chunk, sent_parent, sent_start_s, sent_seconds)
+    # slow pipes choose in turn: who can pass most on is first, so that what it gets is near to all others
+    pipe_at_turn = np.argsort(out_offsets[dst] - out_offsets[dst + 1], kind="mergesort")
+    turn_of = np.argsort(pipe_at_turn)
+    came = goals.came.copy()
+    missing = int((came == LACKS_WANTED).sum())
+    sent = room_for(missing + 16)
     count, finish = 0, 0.0
     free_at, backlog_s = np.zeros(len(user_offsets) - 1), np.zeros(pipe_count)
     traffic = Traffic(free_at, backlog_s, came)
@@ -132,7 +60,7 @@ def spread(
     hoped_s = np.full(len(came) if slow.any() and whole_region.any() else 0, np.inf)
     # tokens: where each is, -1 when done, ``nodes`` when neighbours take the chunk from here; how many of its steps led
     # no nearer to its goal; the pipes that it expects to take after its next one
-    token_at = goals.holder.copy()
+    token_at = goals.near.copy()
     aside = np.zeros(len(goal_of), dtype=np.int64)
     token_way = np.full((len(goal_of), MOST_EXPECTED), -1, dtype=np.int32)
     # for each pipe the last decision in which it was on the way of a token of the same chunk; in the end their count
@@ -143,8 +71,9 @@ def spread(
     queued_chunk, following = [0], [0]
     queued_chunk.clear()
     following.clear()
-    stamp = np.full(pipe_count, -1, dtype=np.int64)
-    woken_fast, woken_slow, moved, way = [0], [0], [0], [0]
+    awake = np.zeros(pipe_count, dtype=np.bool_)
+    woken, moved, way = [0], [0], [0]
+    woken.clear()
     events: list[Event] = [(0.0, 0, 0)]
     events.clear()
     for b in range(chunk_count):
@@ -155,7 +84,6 @@ def spread(
             if len(hoped_s) > 0 and whole_region[b]:
                 expect(b, v, begun_s[b], size_bytes[b], pipes, slow, region, hoped_s)
     holder_chunk = np.repeat(np.arange(chunk_count), np.diff(hold_offsets))
-    step = 0
     forced = False
 
     while missing > 0:
@@ -166,24 +94,24 @@ def spread(
             forced = True
             for pipe in range(pipe_count):
                 heappush(events, (finish, AGAIN, pipe))
-        step += 1
         t = events[0][0]
-        woken_fast.clear()
-        woken_slow.clear()
+        for pipe in woken:
+            awake[pipe] = False
+        woken.clear()
         while len(events) > 0 and events[0][0] <= t * SLACK:
             at, what, which = heappop(events)
             t = max(t, at)
             if what == AGAIN:
-                _wake(which, step, stamp, slow, turn_of, woken_fast, woken_slow)
+                _wake(which, awake, woken)
                 continue
             if what == SENT:
                 for i in range(hop_offsets[which], hop_offsets[which + 1]):
                     link = hop_links[i]
                     for e in range(user_offsets[link], user_offsets[link + 1]):
-                        _wake(user_pipes[e], step, stamp, slow, turn_of, woken_fast, woken_slow)
+                        _wake(user_pipes[e], awake, woken)
                 continue
             if what == ARRIVED:
-                b, u = sent_chunk[which], dst[sent_pipe[which]]
+                b, u = sent.chunk[which], dst[sent.pipe[which]]
             else:
                 b, u = holder_chunk[which], hold_nodes[which]
             holds[u, hold_count[u]] = b
@@ -208,21 +136,18 @@ def spread(
                         came[b * nodes + v] = QUEUED if state == LACKS else QUEUED_WANTED
                         backlog_s[pipe] += size_bytes[b] * per_byte_s[pipe]
                         enqueue(pipe, b, queue_head, queue_tail, queued_chunk, following)
-                        _wake(pipe, step, stamp, slow, turn_of, woken_fast, woken_slow)
+                        _wake(pipe, awake, woken)
                     elif state == HELD or (
-                        state >= 0
-                        and ready_at(
-                            state, kind[v] == ROUTER, begun_s[b], np.inf, sent_pipe, sent_start_s, sent_seconds,
-                            latency_s,
-                        ) <= t * SLACK
-                    ):  # fmt: skip
+                        state >= 0 and (sent.first_s if kind[v] == ROUTER else sent.last_s)[state] <= t * SLACK
+                    ):
                         moved.append(v)
             for e in range(out_offsets[u], out_offsets[u + 1]):
-                _wake(out_pipes[e], step, stamp, slow, turn_of, woken_fast, woken_slow)
+                _wake(out_pipes[e], awake, woken)
 
-        fast_count = len(woken_fast)
-        for turn in range(fast_count + len(woken_slow)):
-            pipe = woken_fast[turn] if turn < fast_count else pipe_at_turn[heappop(woken_slow)]
+        # slow pipes choose after the others
+        choosing = [pipe for pipe in woken if not slow[pipe]]
+        choosing += [pipe_at_turn[turn] for turn in sorted([turn_of[pipe] for pipe in woken if slow[pipe]])]
+        for pipe in choosing:
             u, v = src[pipe], dst[pipe]
             until = free_from(pipe, hop_offsets, hop_links, hop_late_s, free_at)
             if until > t * SLACK:
@@ -233,16 +158,16 @@ def spread(
             # what is queued here to be carried on comes first
             chosen, later = -1, np.inf
             if queue_head[pipe] >= 0:
-                chosen, later = _take_queued(
+                chosen, later = take_queued(
                     pipe, t, pipes, places, chunks, traffic, sent, queue_head, queued_chunk, following
                 )  # fmt: skip
             if chosen < 0 and region[v] >= 0 and not slow[pipe]:
-                chosen, later = _take_first(
-                    u, v, t, later, kind[u] == ROUTER, per_byte_s[pipe], pipe, size_bytes, begun_s, latency_s, came,
-                    nodes, sent_pipe, sent_start_s, sent_seconds, holds, hold_count, cursor, rules.most_looked,
+                chosen, later = take_first(
+                    u, v, t, later, kind[u] == ROUTER, per_byte_s[pipe], pipe, size_bytes, begun_s, came, nodes,
+                    sent.first_s, sent.last_s, holds, hold_count, cursor, rules.most_looked,
                 )  # fmt: skip
             elif chosen < 0 and region[v] >= 0:
-                chosen, later = _take_rarest(
+                chosen, later = take_rarest(
                     pipe, t, later, forced, pipes, into, places, chunks, rules, traffic, sent, hoped_s, holds,
                     hold_count, cursor, copies,
                 )  # fmt: skip
@@ -254,29 +179,15 @@ def spread(
 
             b = chosen
             key = b * nodes + v
-            seconds = size_bytes[b] * per_byte_s[pipe]
-            ready = ready_at(
-                came[b * nodes + u], kind[u] == ROUTER, begun_s[b], seconds, sent_pipe, sent_start_s, sent_seconds,
-                latency_s,
+            wanted = came[key] == LACKS_WANTED or came[key] == QUEUED_WANTED
+            if count == len(sent.pipe):
+                sent = enlarged(sent)
+            last = send(
+                count, pipe, b, max(t, until), pipe, pipes, places, chunks, came, free_at, sent, events
             )  # fmt: skip
-            start = max(t, until, ready)
-            if count == len(sent_pipe):
-                sent_pipe, sent_chunk = np.append(sent_pipe, sent_pipe), np.append(sent_chunk, sent_chunk)
-                sent_parent = np.append(sent_parent, sent_parent)
-                sent_start_s = np.append(sent_start_s, sent_start_s)
-                sent_seconds = np.append(sent_seconds, sent_seconds)
-                sent = Sent(sent_pipe, sent_chunk, sent_parent, sent_start_s, sent_seconds)
-            sent_pipe[count], sent_chunk[count], sent_seconds[count] = pipe, b, seconds
-            sent_parent[count] = max(came[b * nodes + u], -1)
-            sent_start_s[count] = start
-            last = transmit(
-                count, pipe, start, seconds, latency_s[pipe], pipe, kind[v] == ROUTER, hop_offsets, hop_links,
-                hop_late_s, free_at, events,
-            )  # fmt: skip
-            if came[key] == LACKS_WANTED or came[key] == QUEUED_WANTED:
+            if wanted:
                 missing -= 1
                 finish = max(finish, last)
-            came[key] = count
             if region[v] >= 0:
                 copies[b, region[v]] += 1
                 if len(hoped_s) > 0 and whole_region[b] and last < hoped_s[key]:
@@ -289,23 +200,14 @@ def spread(
             count += 1
             forced = False
 
-    return (
-        (sent_pipe[:count], sent_chunk[:count], sent_parent[:count], sent_start_s[:count], sent_seconds[:count]),
-        missing,
-        finish,
-    )
+    return first_rows(sent, count), missing, finish
 
 
-def _wake(
-    pipe: int, step: int, stamp: Int64, slow: Bool, turn_of: Int64, woken_fast: list[int], woken_slow: list[int]
-) -> None:
-    """Let a pipe try to send in this step; slow ones choose in their turn, after the others."""
-    if stamp[pipe] != step:
-        stamp[pipe] = step
-        if slow[pipe]:
-            heappush(woken_slow, turn_of[pipe])
-        else:
-            woken_fast.append(pipe)
+def _wake(pipe: int, awake: Bool, woken: list[int]) -> None:
+    """Let a pipe try to send at this moment."""
+    if not awake[pipe]:
+        awake[pipe] = True
+        woken.append(pipe)
 
 
 def _forget(way: Int32, kept_at: int, size_bytes: float, src: Int64, per_byte_s: Float64, backlog_s: Float64) -> None:
@@ -362,122 +264,3 @@ def _move_token(
             token_way[k, h] = onward
             backlog_s[onward] += size_bytes * per_byte_s[onward]
     return pipe
-
-
-def _take_queued(
-    pipe: int, t: float, pipes: Pipes, places: Places, chunks: Chunks, traffic: Traffic, sent: Sent, head: Int64,
-    queued_chunk: list[int], following: list[int],
-) -> tuple[int, float]:  # fmt: skip
-    """Take the first chunk from the queue of a pipe that its receiver still awaits.
-
-    Returns:
-        The chunk, -1 for none; and where that has not come yet, when it could be sent.
-    """
-    sent_pipe, _, _, sent_start_s, sent_seconds = sent
-    per_byte_s, came, nodes = pipes.per_byte_s[pipe], traffic.came, len(places.kind)
-    u, v = pipes.src[pipe], pipes.dst[pipe]
-    relays = places.kind[u] == ROUTER
-    while head[pipe] >= 0:
-        b = queued_chunk[head[pipe]]
-        seconds = chunks.size_bytes[b] * per_byte_s
-        awaited = came[b * nodes + v] == QUEUED or came[b * nodes + v] == QUEUED_WANTED
-        if awaited:
-            ready = ready_at(
-                came[b * nodes + u], relays, chunks.start_s[b], seconds, sent_pipe, sent_start_s, sent_seconds,
-                pipes.latency_s,
-            )  # fmt: skip
-            if ready > t * SLACK:
-                return -1, ready
-        head[pipe] = following[head[pipe]]
-        traffic.backlog_s[pipe] -= seconds
-        if awaited:
-            return b, np.inf
-    return -1, np.inf
-
-
-def _take_first(
-    u: int, v: int, t: float, later: float, relays: bool, per_byte_s: float, pipe: int, size_bytes: Float64,
-    begun_s: Float64, latency_s: Float64, came: Int32, nodes: int, sent_pipe: Int64, sent_start_s: Float64,
-    sent_seconds: Float64, holds: Int32, hold_count: Int64, cursor: Int64, most_looked: int,
-) -> tuple[int, float]:  # fmt: skip
-    """Take the first chunk at ``u`` that ``v`` wants and that can be sent now, for a pipe that is not slow.
-
-    Arrays come one by one, since handing on named tuples takes longer than the loop.
-
-    Args:
-        later: when the pipe could send something, as known so far.
-    Returns:
-        The chunk, -1 for none; and when the pipe could send something.
-    """
-    looked = 0
-    for i in range(cursor[pipe], hold_count[u]):
-        b = holds[u, i]
-        state = came[b * nodes + v]
-        if state == LACKS_WANTED or state == QUEUED_WANTED:
-            looked += 1
-            seconds = size_bytes[b] * per_byte_s
-            ready = ready_at(
-                came[b * nodes + u], relays, begun_s[b], seconds, sent_pipe, sent_start_s, sent_seconds, latency_s
-            )  # fmt: skip
-            if ready <= t * SLACK:
-                return b, later
-            later = min(later, ready)
-            if looked == most_looked:
-                break
-        elif looked == 0:
-            cursor[pipe] = i + 1
-    return -1, later
-
-
-def _take_rarest(
-    pipe: int, t: float, later: float, forced: bool, pipes: Pipes, into: Lists, places: Places, chunks: Chunks,
-    rules: Rules, traffic: Traffic, sent: Sent, hoped_s: Float64, holds: Int32, hold_count: Int64, cursor: Int64,
-    copies: Int32,
-) -> tuple[int, float]:  # fmt: skip
-    """Take the rarest chunk that nobody else brings in time, for a slow pipe; as :func:`_take_first` otherwise.
-
-    Args:
-        forced: the pipe leaves nothing to others.
-    """
-    sent_pipe, _, _, sent_start_s, sent_seconds = sent
-    size_bytes, begun_s, latency_s = chunks.size_bytes, chunks.start_s, pipes.latency_s
-    per_byte_s, came, nodes = pipes.per_byte_s[pipe], traffic.came, len(places.kind)
-    u, v = pipes.src[pipe], pipes.dst[pipe]
-    relays, region = places.kind[u] == ROUTER, places.region[v]
-    patience, most_looked = rules.patience, rules.most_looked
-    i = cursor[pipe]
-    while i < hold_count[u]:
-        state = came[holds[u, i] * nodes + v]
-        if state == LACKS_WANTED or state == QUEUED_WANTED:
-            break
-        i += 1
-    cursor[pipe] = i
-    chosen, looked, fewest, latest = -1, 0, 0, 0.0
-    while i < hold_count[u] and looked < most_looked:
-        b = holds[u, i]
-        i += 1
-        state = came[b * nodes + v]
-        if state != LACKS_WANTED and state != QUEUED_WANTED:
-            continue
-        looked += 1
-        seconds = size_bytes[b] * per_byte_s
-        ready = ready_at(
-            came[b * nodes + u], relays, begun_s[b], seconds, sent_pipe, sent_start_s, sent_seconds, latency_s
-        )  # fmt: skip
-        if ready > t * SLACK:
-            later = min(later, ready)
-            continue
-        otherwise = np.inf
-        soon = (t + seconds + latency_s[pipe] + patience * seconds) * SLACK
-        if len(hoped_s) > 0 and t < hoped_s[b * nodes + v] <= soon and not forced:
-            continue
-        rare = copies[b, region]
-        if rare > 0:
-            otherwise = otherwise_at(pipe, b, t, pipes, into, places, chunks, traffic, sent, hoped_s)
-        if otherwise <= soon and not forced:
-            continue
-        if chosen < 0 or rare < fewest or (rare == fewest and otherwise > latest):
-            chosen, fewest, latest = b, rare, otherwise
-        if rare == 0:
-            break
-    return chosen, later

@@ -11,32 +11,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Lists, Pipes, free_from
-from .kernel_transmission import (
-    AGAIN,
-    ARRIVED,
-    BEGUN,
-    HELD,
-    LACKS,
-    LACKS_WANTED,
-    ROUTER,
-    SENT,
-    SLACK,
-    Event,
-    Places,
-    Sent,
-    enqueue,
-    ready_at,
-    transmit,
-)
-
-Bool = NDArray[np.bool_]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from ...kernels.pipes import Bool, Float64, Int32, Int64, Lists, Pipes, free_from
+from .kernel_states import AGAIN, ARRIVED, BEGUN, HELD, LACKS, LACKS_WANTED, ROUTER, SENT, Places
+from .kernel_transmission import SLACK, Event, Sent, enqueue, first_rows, room_for, send
 
 
 class Weights(NamedTuple):
@@ -56,7 +35,7 @@ class Weights(NamedTuple):
 def synthesize(
     pipes: Pipes, into: Lists, link_count: int, places: Places, chunks: Chunks, chunk_piece: Int64, came: Int32,
     weights: Weights,
-) -> tuple[tuple[Int64, Int64, Int64, Float64, Float64], int, float]:  # fmt: skip
+) -> tuple[Sent, int, float]:  # fmt: skip
     """Send every chunk to every accelerator, as the paper has it.
 
     Args:
@@ -64,10 +43,9 @@ def synthesize(
         chunks: the paper's subchunks. chunk_piece: int64[chunks], the paper's chunk of which each is a part.
         came: what each node knows of each chunk at first; filled.
     Returns:
-        The columns of :class:`.kernel_transmission.Sent`; how many wanted deliveries did not happen; and when the last
-        of the others did, seconds.
+        The transfers; how many wanted deliveries did not happen; and when the last of the others did, seconds.
     """
-    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _ = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, _, _ = pipes
     size_bytes, begun_s, hold_offsets, hold_nodes = chunks
     kind, region = places
     nodes, chunk_count, pipe_count = len(kind), len(size_bytes), len(src)
@@ -85,11 +63,7 @@ def synthesize(
     delivered = np.zeros((chunk_piece.max() + 1, nodes), dtype=np.int64)
     parts = np.bincount(chunk_piece)
 
-    room = int((came != HELD).sum()) + 1
-    sent = Sent(
-        np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64),
-        np.empty(room), np.empty(room),
-    )  # fmt: skip
+    sent = room_for(int((came != HELD).sum()) + 1)
     count = 0
     missing = int((came == LACKS_WANTED).sum())
     finish = 0.0
@@ -174,35 +148,21 @@ def synthesize(
             )  # fmt: skip
             if entry < 0:
                 continue
-            b, u, v = queued_chunk[entry], src[pipe], dst[pipe]
-            seconds = size_bytes[b] * per_byte_s[pipe]
-            ready = ready_at(
-                came[b * nodes + u], kind[u] == ROUTER, begun_s[b], seconds, sent.pipe, sent.start_s, sent.seconds,
-                latency_s,
-            )  # fmt: skip
-            start = max(t, until, ready)
+            b, v = queued_chunk[entry], dst[pipe]
             queued_chunk[entry] = -1
-            backlog_s[pipe] -= seconds
-            sent.pipe[count], sent.chunk[count], sent.seconds[count] = pipe, b, seconds
-            sent.parent[count] = max(came[b * nodes + u], -1)
-            sent.start_s[count] = start
-            last = transmit(
-                count, pipe, start, seconds, latency_s[pipe], count, kind[v] == ROUTER, hop_offsets, hop_links,
-                hop_late_s, free_at, events,
+            backlog_s[pipe] -= size_bytes[b] * per_byte_s[pipe]
+            wanted = came[b * nodes + v] == LACKS_WANTED
+            last = send(
+                count, pipe, b, max(t, until), count, pipes, places, chunks, came, free_at, sent, events
             )  # fmt: skip
-            if came[b * nodes + v] == LACKS_WANTED:
+            if wanted:
                 missing -= 1
                 finish = max(finish, last)
-            came[b * nodes + v] = count
             delivered[chunk_piece[b], v] += 1
             count += 1
             forced = False
 
-    return (
-        (sent.pipe[:count], sent.chunk[:count], sent.parent[:count], sent.start_s[:count], sent.seconds[:count]),
-        missing,
-        finish,
-    )
+    return first_rows(sent, count), missing, finish
 
 
 def forward_to_neighbours(
@@ -349,47 +309,31 @@ def resolve_duplicates(
         turn: int64[entries], its place in J: what only one queue holds comes first, then
             duplicates in the order in which they were assigned.
     """
-    pairs = len(wait)
-    time = wait.copy()
-    kept = np.zeros(len(chunks), dtype=np.bool_)
-    turn = np.arange(len(chunks))
-    order = np.argsort(chunks, kind="mergesort")
-    alone = np.zeros(len(chunks), dtype=np.bool_)
-    pair_of = np.empty(len(chunks), dtype=np.int64)
-    for p in range(pairs):
+    count, time = len(chunks), wait.copy()
+    pair_of = np.empty(count, dtype=np.int64)
+    for p in range(len(wait)):
         pair_of[offsets[p] : offsets[p + 1]] = p
+    # the entries of one chunk follow each other in ``order``
+    order = np.argsort(chunks, kind="mergesort")
+    begin = np.searchsorted(chunks[order], chunks)
+    end = np.searchsorted(chunks[order], chunks, side="right")
+    kept = np.zeros(count, dtype=np.bool_)
+    turn = np.arange(count)
     # lines 8 to 13: what is in one queue stays there and takes its time
-    i = 0
-    while i < len(order):
-        j = i
-        queues, last = 0, -1
-        while j < len(order) and chunks[order[j]] == chunks[order[i]]:
-            if useful[order[j]]:
-                queues += 1
-                last = order[j]
-            j += 1
-        if queues == 1:
-            alone[last] = kept[last] = True
-            time[pair_of[last]] += cost[pair_of[last]]
-        i = j
+    for e in range(count):
+        if useful[e] and useful[order[begin[e] : end[e]]].sum() == 1:
+            kept[e] = True
+            time[pair_of[e]] += cost[pair_of[e]]
     # lines 14 to 21: a duplicate goes where it would be through first
-    done = np.zeros(len(chunks), dtype=np.bool_)
-    place = np.empty(len(chunks), dtype=np.int64)
-    place[order] = np.arange(len(chunks))
-    assigned = len(chunks)
-    for e in range(len(chunks)):
-        if done[e] or alone[e] or not useful[e]:
+    assigned = count
+    for e in range(count):
+        if not useful[e] or kept[order[begin[e] : end[e]]].any():
             continue
-        i = place[e]
         best, chosen = np.inf, -1
-        while i < len(order) and chunks[order[i]] == chunks[e]:
+        for i in range(begin[e], end[e]):
             other = order[i]
-            i += 1
-            if not useful[other]:
-                continue
-            done[other] = True
             p = pair_of[other]
-            if time[p] + cost[p] < best:
+            if useful[other] and time[p] + cost[p] < best:
                 best, chosen = time[p] + cost[p], other
         kept[chosen] = True
         turn[chosen] = assigned

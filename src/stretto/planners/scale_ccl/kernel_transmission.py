@@ -6,40 +6,16 @@ from heapq import heappush
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from ...kernels.chunks import Chunks
+from ...kernels.pipes import Float64, Int32, Int64, Pipes
+from .kernel_states import ARRIVED, HELD, ROUTER, SENT, Places
 
 Event = tuple[float, int, int]
 """A moment in seconds, the kind of event, and a transfer, a pipe or a holder."""
 
-ARRIVED, SENT, AGAIN, BEGUN = 0, 1, 2, 3
-"""Kinds of events: the receiver of a chunk can send it on; a transmission is complete; a pipe may try once more; a
-chunk is at its first holder."""
-
-LACKS_WANTED, LACKS, QUEUED_WANTED, QUEUED, HELD = -1, -2, -3, -4, -9
-"""``came[chunk * nodes + node]``: the transfer that brings the chunk to the node, or one of these."""
-
-ROUTER = 1
-"""The kind of node that sends on as bytes come."""
-
 SLACK = 1 + 1e-12
 """Moments whose ratio is below this are one moment."""
-
-
-class Places(NamedTuple):
-    """The nodes.
-
-    Attributes:
-        kind: int8[nodes].
-        region: int64[nodes], the datacenter of each accelerator, -1 for routers.
-    """
-
-    kind: Int8
-    region: Int64
 
 
 class Sent(NamedTuple):
@@ -49,6 +25,7 @@ class Sent(NamedTuple):
         pipe, chunk: int64[rows].
         parent: int64[rows], the transfer that brought the chunk to the source, -1 if the source held it.
         start_s, seconds: float64[rows], when a transmission starts, and how long it keeps a link busy.
+        first_s, last_s: float64[rows], when the first and the last byte arrive.
     """
 
     pipe: Int64
@@ -56,41 +33,75 @@ class Sent(NamedTuple):
     parent: Int64
     start_s: Float64
     seconds: Float64
+    first_s: Float64
+    last_s: Float64
 
 
-def ready_at(
-    p: int, relays: bool, begun_s: float, seconds: float, sent_pipe: Int64, sent_start_s: Float64,
-    sent_seconds: Float64, latency_s: Float64,
-) -> float:  # fmt: skip
+def room_for(rows: int) -> Sent:
+    """No transfers yet, and room for ``rows`` of them."""
+    return Sent(
+        np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64),
+        np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows),
+    )  # fmt: skip
+
+
+def first_rows(sent: Sent, count: int) -> Sent:
+    """The first transfers alone."""
+    return Sent(
+        sent.pipe[:count], sent.chunk[:count], sent.parent[:count], sent.start_s[:count], sent.seconds[:count],
+        sent.first_s[:count], sent.last_s[:count],
+    )  # fmt: skip
+
+
+def enlarged(sent: Sent) -> Sent:
+    """The same transfers with room for as many more."""
+    return Sent(
+        np.append(sent.pipe, sent.pipe), np.append(sent.chunk, sent.chunk), np.append(sent.parent, sent.parent),
+        np.append(sent.start_s, sent.start_s), np.append(sent.seconds, sent.seconds),
+        np.append(sent.first_s, sent.first_s), np.append(sent.last_s, sent.last_s),
+    )  # fmt: skip
+
+
+def ready_at(p: int, relays: bool, begun_s: float, seconds: float, first_s: Float64, last_s: Float64) -> float:
     """When a node can send, in that many seconds, a chunk that transfer ``p`` brings it; at ``begun_s`` if it held it.
 
     An accelerator sends what has arrived whole. A router sends as bytes come, and ends no sooner than they end.
     """
     if p == HELD:
         return begun_s
-    first: float = sent_start_s[p] + latency_s[sent_pipe[p]]
     if relays:
-        return max(first, float(first + sent_seconds[p] - seconds))
-    return float(first + sent_seconds[p])
+        return max(float(first_s[p]), float(last_s[p] - seconds))
+    return float(last_s[p])
 
 
-def transmit(
-    number: int, pipe: int, start_s: float, seconds: float, latency_s: float, freed: int, relays: bool,
-    hop_offsets: Int64, hop_links: Int64, hop_late_s: Float64, free_at: Float64, events: list[Event],
+def send(
+    number: int, pipe: int, b: int, from_s: float, freed: int, pipes: Pipes, places: Places, chunks: Chunks,
+    came: Int32, free_at: Float64, sent: Sent, events: list[Event],
 ) -> float:  # fmt: skip
-    """Start transfer ``number`` over a pipe: occupy its links, and announce its two events.
+    """Send chunk ``b`` over a pipe as transfer ``number``: occupy its links, and announce its two events.
 
     Args:
+        from_s: when it can start at the earliest, if the chunk is there by then.
         freed: what the event of a complete transmission names.
-        relays: whether the receiver is a router, which can send on once the first byte is there.
     Returns:
         When the last byte arrives.
     """
+    _, _, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _ = pipes
+    u, v, nodes = pipes.src[pipe], pipes.dst[pipe], len(places.kind)
+    parent, seconds = came[b * nodes + u], chunks.size_bytes[b] * per_byte_s[pipe]
+    ready = ready_at(parent, places.kind[u] == ROUTER, chunks.start_s[b], seconds, sent.first_s, sent.last_s)
+    start = max(from_s, ready)
+    first = start + latency_s[pipe]
+    last: float = first + seconds
+    sent.pipe[number], sent.chunk[number], sent.parent[number] = pipe, b, max(parent, -1)
+    sent.start_s[number], sent.seconds[number] = start, seconds
+    sent.first_s[number], sent.last_s[number] = first, last
+    came[b * nodes + v] = number
     for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
-        free_at[hop_links[i]] = start_s + hop_late_s[i] + seconds
-    last = start_s + latency_s + seconds
-    heappush(events, (start_s + seconds, SENT, freed))
-    heappush(events, (start_s + latency_s if relays else last, ARRIVED, number))
+        free_at[hop_links[i]] = start + hop_late_s[i] + seconds
+    heappush(events, (start + seconds, SENT, freed))
+    # a router can send on once the first byte is there
+    heappush(events, (first if places.kind[v] == ROUTER else last, ARRIVED, number))
     return last
 
 

@@ -1,4 +1,4 @@
-"""What our own rules weigh: which way a chunk goes on, and when other neighbours could bring it."""
+"""Which way a chunk goes on, and when nodes may hope to have it, by our own rules."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...kernels.chunks import Chunks
-from ...kernels.pipes import Lists, Pipes, free_from
-from .kernel_transmission import HELD, LACKS, LACKS_WANTED, ROUTER, SLACK, Places, Sent, ready_at
-
-Bool = NDArray[np.bool_]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from ...kernels.pipes import Bool, Float64, Int32, Int64, Pipes, free_from
+from .kernel_states import LACKS, LACKS_WANTED, ROUTER, Places
+from .kernel_transmission import SLACK
 
 
 class Traffic(NamedTuple):
@@ -24,7 +18,7 @@ class Traffic(NamedTuple):
     Attributes:
         free_at: float64[links], from when each link is idle, seconds.
         backlog_s: float64[pipes], seconds of chunks that are queued for each pipe or expected on it.
-        came: int32[chunks * nodes], see :mod:`.kernel_transmission`.
+        came: int32[chunks * nodes], see :mod:`.kernel_states`.
     """
 
     free_at: Float64
@@ -51,38 +45,6 @@ def expect(
             if then < hoped_s[b * nodes + w]:
                 hoped_s[b * nodes + w] = then
                 front.append(w)
-
-
-def otherwise_at(
-    pipe: int, b: int, t: float, pipes: Pipes, into: Lists, places: Places, chunks: Chunks, traffic: Traffic,
-    sent: Sent, hoped_s: Float64,
-) -> float:  # fmt: skip
-    """When another neighbour, which has chunk ``b``, is getting it or may hope to, could have brought it."""
-    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _ = pipes
-    in_offsets, in_pipes = into
-    sent_pipe, _, _, sent_start_s, sent_seconds = sent
-    free_at, _, came = traffic
-    kind, begun_s, size_bytes = places.kind, chunks.start_s[b], chunks.size_bytes[b]
-    v, nodes = dst[pipe], len(kind)
-    best = np.inf
-    for e in range(in_offsets[v], in_offsets[v + 1]):
-        other = in_pipes[e]
-        s = src[other]
-        key = b * nodes + s
-        if other == pipe:
-            continue
-        seconds = size_bytes * per_byte_s[other]
-        if came[key] >= 0 or came[key] == HELD:
-            at = ready_at(
-                came[key], kind[s] == ROUTER, begun_s, seconds, sent_pipe, sent_start_s, sent_seconds, latency_s
-            )  # fmt: skip
-        elif len(hoped_s) > 0 and hoped_s[key] < np.inf:
-            at = hoped_s[key]
-        else:
-            continue
-        at = max(max(t, at), free_from(other, hop_offsets, hop_links, hop_late_s, free_at))
-        best = min(best, at + seconds + latency_s[other])
-    return best
 
 
 def find_way(

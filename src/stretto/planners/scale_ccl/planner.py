@@ -7,15 +7,15 @@ route is computed: routes are what happened.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernels import at_speed
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Lists
-from ...model.arrays import Bool, Float64, Int32, Int64
+from ...kernels.pipes import Goals, Lists
+from ...model.arrays import Bool, Int64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError, Unsupported
 from ...model.kinds import EVERY_KIND
@@ -23,11 +23,12 @@ from ...model.plan import Plan
 from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
-from ...schedule.pipes import HELD, LACKS_WANTED, Goals, Network, build_network, set_goals
+from ...schedule.pipes import HELD, LACKS_WANTED, Network, build_network, set_goals
 from ...schedule.trees import divide
 from .. import Candidate, Option, Request, over_links, per_delivery, register
-from . import kernel_eager, kernel_published
-from .kernel_transmission import Places
+from . import kernel_choice, kernel_eager, kernel_published
+from .kernel_states import Places
+from .kernel_transmission import Sent
 
 TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
 """What is tried in turn: the patience of slow links, and how many steps of a token may lead no nearer to its goal."""
@@ -46,9 +47,6 @@ MOST_PLAIN = 16
 
 COSTS = {"hops": 0.1}
 """Steps for each chunk and link of the network: compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32 and torus:4,4."""
-
-Sent = tuple[Int64, Int64, Int64, Float64, Float64]
-"""The columns of :class:`.kernel_transmission.Sent`."""
 
 OPTIONS = (
     Option("rules", str, "eager", "our own rules, or the paper's", ("eager", "paper")),
@@ -124,18 +122,17 @@ def scale_ccl(
         task = Task(net, part, network, set_goals(net, network, part, work), work)
         if rules == "paper":
             budget.spend(hops=work)
-            return _useful_transfers(task, _as_published(task, weights))
-        best: tuple[float, Sent] | None = None
+            return _transfers(task, _as_published(task, weights))
+        best: tuple[Sent, float] | None = None
         for number, (waits, aside) in enumerate(tries if work <= ONE_TRY_WORK else tries[:1]):
             if best is not None and not budget.allows(hops=work):
                 break
             request.tell(number, len(tries), f"patience {waits}")
             budget.spend(hops=work)
-            sent, finish_s = _eager(task, waits, aside, queue)
-            if best is None or finish_s < best[0]:
-                best = finish_s, sent
+            fresh = _eager(task, kernel_choice.Rules(waits, queue, aside, MOST_LOOKED, network.slow, network.unlike))
+            best = fresh if best is None else min(best, fresh, key=itemgetter(1))
         assert best is not None
-        return _useful_transfers(task, best[1])
+        return _transfers(task, best[0])
 
     parts = max(split, 1)
     plan = plan_in_phases(topology, _cut(workload, parts), spread)
@@ -156,25 +153,13 @@ def _cut(workload: Workload, parts: int) -> Workload:
     return workload if parts == 1 else Workload(tuple(divide(c, parts)[0] for c in workload.collectives))
 
 
-def _eager(task: Task, patience: float, aside: int, queue: float) -> tuple[Sent, float]:
+def _eager(task: Task, rules: kernel_choice.Rules) -> tuple[Sent, float]:
     """The transfers by our own rules, and when the last wanted delivery arrives."""
     network, goals = task.network, task.goals
-    came = goals.came.copy()
-    # who can pass most on chooses first, so that what it gets is near to all others
-    reach = np.diff(network.out[0])[network.dst]
-    turns = np.argsort(-reach, kind="stable")
-    rules = kernel_eager.Rules(
-        patience, queue, aside, MOST_LOOKED, network.slow, network.unlike, np.argsort(turns), turns
-    )
     sent, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
-        network.columns, Lists(*network.into), Lists(*network.users), _places(task), _chunks(task), came,
-        kernel_eager.Goals(
-            goals.whole_region, goals.offsets, goals.goal, goals.near, goals.single, goals.distance, goals.beside
-        ),
-        rules,
-    )  # fmt: skip
-    if missing:
-        raise _unreached(task, came)
+        network.columns, Lists(*network.into), Lists(*network.users), _places(task), _chunks(task), goals, rules
+    )
+    _check_reached(task, sent, missing)
     return sent, finish_s
 
 
@@ -193,15 +178,13 @@ def _comparisons(network: Network, goals: Goals) -> float:
 def _as_published(task: Task, weights: kernel_published.Weights) -> Sent:
     """The transfers of the published algorithm, for collectives in which everyone gets everything."""
     collectives, network = task.workload.collectives, task.network
-    came = task.goals.came.copy()
     first_piece = np.cumsum([0, *(len(c.piece_bytes) for c in collectives[:-1])])
     piece = np.concatenate([c.chunk_piece + first for c, first in zip(collectives, first_piece, strict=True)])
     sent, missing, _ = at_speed(kernel_published.synthesize, task.work)(
         network.columns, Lists(*network.into), task.topology.link_count, _places(task), _chunks(task),
-        piece.astype(np.int64), came, weights,
+        piece.astype(np.int64), task.goals.came.copy(), weights,
     )  # fmt: skip
-    if missing:
-        raise _unreached(task, came)
+    _check_reached(task, sent, missing)
     return sent
 
 
@@ -215,31 +198,28 @@ def _chunks(task: Task) -> Chunks:
     return Chunks(size_bytes, task.workload.chunk_start_s, holders.offsets, holders.values.astype(np.int64))
 
 
-def _unreached(task: Task, came: Int32) -> Infeasible:
+def _check_reached(task: Task, sent: Sent, missing: int) -> None:
+    if not missing:
+        return
+    has = task.goals.came.reshape(task.workload.chunk_count, -1) == HELD
+    has[sent.chunk, task.network.dst[sent.pipe]] = True
     wanted = task.workload.chunk_wanted
-    state = came.reshape(task.workload.chunk_count, -1)[wanted.owners, wanted.values]
-    k = int(np.flatnonzero((state < 0) & (state != HELD))[0])
+    k = int(np.flatnonzero(~has[wanted.owners, wanted.values])[0])
     node = task.topology.names[int(wanted.values[k])]
-    return Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
+    raise Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
 
 
-def _useful_transfers(task: Task, sent: Sent) -> Transfers:
-    """What an event loop sent, without what led nowhere."""
-    pipe, chunk, parent, start_s, seconds = sent
+def _transfers(task: Task, sent: Sent) -> Transfers:
+    """What was sent, without what led nowhere."""
     network = task.network
-    kept = _useful(task.workload, chunk, network.dst[pipe], parent)
+    kept = _useful(task.workload, sent.chunk, network.dst[sent.pipe], sent.parent)
     number = np.cumsum(kept) - 1
-    pipe, parent = pipe[kept], parent[kept]
+    pipe, parent = sent.pipe[kept], sent.parent[kept]
     return Transfers(
-        chunk=chunk[kept],
-        src=network.src[pipe],
-        dst=network.dst[pipe],
-        route=network.hops.take(pipe),
+        chunk=sent.chunk[kept], src=network.src[pipe], dst=network.dst[pipe], route=network.hops.take(pipe),
         parent=np.where(parent >= 0, number[parent], -1),
-        start_s=start_s[kept],
-        seconds=seconds[kept],
-        arrival_s=start_s[kept] + network.latency_s[pipe] + seconds[kept],
-    )
+        start_s=sent.start_s[kept], seconds=sent.seconds[kept], arrival_s=sent.last_s[kept],
+    )  # fmt: skip
 
 
 def _useful(workload: Workload, chunk: Int64, dst: Int64, parent: Int64) -> Bool:
@@ -248,15 +228,10 @@ def _useful(workload: Workload, chunk: Int64, dst: Int64, parent: Int64) -> Bool
     wanted = np.zeros((workload.chunk_count, nodes), dtype=np.bool_)
     lists = workload.chunk_wanted
     wanted[lists.owners, lists.values] = True
-    useful: NDArray[np.bool_] = wanted[chunk, dst]
-    fresh = useful
-    while True:
-        before = parent[fresh]
-        before = np.unique(before[before >= 0])
-        before = before[~useful[before]]
-        if not len(before):
-            return useful
-        useful = useful.copy()
-        useful[before] = True
-        fresh = np.zeros_like(useful)
-        fresh[before] = True
+    useful: Bool = wanted[chunk, dst]
+    fresh = np.flatnonzero(useful)
+    while len(fresh):
+        before = np.unique(parent[fresh])
+        fresh = before[(before >= 0) & ~useful[before]]
+        useful[fresh] = True
+    return useful
