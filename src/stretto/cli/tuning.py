@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,17 +110,14 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
     import json
 
     from ..choose.tuning import read_tuning
-    from ..formats import atomic_file
+    from ..formats import atomic_file, make_folder
     from ..simulate import simulate
     from ..topologies import load_topology
 
     table = read_tuning(file)
     net = load_topology(table.spec)
     table.check(net, file)
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", folder) from None
+    make_folder(folder)
     files: list[dict[str, Any]] = []
     for r in table.ranges:
         plan = table.plan(net, r.collective, r.middle_bytes)

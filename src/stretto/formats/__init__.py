@@ -99,6 +99,14 @@ def check_writable(path: str) -> None:
         raise InputError(f"cannot be written: {error.strerror or error}", path) from None
 
 
+def make_folder(path: str, named: str | None = None) -> None:
+    """Make a folder; InputError, which names the path or ``named``, if it cannot be made."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", named or path) from None
+
+
 @contextmanager
 def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """A file that appears under its name only when it is complete.

@@ -16,9 +16,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..formats import atomic_file
+from ..formats import atomic_file, make_folder
 from ..model.errors import InputError
-from .cell import Outcome, run_cell
+from .cell import run_cell
 from .comparison import compare_rows, trend_of
 from .engines import Engine, here
 from .identity import code_digest, key_of, versions
@@ -85,10 +85,11 @@ def run_study(
     tell(study.name)
     for position, outcome in engine([(cells[i], seed) for i in todo], study.warm_up) if todo else ():
         i = todo[position]
-        _check(outcome)
+        if outcome.code != code_digest():  # a machine of a cluster may have another version
+            theirs = f"{outcome.versions['stretto']}, source {outcome.code}"
+            raise InputError(f"a node runs another stretto ({theirs}) than this process", "engine")
         if store is not None:
             store.add(keys[i], seed, outcome)
-            store.compact_many()
         done[keys[i]] = outcome.row
         ran += 1
         spent += outcome.cpu_s
@@ -107,29 +108,17 @@ def run_study(
         "tables": [table._asdict() for table in study.tables([r for r in rows if "failed" not in r])],
         "published": dict(study.published),
         "trends": [trend_of(t, rows) for t in study.published.get("trends", ())],
-        "skipped": _skipped(study.cells) if not full else [],
+        "skipped": [
+            {"scheme": c.scheme, "where": c.where, "size_bytes": c.size_bytes, "chunks": c.chunks, "why": c.why_full}
+            for c in study.cells
+            if c.why_full and not full
+        ],
         "cells": {"asked": len(cells), "found": found, "run": ran, "failed": sum("failed" in r for r in rows)},
         "notes": list(study.notes),
         "versions": versions(),
         "seconds": time.perf_counter() - started,
         "cpu_s": spent,
     }
-
-
-def _check(outcome: Outcome) -> None:
-    """Refuse an outcome that another version of the code computed, as a machine of a cluster may."""
-    if outcome.code != code_digest():
-        theirs = outcome.versions["stretto"]
-        raise InputError(f"a node runs another stretto ({theirs}, source {outcome.code}) than this process", "engine")
-
-
-def _skipped(cells: Sequence[Cell]) -> list[Row]:
-    """The cells that the short form leaves out, and why."""
-    return [
-        {"scheme": c.scheme, "where": c.where, "size_bytes": c.size_bytes, "chunks": c.chunks, "why": c.why_full}
-        for c in cells
-        if c.why_full
-    ]
 
 
 def write_study(result: Mapping[str, Any], study: Study, folder: str) -> list[str]:
@@ -148,10 +137,7 @@ def write_index(results: Sequence[Mapping[str, Any]], folder: str) -> list[str]:
 
 def _written(texts: Mapping[str, str], folder: str) -> list[str]:
     place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", folder) from None
+    make_folder(folder)
     for name, text in texts.items():
         with atomic_file(str(place / name)) as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""Running one cell: plan, verify, simulate and bound. An error becomes a row with the reason."""
+"""Running one cell: plan, verify, simulate and bound. :func:`attempt` makes an error a row with the reason."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from ..verify import verify
 from .identity import code_digest, versions
 from .model import Cell, Row
 
+REQUEST = ("scheme", "topology", "where", "collective", "size_bytes", "chunks", "planner", "options", "time_limit_s",
+           "figures", "contends")  # fmt: skip
+"""The columns that describe the request of a cell."""
+
 
 class Outcome(NamedTuple):
-    """The result of running a cell.
-
-    Attributes:
-        code: :func:`stretto.studies.identity.code_digest` in the process that ran the cell.
-        wall_s, cpu_s: seconds that the whole cell took: planning, verifying and simulating.
-    """
+    """The result of running a cell."""
 
     row: Row
     versions: dict[str, str]
-    code: str
-    wall_s: float
+    code: str  # code_digest() in the process that ran the cell
+    wall_s: float  # that the whole cell took: planning, verifying and simulating
     cpu_s: float
 
 
@@ -38,17 +37,15 @@ def attempt(cell: Cell, seed: int) -> Outcome:
     try:
         row = (cell.run or run_cell)(cell, seed)
     except Exception as error:  # whatever is wrong with a cell, the others are run
-        row = failed_row(cell, message_of(error)) | {"planning_cpu_s": time.process_time() - cpu}
+        failure = {"failed": message_of(error), "planning_cpu_s": time.process_time() - cpu}
+        row = request_columns(cell) | failure
     return Outcome(row, versions(), code_digest(), time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def lost_cell(cell: Cell, why: str) -> Outcome:
     """The outcome of a cell whose process died."""
-    return Outcome(failed_row(cell, why), versions(), code_digest(), 0.0, 0.0)
-
-
-def failed_row(cell: Cell, why: str) -> Row:
-    return request_columns(cell) | {"failed": why, "planning_cpu_s": 0.0}
+    row = request_columns(cell) | {"failed": why, "planning_cpu_s": 0.0}
+    return Outcome(row, versions(), code_digest(), 0.0, 0.0)
 
 
 def message_of(error: Exception) -> str:
@@ -58,31 +55,20 @@ def message_of(error: Exception) -> str:
 
 def request_columns(cell: Cell) -> Row:
     """The part of a row that describes the request."""
-    row: Row = {
-        "scheme": cell.scheme,
-        "topology": cell.topology,
-        "where": cell.where,
-        "collective": cell.collective,
-        "size_bytes": cell.size_bytes,
-        "chunks": cell.chunks,
-        "planner": cell.planner,
-        "options": dict(cell.options),
-        "time_limit_s": cell.time_limit_s,
-        "figures": list(cell.figures),
-        "contends": cell.contends,
-    }
+    row: Row = {name: getattr(cell, name) for name in REQUEST}
+    row |= {"options": dict(cell.options), "figures": list(cell.figures)}
     if cell.shared is not None:
         row |= {"collectives": cell.shared.collectives, "varying": cell.shared.varying}
     return row
 
 
 def run_cell(cell: Cell, seed: int = 0) -> Row:
-    """Plan, verify, simulate and bound one cell, seed by seed; a failure is a row with ``failed``."""
-    spent = time.process_time()
-    try:
-        found = [_instance(cell, s) for s in range(seed, seed + cell.seeds)]
-    except Exception as error:  # whatever is wrong with a cell, the others are run
-        return failed_row(cell, message_of(error)) | {"planning_cpu_s": time.process_time() - spent}
+    """Plan, verify, simulate and bound one cell, seed by seed.
+
+    Raises:
+        StrettoError: the planner does not serve the request, or its plan does not verify.
+    """
+    found = [_instance(cell, s) for s in range(seed, seed + cell.seeds)]
     return request_columns(cell) | (found[0] if cell.seeds == 1 else _over_seeds(found))
 
 

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .model import Row
+from .model import Row, grouped
 
 
 def compare_rows(rows: list[Row], baseline: str) -> None:
     """Add ``over_best``, the ratio to the best completion of all schemes on the same request, and ``over_baseline``."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        if "completion_s" in row:
-            groups.setdefault(_request(row), []).append(row)
-    for group in groups.values():
+    done = (row for row in rows if "completion_s" in row)
+    for group in grouped(done, lambda r: (r["where"], r["collective"], r["size_bytes"], r["chunks"])).values():
         best = min((row["completion_s"] for row in group if row.get("contends", True)), default=None)
         base = [row["by_seed"]["completion_s"] for row in group if row["scheme"] == baseline and "by_seed" in row]
         for row in group:
@@ -30,20 +27,10 @@ def compare_rows(rows: list[Row], baseline: str) -> None:
 
 def trend_of(trend: Mapping[str, Any], rows: list[Row]) -> Row:
     """A published order of schemes, and at how many of the figure's points it came out here."""
-    points: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if trend["figure"] in row["figures"] and "completion_s" in row:
-            points.setdefault(f"{row['where']}, {row['size_bytes']}", {})[row["scheme"]] = row[
-                trend.get("of", "completion_s")
-            ]
-    held = []
-    for point in points.values():
-        if all(s in point for s in trend["slowest_first"]):
-            means = [point[s] for s in trend["slowest_first"]]
-            held.append(means == sorted(means, reverse=True))
+    shown = (row for row in rows if trend["figure"] in row["figures"] and "completion_s" in row)
+    points = grouped(shown, lambda r: (r["where"], r["size_bytes"])).values()
+    of_scheme = [{row["scheme"]: row[trend.get("of", "completion_s")] for row in point} for point in points]
+    order = trend["slowest_first"]
+    means = [[point[s] for s in order] for point in of_scheme if point.keys() >= {*order}]
+    held = [values == sorted(values, reverse=True) for values in means]
     return {**trend, "points": len(held), "held": sum(held)}
-
-
-def _request(row: Row) -> tuple[Any, ...]:
-    """The request of a row: rows are compared if it is equal."""
-    return row.get("where", row["topology"]), row["collective"], row["size_bytes"], row.get("chunks", 1)

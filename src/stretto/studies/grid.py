@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,6 @@ from .model import Cell, Figure, Study
 
 GRID = ("title", "topologies", "collectives", "sizes", "chunks", "seeds", "time_limit", "planners")
 PLANNER = ("planner", "name", "options", "time_limit")
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """A planner with its options and limits, as a grid runs it."""
-
-    name: str
-    planner: str
-    options: Mapping[str, Any]
-    time_limit_s: float | None
 
 
 def read_grid(path: str) -> Study:
@@ -61,23 +51,16 @@ def read_grid(path: str) -> Study:
     sizes = [parse_size(text, f"{path}, sizes") for text in _list(data, "sizes", str, path)]
     chunks = [count(n, "'chunks'", path, 1) for n in _list(data, "chunks", int, path, [1])]
     seeds = count(data.get("seeds", 1), "'seeds'", path, 1)
-    limit = _time_limit(data, path)
+    limit = _time_limit(data, None, path)
     given = _list(data, "planners", (str, dict), path)
     schemes = [_scheme(p, limit, f"{path}, planners[{i}]") for i, p in enumerate(given)]
-    if len({s.name for s in schemes}) < len(schemes):
+    if len({s.scheme for s in schemes}) < len(schemes):
         raise InputError("two planners have one name; give each its own with name = ...", f"{path}, planners")
     title = entry(data, "title", str, path, f"{Path(path).stem}: a grid")
-    return _study(title, path, topologies, collectives, sizes, chunks, seeds, schemes)
-
-
-def _study(
-    title: str, path: str, topologies: list[str], collectives: list[str], sizes: list[int], chunks: list[int],
-    seeds: int, schemes: list[Scheme],
-) -> Study:  # fmt: skip
     cells = [
-        Cell(s.name, topology, size, s.planner, (f"{kind}, {topology}", kind), kind, count, s.options, s.time_limit_s,
-             seeds=seeds)
-        for kind, topology, size, count, s in product(collectives, topologies, sizes, chunks, schemes)
+        replace(s, topology=topology, size_bytes=size, figures=(f"{kind}, {topology}", kind), collective=kind,
+                chunks=cut, seeds=seeds)
+        for kind, topology, size, cut, s in product(collectives, topologies, sizes, chunks, schemes)
     ]  # fmt: skip
     lines = ("scheme",) if len(chunks) == 1 else ("scheme", "chunks")
     over_sizes = [
@@ -91,22 +74,22 @@ def _study(
                  warm_up=list(first.values()))  # fmt: skip
 
 
-def _scheme(given: str | dict[str, Any], limit: float | None, where: str) -> Scheme:
-    """A planner of the file, after checking its options."""
+def _scheme(given: str | dict[str, Any], limit_s: float | None, where: str) -> Cell:
+    """A planner of the file, after checking its options, as a cell without a request."""
     table = {"planner": given} if isinstance(given, str) else given
     check_keys(table, PLANNER, where)
     spec = table.get("planner")
     if not isinstance(spec, str):
         raise InputError('a planner is "name" or {planner = "name", ...}', where)
     known = {o.name: o for name in spec.split("+") for stage in _stages(name, where) for o in stage.options}
-    options: dict[str, Any] = entry(table, "options", dict, where, {})
-    for name, value in options.items():
+    options = {}
+    for name, value in entry(table, "options", dict, where, {}).items():
         if name not in known:
             raise InputError(f"{spec} has no option {name!r}; it has {', '.join(known) or 'none'}", where)
-        known[name].parse(_text(value))
-    label = entry(table, "name", str, where, ", ".join([spec, *(f"{k}={_text(v)}" for k, v in options.items())]))
-    own = _time_limit(table, where)
-    return Scheme(label, spec, {k: _text(v) for k, v in options.items()}, limit if own is None else own)
+        options[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        known[name].parse(options[name])
+    label = entry(table, "name", str, where, ", ".join([spec, *(f"{k}={text}" for k, text in options.items())]))
+    return Cell(label, "", 0, spec, (), options=options, time_limit_s=_time_limit(table, limit_s, where))
 
 
 def _stages(name: str, where: str) -> list[Any]:
@@ -118,16 +101,10 @@ def _stages(name: str, where: str) -> list[Any]:
     return [entry, *map(find, entry.alone)]
 
 
-def _text(value: Any) -> str:
-    """A TOML value as the text of an option."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _topology(spec: str, folder: Path, where: str) -> str:
     """A topology's spec, after checking that it loads; paths are relative to the grid's file."""
-    beside = folder / spec
-    if Path(spec.partition("?")[0]).name and (folder / spec.partition("?")[0]).is_file():
-        spec = str(beside)
+    if (folder / spec.partition("?")[0]).is_file():
+        spec = str(folder / spec)
     try:
         load_topology(spec)
     except InputError as error:
@@ -143,6 +120,6 @@ def _list(table: Mapping[str, Any], name: str, kind: Any, path: str, default: An
     return values
 
 
-def _time_limit(table: Mapping[str, Any], where: str) -> float | None:
-    """Seconds of planning, None if the table has no limit."""
-    return real(table["time_limit"], "'time_limit'", where) if "time_limit" in table else None
+def _time_limit(table: Mapping[str, Any], default: float | None, where: str) -> float | None:
+    """Seconds of planning; None for no limit."""
+    return real(table["time_limit"], "'time_limit'", where) if "time_limit" in table else default

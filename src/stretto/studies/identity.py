@@ -11,6 +11,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import cache
 from importlib import metadata
@@ -31,12 +32,10 @@ NOT_IN_ROWS = {"choose", "cli", "emulator", "face", "formats", "lower.py", "repo
 @cache
 def versions() -> dict[str, str]:
     """The versions of Python, stretto and the packages it computes with, in this process."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "unknown")
     for name in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "unknown"
     return found
 
 

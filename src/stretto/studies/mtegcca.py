@@ -9,8 +9,6 @@ number of epochs and have a limit of some seconds; ``--full`` gives TE-CCL its o
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from . import Cell, Figure, Study, published
 from .model import teccl_cells
 
@@ -18,48 +16,33 @@ SIZES = tuple(int(s) for s in (1e3, 4e3, 16e3, 64e3, 256e3, 1e6, 4e6, 16e6, 64e6
 SHORT = {1000, 64_000, 10**6, 10**9}
 SOLVE_S, FULL_S = 15.0, 7200.0
 TOPOLOGIES = ("dgx1", "dgx2:2", "ndv2:2", "ndv2:4", "amd:1", "amd:2")
-QUICK = {("fast", t) for t in ("dgx1", "amd:1", "ndv2:2")} | {
-    ("slow", t) for t in ("dgx1", "amd:1", "ndv2:2", "dgx2:2")
-}
-
-_SWEEP = ("3", "4", "5")
-_NETWORKS = ("6", "7", "8")
-
-
-def _teccl(mode: str, topology: str, size: int, figures: tuple[str, ...], why_full: str) -> tuple[Cell, Cell]:
-    cell = Cell(f"teccl {mode}", topology, size, "teccl", figures, options={"mode": mode}, why_full=why_full)
-    return teccl_cells(cell, SOLVE_S, FULL_S, "2 h")
-
-
-def _others(topology: str, size: int, figures: tuple[str, ...], why_full: str) -> list[Cell]:
-    plain = [("mtegcca", "mtegcca"), ("nccl ring", "nccl-ring"), ("shortest path", "shortest-path")]
-    cells = [Cell(name, topology, size, planner, figures, why_full=why_full) for name, planner in plain]
-    return [*cells, Cell("taccl", topology, size, "taccl", figures, time_limit_s=SOLVE_S, why_full=why_full)]
+QUICK = {("fast", t) for t in ("dgx1", "amd:1")} | {("slow", t) for t in ("dgx1", "amd:1", "dgx2:2")}
+LEAST_BYTES = {"fast": 10**6, "slow": 64_000, "early-stop": 10**6}
+"""The smallest buffer on ndv2:2 for which TE-CCL's modes have few enough epochs for the short form."""
 
 
 def _cells() -> list[Cell]:
     cells: list[Cell] = []
-    for size in SIZES:
+    others = [(topology, SIZES[-1]) for topology in TOPOLOGIES if topology != "ndv2:2"]
+    for topology, size in [*(("ndv2:2", size) for size in SIZES), *others]:
+        figures = (*("345" if topology == "ndv2:2" else ""), *("678" if size == SIZES[-1] else ""))
+        of_ours = (*figures, *("9" if size == SIZES[-1] and topology in ("ndv2:2", "ndv2:4") else ""))
         rest = "" if size in SHORT else "the short form has 4 of the 11 sizes"
-        figures = _SWEEP + (_NETWORKS if size == SIZES[-1] else ())
-        cells += _others("ndv2:2", size, figures, rest)
-        for mode, least in (("fast", 10**6), ("slow", 64_000), ("early-stop", 10**6)):
-            why = rest or ("hundreds of epochs" if size < least else "")
-            cells += _teccl(mode, "ndv2:2", size, figures, why)
-    for topology in TOPOLOGIES:
-        if topology == "ndv2:2":
-            continue
-        cells += _others(topology, SIZES[-1], _NETWORKS, "")
-        for mode in ("fast", "slow", "early-stop"):
+        cells += [
+            Cell("mtegcca", topology, size, "mtegcca", of_ours, why_full=rest),
+            Cell("nccl ring", topology, size, "nccl-ring", figures, why_full=rest),
+            Cell("shortest path", topology, size, "shortest-path", figures, why_full=rest),
+            Cell("taccl", topology, size, "taccl", figures, time_limit_s=SOLVE_S, why_full=rest),
+        ]
+        for mode, least in LEAST_BYTES.items():
             alike = "fast" if mode == "early-stop" else mode
-            why = "" if (alike, topology) in QUICK else "minutes to hours of solving"
-            cells += _teccl(mode, topology, SIZES[-1], _NETWORKS, why)
-    chassis = [Cell("mtegcca", f"ndv2:{n}", SIZES[-1], "mtegcca", ("9",)) for n in range(2, 11) if n not in (2, 4)]
-    both = [("mtegcca", f"ndv2:{n}", SIZES[-1]) for n in (2, 4)]
-    shown = [
-        replace(c, figures=(*c.figures, "9")) if (c.scheme, c.topology, c.size_bytes) in both else c for c in cells
-    ]
-    return shown + chassis
+            if topology == "ndv2:2":
+                why = rest or ("hundreds of epochs" if size < least else "")
+            else:
+                why = "" if (alike, topology) in QUICK else "minutes to hours of solving"
+            cell = Cell(f"teccl {mode}", topology, size, "teccl", figures, options={"mode": mode}, why_full=why)
+            cells += teccl_cells(cell, SOLVE_S, FULL_S, "2 h")
+    return cells + [Cell("mtegcca", f"ndv2:{n}", SIZES[-1], "mtegcca", ("9",)) for n in range(2, 11) if n not in (2, 4)]
 
 
 STUDY = Study(

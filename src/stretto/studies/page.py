@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from statistics import median
 from typing import Any
 
 from ..model.units import format_time
-from . import Figure, Study
+from .model import Figure, Row, Study, grouped
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; }
@@ -20,7 +21,6 @@ td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: l
 .trend { margin: 0 0 2rem; } h2 { margin-top: 2.5rem; }
 .scroll { overflow-x: auto; } .failed { opacity: .7; text-align: left; }
 """
-
 
 TITLES = {
     "size_bytes": "buffer, bytes",
@@ -66,83 +66,82 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         chart = _chart(figure, rows, result["published"])
         drawing = pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config=CONFIG)
         charts.append(drawing + _trends([t for t in result["trends"] if t["figure"] == figure.name]))
-    skipped = "".join(
-        f"<li>{escape(s['scheme'])} on {escape(s['where'])}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): "
-        f"{escape(s['why'])}</li>"
+    published = _list(f"{name}: {source}" for name, source in result["published"].get("sources", {}).items())
+    tables = "".join(
+        f"<h2>{escape(t['title'])}</h2><div class='scroll'>{_html_table(t['columns'], t['rows'])}</div>"
+        for t in result["tables"]
+    )
+    skipped = _list(
+        f"{s['scheme']} on {s['where']}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): {s['why']}"
         for s in result["skipped"]
     )
-    notes = "".join(f"<li>{escape(n)}</li>" for n in result["notes"])
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(study.title)}</title>"
-        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
+    drawn = {f.name for f in study.figures}
+    return _page(
+        study.title,
         f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
         f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
-        f"{result['seconds']:.0f} s.</p><ul>{notes}</ul>{_sources(result['published'])}"
+        f"{result['seconds']:.0f} s.</p><ul>{_list(result['notes'])}</ul>"
+        f"{f'<p>Published, dotted or under its figure:</p><ul>{published}</ul>' if published else ''}"
         "<p><a href='#tables'>Tables</a> · <a href='#cells'>every cell</a> · <a href='#skipped'>skipped</a></p>"
-        f"{''.join(charts)}<div id='tables'>{''.join(_summary(t) for t in result['tables'])}</div>"
+        f"{''.join(charts)}<div id='tables'>{tables}</div>"
         f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
         f"<h2 id='cells'>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
-        f"{_trends([t for t in result['trends'] if t['figure'] not in {f.name for f in study.figures}])}"
-        f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}</body></html>\n"
+        f"{_trends([t for t in result['trends'] if t['figure'] not in drawn])}"
+        f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}",
     )
 
 
 def index_page(results: Sequence[Mapping[str, Any]]) -> str:
     """The page with links to several studies."""
     rows = [
-        f"<td><a href='{r['study']}/index.html'>{escape(r['study'])}</a></td><td>{escape(r['title'])}</td>"
-        f"<td>{r['cells']['asked']}</td><td>{r['cells']['failed']}</td><td>{len(r['skipped'])}</td>"
+        f"<td><a href='{r['study']}/index.html'>{escape(r['study'])}</a></td>"
+        + _cells([r["title"], str(r["cells"]["asked"]), str(r["cells"]["failed"]), str(len(r["skipped"]))])
         for r in results
     ]
     table = _rows(("study", "what", "cells", "failed", "left to the full form"), rows)
+    return _page("stretto studies", f"<h1>Studies</h1><div class='scroll'>{table}</div>")
+
+
+def _page(title: str, body: str) -> str:
     return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>stretto studies</title>"
-        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>"
-        f"<h1>Studies</h1><div class='scroll'>{table}</div></body></html>\n"
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )
 
 
-def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> Any:
+def _chart(figure: Figure, rows: Sequence[Row], published: Mapping[str, Any]) -> Any:
     import plotly.graph_objects as go
 
     chart = go.Figure()
-    drawn: dict[str, list[Mapping[str, Any]]] = {}
+    shown = (r for r in rows if figure.y in r and "failed" not in r)
+    lines = grouped(shown, lambda r: ", ".join(str(r[column]) for column in figure.lines))
     colours: dict[str, str] = {}
-    for r in rows:
-        if figure.y in r and "failed" not in r:
-            drawn.setdefault(", ".join(str(r[column]) for column in figure.lines), []).append(r)
-    marks: dict[str, int] = {}
-    for line, own in drawn.items():
+    marks: Counter[str] = Counter()
+    for name, own in lines.items():
         # the first column decides the colour, the other columns of a line decide the marker
         base = str(own[0][figure.lines[0]])
         colour = colours.setdefault(base, PALETTE[len(colours) % len(PALETTE)])
-        marks[base] = marks.get(base, -1) + 1
-        if figure.boxes:
-            chart.add_trace(go.Box(name=line, y=[r[figure.y] for r in own], boxpoints="all", marker_color=colour))
-            continue
+        symbol = SYMBOLS[marks[base] % len(SYMBOLS)]
+        marks[base] += 1
+        x, y = [r[figure.x] for r in own], [r[figure.y] for r in own]
         spread = [r[f"{figure.y}_spread"] for r in own if f"{figure.y}_spread" in r]
-        _add(chart, figure, line, [r[figure.x] for r in own], [r[figure.y] for r in own], spread=spread, colour=colour,
-             symbol=SYMBOLS[marks[base] % len(SYMBOLS)])  # fmt: skip
-    # published values: the schedule's own time, and planning on another machine
-    key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
-    shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
-    for source in ("shipped", "paper"):
-        points: dict[str, list[tuple[Any, float]]] = {}
-        for p in published.get(source, ()):
-            place = p["topology"].removesuffix(":teccl"), p.get("size_bytes", 10**9), p.get("chunks", 1)
-            if key in p and place in shown:
-                points.setdefault(p["scheme"], []).append((place[figure.x != "topology"], p[key]))
-        for scheme, pairs in points.items():
-            name = f"{scheme} (published{', as shipped' if source == 'shipped' else ''})"
-            _add(chart, figure, name, [p[0] for p in sorted(pairs)], [p[1] for p in sorted(pairs)], dash="dot",
-                 colour=_colour_of(scheme, colours))  # fmt: skip
+        error = {"array": spread} if spread else None
+        if figure.boxes:
+            chart.add_trace(go.Box(name=name, y=y, boxpoints="all", marker_color=colour))
+        elif figure.bars:
+            chart.add_trace(go.Bar(name=name, x=x, y=y, error_y=error, marker_color=colour))
+        else:
+            chart.add_trace(_line(figure, name, x, y, "solid", colour, symbol, error))
+    for name, scheme, points in _published(figure, rows, published):
+        xs, ys = zip(*sorted(points), strict=True)
+        chart.add_trace(_line(figure, name, xs, ys, "dot", _colour_of(scheme, colours)))
     key = BOUNDS.get(figure.y, "")
     bound: dict[Any, float] = {}
     for r in rows:
         if r.get(key) and figure.x in r and r.get("contends", True):
             bound[r[figure.x]] = min(r[key], bound.get(r[figure.x], float("inf")))
     if bound:
-        _add(chart, figure, "lower bound", list(bound), list(bound.values()), dash="dash", colour=GREY)
+        chart.add_trace(_line(figure, "lower bound", [*bound], [*bound.values()], "dash", GREY))
     grey = "rgba(128,128,128,.3)"
     chart.update_layout(
         title=figure.title, xaxis_title=TITLES[figure.x], yaxis_title=TITLES[figure.y],
@@ -157,6 +156,22 @@ def _chart(figure: Figure, rows: Sequence[Mapping[str, Any]], published: Mapping
     return chart
 
 
+def _published(
+    figure: Figure, rows: Sequence[Row], published: Mapping[str, Any]
+) -> Iterator[tuple[str, str, list[tuple[Any, float]]]]:
+    """Name, scheme and points of each published line: the schedule's own time, and planning on another machine."""
+    key = {"completion_s": "reported_s", "planning_cpu_s": "solver_s"}.get(figure.y, "")
+    shown = {(r["topology"], r["size_bytes"], r.get("chunks", 1)) for r in rows}
+    for source, words in (("shipped", "published, as shipped"), ("paper", "published")):
+        lines: dict[str, list[tuple[Any, float]]] = {}
+        for p in published.get(source, ()):
+            place = p["topology"].removesuffix(":teccl"), p.get("size_bytes", 10**9), p.get("chunks", 1)
+            if key in p and place in shown:
+                lines.setdefault(p["scheme"], []).append((place[figure.x != "topology"], p[key]))
+        for scheme, points in lines.items():
+            yield f"{scheme} ({words})", scheme, points
+
+
 def _colour_of(scheme: str, colours: dict[str, str]) -> str:
     """The colour of a scheme: that of its line, or of its variant ("teccl slow" for "teccl"), or a new one."""
     variants = (c for name, c in colours.items() if name.startswith((f"{scheme} ", f"{scheme},")))
@@ -165,32 +180,20 @@ def _colour_of(scheme: str, colours: dict[str, str]) -> str:
     return colours.setdefault(scheme, found or next(unused, GREY))
 
 
-def _add(
-    chart: Any, figure: Figure, name: str, x: list[Any], y: list[Any], dash: str = "solid",
-    spread: Sequence[float] = (), colour: str | None = None, symbol: str = "circle",
-) -> None:  # fmt: skip
+def _line(
+    figure: Figure, name: str, x: Sequence[Any], y: Sequence[float], dash: str, colour: str, symbol: str = "circle",
+    error: dict[str, list[float]] | None = None,
+) -> Any:  # fmt: skip
+    """A line with markers; among bars markers alone."""
     import plotly.graph_objects as go
 
-    if not x:
-        return
-    error = {"array": list(spread)} if spread else None
-    if figure.bars and dash == "solid":
-        chart.add_trace(go.Bar(name=name, x=x, y=y, error_y=error, marker_color=colour))
-    else:
-        mode = "markers" if figure.bars else "lines+markers"
-        marker = {
-            "symbol": "line-ew-open" if figure.bars else symbol,
-            "size": 12 if figure.bars else 6,
-            "color": colour,
-        }
-        line = {"dash": dash, "color": colour}
-        chart.add_trace(go.Scatter(name=name, x=x, y=y, mode=mode, line=line, marker=marker, error_y=error))
+    mode, symbol, size = ("markers", "line-ew-open", 12) if figure.bars else ("lines+markers", symbol, 6)
+    look = {"line": {"dash": dash, "color": colour}, "marker": {"symbol": symbol, "size": size, "color": colour}}
+    return go.Scatter(name=name, x=x, y=y, mode=mode, error_y=error, **look)
 
 
-def _sources(published: Mapping[str, Any]) -> str:
-    """The sources of the published values and trends."""
-    items = "".join(f"<li>{escape(k)}: {escape(v)}</li>" for k, v in published.get("sources", {}).items())
-    return f"<p>Published, dotted or under its figure:</p><ul>{items}</ul>" if items else ""
+def _list(texts: Iterable[str]) -> str:
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)
 
 
 def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
@@ -210,66 +213,60 @@ COLUMNS = (
 SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
 
 
-def summary_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def summary_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """For each scheme how near it is to the bound over all its cells, and its planning cost; see :data:`SUMMARY`."""
-    table = []
-    for scheme in dict.fromkeys(r["scheme"] for r in rows):
-        own = [r for r in rows if r["scheme"] == scheme]
+    table: list[tuple[str, ...]] = []
+    for scheme, own in grouped(rows, lambda r: r["scheme"]).items():
         done = [r for r in own if "failed" not in r]
-        start = scheme, str(len(own)), str(len(own) - len(done))
-        if not done:
-            table.append((*start, *[""] * 6))
-            continue
         ratios = [r["completion_over_bound"] for r in done if r["completion_over_bound"]]
         costs = [r["planning_cpu_s"] for r in done]
-        near = ("", "", "", "")
+        near = [""] * 4
         if ratios:
             within = [f"{sum(x <= most for x in ratios) / len(ratios):.0%}" for most in (1.10, 1.15)]
-            near = (f"{median(ratios):.3f}", f"{max(ratios):.3f}", within[0], within[1])
-        table.append((*start, *near, format_time(median(costs)), format_time(max(costs))))
+            near = [f"{median(ratios):.3f}", f"{max(ratios):.3f}", *within]
+        cost = [format_time(median(costs)), format_time(max(costs))] if costs else [""] * 2
+        table.append((scheme, str(len(own)), str(len(own) - len(done)), *near, *cost))
     return table
 
 
-def _summary(table: Mapping[str, Any]) -> str:
-    return f"<h2>{escape(table['title'])}</h2><div class='scroll'>{_html_table(table['columns'], table['rows'])}</div>"
-
-
-def table_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r.get("where", r["topology"]), r["collective"], f"{r['size_bytes']:,}",
-                 str(r.get("chunks", "")))  # fmt: skip
+        start = (r["scheme"], r["where"], r["collective"], f"{r['size_bytes']:,}",
+                 str(r["chunks"]))  # fmt: skip
         if "failed" in r:
             table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
-        over_best = "" if r["over_best"] is None else f"{r['over_best']:.3f}"
-        proven = {True: "yes", False: "no", None: ""}[r["proven"]]
         spread = f" ± {format_time(r['completion_s_spread'])}" if "completion_s_spread" in r else ""
-        over = f"{r['completion_over_bound']:.3f}" if r["completion_over_bound"] else ""
-        table.append(
-            (*start, format_time(r["completion_s"]) + spread, over, over_best,
-             format_time(r["reported_s"]), format_time(r["planning_cpu_s"]), proven,
-             "yes" if r["verified"] else "schedule")
-        )  # fmt: skip
+        table.append((
+            *start,
+            format_time(r["completion_s"]) + spread,
+            f"{r['completion_over_bound']:.3f}" if r["completion_over_bound"] else "",
+            "" if r["over_best"] is None else f"{r['over_best']:.3f}",
+            format_time(r["reported_s"]),
+            format_time(r["planning_cpu_s"]),
+            "" if r["proven"] is None else "yes" if r["proven"] else "no",
+            "yes" if r["verified"] else "schedule",
+        ))  # fmt: skip
     return table
 
 
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return _rows(columns, ["".join(f"<td>{escape(c)}</td>" for c in row) for row in rows])
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    body = []
-    for r, cells in zip(rows, table_rows(rows), strict=True):
-        if "failed" in r:
-            body.append(
-                "".join(f"<td>{escape(c)}</td>" for c in cells[: len(COLUMNS) - 7])
-                + f"<td class='failed' colspan='7'>{escape(cells[len(COLUMNS) - 7])}</td>"
-            )
-        else:
-            body.append("".join(f"<td>{escape(c)}</td>" for c in cells))
+def _table(rows: Sequence[Row]) -> str:
+    """The table of a study's rows; the reason of a failure has all columns after the request's."""
+    body = [
+        f"{_cells(cells[:5])}<td class='failed' colspan='7'>{escape(cells[5])}</td>" if "failed" in r else _cells(cells)
+        for r, cells in zip(rows, table_rows(rows), strict=True)
+    ]
     return _rows(COLUMNS, body)
+
+
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return _rows(columns, [_cells(row) for row in rows])
+
+
+def _cells(texts: Sequence[str]) -> str:
+    return "".join(f"<td>{escape(text)}</td>" for text in texts)
 
 
 def _rows(columns: Sequence[str], body: Sequence[str]) -> str:

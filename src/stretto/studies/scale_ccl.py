@@ -11,6 +11,7 @@ and time.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -53,29 +54,18 @@ def _figures(connectivity: float, km: int, chunks: int) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def _teccl(topology: str, km: int, megabytes: int, chunks: int, figures: tuple[str, ...]) -> list[Cell]:
-    """Cells of TE-CCL's modes: short, from MTEGCCA's epochs, if seconds suffice; full, with its own search."""
-    cells: list[Cell] = []
-    for mode in ("fast", "slow"):
-        cell = Cell(f"teccl {mode}", topology, buffer_bytes(megabytes), "teccl", figures, chunks=chunks,
-                    options={"mode": mode})  # fmt: skip
-        searches, from_mtegcca = teccl_cells(cell, SOLVE_S, FULL_S, "half an hour")
-        quick = chunks == 1 and (mode == "slow" or km in FAST_KM)
-        cells += [searches, from_mtegcca] if quick else [searches]
-    return cells
-
-
 def _cells() -> list[Cell]:
     cells: list[Cell] = []
     for connectivity, km, chunks, megabytes in product(CONNECTIVITIES, DISTANCES_KM, SUBCHUNKS, SIZES_MB):
         topology, figures = topology_of(connectivity, km), _figures(connectivity, km, chunks)
-        size = buffer_bytes(megabytes)
-        cells += [
-            Cell(name, topology, size, planner, figures, chunks=chunks, options=options)
-            for name, planner, options in QUICK
-        ]
-        if len(figures) > 1:
-            cells += _teccl(topology, km, megabytes, chunks, figures)
+        request = partial(Cell, topology=topology, size_bytes=buffer_bytes(megabytes), figures=figures, chunks=chunks)
+        cells += [request(name, planner=planner, options=options) for name, planner, options in QUICK]
+        for mode in ("fast", "slow") if len(figures) > 1 else ():
+            cell = request(f"teccl {mode}", planner="teccl", options={"mode": mode})
+            searches, from_mtegcca = teccl_cells(cell, SOLVE_S, FULL_S, "half an hour")
+            # in the short form from MTEGCCA's epochs, if seconds suffice
+            quick = chunks == 1 and (mode == "slow" or km in FAST_KM)
+            cells += [searches, from_mtegcca] if quick else [searches]
     return cells
 
 

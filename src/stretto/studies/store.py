@@ -12,10 +12,9 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from ..formats import atomic_file
+from ..formats import atomic_file, check_writable, make_folder
 from ..model.errors import InputError
 from .cell import Outcome
 from .identity import PACKAGES
@@ -25,10 +24,8 @@ MOST_PARTS = 1000
 TEXT = ("key", "study", "scheme", "topology", "where", "collective", "planner", "options", "failed", "code", "row",
         "python", *PACKAGES)  # fmt: skip
 WHOLE = ("size_bytes", "chunks", "seed", "ranks", "transfers")
-NUMBERS = (
-    *("completion_s", "bound_s", "completion_over_bound", "reported_s", "algorithm_bandwidth"),
-    *("planning_s", "planning_cpu_s", "wall_s", "cpu_s"),
-)
+NUMBERS = ("completion_s", "bound_s", "completion_over_bound", "reported_s", "algorithm_bandwidth", "planning_s",
+           "planning_cpu_s", "wall_s", "cpu_s")  # fmt: skip
 TRUTHS = ("proven", "verified")
 """Columns that are true or false. The table has the columns that all studies share, and the whole row as JSON."""
 
@@ -45,11 +42,9 @@ class Store:
         self.folder = Path(folder)
         self.parts = self.folder / "cells"
         self.whole = self.folder / "results.parquet"
-        try:
-            self.parts.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.parts / ".lock").open("w")
-        except OSError as error:
-            raise InputError(f"cannot be made: {error.strerror}", folder) from None
+        make_folder(str(self.parts), folder)
+        check_writable(str(self.parts / ".lock"))
+        self._lock = (self.parts / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -61,7 +56,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lock.close()
 
     def clear(self) -> None:
@@ -74,7 +69,7 @@ class Store:
         return {key: json.loads(row) for table in self._tables() for key, row in _pairs(table)}
 
     def add(self, key: str, seed: int, outcome: Outcome) -> None:
-        """Write a cell's result."""
+        """Write a cell's result; many files of single cells become one table."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -83,10 +78,13 @@ class Store:
             "key": key, "study": self.study, "seed": seed, "code": outcome.code, "wall_s": outcome.wall_s,
             "cpu_s": outcome.cpu_s, "options": json.dumps(row.get("options", {})), "row": json.dumps(row),
         }  # fmt: skip
-        schema = _schema()
+        kinds = ((TEXT, pa.string()), (WHOLE, pa.int64()), (NUMBERS, pa.float64()), (TRUTHS, pa.bool_()))
+        schema = pa.schema([(name, kind) for names, kind in kinds for name in names])
         table = pa.Table.from_pylist([{name: known.get(name) for name in schema.names}], schema)
         with atomic_file(str(self.parts / f"{key}.parquet"), "wb") as file:
             pq.write_table(table, file)
+        if len(self._parts()) >= MOST_PARTS:
+            self.compact()
 
     def compact(self) -> None:
         """Merge all rows into one table, then remove the files of single cells."""
@@ -102,11 +100,6 @@ class Store:
             pq.write_table(whole.take(list(last.values())), file)
         for part in parts:
             part.unlink()
-
-    def compact_many(self) -> None:
-        """:meth:`compact`, if there are many files of single cells."""
-        if len(self._parts()) >= MOST_PARTS:
-            self.compact()
 
     def _parts(self) -> list[Path]:
         return sorted(self.parts.glob("*.parquet"))
@@ -131,10 +124,3 @@ class Store:
 
 def _pairs(table: Any) -> list[tuple[str, str]]:
     return list(zip(table["key"].to_pylist(), table["row"].to_pylist(), strict=True))
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    kinds = ((TEXT, pa.string()), (WHOLE, pa.int64()), (NUMBERS, pa.float64()), (TRUTHS, pa.bool_()))
-    return pa.schema([(name, kind) for names, kind in kinds for name in names])

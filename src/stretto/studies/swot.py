@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from itertools import product
 
 from ..model.topology import Topology
 from ..planners.optical.baselines import ideal, one_shot, strawman
@@ -25,7 +25,7 @@ from ..planners.optical.search import find_schedule
 from ..planners.optical.swot import ALONE
 from ..schedule.algorithms import ALGORITHMS, demands
 from ..topologies import load_topology
-from . import Cell, Figure, Row, Study, Table, published, run_cell
+from . import Cell, Figure, Row, Study, published, run_cell
 from .cell import request_columns
 from .swot_tables import tables
 
@@ -35,8 +35,6 @@ SWEEP = {2 * MB, 32 * MB, 512 * MB}
 SHORT = {125_000, 250_000, 500_000, 2 * MB, 16 * MB, 32 * MB, 512 * MB}
 SCHEMES = ("swot", "one-shot", "strawman-icr", "ideal")
 PLANNED_RANKS = 16
-PAPER_VOLUMES = {"volumes": "paper"}
-
 
 # --- a cell as a schedule -----------------------------------------------------------------------
 
@@ -64,25 +62,19 @@ def instance_for(topology: Topology, algorithm: str, kind: str, size_bytes: floa
     if volumes == "paper" and algorithm == "bruck":
         part = part * 0 + 1.0
     planes = topology.planes
-    bandwidth, latency, turn = (
-        [getattr(p, name) for p in planes] for name in ("bandwidth", "latency_s", "reconfiguration_s")
-    )
-    return make_instance(part * size_bytes, matching, bandwidth, latency, turn, FREE)
+    widths, latencies, turns = zip(*((p.bandwidth, p.latency_s, p.reconfiguration_s) for p in planes), strict=True)
+    return make_instance(part * size_bytes, matching, widths, latencies, turns, FREE)
 
 
 def instances(cell: Cell) -> dict[str, Instance]:
     """The steps of each algorithm that a cell may use."""
     topology = load_topology(cell.topology)
     named, _, scheme = cell.planner.partition("+")
-    serving = [
-        name
+    return {
+        name: instance_for(topology, name, cell.collective, cell.size_bytes, cell.options.get("volumes", "true"))
         for name in ([named] if scheme else ALONE)
         if cell.collective in ALGORITHMS[name].kinds
         and ALGORITHMS[name].serves(cell.collective, len(topology.accelerators)) is None
-    ]
-    return {
-        name: instance_for(topology, name, cell.collective, cell.size_bytes, cell.options.get("volumes", "true"))
-        for name in serving
     }
 
 
@@ -132,8 +124,6 @@ def scheduled_row(cell: Cell, seed: int = 0) -> Row:
 def planned_row(cell: Cell, seed: int = 0) -> Row:
     """The row of a cell that is planned, verified and simulated."""
     row = run_cell(cell, seed)
-    if "failed" in row:
-        return row
     columns = comparison_columns(cell, instances(cell), row["completion_s"])
     return row | {"algorithm": cell.planner.partition("+")[0]} | columns
 
@@ -160,15 +150,13 @@ def _short(size: int, short: AbstractSet[int] = SHORT) -> str:
 
 
 ALGORITHMIC = {
-    "7a": ("rabenseifner", "reducescatter", ("256,8", "16,4"), ""),
-    "7b": ("rabenseifner", "allreduce", ("256,8", "16,4"), ""),
-    "7c": ("bruck", "alltoall", ("256,8", "16,4"), "paper"),
-    "7d": ("pairwise", "alltoall", ("9,8", "5,4"), ""),
+    "7a": ("rabenseifner", "reducescatter", ("256,8", "16,4"), "", "ReduceScatter by halving"),
+    "7b": ("rabenseifner", "allreduce", ("256,8", "16,4"), "", "AllReduce by halving and doubling"),
+    "7c": ("bruck", "alltoall", ("256,8", "16,4"), "paper", "Bruck, the paper's volumes"),
+    "7d": ("pairwise", "alltoall", ("9,8", "5,4"), "", "pairwise AllToAll"),
 }
-"""Figure 7: algorithm, collective, the settings drawn and searched for maxima, volumes."""
-
-SWEPT = tuple((algorithm, kind) for algorithm, kind, _, _ in ALGORITHMIC.values())
-"""The algorithms and collectives of figures 10 and 11."""
+"""Figure 7: algorithm, collective, the settings drawn and searched for maxima, volumes, title. Figures 10 and 11 have
+the same algorithms and collectives."""
 
 
 def _buffer(algorithm: str, setting: str, sent: int) -> int:
@@ -181,18 +169,15 @@ def _over_sizes() -> list[Cell]:
     """Figures 7 and 9."""
     cells = []
     for size in SIZES:
-        for figure, (algorithm, kind, settings, volumes) in ALGORITHMIC.items():
+        for figure, (algorithm, kind, settings, volumes, _) in ALGORITHMIC.items():
             for setting, name in zip(settings, (figure, f"{figure}-small"), strict=True):
                 buffer = _buffer(algorithm, setting, size)
                 cells += [
                     _cell(f"{algorithm}+{scheme}", kind, setting, buffer, (name,), volumes, _short(size))
                     for scheme in SCHEMES
                 ]
-        for figure, kind, setting in (
-            ("9a", "alltoall", "256,8"),
-            ("9a-small", "alltoall", "9,8"),
-            ("9b", "allreduce", "256,8"),
-        ):
+        for figure, kind, setting in (("9a", "alltoall", "256,8"), ("9a-small", "alltoall", "9,8"),
+                                      ("9b", "allreduce", "256,8")):  # fmt: skip
             cells += [_cell(scheme, kind, setting, size, (figure,), why_full=_short(size)) for scheme in SCHEMES]
     return cells
 
@@ -215,7 +200,7 @@ def _over_ranks() -> list[Cell]:
 def _over_switches() -> list[Cell]:
     """Figures 10 and 11, and the what-if over both at 32 MB."""
     cells: dict[tuple[str, str, str, int], tuple[str, ...]] = {}
-    for algorithm, kind in SWEPT:
+    for algorithm, kind, *_ in ALGORITHMIC.values():
         for size in SIZES:
             for planes in (2, 4, 8):
                 cells[algorithm, kind, f"256,{planes}", size] = ("10",)
@@ -235,31 +220,12 @@ def _over_switches() -> list[Cell]:
 def _as_plans() -> list[Cell]:
     """Large cells of figures 7 and 10 as plans."""
     why = "a plan of hundreds of thousands of transfers"
-    drawn = (
-        ("rabenseifner", "reducescatter", "7a"),
-        ("rabenseifner", "allreduce", "7b"),
-        ("pairwise", "alltoall", "10"),
-    )
+    drawn = (("rabenseifner+swot", "reducescatter", "7a"), ("rabenseifner+swot", "allreduce", "7b"),
+             ("pairwise+swot", "alltoall", "10"))  # fmt: skip
     return [
-        replace(_cell(f"{algorithm}+swot", kind, "256,8", size, (figure,), why_full=why), run=planned_row)
-        for algorithm, kind, figure in drawn
-        for size in (2 * MB, 32 * MB, 512 * MB)
+        replace(_cell(planner, kind, "256,8", size, (figure,), why_full=why), run=planned_row)
+        for (planner, kind, figure), size in product(drawn, sorted(SWEEP))
     ]
-
-
-def _titles(setting: int) -> list[tuple[str, str]]:
-    names = (
-        "ReduceScatter by halving",
-        "AllReduce by halving and doubling",
-        "Bruck, the paper's volumes",
-        "pairwise AllToAll",
-    )
-    return [(figure, f"{name}, ranks/planes {ALGORITHMIC[figure][2][setting].replace(',', '/')}")
-            for figure, name in zip(ALGORITHMIC, names, strict=True)]  # fmt: skip
-
-
-def _summary(rows: Any) -> list[Table]:
-    return tables(rows, published("swot"), break_even)
 
 
 def break_even(row: Row, low: float, high: float) -> float:
@@ -268,10 +234,9 @@ def break_even(row: Row, low: float, high: float) -> float:
     Args:
         low, high: two sizes: turning does not pay at the first, and pays at the second.
     """
-    topology = load_topology(row["topology"])
+    topology, volumes = load_topology(row["topology"]), row["options"].get("volumes", "true")
     while high / low > 1.05:
         middle = (low * high) ** 0.5
-        volumes = row["options"].get("volumes", "true")
         instance = instance_for(topology, row["algorithm"], row["collective"], middle, volumes)
         still = one_shot_s(instance)
         pays = still is None or completion(instance, find_schedule(instance)) < still * (1 - 1e-6)
@@ -285,8 +250,10 @@ STUDY = Study(
     paper="Enabling Reconfiguration-Communication Overlap for Collective Communication in Optical Networks, section 4",
     cells=[*_over_sizes(), *_over_ranks(), *_over_switches(), *_as_plans()],
     figures=(
-        *(Figure(f, f"Figure {f}: {title}", "size_bytes", "completion_s") for f, title in _titles(0)),
-        *(Figure(f"{f}-small", f"As figure {f}: {title}", "size_bytes", "completion_s") for f, title in _titles(1)),
+        *(Figure(f"{f}{suffix}", f"{words} {f}: {title}, ranks/planes {settings[i].replace(',', '/')}", "size_bytes",
+                 "completion_s")
+          for i, (suffix, words) in enumerate((("", "Figure"), ("-small", "As figure")))
+          for f, (_, _, settings, _, title) in ALGORITHMIC.items()),
         Figure("8a", "Figure 8a: AllReduce of 32 MB by halving and doubling, 4 planes", "ranks", "completion_s"),
         Figure("8b", "Figure 8b: pairwise AllToAll of 32 MB, 4 planes", "ranks", "completion_s"),
         Figure("9a", "Figure 9a: AllToAll, the best algorithm of each scheme, 256/8", "size_bytes", "completion_s"),
@@ -306,5 +273,5 @@ STUDY = Study(
         "In figures 7d and 8b a rank sends as much as in the paper; the buffer, with what it keeps, is larger.",
         "Figure 9: each scheme has the algorithm that is best for it. The ideal turns in no time and does not contend.",
     ),
-    tables=_summary,
+    tables=lambda rows: tables(rows, published("swot"), break_even),
 )  # fmt: skip

@@ -9,7 +9,7 @@ to the paper's schemes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,23 +25,13 @@ OTHERS = {"zoo:Arpanet": 4, "zoo:Cesnet": 10, "zoo:Gblnet": 8, "zoo:HiberniaIrel
 """The networks of figure 5 and the number of ranks on each."""
 
 CONSERVING = {"reading": "work-conserving"}
+RESERVING = ("equal-alloc", "data-aware", "weight-alloc", "rate-alloc")
 SEARCHED = ("multiring", "non-concurrent")
 SCHEMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("out-of-order", "out-of-order", {}),
-    ("barrier-aware", "barrier-aware", {}),
-    ("equal-alloc", "equal-alloc", {}),
-    ("data-aware", "data-aware", {}),
-    ("weight-alloc", "weight-alloc", {}),
-    ("rate-alloc", "rate-alloc", {}),
-    ("multiring", "multiring", {}),
-    ("equal-alloc, conserving", "equal-alloc", CONSERVING),
-    ("data-aware, conserving", "data-aware", CONSERVING),
-    ("weight-alloc, conserving", "weight-alloc", CONSERVING),
-    ("rate-alloc, conserving", "rate-alloc", CONSERVING),
+    *((name, name, {}) for name in ("out-of-order", "barrier-aware", *RESERVING, "multiring")),
+    *((f"{name}, conserving", name, CONSERVING) for name in RESERVING),
     ("ring (FIFO)", "ring", {}),
-    ("non-concurrent", "non-concurrent", {}),
-    ("tcp-fair", "tcp-fair", {}),
-    ("wan", "wan", {}),
+    *((name, name, {}) for name in ("non-concurrent", "tcp-fair", "wan")),
 )
 """Schemes: the name in figures, the planner, its options."""
 
@@ -57,6 +47,15 @@ SEARCH_WORK, FULL_SEARCH_WORK = 0.5, 30.0
 TECCL_S, FULL_TECCL_S = 5.0, 600.0
 
 
+def _cell(
+    scheme: str, topology: str, nodes: int, planner: str, shared: Shared, figures: tuple[str, ...], why_full: str,
+    options: Mapping[str, Any] | None = None,
+) -> Cell:  # fmt: skip
+    size = round(CHUNK * (shared.ranks or nodes) * shared.scale)
+    return Cell(scheme, topology, size, planner, figures, "allreduce", options=options or {}, shared=shared,
+                seeds=SEEDS, why_full=why_full)  # fmt: skip
+
+
 def _all(
     topology: str, nodes: int, shared: Shared, figures: tuple[str, ...], why_full: str, names: tuple[str, ...] = ()
 ) -> Iterator[Cell]:
@@ -64,34 +63,25 @@ def _all(
     for name, planner, options in SCHEMES:
         if names and name not in names:
             continue
-        if planner in SEARCHED and nodes > MOST_RANKS:
-            options = options | ({"inside": "downstream"} if planner == "multiring" else {"solver": "greedy"})
-        size = round(CHUNK * (shared.ranks or nodes) * shared.scale)
-        if planner in SEARCHED:
-            options = options | {"solver_work": SEARCH_WORK}
-        cell = Cell(name, topology, size, planner, figures, "allreduce", options=options,
-                    shared=shared, seeds=SEEDS, why_full=why_full)  # fmt: skip
-        yield cell
-        if planner in SEARCHED and nodes <= MOST_RANKS:
+        cell = _cell(name, topology, nodes, planner, shared, figures, why_full, options)
+        if planner not in SEARCHED:
+            yield cell
+        elif nodes > MOST_RANKS:
+            greedy = {"inside": "downstream"} if planner == "multiring" else {"solver": "greedy"}
+            yield replace(cell, options=options | greedy | {"solver_work": SEARCH_WORK})
+        else:
+            yield replace(cell, options=options | {"solver_work": SEARCH_WORK})
             yield replace(cell, scheme=f"{name}, {FULL_SEARCH_WORK:.0f} s",
                           options=options | {"solver_work": FULL_SEARCH_WORK},
                           why_full=f"searches for about {FULL_SEARCH_WORK:.0f} s an instance")  # fmt: skip
 
 
-def _teccl(shared: Shared, why_full: str) -> Iterator[Cell]:
-    """TE-CCL in both modes."""
+def _with_other_routes(shared: Shared, why_full: str) -> Iterator[Cell]:
+    """TE-CCL in both modes, and ``wan`` with routes that SCALE-CCL chooses."""
     for figure, mode in (("6", "fast"), ("7", "slow")):
-        size = round(CHUNK * 11 * shared.scale)
-        cell = Cell(f"teccl {mode}", "zoo:Abilene", size, "teccl", (figure,), "allreduce", options={"mode": mode},
-                    shared=shared, seeds=SEEDS, why_full=why_full)  # fmt: skip
+        cell = _cell(f"teccl {mode}", "zoo:Abilene", 11, "teccl", shared, (figure,), why_full, {"mode": mode})
         yield from reversed(teccl_cells(cell, TECCL_S, FULL_TECCL_S, "10 minutes an instance"))
-
-
-def _free(shared: Shared, why_full: str) -> Cell:
-    """``wan`` with free routes: SCALE-CCL chooses them."""
-    size = round(CHUNK * 11 * shared.scale)
-    return Cell("wan, SCALE-CCL's routes", "zoo:Abilene", size, "scale-ccl+wan", ("6", "7"), "allreduce",
-                shared=shared, seeds=SEEDS, why_full=why_full)  # fmt: skip
+    yield _cell("wan, SCALE-CCL's routes", "zoo:Abilene", 11, "scale-ccl+wan", shared, ("6", "7"), why_full)
 
 
 def _cells() -> Iterator[Cell]:
@@ -105,8 +95,7 @@ def _cells() -> Iterator[Cell]:
         shared = Shared(2, scale=scale)
         why = "" if scale in (0.1, 10.0) else "times are proportional to sizes: the short form has 2 of 4"
         yield from _all("zoo:Abilene", 11, shared, ("6", "7"), why, AGAINST_TECCL)
-        yield from _teccl(shared, why)
-        yield _free(shared, why)
+        yield from _with_other_routes(shared, why)
     for n in (10, 20, 30, 40):
         yield from _all(f"ring:{n}", n, Shared(4), ("8",), "" if n <= 20 else "thousands of flows")
     for amount in (0.1, 0.2, 0.3, 0.4, 0.5):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
-from . import Row, Table
+from .model import Row, Table, grouped
 
 RATIOS = {"4": "collectives", "4b": "collectives", "5": "topology", "8": "topology"}
 """Figures that show ratios to ``tcp-fair``, and the quantity of their columns."""
@@ -18,10 +17,14 @@ FREE = ("teccl", "scale-ccl+wan")
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     """All tables for which there are rows."""
-    found = [_ratios(f"Figure {f}: mean completion / tcp-fair", _of(rows, f), x) for f, x in RATIOS.items()]
-    found.append(_seconds("Figures 6 and 7: mean completion, s", [*_of(rows, "6"), *_of(rows, "7")]))
-    found.append(_slowdowns(_of(rows, "varying")))
-    found.append(_standing(rows))
+    taken = "Figures 6 and 7: mean completion, s"
+    varied = "Completion where bandwidths vary / where they are constant"
+    found = [
+        *(_ratios(f"Figure {f}: mean completion / tcp-fair", _of(rows, f), x) for f, x in RATIOS.items()),
+        _grid(taken, [*_of(rows, "6"), *_of(rows, "7")], "size_bytes", "completion_s", 2),
+        _grid(varied, _of(rows, "varying"), "varying", "slowdown", 3),
+        _standing(rows),
+    ]
     return [table for table in found if table.rows]
 
 
@@ -29,43 +32,33 @@ def _of(rows: Iterable[Row], figure: str) -> list[Row]:
     return [row for row in rows if figure in row["figures"]]
 
 
-def _grid(title: str, rows: Sequence[Row], x: str, cell: Any) -> Table:
-    """A table with a line for each scheme and a column for each ``x``; ``cell`` makes the text of a row."""
+def _grid(title: str, rows: Sequence[Row], x: str, y: str, digits: int) -> Table:
+    """A table of means and spreads with a line for each scheme and a column for each ``x``."""
     across = list(dict.fromkeys(row[x] for row in rows))
-    at = {(row["scheme"], row[x]): cell(row) for row in rows}
-    down = list(dict.fromkeys(row["scheme"] for row in rows))
-    body = [(scheme, *(at.get((scheme, v), "") for v in across)) for scheme in down]
+    body = []
+    for scheme, own in grouped(rows, lambda r: r["scheme"]).items():
+        at = {row[x]: f"{row[y]:.{digits}f} ± {row[f'{y}_spread']:.{digits}f}" for row in own}
+        body.append((scheme, *(at.get(v, "") for v in across)))
     return Table(title, (x.replace("_", " "), *map(str, across)), body)
 
 
 def _ratios(title: str, rows: Sequence[Row], x: str) -> Table:
     rows = [row for row in rows if "over_baseline" in row]
-    table = _grid(title, rows, x, lambda r: f"{r['over_baseline']:.2f} ± {r['over_baseline_spread']:.2f}")
+    table = _grid(title, rows, x, "over_baseline", 2)
     bound = {row[x]: f"{row['bound_over_baseline']:.2f}" for row in rows if row["scheme"] == "wan"}
-    across = list(dict.fromkeys(row[x] for row in rows))
     if bound:
-        table.rows.append(("bound", *(bound.get(v, "") for v in across)))
+        table.rows.append(("bound", *(bound.get(v, "") for v in dict.fromkeys(row[x] for row in rows))))
     return table
-
-
-def _seconds(title: str, rows: Sequence[Row]) -> Table:
-    return _grid(title, rows, "size_bytes", lambda r: f"{r['completion_s']:.2f} ± {r['completion_s_spread']:.2f}")
-
-
-def _slowdowns(rows: Sequence[Row]) -> Table:
-    return _grid("Completion where bandwidths vary / where they are constant", rows, "varying",
-                 lambda r: f"{r['slowdown']:.3f} ± {r['slowdown_spread']:.3f}")  # fmt: skip
 
 
 def _standing(rows: Sequence[Row]) -> Table:
     """``wan`` against TCP's sharing, the bound, and the best other scheme with the same routes on each instance."""
     body: list[tuple[str, ...]] = []
     for figure in (*RATIOS, "6"):
-        requests: dict[tuple[str, int], dict[str, Row]] = {}
-        for row in _of(rows, figure):
-            if row["planner"] not in FREE:
-                requests.setdefault((row["where"], row["size_bytes"]), {})[row["scheme"]] = row["by_seed"]
-        whole = [r for r in requests.values() if "wan" in r and len(r) > 1]
+        routed = (row for row in _of(rows, figure) if row["planner"] not in FREE)
+        requests = grouped(routed, lambda r: (r["where"], r["size_bytes"])).values()
+        schemes = [{row["scheme"]: row["by_seed"] for row in request} for request in requests]
+        whole = [r for r in schemes if "wan" in r and len(r) > 1]
         if not whole:
             continue
         ours = np.concatenate([r["wan"]["completion_s"] for r in whole])
