@@ -177,20 +177,8 @@ def _remainder(
     """The rest of a collective: each chunk is a piece, from all nodes that hold it to all ranks that lack it."""
     ranks = np.array([v for v in map(int, topology.accelerators) if v not in news.nodes_down], dtype=np.int32)
     size = workload.chunk_bytes[chunks]
-    return Collective(
-        kind="remainder",
-        ranks=ranks,
-        size_bytes=int(size.sum()),
-        root=-1,
-        start_s=start_s,
-        piece_bytes=size,
-        holders=_lists(holds[np.ix_(chunks, ranks)]),
-        wanted=_lists(served[np.ix_(chunks, ranks)]),
-        reduces=False,
-        chunk_piece=np.arange(len(chunks), dtype=np.int32),
-        chunk_offset=np.zeros(len(chunks), dtype=np.int64),
-        chunk_bytes=size,
-    )
+    holders, wanted = (_lists(table[np.ix_(chunks, ranks)]) for table in (holds, served))
+    return Collective.uncut("remainder", ranks, int(size.sum()), size, holders, wanted, start_s=start_s)
 
 
 def _lists(table: Bool) -> Ragged:

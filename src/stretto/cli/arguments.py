@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -19,31 +20,35 @@ def complete_planner(incomplete: str) -> list[tuple[str, str]]:
     return [(e.name, e.summary) for e in registered().values() if e.name.startswith(incomplete)]
 
 
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def complete_collective(incomplete: str) -> list[str]:
     from ..model.kinds import KINDS
 
-    return [kind for kind in (*KINDS, "alltoallv") if kind.startswith(incomplete)]
+    return _beginning((*KINDS, "alltoallv"), incomplete)
 
 
 def complete_effort(incomplete: str) -> list[str]:
     from ..schedule.effort import EFFORTS
 
-    return [level for level in EFFORTS if level.startswith(incomplete)]
+    return _beginning(EFFORTS, incomplete)
 
 
 def complete_format(incomplete: str) -> list[str]:
     from ..formats import exporters
 
-    return [name for name in exporters() if name.startswith(incomplete)]
+    return _beginning(exporters(), incomplete)
 
 
 def complete_source(incomplete: str) -> list[str]:
     from ..formats import importers
 
-    return [name for name in importers() if name.startswith(incomplete)]
+    return _beginning(importers(), incomplete)
 
 
-CollectiveArgument = Annotated[
+Collective = Annotated[
     str,
     typer.Argument(
         help="The collective, or several separated by commas: allgather, reducescatter, allreduce, alltoall, "
@@ -51,7 +56,8 @@ CollectiveArgument = Annotated[
         autocompletion=complete_collective,
     ),
 ]
-TopologyOption = Annotated[
+File = Annotated[str, typer.Argument(help="A plan file.")]
+Topology = Annotated[
     str,
     typer.Option(
         "-t",
@@ -60,7 +66,7 @@ TopologyOption = Annotated[
         autocompletion=complete_topology,
     ),
 ]
-PlannerOption = Annotated[
+Planner = Annotated[
     str,
     typer.Option(
         "-p",
@@ -70,41 +76,35 @@ PlannerOption = Annotated[
         autocompletion=complete_planner,
     ),
 ]
-SizeOption = Annotated[str | None, typer.Option("--size", help="Size of the full buffer, as nccl-tests count it.")]
-ShardOption = Annotated[str | None, typer.Option("--shard", help="Size of one rank's share of the buffer.")]
-DemandOption = Annotated[
+Size = Annotated[str | None, typer.Option(help="Size of the full buffer, as nccl-tests count it.")]
+Shard = Annotated[str | None, typer.Option(help="Size of one rank's share of the buffer.")]
+Demand = Annotated[
     str | None,
     typer.Option(
-        "--demand",
-        help="Instead of a size, for alltoallv: a CSV file of the bytes from each rank (row) to each rank (column).",
+        help="Instead of a size, for alltoallv: a CSV file of the bytes from each rank (row) to each rank (column)."
     ),
 ]
-ChunksOption = Annotated[int, typer.Option("--chunks", help="Number of chunks into which each piece is cut.", min=1)]
-RootOption = Annotated[
-    int, typer.Option("--root", help="Rank from which rooted collectives start, or at which they end.")
-]
-OptionsOption = Annotated[
+Root = Annotated[int, typer.Option(help="Rank from which rooted collectives start, or at which they end.")]
+Options = Annotated[
     list[str] | None,
-    typer.Option("--option", help="An option of the planner or a refiner, name=value. May be given several times."),
+    typer.Option(help="An option of the planner or a refiner, name=value. May be given several times."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed for planners that draw random numbers.", min=0)]
-EffortOption = Annotated[
+Seed = Annotated[int, typer.Option(help="Seed for planners that draw random numbers.", min=0)]
+Effort = Annotated[
     str | None,
     typer.Option(
-        "--effort",
         help="How much to try, in counted work: quick (about 0.2 s of CPU), normal (about 1 s) or thorough (no limit). "
         "The same effort gives the same plan on every machine. Default: normal for auto, thorough for others.",
         autocompletion=complete_effort,
     ),
 ]
-LimitOption = Annotated[
+TimeLimit = Annotated[
     float | None,
     typer.Option(
-        "--time-limit",
         help="A safety net: seconds after which the best plan so far is taken. The plan then says `stopped`: "
         "another run may give another plan.",
         min=0.0,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
-FileArgument = Annotated[str, typer.Argument(help="A plan file.")]
+Timeout = Annotated[float, typer.Option(help="Seconds without news after which a process counts as failed.", min=0.1)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]

@@ -7,17 +7,9 @@ from typing import Annotated
 import typer
 
 from ..model.errors import InputError
-from .arguments import (
-    FileArgument,
-    JsonOption,
-    ShardOption,
-    SizeOption,
-    TopologyOption,
-    complete_format,
-    complete_source,
-)
+from . import arguments
 from .output import answer, print_line, show_summary
-from .work import accept, judge, read_foreign, read_verified, show_progress
+from .work import accept, find_format, judge, read_verified, show_progress
 
 
 def report(
@@ -25,7 +17,7 @@ def report(
     output: Annotated[
         str, typer.Option("-o", "--output", help="Write the page to this file, or a picture if it ends in .svg.")
     ],
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Draw plans on one HTML page that works offline, or as one picture (.svg)."""
     from ..face import draw
@@ -40,12 +32,12 @@ def report(
 
 
 def export(
-    file: FileArgument,
-    to: Annotated[str, typer.Option("--to", help="Name of the format.", autocompletion=complete_format)],
+    file: arguments.File,
+    to: Annotated[str, typer.Option(help="Name of the format.", autocompletion=arguments.complete_format)],
     output: Annotated[
         str, typer.Option("-o", "--output", help="The file to write; for a table of `tune`, the folder.")
     ],
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
     from ..choose.tuning import is_tuning
@@ -53,31 +45,38 @@ def export(
     from ..simulate import simulate as run
     from .tuning import export_table, show_exported
 
-    formats = exporters()
-    if to not in formats:
-        raise InputError(f"there is no format {to!r}; there are {', '.join(formats)}", "--to")
+    format = find_format(exporters(), to, "--to")
     if is_tuning(file):
-        exported = export_table(file, formats[to], output)
+        exported = export_table(file, format, output)
         answer(as_json, exported, lambda: show_exported(exported))
         return
-    notes = list(formats[to].write(run(read_verified(file, as_json)), output) or ())
-    data = {"file": output, "format": formats[to].name, "notes": notes}
+    notes = list(format.write(run(read_verified(file, as_json)), output) or ())
+    data = {"file": output, "format": format.name, "notes": notes}
     answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
 
 
 def import_(
     file: Annotated[str, typer.Argument(help="A schedule file of another tool.")],
-    source: Annotated[str, typer.Option("--from", help="Name of the format.", autocompletion=complete_source)],
-    topology: TopologyOption,
+    source: Annotated[
+        str, typer.Option("--from", help="Name of the format.", autocompletion=arguments.complete_source)
+    ],
+    topology: arguments.Topology,
     output: Annotated[str, typer.Option("-o", "--output", help="Write the plan to this file.")],
-    size: SizeOption = None,
-    shard: ShardOption = None,
-    as_json: JsonOption = False,
+    size: arguments.Size = None,
+    shard: arguments.Shard = None,
+    as_json: arguments.Json = False,
 ) -> None:
     """Read a schedule of another tool as a plan, verify it, and say how long it takes."""
+    from .. import face
+    from ..formats import Size, importers
+    from ..model.units import parse_size
     from ..report.facts import plan_facts
 
-    plan = read_foreign(file, source, topology, size, shard)
+    format = find_format(importers(), source, "--from")
+    if (size is None) == (shard is None) and not (size is None and format.sized):
+        raise InputError("give either --size or --shard: the file does not say")
+    given = [parse_size(text, name) if text is not None else None for text, name in ((size, "size"), (shard, "shard"))]
+    plan = face.of_model(format.read(file, face.topology(topology), Size(*given)))
     accept(plan, as_json)
     plan.save(output)
     data = plan_facts(*judge(plan), True) | {"file": output, "format": source}

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from .arguments import FileArgument, JsonOption
+from . import arguments
 from .output import answer, print_line, print_table, show_summary, show_times
 from .work import accept, judge, read_verified
 
 
-def verify(file: FileArgument, as_json: JsonOption = False) -> None:
+def verify(file: arguments.File, as_json: arguments.Json = False) -> None:
     """Check a plan file: exit code 0 if it is correct, 1 if not."""
     from ..face import load
 
@@ -30,12 +30,12 @@ def verify(file: FileArgument, as_json: JsonOption = False) -> None:
 
 
 def simulate(
-    file: FileArgument,
+    file: arguments.File,
     barriers: Annotated[
         bool,
         typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, where the plan says so."),
     ] = True,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Say how long a plan takes, and which links are busiest."""
     from ..model.units import format_size
@@ -67,9 +67,9 @@ def simulate(
 
 
 def show(
-    file: FileArgument,
-    transfers: Annotated[int, typer.Option("--transfers", help="Number of transfers to list.", min=0)] = 10,
-    as_json: JsonOption = False,
+    file: arguments.File,
+    transfers: Annotated[int, typer.Option(help="Number of transfers to list.", min=0)] = 10,
+    as_json: arguments.Json = False,
 ) -> None:
     """Show the contents of a plan file."""
     from ..face import load

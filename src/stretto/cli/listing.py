@@ -6,21 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
-from .arguments import JsonOption, complete_planner, complete_topology
+from . import arguments
 from .output import answer, print_line, print_table, show_topology
 from .work import write_topology
 
 
 def topologies(
     topology: Annotated[
-        str | None, typer.Argument(help="Describe this topology.", autocompletion=complete_topology)
+        str | None, typer.Argument(help="Describe this topology.", autocompletion=arguments.complete_topology)
     ] = None,
-    plot: Annotated[str | None, typer.Option("--plot", help="Draw the topology to this SVG file.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Draw the topology to this SVG file.")] = None,
     to: Annotated[
-        str | None, typer.Option("--to", help="Write the topology as json, graphml or astra-sim, to the file of -o.")
+        str | None, typer.Option(help="Write the topology as json, graphml or astra-sim, to the file of -o.")
     ] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The file that --to writes.")] = None,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """List the built-in topologies, describe one, or write one in another format."""
     from ..topologies import catalogue, load_topology
@@ -63,9 +63,10 @@ def topologies(
 
 def planners(
     name: Annotated[
-        str | None, typer.Argument(help="Show everything about this planner.", autocompletion=complete_planner)
+        str | None,
+        typer.Argument(help="Show everything about this planner.", autocompletion=arguments.complete_planner),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """List the planners and refiners, or show one with its options."""
     from ..planners import find, registered

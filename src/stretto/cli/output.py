@@ -36,12 +36,6 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def _size(size_bytes: float) -> str:
-    from ..model.units import format_size
-
-    return format_size(size_bytes)
-
-
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich import box
     from rich.console import Console
@@ -71,9 +65,8 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
     if data["links"] or not data["plane_kinds"]:
         rows.append(("links", f"{data['links']}, directed"))
     for kind in data["link_kinds"][:12]:
-        rows.append(
-            (f"  {kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}")
-        )
+        speed = f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}"
+        rows.append((f"  {kind['links']} of", speed))
     if len(data["link_kinds"]) > 12:
         rows.append(("", f"and {len(data['link_kinds']) - 12} more kinds"))
     for plane in data["plane_kinds"]:
@@ -107,12 +100,12 @@ def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_summary(data: dict[str, Any]) -> None:
-    from ..model.units import format_time
+    from ..model.units import format_size, format_time
     from ..planners.auto import NO_EFFORT
 
     chunks = data["chunks"]
     rows = [
-        ("size", f"{_size(data['size_bytes'])} ({_size(data['shard_bytes'])} a rank)"),
+        ("size", f"{format_size(data['size_bytes'])} ({format_size(data['shard_bytes'])} a rank)"),
         ("transfers", f"{data['transfers']}, {chunks} chunk{'s' if chunks > 1 else ''} a piece"),
         *_time_rows(data),
     ]
@@ -134,9 +127,8 @@ def show_summary(data: dict[str, Any]) -> None:
             rows.append(("not asked", f"{', '.join(left_out)} (--effort thorough asks them too)"))
         others = sum("refused" in t for t in data["tried"]) - len(left_out)
         if others:
-            rows.append(
-                ("do not serve this", f"{others} other planner{'s' if others > 1 else ''} (--json gives the reasons)")
-            )
+            planners = f"{others} other planner{'s' if others > 1 else ''}"
+            rows.append(("do not serve this", f"{planners} (--json gives the reasons)"))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data.get("stopped"):
@@ -167,21 +159,13 @@ def show_bounds(data: dict[str, Any]) -> None:
         lines = []
         for name in ("bottleneck", "parts", "flow"):
             if name in facts:
-                bound = facts[name]
-                checked = "checked" if bound["checked"] else "NOT CONFIRMED"
-                lines.append(
-                    (
-                        f"{name}, bandwidth alone",
-                        f"{format_time(bound['seconds'])}: {bound['seconds_exact']} s exactly ({checked})",
-                    )
-                )
+                said = f"{format_time(facts[name]['seconds'])}: {facts[name]['seconds_exact']} s exactly"
+                lines.append((f"{name}, bandwidth alone", f"{said} ({_checked(facts[name])})"))
         if "trees" in facts:
             lines.append(("best by trees", f"{format_time(facts['trees']['seconds'])} (not a bound)"))
         if "crossings" in facts:
-            checked = "checked" if facts["crossings"]["checked"] else "NOT CONFIRMED"
-            lines.append(
-                ("prices of crossings", f"{format_time(facts['crossings']['seconds'])} ({checked}), a better bound")
-            )
+            said = f"{format_time(facts['crossings']['seconds'])} ({_checked(facts['crossings'])})"
+            lines.append(("prices of crossings", f"{said}, a better bound"))
         if "upgrade" in facts:
             up = facts["upgrade"]
             words = f"{up['link']}: twice its bandwidth (both ways) allows {up['gain']:.3g} times the throughput"
@@ -192,3 +176,7 @@ def show_bounds(data: dict[str, Any]) -> None:
             print_table(facts["collective"], ("", ""), lines)
     if "plot" in data:
         print_line(f"drawn to {data['plot']}")
+
+
+def _checked(bound: dict[str, Any]) -> str:
+    return "checked" if bound["checked"] else "NOT CONFIRMED"

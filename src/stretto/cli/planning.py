@@ -7,61 +7,46 @@ from typing import Annotated
 import typer
 
 from ..model.errors import InputError, StrettoError
-from .arguments import (
-    ChunksOption,
-    CollectiveArgument,
-    DemandOption,
-    EffortOption,
-    JsonOption,
-    LimitOption,
-    OptionsOption,
-    PlannerOption,
-    RootOption,
-    SeedOption,
-    ShardOption,
-    SizeOption,
-    TopologyOption,
-)
+from . import arguments
 from .output import answer, show_comparison, show_summary
-from .work import Request, accept, chunk_count, given_options, judge, show_progress
+from .work import accept, chunk_count, given_options, judge, read_request, show_progress
 
 
 def plan(
-    collective: CollectiveArgument,
-    topology: TopologyOption,
-    size: SizeOption = None,
-    shard: ShardOption = None,
-    demand: DemandOption = None,
-    planner: PlannerOption = "auto",
-    chunks: ChunksOption = 1,
-    root: RootOption = 0,
-    option: OptionsOption = None,
-    seed: SeedOption = 0,
-    effort: EffortOption = None,
-    time_limit: LimitOption = None,
+    collective: arguments.Collective,
+    topology: arguments.Topology,
+    size: arguments.Size = None,
+    shard: arguments.Shard = None,
+    demand: arguments.Demand = None,
+    planner: arguments.Planner = "auto",
+    chunks: Annotated[int, typer.Option(help="Number of chunks into which each piece is cut.", min=1)] = 1,
+    root: arguments.Root = 0,
+    option: arguments.Options = None,
+    seed: arguments.Seed = 0,
+    effort: arguments.Effort = None,
+    time_limit: arguments.TimeLimit = None,
     tuning: Annotated[
-        str | None, typer.Option("--tuning", help="Take planner and chunks from this table of `stretto tune`.")
+        str | None, typer.Option(help="Take planner and chunks from this table of `stretto tune`.")
     ] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
     check: Annotated[bool, typer.Option("--verify/--no-verify", help="Whether to verify the plan.")] = True,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Make a plan, verify it, simulate it, and print a summary."""
     from .. import face
+    from ..formats import check_writable
     from ..report.facts import plan_facts
 
     if output is not None:
-        from ..formats import check_writable
-
         check_writable(output)
-    request = Request.read(collective, topology, size, shard, demand, chunks, root)
+    net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
     if tuning is not None:
         from .tuning import choice_of_table
 
-        planner, chunks = choice_of_table(tuning, topology, collective, request.facts()["size_bytes"])
-        request = Request.read(collective, topology, size, shard, demand, chunks, root)
+        planner, chunks = choice_of_table(tuning, topology, collective, workload.collectives[0].size_bytes)
+        net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
     result = face.plan(
-        request.workload, request.topology, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
+        workload, net, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
         options=given_options(option), progress=show_progress,
     )  # fmt: skip
     verdict = accept(result, as_json) if check else None
@@ -72,35 +57,34 @@ def plan(
 
 
 def compare(
-    collective: CollectiveArgument,
-    topology: TopologyOption,
-    size: SizeOption = None,
-    shard: ShardOption = None,
-    demand: DemandOption = None,
-    planner: PlannerOption = "auto",
+    collective: arguments.Collective,
+    topology: arguments.Topology,
+    size: arguments.Size = None,
+    shard: arguments.Shard = None,
+    demand: arguments.Demand = None,
+    planner: arguments.Planner = "auto",
     chunks: Annotated[
         str,
-        typer.Option("--chunks", help="Number of chunks into which each piece is cut, or several separated by commas."),
+        typer.Option(help="Number of chunks into which each piece is cut, or several separated by commas."),
     ] = "1",
-    root: RootOption = 0,
-    option: OptionsOption = None,
-    seed: SeedOption = 0,
-    effort: EffortOption = None,
-    time_limit: LimitOption = None,
+    root: arguments.Root = 0,
+    option: arguments.Options = None,
+    seed: arguments.Seed = 0,
+    effort: arguments.Effort = None,
+    time_limit: arguments.TimeLimit = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="Write a page to this file, or a picture if it ends in .svg.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Compare planners over sizes (both separated by commas) with the lower bound."""
     from .. import face
+    from ..formats import check_writable
 
     if demand is None and (size is None) == (shard is None):
         raise InputError("give either --size or --shard")
     counts = [chunk_count(text) for text in chunks.split(",")]
     if output is not None:
-        from ..formats import check_writable
-
         check_writable(output)
     comparison = face.compare(
         collective, topology, size, shard=shard, demand=demand, planner=planner, chunks=counts, root=root, seed=seed,

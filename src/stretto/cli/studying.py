@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..model.errors import InputError
-from .arguments import JsonOption, SeedOption
+from . import arguments
 from .output import answer, print_line, print_table
 
 if TYPE_CHECKING:
@@ -31,29 +31,30 @@ def study(
     file: Annotated[str | None, typer.Argument(help="The TOML file of a grid of your own.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Run every cell, also those that take hours to solve.")] = False,
     engine: Annotated[
-        str, typer.Option("--engine", help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")
+        str, typer.Option(help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")
     ] = "local",
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1),
+        typer.Option(help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option("-o", "--output", help="Folder for results and page. Cells that it holds are not run again."),
     ] = None,
-    seed: SeedOption = 0,
+    seed: arguments.Seed = 0,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Discard the results in the folder and run all cells.")
     ] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures."""
     from ..studies import STUDIES, Store, find_study, run_study, write_index, write_study
+    from ..studies.grid import read_grid
 
     if (name == "grid") != (file is not None):
         raise InputError("`stretto study grid FILE.toml` takes a file, and no other study does", "FILE")
-    chosen = [find_study(n) for n in STUDIES] if name == "all" else [_grid(file) if file else find_study(name)]
+    chosen = [find_study(n) for n in STUDIES] if name == "all" else [read_grid(file) if file else find_study(name)]
     runner = _engine(engine, jobs)
     results, written = [], []
     for one in chosen:
@@ -79,12 +80,6 @@ def study(
         answer(as_json, results[0], lambda: None)
 
 
-def _grid(file: str) -> Study:
-    from ..studies.grid import read_grid
-
-    return read_grid(file)
-
-
 def _engine(text: str, jobs: int | None) -> Engine:
     """The engine that ``--engine`` names."""
     if text == "local":
@@ -104,19 +99,14 @@ def progress_bar() -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-               TextColumn("{task.description}"))  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (
+        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TextColumn("left"),
+        progress.TimeRemainingColumn(), progress.TextColumn("{task.description}"),
+    )  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", start=False)
 
         def tell(done: int, total: int, what: str) -> None:

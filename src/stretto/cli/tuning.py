@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..model.errors import InputError, Unsupported
-from .arguments import JsonOption, RootOption, SeedOption, complete_collective, complete_topology
+from . import arguments
 from .output import answer, print_line, print_table
 from .work import chunk_count, show_progress
 
@@ -25,17 +25,15 @@ SIZES = "4KB,64KB,1MB,16MB,256MB"
 
 def tune(
     collectives: Annotated[
-        str, typer.Argument(help="The collective, or several separated by commas.", autocompletion=complete_collective)
-    ],
-    topology: Annotated[
         str,
-        typer.Option(
-            "-t", "--topology", help="A spec such as ndv2:4, or the path of a file.", autocompletion=complete_topology
+        typer.Argument(
+            help="The collective, or several separated by commas.", autocompletion=arguments.complete_collective
         ),
     ],
+    topology: arguments.Topology,
     sizes: Annotated[
         str,
-        typer.Option("--sizes", help="Sizes of the full buffer at which planners are compared, separated by commas."),
+        typer.Option(help="Sizes of the full buffer at which planners are compared, separated by commas."),
     ] = SIZES,
     planners: Annotated[
         str | None,
@@ -44,10 +42,10 @@ def tune(
         ),
     ] = None,
     chunks: Annotated[
-        str, typer.Option("--chunks", help="Numbers of chunks into which each piece is cut, separated by commas.")
+        str, typer.Option(help="Numbers of chunks into which each piece is cut, separated by commas.")
     ] = "1,4",
-    root: RootOption = 0,
-    seed: SeedOption = 0,
+    root: arguments.Root = 0,
+    seed: arguments.Seed = 0,
     ranks_only: Annotated[
         bool,
         typer.Option(
@@ -55,7 +53,7 @@ def tune(
         ),
     ] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Write the table to this file, as JSON.")] = None,
-    as_json: JsonOption = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Find the best planner for each range of sizes: a table for PyTorch's backend, `plan --tuning` and `export`."""
     import json
@@ -124,15 +122,12 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
         assert plan is not None
         name = f"{r.collective}-{r.from_bytes}.{format.ending}"
         limit = MOST_BYTES if r.to_bytes is None else r.to_bytes - 1
-        entry = {"collective": r.collective, "from_bytes": r.from_bytes, "to_bytes": r.to_bytes, "planner": r.planner,
-                 "chunks": r.chunks}  # fmt: skip
+        entry = {key: getattr(r, key) for key in ("collective", "from_bytes", "to_bytes", "planner", "chunks")}
         sizes = ((r.from_bytes, limit),) if format.sized else ()
         try:
             notes = format.write(simulate(plan), os.path.join(folder, name), *sizes)
             files.append({"file": name} | entry | {"notes": list(notes or ())})
-        except (
-            Unsupported
-        ) as error:  # the format cannot hold this plan: a runtime then does what it does without a table
+        except Unsupported as error:  # a runtime then does what it does without a table
             files.append({"file": None, "failed": str(error)} | entry)
     if all(f["file"] is None for f in files):
         raise Unsupported(f"{format.name} can hold none of its plans: {files[0]['failed']}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..model.errors import InputError
 from .output import refuse
@@ -18,57 +18,27 @@ if TYPE_CHECKING:
     from ..model.timeline import Timeline
     from ..verify import Verdict
 
-
-class Request(NamedTuple):
-    """A topology and a workload, as the command line asks for them."""
-
-    topology: Topology
-    workload: Workload
-
-    @classmethod
-    def read(
-        cls,
-        collectives: str,
-        topology: str,
-        size: str | None,
-        shard: str | None,
-        demand: str | None,
-        chunks: int,
-        root: int,
-    ) -> Request:
-        from .. import face
-
-        if demand is None and (size is None) == (shard is None):
-            raise InputError("give either --size or --shard")
-        if demand is not None and (size or shard) is not None:
-            raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "demand")
-        net = face.topology(topology)
-        how: dict[str, Any] = {"shard": shard, "demand": demand, "chunks": chunks, "root": root}
-        return cls(net, face.workload(collectives, net, size, **how))
-
-    def facts(self) -> dict[str, Any]:
-        from ..report.facts import request_facts
-
-        return request_facts(self.topology, self.workload)
+Format = TypeVar("Format")
 
 
-def read_foreign(file: str, source: str, topology: str, size: str | None, shard: str | None) -> Plan:
-    """The schedule of another tool, as a plan."""
-    from ..face import of_model
-    from ..face import topology as find_topology
-    from ..formats import Size, importers
-    from ..model.units import parse_size
+def read_request(
+    collectives: str, topology: str, size: str | None, shard: str | None, demand: str | None, **how: int
+) -> tuple[Topology, Workload]:
+    """The topology and the workload that the command line asks for."""
+    from .. import face
 
-    formats = importers()
-    if source not in formats:
-        raise InputError(f"there is no format {source!r}; there are {', '.join(formats)}", "--from")
-    if (size is None) == (shard is None) and not (size is None and formats[source].sized):
-        raise InputError("give either --size or --shard: the file does not say")
-    given = Size(
-        parse_size(size, "size") if size is not None else None,
-        parse_size(shard, "shard") if shard is not None else None,
-    )
-    return of_model(formats[source].read(file, find_topology(topology), given))
+    if demand is None and (size is None) == (shard is None):
+        raise InputError("give either --size or --shard")
+    if demand is not None and (size or shard) is not None:
+        raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "demand")
+    net = face.topology(topology)
+    return net, face.workload(collectives, net, size, shard=shard, demand=demand, **how)
+
+
+def find_format(formats: Mapping[str, Format], name: str, flag: str) -> Format:
+    if name not in formats:
+        raise InputError(f"there is no format {name!r}; there are {', '.join(formats)}", flag)
+    return formats[name]
 
 
 def given_options(texts: Sequence[str] | None) -> dict[str, str]:
@@ -121,9 +91,7 @@ def write_topology(net: model.Topology, to: str | None, output: str | None) -> d
         return {}
     if to is None or output is None:
         raise InputError("give both --to and -o", "--to")
-    if to not in WRITERS:
-        raise InputError(f"there is no format {to!r}; there are {', '.join(WRITERS)}", "--to")
-    text = WRITERS[to](net, "--to astra-sim" if to == "astra-sim" else output)
+    text = find_format(WRITERS, to, "--to")(net, "--to astra-sim" if to == "astra-sim" else output)
     with atomic_file(output) as file:
         file.write(text)
     return {"file": output, "format": to}

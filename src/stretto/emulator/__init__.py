@@ -19,21 +19,9 @@ from .scaling import WIDEST, Scaling, fitting, fitting_scale, scaled
 from .shaping import has_netem, reserved
 
 __all__ = [
-    "PREFIX",
-    "WIDEST",
-    "Emulated",
-    "Scaling",
-    "built",
-    "clean",
-    "emulate",
-    "enter",
-    "fitting",
-    "fitting_scale",
-    "has_netem",
-    "network",
-    "refusal",
-    "scaled",
-]
+    "PREFIX", "WIDEST", "Emulated", "Scaling", "built", "clean", "emulate", "enter", "fitting", "fitting_scale",
+    "has_netem", "network", "refusal", "scaled",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,8 +29,7 @@ class Emulated:
     """A plan that was run on its own network.
 
     Attributes:
-        plan: the plan with the sizes and times of the network that was built.
-        scaling: the factors between these and the sizes and times of the given plan.
+        plan, scaling: the plan as the network was built for it, and the divisors that made it from the given plan.
         pace: 1 if starts and rates were kept, None if the network decided.
         simulated_s: the simulator's completion on the network that was built, seconds.
         delays_by: ``netem``, ``the executor``, or ``nothing`` if the network has no delays.
@@ -65,8 +52,7 @@ class Emulated:
 def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
     """Run a plan that verifies with real bytes on its own network, and compare with the simulator.
 
-    Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``); otherwise the network
-    decides.
+    Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``).
     """
     plan = scaled(original, scaling)
     pace = 1.0 if plan.sharing in ("timed", "rates", "weights") else None

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import cache
 
@@ -42,7 +41,7 @@ def clean() -> list[str]:
     """Remove the namespaces of emulations whose process is gone, and the processes in them; returns their names."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split("\n")
     names = [line.split()[0] for line in listed if line.startswith(PREFIX)]
-    gone = [name for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}") or _is_ours(name)]
+    gone = [name for name in names if not os.path.exists(f"/proc/{name.split('-')[1]}") or name.startswith(_name(""))]
     for name in gone:
         # a namespace and its cables live as long as a process in it
         left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True).stdout
@@ -114,12 +113,8 @@ def enter(name: str) -> None:
         os.close(handle)
 
 
-def _name(node: int) -> str:
+def _name(node: int | str) -> str:
     return f"{PREFIX}{os.getpid()}-{node}"
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith(f"{PREFIX}{os.getpid()}-")
 
 
 def _address(node: int) -> str:
@@ -158,13 +153,11 @@ def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> 
         near[a].append(b)
         near[b].append(a)
     first = {w: w for w in near[v]}
-    queue = deque(first)
-    while queue:
-        at = queue.popleft()
-        for w in near[at]:
-            if w != v and w not in first:
-                first[w] = first[at]
-                queue.append(w)
+    queue = list(first)
+    for at in queue:
+        further = [w for w in near[at] if w != v and w not in first]
+        first |= dict.fromkeys(further, first[at])
+        queue += further
     first.update({to: hop for (at, to), hop in hops.items() if at == v})
     return [
         f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}{_congestion()}"

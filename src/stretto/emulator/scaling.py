@@ -30,17 +30,14 @@ TRANSFER_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Scaling:
-    """The divisors of bandwidths and sizes.
-
-    Attributes:
-        time: the factor of all times; 1 keeps the plan's own time.
-    """
+    """The divisors of bandwidths and sizes."""
 
     bandwidth: float
     size: float = 1.0
 
     @property
     def time(self) -> float:
+        """The factor of all times; 1 keeps the plan's own time."""
         return self.bandwidth / self.size
 
 
@@ -57,8 +54,7 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
     leaves transfers large enough to be measured.
 
     Args:
-        bandwidth: divisor of bandwidths to use instead of a fitting one.
-        size: divisor of sizes to use instead of a fitting one.
+        bandwidth, size: divisors to use instead of fitting ones.
     Raises:
         InputError: with this divisor of sizes a chunk would have no bytes.
     """

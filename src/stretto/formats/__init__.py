@@ -86,11 +86,7 @@ def importers() -> dict[str, Importer]:
 
 
 def check_writable(path: str) -> None:
-    """Check, before long work, that a file of that name can be written.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Check, before long work, that a file of that name can be written; InputError if not."""
     try:
         if os.path.isdir(path):
             raise InputError("is a folder", path)
@@ -109,11 +105,7 @@ def make_folder(path: str, named: str | None = None) -> None:
 
 @contextmanager
 def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file that appears under its name only when it is complete.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """A file that appears under its name only when it is complete; InputError if it cannot be written."""
     folder, name = os.path.split(os.path.abspath(path))
     temporary = None
     try:

@@ -32,11 +32,7 @@ INT32, INT64, BOOL, STRING = 7, 9, 27, 29
 
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
-    """Write ``path.RANK.et`` for every rank; returns notes on what was left out.
-
-    Raises:
-        Unsupported: a router sends, or the plan has something that a trace cannot express.
-    """
+    """Write ``path.RANK.et`` for every rank; returns notes on what was left out."""
     plan = timeline.plan
     collective = only_collective(plan)
     rank = {int(v): r for r, v in enumerate(collective.ranks)}

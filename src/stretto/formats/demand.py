@@ -11,11 +11,7 @@ from ..topologies.values import parse_csv, read_text
 
 
 def read_demand(path: str) -> Int64:
-    """int64[ranks, ranks], the bytes that a file asks for; empty cells are zero.
-
-    Raises:
-        InputError: the file cannot be read, is not square, or a cell is no size; names the line and column.
-    """
+    """int64[ranks, ranks], the bytes that a file asks for; InputError names the line and column of what is wrong."""
     lines = parse_csv(read_text(path), path)
     for line, row in lines:
         if len(row) != len(lines):

@@ -42,8 +42,6 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES
 
     Args:
         sizes: the least and the greatest full buffer, bytes, for which a runtime shall use the program.
-    Raises:
-        Unsupported: the format cannot express the plan, or runtimes do not accept its size.
     """
     program = program_of(timeline)
     root = to_xml(program, timeline.plan.topology.name, sizes)

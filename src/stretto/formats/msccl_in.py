@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
@@ -29,8 +29,10 @@ RECEIVES = ("r", "rcs", "rrc", "rrs", "rrcs")
 MOST_CHUNKS, MOST_MOVES = 2_000_000, 2_000_000
 
 
-@dataclass(frozen=True)
-class _Content:
+Slot = tuple[str, int]  # a buffer, and the place in it
+
+
+class _Content(NamedTuple):
     """What a slot holds: a chunk, the transfers that wrote it, and whether it includes the rank's own data."""
 
     chunk: int
@@ -38,11 +40,32 @@ class _Content:
     own: bool
 
 
-def read(path: str, topology: Topology, size: Size) -> Plan:
-    """The plan of a program.
+class _Step(NamedTuple):
+    """A step: what it does to ``cnt`` slots, the (threadblock, step) that it waits for, and its place in the file."""
 
-    Args:
-        size: the size of the collective, which the file does not give.
+    kind: str
+    cnt: int
+    src: Slot
+    dst: Slot
+    after: tuple[int, int]
+    at: str
+
+
+@dataclass
+class _Block:
+    """A threadblock of a rank: its peers, and how many of its steps have run."""
+
+    rank: int
+    send: int
+    receive: int
+    channel: int
+    steps: list[_Step]
+    done: int = 0
+
+
+def read(path: str, topology: Topology, size: Size) -> Plan:
+    """The plan of a program for a collective of a size.
+
     Raises:
         InputError: the file is no program, has another number of ranks, deadlocks, or moves data that is not there.
     """
@@ -61,122 +84,130 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     if rest or parts < 1 or parts * n * n > MOST_CHUNKS:
         raise InputError(f"{loop} chunks do not go evenly into {n} ranks, or are too many", path)
     collective = make_collective(kind, topology, size.full_bytes, shard_bytes=size.shard_bytes, chunks=parts)
-    run = _Run(topology, collective, parts, root.get("inplace") == "1", path)
-    run.load(gpus)
-    run.run()
-    return run.plan({"planner": "msccl", "imported": path})
+    run = _Run(collective, parts, root.get("inplace") == "1", _threadblocks(gpus, path))
+    run.run(path)
+    routes = Routes(topology, path)
+    chunk, sender, receiver, op, depends = zip(*run.rows, strict=True) if run.rows else ((),) * 5
+    src, dst = (collective.ranks[list(ranks)].tolist() for ranks in (sender, receiver))
+    return make_plan(
+        topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
+        route=Ragged.of(list(map(routes.between, src, dst))), depends=Ragged.of(depends),
+        meta={"planner": "msccl", "imported": path}, where=path,
+    )  # fmt: skip
+
+
+def _threadblocks(gpus: list[Any], where: str) -> dict[tuple[int, int], _Block]:
+    """The threadblocks by rank and id."""
+    blocks: dict[tuple[int, int], _Block] = {}
+    moves = 0
+    for rank, gpu in enumerate(gpus):
+        for block in named(gpu, "tb"):
+            at = f"{where}, gpu {rank}, tb {shown(block.get('id'))}"
+            key = (rank, count(block.get("id"), "id", at))
+            if key in blocks:
+                raise InputError("the id is given twice", at)
+            send, receive = (count(block.get(e, "-1"), e, at, -1, len(gpus) - 1) for e in ("send", "recv"))
+            steps = []
+            for i, element in enumerate(named(block, "step")):
+                steps.append(_step(element, f"{at}, step {i}"))
+                moves += steps[-1].cnt
+                if moves > MOST_MOVES:
+                    raise InputError(f"moves more than {MOST_MOVES} chunks", steps[-1].at)
+            blocks[key] = _Block(rank, send, receive, count(block.get("chan", "0"), "chan", at), steps)
+    return blocks
+
+
+def _step(element: Any, at: str) -> _Step:
+    kind = element.get("type")
+    if kind not in (*SENDS, *RECEIVES, "cpy", "re", "nop"):
+        raise InputError(f"the type {shown(kind)} is no step", at)
+    cnt = count(element.get("cnt", "1"), "cnt", at, 0)
+    slot: dict[str, Slot] = {}
+    for end in ("src", "dst"):
+        buffer = element.get(f"{end}buf", "i")
+        slot[end] = (buffer, count(element.get(f"{end}off", "-1"), f"{end}off", at, -1))
+        if buffer not in ("i", "o", "s"):
+            raise InputError(f"{end}buf {shown(buffer)} is none of i, o, s", at)
+    block, step = (count(element.get(key, "-1"), key, at, -1) for key in ("depid", "deps"))
+    return _Step(kind, cnt, slot["src"], slot["dst"], (block, step), at)
 
 
 class _Run:
-    """The state of a program that is being executed."""
+    """The state of a program that is being executed; ``rows`` are the columns of its transfers."""
 
-    def __init__(self, topology: Topology, collective: Collective, parts: int, inplace: bool, where: str) -> None:
-        self.topology, self.collective, self.parts, self.where = topology, collective, parts, where
-        self.inplace, self.n = inplace, len(collective.ranks)
-        self.blocks: dict[tuple[int, int], tuple[int, int, int, list[dict[str, Any]]]] = {}
+    def __init__(
+        self, collective: Collective, parts: int, inplace: bool, blocks: dict[tuple[int, int], _Block]
+    ) -> None:
+        self.collective, self.parts, self.inplace, self.blocks = collective, parts, inplace, blocks
         self.state: dict[tuple[int, str, int], _Content] = {}
         self.mail: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
-        self.done: dict[tuple[int, int], int] = {}
         self.rows: list[list[Any]] = []
-        self.moves = 0
 
-    def load(self, gpus: list[Any]) -> None:
-        """Read the threadblocks."""
-        for rank, gpu in enumerate(gpus):
-            for block in named(gpu, "tb"):
-                at = f"{self.where}, gpu {rank}, tb {shown(block.get('id'))}"
-                key = (rank, count(block.get("id"), "id", at))
-                if key in self.blocks:
-                    raise InputError("the id is given twice", at)
-                ends = [count(block.get(e, "-1"), e, at, -1, self.n - 1) for e in ("send", "recv")]
-                steps = [self._step(step, f"{at}, step {i}") for i, step in enumerate(named(block, "step"))]
-                self.blocks[key] = (ends[0], ends[1], count(block.get("chan", "0"), "chan", at), steps)
-                self.done[key] = 0
-
-    def _step(self, element: Any, at: str) -> dict[str, Any]:
-        kind = element.get("type")
-        if kind not in (*SENDS, *RECEIVES, "cpy", "re", "nop"):
-            raise InputError(f"the type {shown(kind)} is no step", at)
-        step: dict[str, Any] = {"kind": kind, "at": at, "cnt": count(element.get("cnt", "1"), "cnt", at, 0)}
-        for end in ("src", "dst"):
-            step[end] = (element.get(f"{end}buf", "i"), count(element.get(f"{end}off", "-1"), f"{end}off", at, -1))
-            if step[end][0] not in ("i", "o", "s"):
-                raise InputError(f"{end}buf {shown(step[end][0])} is none of i, o, s", at)
-        step["after"] = tuple(count(element.get(k, "-1"), k, at, -1) for k in ("depid", "deps"))
-        self.moves += step["cnt"]
-        if self.moves > MOST_MOVES:
-            raise InputError(f"moves more than {MOST_MOVES} chunks", at)
-        return step
-
-    def run(self) -> None:
-        """Execute all steps.
-
-        Raises:
-            InputError: no threadblock can go on, or messages are left over.
-        """
-        asleep: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    def run(self, where: str) -> None:
+        """Execute all steps; InputError if no threadblock can go on, or messages are left over."""
+        asleep: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         awake = deque(self.blocks)
         while awake:
             key = awake.popleft()
-            send, _, channel, steps = self.blocks[key]
-            while self.done[key] < len(steps):
-                step = steps[self.done[key]]
-                blocked = self._blocked(key, step)
-                if blocked is not None:
+            block = self.blocks[key]
+            while block.done < len(block.steps):
+                step = block.steps[block.done]
+                blocked = self._blocked(block, step)
+                if blocked:
                     asleep[blocked].append(key)
                     break
-                self._do(key, step)
-                self.done[key] += 1
-                awake.extend(asleep.pop(("done", *key), ()))
-                if step["kind"] in SENDS:
-                    awake.extend(asleep.pop(("mail", key[0], send, channel), ()))
-        stuck = [key for key, b in self.blocks.items() if self.done[key] < len(b[3])]
-        if stuck:
-            rank, block = stuck[0]
-            at = self.blocks[stuck[0]][3][self.done[stuck[0]]]["at"]
-            raise InputError(f"gets stuck: gpu {rank}, tb {block} waits for ever", at)
+                self._do(block, step)
+                block.done += 1
+                awake.extend(asleep.pop(key, ()))
+                if step.kind in SENDS:
+                    awake.extend(asleep.pop((block.rank, block.send, block.channel), ()))
+        for (rank, number), block in self.blocks.items():
+            if block.done < len(block.steps):
+                raise InputError(f"gets stuck: gpu {rank}, tb {number} waits for ever", block.steps[block.done].at)
         if any(self.mail.values()):
-            raise InputError("sends what nobody receives", self.where)
+            raise InputError("sends what nobody receives", where)
 
-    def _blocked(self, key: tuple[int, int], step: dict[str, Any]) -> tuple[Any, ...] | None:
-        """What a step waits for, None if it can run."""
-        block, place = step["after"]
-        if block >= 0 and self.done.get((key[0], block), -1) <= place:
-            return ("done", key[0], block)
-        _, receive, channel, _ = self.blocks[key]
-        if step["kind"] in RECEIVES and not self.mail[receive, key[0], channel]:
-            return ("mail", receive, key[0], channel)
-        return None
+    def _blocked(self, block: _Block, step: _Step) -> tuple[int, ...]:
+        """What a step waits for: a threadblock (rank, id), a message (sender, receiver, channel), or nothing."""
+        number, place = step.after
+        if number >= 0 and ((block.rank, number) not in self.blocks or self.blocks[block.rank, number].done <= place):
+            return block.rank, number
+        message = (block.receive, block.rank, block.channel)
+        return message if step.kind in RECEIVES and not self.mail[message] else ()
 
-    def _do(self, key: tuple[int, int], step: dict[str, Any]) -> None:
-        rank, kind = key[0], step["kind"]
-        send, receive, channel, _ = self.blocks[key]
+    def _do(self, block: _Block, step: _Step) -> None:
+        rank, kind = block.rank, step.kind
         if kind == "nop":
             return
+        arrived, leaving = [], []
         if kind in RECEIVES:
-            message = self.mail[receive, rank, channel].popleft()
-            if len(message) != step["cnt"]:
-                raise InputError(f"receives {step['cnt']} chunks where {len(message)} were sent", step["at"])
-        leaving: list[int] = []
-        for i in range(step["cnt"]):
-            src, dst = ((buffer, offset + i) for buffer, offset in (step["src"], step["dst"]))
+            arrived = self.mail[block.receive, rank, block.channel].popleft()
+            if len(arrived) != step.cnt:
+                raise InputError(f"receives {step.cnt} chunks where {len(arrived)} were sent", step.at)
+        for i in range(step.cnt):
+            src, dst = ((buffer, offset + i) for buffer, offset in (step.src, step.dst))
             if kind in RECEIVES:
-                row = message[i]
-                content = self._added(rank, row, src, dst, step) if "rr" in kind else self._received(rank, row)
-                if kind != "rrs":
-                    self.state[self._slot(rank, dst)] = content
+                content = _Content(self.rows[arrived[i]][0], (arrived[i],), False)
+                if "rr" in kind:
+                    base = self._find(rank, src)
+                    if base is None or base.chunk != content.chunk:
+                        base = self._content(rank, dst, step)
+                    content = self._sum(base, content, step)
             else:
                 content = self._content(rank, src, step)
-                if kind == "cpy":
-                    self.state[self._slot(rank, dst)] = content
-                elif kind == "re":
-                    self.state[self._slot(rank, dst)] = self._sum(self._content(rank, dst, step), content, step)
+                if kind == "re":
+                    content = self._sum(self._content(rank, dst, step), content, step)
+            if kind not in ("s", "rrs"):
+                self.state[self._place(rank, dst)] = content
             if kind in SENDS:
-                leaving.append(self._send(rank, send, content, step))
+                if block.send in (-1, rank):
+                    raise InputError("sends, but its threadblock has no send peer", step.at)
+                leaving.append(len(self.rows))
+                self.rows.append([content.chunk, rank, block.send, COPY, content.writers])
         if kind in SENDS:
-            self.mail[rank, send, channel].append(leaving)
+            self.mail[rank, block.send, block.channel].append(leaving)
 
-    def _slot(self, rank: int, slot: tuple[str, int]) -> tuple[int, str, int]:
+    def _place(self, rank: int, slot: Slot) -> tuple[int, str, int]:
         """The one name of a slot that has two, where input and output are one buffer ("in place")."""
         buffer, offset = slot
         traits = self.collective.traits
@@ -186,55 +217,29 @@ class _Run:
             return rank, "i", offset + (rank * self.parts if traits.wanted == "own" else 0)
         return rank, buffer, offset
 
-    def _content(self, rank: int, slot: tuple[str, int], step: dict[str, Any]) -> _Content:
-        place = self._slot(rank, slot)
-        found = self.state.get(place) or self._initial(*place)
+    def _content(self, rank: int, slot: Slot, step: _Step) -> _Content:
+        found = self._find(rank, slot)
         if found is None:
-            raise InputError(f"uses {slot[0]}[{slot[1]}], where nothing is", step["at"])
+            raise InputError(f"uses {slot[0]}[{slot[1]}], where nothing is", step.at)
         return found
 
-    def _initial(self, rank: int, buffer: str, offset: int) -> _Content | None:
-        """What a rank holds at first."""
-        traits, parts = self.collective.traits, self.parts
-        if self.inplace and buffer == "o" and traits.held == "own":
-            buffer, offset = "i", offset - rank * parts
-        pieces = traits.input_pieces(rank, self.n, self.collective.root)
-        if buffer != "i" or not 0 <= offset < parts * len(pieces):
+    def _find(self, rank: int, slot: Slot) -> _Content | None:
+        """What a slot holds: what was written last, or what the rank holds at first."""
+        place = self._place(rank, slot)
+        if place in self.state:
+            return self.state[place]
+        _, buffer, begin = self._place(rank, ("i", 0))
+        piece, part = divmod(place[2] - begin, self.parts)
+        pieces = self.collective.traits.input_pieces(rank, len(self.collective.ranks), self.collective.root)
+        if place[1] != buffer or not 0 <= piece < len(pieces):
             return None
-        return _Content(pieces[offset // parts] * parts + offset % parts, (), True)
+        return _Content(pieces[piece] * self.parts + part, (), True)
 
-    def _send(self, rank: int, peer: int, content: _Content, step: dict[str, Any]) -> int:
-        if peer < 0 or peer == rank:
-            raise InputError("sends, but its threadblock has no send peer", step["at"])
-        a, b = int(self.collective.ranks[rank]), int(self.collective.ranks[peer])
-        self.rows.append([content.chunk, a, b, COPY, content.writers])
-        return len(self.rows) - 1
-
-    def _received(self, rank: int, row: int) -> _Content:
-        return _Content(self.rows[row][0], (row,), False)
-
-    def _added(self, rank: int, row: int, src: tuple[str, int], dst: tuple[str, int], step: dict[str, Any]) -> _Content:
-        """The sum of a message and the rank's own slot."""
-        base = self.state.get(self._slot(rank, src)) or self._initial(*self._slot(rank, src))
-        if base is None or base.chunk != self.rows[row][0]:
-            base = self._content(rank, dst, step)
-        return self._sum(base, self._received(rank, row), step)
-
-    def _sum(self, a: _Content, b: _Content, step: dict[str, Any]) -> _Content:
+    def _sum(self, a: _Content, b: _Content, step: _Step) -> _Content:
         """The sum of two contents. The one that a single transfer brought turns this transfer into a reduction."""
         if len(b.writers) != 1 or b.own:
             a, b = b, a
         if a.chunk != b.chunk or len(b.writers) != 1 or b.own or not self.collective.reduces:
-            raise InputError("adds what are not parts of one sum", step["at"])
+            raise InputError("adds what are not parts of one sum", step.at)
         self.rows[b.writers[0]][3] = REDUCE
         return _Content(a.chunk, (*a.writers, *b.writers), a.own)
-
-    def plan(self, meta: dict[str, Any]) -> Plan:
-        routes = Routes(self.topology, self.where)
-        chunk, src, dst, op, depends = zip(*self.rows, strict=True) if self.rows else ((),) * 5
-        return make_plan(
-            self.topology, Workload((self.collective,)), "ready-order",
-            chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
-            route=Ragged.of([routes.between(a, b) for a, b in zip(src, dst, strict=True)]),
-            depends=Ragged.of(depends), meta=meta, where=self.where,
-        )  # fmt: skip

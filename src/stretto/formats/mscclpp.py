@@ -34,11 +34,7 @@ class _Block:
 
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
-    """Write the execution plan; returns notes on what the format could not keep.
-
-    Raises:
-        Unsupported: steps cannot express the plan.
-    """
+    """Write the execution plan; returns notes on what the format could not keep."""
     program = program_of(timeline)
     with atomic_file(path) as file:
         json.dump(to_json(program, timeline.plan.topology.name), file, indent=1)

@@ -29,11 +29,12 @@ FORMAT = "stretto-plan"
 SCALARS, LISTS = ("chunk", "src", "size_bytes", "op"), ("dst", "route", "depends")
 FLOATS = ("start_s", "finish_s", "rate", "weight")
 """Columns of transfers: those with a list in each row, and those of float64; all others hold whole numbers."""
+COLLECTIVE_FACTS: dict[str, Any] = {"kind": str, "size_bytes": int, "root": int, "start_s": float, "reduces": bool}
 COLLECTIVE_COLUMNS: dict[str, Any] = {
     "ranks": np.int32, "piece_bytes": np.int64,
     "chunk_piece": np.int32, "chunk_offset": np.int64, "chunk_bytes": np.int64,
 }  # fmt: skip
-"""The columns of a collective, and their types."""
+"""The single values and the columns of a collective, and their types."""
 KEY = b"stretto"
 
 
@@ -63,12 +64,12 @@ def read_plan(path: str) -> Plan:
 
 def _header(plan: Plan) -> dict[str, Any]:
     extra: dict[str, Any] = {"barriers": True} if plan.barriers else {}
-    if plan.turns.count:
+    turns = plan.turns
+    if turns.count:
+        columns = {name: getattr(turns, name).tolist() for name in ("plane", "before", "start_s")}
         extra["turns"] = [
-            {"plane": plane, "before": before, "start_s": start_s, "matching": plan.turns.matching[i].tolist()}
-            for i, (plane, before, start_s) in enumerate(
-                zip(plan.turns.plane.tolist(), plan.turns.before.tolist(), plan.turns.start_s.tolist(), strict=True)
-            )
+            {name: column[i] for name, column in columns.items()} | {"matching": turns.matching[i].tolist()}
+            for i in range(turns.count)
         ]
     return {
         "format": FORMAT,
@@ -106,38 +107,24 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
             return short
     except InputError:
         pass
-    facts = {key: getattr(c, key) for key in ("kind", "size_bytes", "root", "start_s", "reduces")}
+    facts = {key: getattr(c, key) for key in COLLECTIVE_FACTS}
     columns = {key: getattr(c, key).tolist() for key in COLLECTIVE_COLUMNS}
     lists = {"holders": c.holders, "wanted": c.wanted}
     return facts | columns | {key: [r[i].tolist() for i in range(r.rows)] for key, r in lists.items()}
 
 
 def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
-    return make_collective(
-        data["kind"],
-        topology,
-        data["size_bytes"],
-        ranks=data.get("ranks"),
-        root=data.get("root", 0),
-        receivers=data.get("receivers"),
-        chunks=data["chunks"],
-        start_s=data.get("start_s", 0.0),
-    )
+    optional = {key: data[key] for key in ("ranks", "root", "receivers", "start_s") if key in data}
+    return make_collective(data["kind"], topology, data["size_bytes"], chunks=data["chunks"], **optional)
 
 
 def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collective:
     if "chunk_piece" not in data:
         return _from_parameters(data, topology)
-    c = Collective(
-        kind=data["kind"],
-        size_bytes=int(data["size_bytes"]),
-        root=int(data["root"]),
-        start_s=float(data["start_s"]),
-        reduces=bool(data["reduces"]),
-        holders=Ragged.of(data["holders"]),
-        wanted=Ragged.of(data["wanted"]),
-        **{key: np.asarray(data[key], dtype=dtype) for key, dtype in COLLECTIVE_COLUMNS.items()},
-    )
+    values: dict[str, Any] = {key: kind(data[key]) for key, kind in COLLECTIVE_FACTS.items()}
+    values |= {key: Ragged.of(data[key]) for key in ("holders", "wanted")}
+    values |= {key: np.asarray(data[key], dtype=dtype) for key, dtype in COLLECTIVE_COLUMNS.items()}
+    c = Collective(**values)
     pieces, ranks = len(c.piece_bytes), len(c.ranks)
     in_range = [
         (c.ranks, topology.node_count), (c.holders.values, ranks), (c.wanted.values, ranks), (c.chunk_piece, pieces),

@@ -35,11 +35,7 @@ def sized(content: bytes) -> bytes:
 
 
 def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
-    """A whole number, and the offset after it.
-
-    Raises:
-        InputError: the data ends within it, or it has more than 64 bits.
-    """
+    """A whole number, and the offset after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -63,11 +59,7 @@ def messages(data: bytes, where: str) -> Iterator[bytes]:
 
 
 def fields(data: bytes, where: str) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message by number: whole numbers as int, all else as bytes.
-
-    Raises:
-        InputError: a field is torn, or has a wire type that is no longer in use.
-    """
+    """The fields of a message by number: whole numbers as int, all else as bytes."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at, where)

@@ -32,11 +32,7 @@ class Routes:
         return hops
 
     def _way(self, a: int, b: int, passes: Bool) -> tuple[int, ...]:
-        """The links of the route from a to b through nodes of the mask ``passes``.
-
-        Raises:
-            InputError: there is none without storing in between.
-        """
+        """The links of the route from a to b through nodes of the mask ``passes``; InputError if there is none."""
         net = self.topology
         offsets, links = net.out_links
         layer: dict[int, tuple[float, tuple[int, ...]]] = {a: (float("inf"), ())}

@@ -55,11 +55,7 @@ class Program:
 
 
 def program_of(timeline: Timeline) -> Program:
-    """Lower a simulated plan to steps.
-
-    Raises:
-        Unsupported: steps cannot express the plan; says why.
-    """
+    """Lower a simulated plan to steps; Unsupported says why steps cannot express it."""
     plan = timeline.plan
     collective = only_collective(plan)
     rank = {int(v): r for r, v in enumerate(collective.ranks)}
@@ -78,11 +74,7 @@ def program_of(timeline: Timeline) -> Program:
 
 
 def only_collective(plan: Plan) -> Collective:
-    """The collective of a plan, if steps of ranks can express it.
-
-    Raises:
-        Unsupported: several collectives, reserved rates, optical planes, or unequal chunks.
-    """
+    """The collective of a plan, if steps of ranks can express it; Unsupported says why not."""
     if len(plan.workload.collectives) != 1:
         raise Unsupported("the plan has several collectives; a program of steps holds one")
     if plan.sharing in RESERVED:
@@ -167,6 +159,10 @@ class _Lowering:
     def __init__(self, plan: Plan, collective: Collective, rank: dict[int, int]) -> None:
         self.plan, self.collective, self.rank = plan, collective, rank
         self.parts = collective.chunk_count // len(collective.piece_bytes)
+        traits, n, root = collective.traits, len(rank), collective.root
+        self.inputs = [traits.input_pieces(r, n, root) for r in range(n)]
+        self.outputs = [traits.output_pieces(r, n, root) for r in range(n)]
+        self.transfer = plan.dst.owners.tolist()
         self.steps: list[Step] = []
         self.scratch = [0] * len(rank)
         self.homes: dict[tuple[int, int], Slot] = {}
@@ -174,39 +170,32 @@ class _Lowering:
         self.written: dict[tuple[int, Slot], int] = {}
         self.read: dict[tuple[int, Slot], list[int]] = defaultdict(list)
         self.sent: dict[int, int] = {}
-        self.holders = [set(collective.holders[p].tolist()) for p in range(len(collective.piece_bytes))]
-        self.wanted = [set(collective.wanted[p].tolist()) for p in range(len(collective.piece_bytes))]
         self._copy_own()
 
     def _copy_own(self) -> None:
         """Copy a rank's own data to the slot where it is wanted or added to, before anything overwrites that slot."""
         first: dict[tuple[int, int], int] = {}
-        for r, k in enumerate(self.plan.dst.owners.tolist()):
+        for r, k in enumerate(self.transfer):
             key = (self.rank[int(self.plan.dst.values[r])], int(self.plan.chunk[k]))
             first.setdefault(key, int(self.plan.op[k]))
         for chunk in range(self.collective.chunk_count):
-            piece = int(self.collective.chunk_piece[chunk])
-            for rank in sorted(self.holders[piece]):
-                wanted = rank in self.wanted[piece] and (rank, chunk) not in first
+            piece = chunk // self.parts
+            for rank in self.collective.holders[piece].tolist():
+                wanted = piece in self.outputs[rank] and (rank, chunk) not in first
                 if wanted or first.get((rank, chunk)) == REDUCE:
                     self._add(Step(rank, "cpy", -1, self._input(rank, chunk), self.home(rank, chunk)))
                     self.filled.add((rank, chunk))
 
     def _input(self, rank: int, chunk: int) -> Slot:
         piece, part = divmod(chunk, self.parts)
-        return "i", self._pieces("input", rank).index(piece) * self.parts + part
-
-    def _pieces(self, buffer: str, rank: int) -> range:
-        """The pieces of a rank's input or output buffer, in their order there."""
-        traits, n, root = self.collective.traits, len(self.rank), self.collective.root
-        return traits.input_pieces(rank, n, root) if buffer == "input" else traits.output_pieces(rank, n, root)
+        return "i", self.inputs[rank].index(piece) * self.parts + part
 
     def home(self, rank: int, chunk: int) -> Slot:
         """The slot of a chunk at a rank, allocated when it is first asked for."""
         if (rank, chunk) not in self.homes:
             piece, part = divmod(chunk, self.parts)
-            if rank in self.wanted[piece]:
-                slot = ("o", self._pieces("output", rank).index(piece) * self.parts + part)
+            if piece in self.outputs[rank]:
+                slot = ("o", self.outputs[rank].index(piece) * self.parts + part)
             else:
                 slot = ("s", self.scratch[rank])
                 self.scratch[rank] += 1
@@ -214,14 +203,14 @@ class _Lowering:
         return self.homes[rank, chunk]
 
     def send(self, receiver: int) -> None:
-        transfer = int(self.plan.dst.owners[receiver])
+        transfer = self.transfer[receiver]
         chunk = int(self.plan.chunk[transfer])
         rank, peer = self.rank[int(self.plan.src[transfer])], self.rank[int(self.plan.dst.values[receiver])]
         own = self.home(rank, chunk) if (rank, chunk) in self.filled else self._input(rank, chunk)
         self.sent[receiver] = self._add(Step(rank, "s", peer, own, self.home(peer, chunk)))
 
     def receive(self, receiver: int) -> None:
-        transfer = int(self.plan.dst.owners[receiver])
+        transfer = self.transfer[receiver]
         sent = self.steps[self.sent[receiver]]
         key = (sent.peer, int(self.plan.chunk[transfer]))
         adds = self.plan.op[transfer] == REDUCE and key in self.filled
@@ -245,6 +234,5 @@ class _Lowering:
         return number
 
     def program(self, notes: list[str]) -> Program:
-        n = len(self.rank)
-        inputs, outputs = ([len(self._pieces(b, rank)) * self.parts for rank in range(n)] for b in ("input", "output"))
-        return Program(self.collective.kind, n, inputs, outputs, self.scratch, self.steps, notes)
+        inputs, outputs = ([len(pieces) * self.parts for pieces in ranks] for ranks in (self.inputs, self.outputs))
+        return Program(self.collective.kind, len(self.rank), inputs, outputs, self.scratch, self.steps, notes)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -57,12 +56,12 @@ def read(path: str, topology: Topology, size: Size, queued: bool = False) -> Pla
     if queued:
         kind = np.where(topology.is_switch, ROUTER, topology.kind).astype(np.int8)
         topology = replace(topology, kind=kind, notes=(*topology.notes, "switches are routers: bytes queue in them"))
-    rows = (_hops if queued else _transfers)(flows, number, topology, path)
-    transfers = _Timed(topology, collective, path)
-    for row in rows:
-        transfers.add(*row)
+    rows = _transfers(flows, number, topology, queued, path)
     meta = {"planner": "te-ccl", "imported": path, "reported_s": data.get("4-Collective_Finish_Time")}
-    return transfers.plan({k: v for k, v in meta.items() if isinstance(v, (str, int, float))})
+    return make_plan(
+        topology, Workload((collective,)), "timed", where=path, **_timed(rows, topology, collective, path),
+        meta={k: v for k, v in meta.items() if isinstance(v, (str, int, float))},
+    )  # fmt: skip
 
 
 def _flows(listed: list[Any], where: str) -> list[Flow]:
@@ -126,97 +125,63 @@ def _wanted(data: dict[str, Any], where: str) -> dict[tuple[int, int], set[int]]
     return wanted
 
 
+Transfer = tuple[int, int, list[int], list[int]]
+"""Chunk, sender, receivers and links."""
+
+
 def _transfers(
-    flows: list[Flow], number: dict[tuple[int, int], int], topology: Topology, where: str
-) -> list[tuple[int, int, list[int], list[int]]]:
-    """Chunk, sender, receivers and links of each transfer; flows that branch in a switch are one transfer."""
-    link = _links(topology, where)
-    rows: dict[tuple[int, ...], tuple[int, int, list[int], list[int]]] = {}
-    for i, (epoch, chunk, source, a, b, via) in enumerate(flows):
-        joint = bool(via) and max(via) < topology.node_count and all(topology.replicates[w] for w in via)
-        key = (epoch, chunk, source, a, via[0]) if joint else (i,)
-        _, _, ends, route = rows.setdefault(key, (_chunk(number, source, chunk, where), a, [], []))
-        ends.append(b)
-        route += [i for i in map(link, zip((a, *via), (*via, b), strict=True)) if i not in route]
-    return list(rows.values())
-
-
-def _hops(
-    flows: list[Flow], number: dict[tuple[int, int], int], topology: Topology, where: str
-) -> list[tuple[int, int, list[int], list[int]]]:
-    """The transfers link by link, each link once for all flows that leave together."""
-    link = _links(topology, where)
-    rows: dict[tuple[int, ...], tuple[int, int, list[int], list[int]]] = {}
-    for epoch, chunk, source, a, b, via in flows:
-        for u, v in zip((a, *via), (*via, b), strict=True):
-            row = (_chunk(number, source, chunk, where), u, [v], [link((u, v))])
-            rows.setdefault((epoch, chunk, source, u, v), row)
-    return list(rows.values())
-
-
-def _chunk(number: dict[tuple[int, int], int], source: int, chunk: int, where: str) -> int:
-    if (source, chunk) not in number:
-        raise InputError(f"chunk {chunk} from {source} travels but nobody wants it", where)
-    return number[source, chunk]
-
-
-def _links(topology: Topology, where: str) -> Callable[[tuple[int, int]], int]:
-    """The link between two nodes, by their numbers."""
+    flows: list[Flow], number: dict[tuple[int, int], int], topology: Topology, queued: bool, where: str
+) -> list[Transfer]:
+    """The transfers: flows that branch in a switch are one; if ``queued``, flows that leave together are one a link."""
     known = {ends: i for i, ends in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))}
+    rows: dict[tuple[int, ...], Transfer] = {}
+    for i, (epoch, chunk, source, a, b, via) in enumerate(flows):
+        if (source, chunk) not in number:
+            raise InputError(f"chunk {chunk} from {source} travels but nobody wants it", where)
+        route = []
+        for ends in zip((a, *via), (*via, b), strict=True):
+            if ends not in known:
+                raise InputError(f"a flow crosses {ends[0]}->{ends[1]}, which {topology.name} does not have", where)
+            route.append(known[ends])
+            if queued:
+                rows.setdefault((epoch, chunk, source, *ends), (number[source, chunk], ends[0], [ends[1]], route[-1:]))
+        if not queued:
+            joint = bool(via) and max(via) < topology.node_count and all(topology.replicates[w] for w in via)
+            key = (epoch, chunk, source, a, via[0]) if joint else (i,)
+            _, _, receivers, links = rows.setdefault(key, (number[source, chunk], a, [], []))
+            receivers.append(b)
+            links += [link for link in route if link not in links]
+    return list(rows.values())
 
-    def link(ends: tuple[int, int]) -> int:
-        if ends not in known:
-            raise InputError(f"a flow crosses {ends[0]}->{ends[1]}, which {topology.name} does not have", where)
-        return known[ends]
 
-    return link
-
-
-class _Timed:
-    """Transfers in the order in which they are added, each as early as its chunk and its links allow."""
-
-    def __init__(self, topology: Topology, collective: Collective, where: str) -> None:
-        self.topology, self.collective, self.where = topology, collective, where
-        self.free = np.zeros(topology.link_count)
-        self.arrived: dict[tuple[int, int], tuple[float, float, int]] = {}
-        self.written: dict[tuple[int, int], tuple[float, int]] = {}
-        for chunk in range(collective.chunk_count):
-            for v in collective.chunk_holders[chunk].tolist():
-                self.arrived[v, chunk] = (0.0, 0.0, -1)
-        self.rows: list[tuple[int, int, list[int], list[int], list[int], float, float]] = []
-
-    def add(self, chunk: int, src: int, ends: list[int], route: list[int]) -> None:
-        """Add a transfer.
-
-        Raises:
-            InputError: its sender does not have the chunk.
-        """
-        net = self.topology
-        if (src, chunk) not in self.arrived:
-            raise InputError(f"node {src} sends chunk {chunk} before it has it", self.where)
-        last, first, by = self.arrived[src, chunk]
+def _timed(rows: list[Transfer], net: Topology, collective: Collective, where: str) -> dict[str, Any]:
+    """The columns of transfers in their order, each as early as its chunk and its links allow."""
+    free = np.zeros(net.link_count)
+    holders = collective.chunk_holders
+    arrived = dict.fromkeys(zip(holders.values.tolist(), holders.owners.tolist(), strict=True), (0.0, 0.0, -1))
+    written: dict[tuple[int, int], tuple[float, int]] = {}
+    times: list[tuple[list[int], float, float]] = []
+    for k, (chunk, src, ends, route) in enumerate(rows):
+        if (src, chunk) not in arrived:
+            raise InputError(f"node {src} sends chunk {chunk} before it has it", where)
+        last, first, by = arrived[src, chunk]
         later = {src: 0.0}
         for i in route:
             later[int(net.dst[i])] = later[int(net.src[i])] + float(net.latency_s[i])
         offsets = np.array([later[int(net.src[i])] for i in route])
         cut_through = net.is_router[src]
-        before = [self.written[v, chunk] for v in ends if (v, chunk) in self.written]
+        before = [written[v, chunk] for v in ends if (v, chunk) in written]
         ready = max([first if cut_through else last, *(when for when, _ in before)])
-        start = max(ready, float((self.free[route] - offsets).max()))
-        finish = start + float(self.collective.chunk_bytes[chunk]) / float(net.bandwidth[route].min())
+        start = max(ready, float((free[route] - offsets).max()))
+        finish = start + float(collective.chunk_bytes[chunk]) / float(net.bandwidth[route].min())
         finish = max(finish, last) if cut_through else finish
-        self.free[route] = finish + offsets
+        free[route] = finish + offsets
         for v in ends:
-            when = (finish + later[v], start + later[v], len(self.rows))
-            self.arrived[v, chunk] = when if net.is_router[v] else min(self.arrived.get((v, chunk), when), when)
-            self.written[v, chunk] = (when[0], len(self.rows))
-        depends = sorted({by, *(row for _, row in before)} - {-1})
-        self.rows.append((chunk, src, ends, route, depends, start, finish))
-
-    def plan(self, meta: dict[str, Any]) -> Plan:
-        chunk, src, dst, route, depends, start, finish = zip(*self.rows, strict=True) if self.rows else ((),) * 7
-        return make_plan(
-            self.topology, Workload((self.collective,)), "timed",
-            chunk=chunk, src=src, dst=Ragged.of(dst), route=Ragged.of(route), depends=Ragged.of(depends),
-            start_s=start, finish_s=finish, meta=meta, where=self.where,
-        )  # fmt: skip
+            when = (finish + later[v], start + later[v], k)
+            arrived[v, chunk] = when if net.is_router[v] else min(arrived.get((v, chunk), when), when)
+            written[v, chunk] = (when[0], k)
+        times.append((sorted({by, *(row for _, row in before)} - {-1}), start, finish))
+    chunks, sources, receivers, routes = zip(*rows, strict=True) if rows else ((),) * 4
+    depends, starts, finishes = zip(*times, strict=True) if rows else ((),) * 3
+    return {"chunk": chunks, "src": sources, "dst": Ragged.of(receivers), "route": Ragged.of(routes),
+            "depends": Ragged.of(depends), "start_s": starts, "finish_s": finishes}  # fmt: skip

@@ -15,10 +15,8 @@ LINK_ENTRIES = ("src", "dst", "down", "bandwidth", "latency")
 
 
 def read_telemetry(path: str, topology: Topology, chunks: int) -> Telemetry:
-    """The telemetry of a topology from a JSON file.
+    """The telemetry of a topology, for a plan of ``chunks`` chunks, from a JSON file.
 
-    Args:
-        chunks: the number of chunks of the plan.
     Raises:
         InputError: the file cannot be read, or names something that the topology or plan does not have.
     """

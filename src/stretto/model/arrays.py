@@ -61,11 +61,10 @@ class Ragged(NamedTuple):
 
     @classmethod
     def grouped(cls, owner: NDArray[Any], values: NDArray[Any], rows: int | None = None) -> Ragged:
-        """For each owner the values that it owns, in their order.
+        """For each of ``rows`` owners (by default as many as the largest asks for) its values, in their order.
 
         Args:
             owner: int[values], the list to which each value belongs.
-            rows: how many lists there are; as many as the largest owner asks for by default.
         """
         lengths = np.bincount(owner, minlength=rows or 0)
         return cls.from_lengths(lengths, values[np.argsort(owner, kind="stable")])
@@ -113,9 +112,5 @@ class Ragged(NamedTuple):
         return Ragged(self.offsets, values.astype(np.int32, copy=False))
 
     def turned(self, rows: int | None = None) -> Ragged:
-        """The other way round: for each value the lists that hold it, in ascending order.
-
-        Args:
-            rows: how many values there can be; as many as there are lists by default.
-        """
+        """For each of ``rows`` values (by default as many as there are lists) the lists that hold it, ascending."""
         return Ragged.grouped(self.values, self.owners, self.rows if rows is None else rows)

@@ -64,6 +64,36 @@ class Collective:
     chunk_offset: Int64
     chunk_bytes: Int64
 
+    @classmethod
+    def uncut(
+        cls,
+        kind: str,
+        ranks: Int32,
+        size_bytes: int,
+        piece_bytes: Int64,
+        holders: Ragged,
+        wanted: Ragged,
+        *,
+        root: int = -1,
+        start_s: float = 0.0,
+    ) -> Collective:
+        """A collective whose chunks are its pieces."""
+        pieces = len(piece_bytes)
+        return cls(
+            kind,
+            ranks,
+            size_bytes,
+            root,
+            start_s,
+            piece_bytes,
+            holders,
+            wanted,
+            BY_NAME[kind].reduces,
+            chunk_piece=np.arange(pieces, dtype=np.int32),
+            chunk_offset=np.zeros(pieces, dtype=np.int64),
+            chunk_bytes=piece_bytes,
+        )
+
     def __repr__(self) -> str:
         return f"<Collective: {self.title}, {self.chunk_count} chunks>"
 
@@ -211,30 +241,13 @@ def make_collective(
     wanted = sorted({int(r) for r in receivers or ()})
     if traits.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
         raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
-    promise = traits.promise(n, size, root, wanted)
-    uncut = Collective(
-        kind=kind,
-        ranks=nodes,
-        size_bytes=size,
-        root=root if traits.rooted else -1,
-        start_s=float(start_s),
-        piece_bytes=promise.piece_bytes,
-        holders=promise.holders,
-        wanted=promise.wanted,
-        reduces=traits.reduces,
-        chunk_piece=np.arange(len(promise.piece_bytes), dtype=np.int32),
-        chunk_offset=np.zeros(len(promise.piece_bytes), dtype=np.int64),
-        chunk_bytes=promise.piece_bytes,
-    )
-    return cut(uncut, chunks)
+    pieces = traits.promise(n, size, root, wanted)
+    root = root if traits.rooted else -1
+    return cut(Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s)), chunks)
 
 
 def cut(collective: Collective, chunks: int) -> Collective:
-    """Cut every piece into ``chunks`` chunks, as even as whole bytes allow.
-
-    Raises:
-        InputError: fewer than one chunk, or a chunk would be empty.
-    """
+    """Cut every piece into ``chunks`` chunks, as even as whole bytes allow; InputError if a chunk would be empty."""
     smallest = int(collective.piece_bytes.min())
     if chunks < 1:
         raise InputError(f"{chunks} chunks: at least one is needed", "chunks")
@@ -246,10 +259,6 @@ def cut(collective: Collective, chunks: int) -> Collective:
         )
     if chunks == 1 and collective.is_whole:
         return collective
-    if chunks == 1:
-        pieces = np.arange(len(collective.piece_bytes), dtype=np.int32)
-        whole, begin = collective.piece_bytes, np.zeros_like(collective.piece_bytes)
-        return replace(collective, chunk_piece=pieces, chunk_offset=begin, chunk_bytes=whole)
     sizes = np.empty((len(collective.piece_bytes), chunks), dtype=np.int64)
     for total in np.unique(collective.piece_bytes):
         sizes[collective.piece_bytes == total] = split_evenly(int(total), chunks)

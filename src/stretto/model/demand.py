@@ -7,7 +7,6 @@ each pair of ranks of which the first has bytes for the second. Its size is the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,13 +39,10 @@ def alltoallv(
     n = len(topology.accelerators if ranks is None else ranks)
     matrix = _checked(np.asarray(demand), n, where)
     sender, receiver = np.nonzero(matrix)
-    count, piece = len(sender), matrix[sender, receiver]
-    uniform = make_collective("alltoall", topology, n, ranks=ranks, start_s=start_s)
-    uncut = replace(
-        uniform, kind="alltoallv", size_bytes=int(matrix.sum(axis=1).max()), piece_bytes=piece,
-        holders=Ragged.single(sender.astype(np.int32)), wanted=Ragged.single(receiver.astype(np.int32)),
-        chunk_piece=np.arange(count, dtype=np.int32), chunk_offset=np.zeros(count, dtype=np.int64), chunk_bytes=piece,
-    )  # fmt: skip
+    most = int(matrix.sum(axis=1).max())
+    nodes = make_collective("alltoall", topology, n, ranks=ranks).ranks
+    ends = Ragged.single(sender), Ragged.single(receiver)
+    uncut = Collective.uncut("alltoallv", nodes, most, matrix[sender, receiver], *ends, start_s=float(start_s))
     return cut(uncut, chunks)
 
 

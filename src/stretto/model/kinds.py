@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -20,19 +20,6 @@ Pieces = Literal["buffer", "rank", "pair"]
 
 Ranks = Literal["all", "root", "own", "sender", "receiver", "receivers"]
 """Every rank; the root; for piece i rank i; for the piece of a pair its first or second rank; or some given ranks."""
-
-
-class Promise(NamedTuple):
-    """What a collective promises, before its pieces are cut into chunks.
-
-    Attributes:
-        piece_bytes: int64[pieces].
-        holders, wanted: for each piece the ranks that hold it at first, and those that want it.
-    """
-
-    piece_bytes: Int64
-    holders: Ragged
-    wanted: Ragged
 
 
 @dataclass(frozen=True)
@@ -105,12 +92,11 @@ class Kind:
             return range(rank, count, ranks)
         return range(count if who == "all" or rank == root else 0)
 
-    def promise(self, ranks: int, size_bytes: int, root: int, receivers: Sequence[int] = ()) -> Promise:
-        """Its pieces for a buffer of ``size_bytes``, as even as whole bytes allow.
-
-        Args:
-            receivers: the ranks that want the piece, where ``wanted`` is "receivers".
-        """
+    def promise(
+        self, ranks: int, size_bytes: int, root: int, receivers: Sequence[int] = ()
+    ) -> tuple[Int64, Ragged, Ragged]:
+        """Its pieces for a buffer of ``size_bytes``, as even as whole bytes allow: int64[pieces], their bytes, and for
+        each piece the ranks that hold it at first and those that want it (``receivers``, if the kind says so)."""
         shares = split_evenly(size_bytes, ranks)
         sizes = {"buffer": np.array([size_bytes], dtype=np.int64), "rank": shares, "pair": np.tile(shares, ranks)}
         piece_bytes = sizes[self.pieces]
@@ -126,7 +112,7 @@ class Kind:
                 {"root": np.full(count, root), "own": piece, "sender": piece // ranks, "receiver": piece % ranks}[who]
             )
 
-        return Promise(piece_bytes, lists(self.held), lists(self.wanted))
+        return piece_bytes, lists(self.held), lists(self.wanted)
 
 
 BY_NAME: dict[str, Kind] = {

@@ -181,6 +181,11 @@ class Plan:
 
 TIMING_COLUMNS = ("start_s", "finish_s", "rate", "weight", "group", "plane")
 """Columns that a plan may lack."""
+_COLUMNS: dict[str, Any] = {
+    "chunk": np.int32, "src": np.int32, "op": np.int8, "start_s": np.float64, "finish_s": np.float64,
+    "rate": np.float64, "weight": np.float64, "group": np.int32, "plane": np.int32,
+}  # fmt: skip
+"""Columns and their types."""
 
 
 def make_plan(
@@ -206,17 +211,13 @@ def make_plan(
         InputError: columns of unequal length, an index out of range, a dependency on itself or on
             a later transfer, an unknown sharing mode, or a mode without the column it needs.
     """
-    chunk = np.ascontiguousarray(chunk, dtype=np.int32)
     n = len(chunk)
+    given = {"chunk": chunk, "src": src, "op": np.zeros(n, dtype=np.int8) if op is None else op, **timing}
     columns: dict[str, Any] = {
-        "chunk": chunk,
-        "src": np.ascontiguousarray(src, dtype=np.int32),
-        "op": np.zeros(n, dtype=np.int8) if op is None else np.ascontiguousarray(op, dtype=np.int8),
+        name: np.ascontiguousarray(given[name], dtype=dtype)
+        for name, dtype in _COLUMNS.items()
+        if given.get(name) is not None
     }
-    for name in TIMING_COLUMNS:
-        if timing.get(name) is not None:
-            kind = np.int32 if name in ("group", "plane") else np.float64
-            columns[name] = np.ascontiguousarray(timing[name], dtype=kind)
     ragged: dict[str, Any] = {
         name: Ragged(np.ascontiguousarray(r.offsets, np.int64), np.ascontiguousarray(r.values, np.int32))
         for name, r in (("dst", dst), ("route", route), ("depends", depends))
@@ -241,7 +242,7 @@ def make_plan(
         if least < 0:
             raise InputError(f"column {name!r} does not have a list for each of the {n} transfers", where)
     ranges = (
-        ("chunk", chunk, workload.chunk_count),
+        ("chunk", columns["chunk"], workload.chunk_count),
         ("src", columns["src"], topology.node_count),
         ("op", columns["op"], 2),
         ("dst", ragged["dst"].values, topology.node_count),

@@ -12,11 +12,10 @@ from .topology import Topology
 
 
 def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, int] | None:
-    """The first (holder, wanting) pair of nodes with no path between them, None if all are joined.
-
-    The nodes of a plane count as joined.
-    """
-    if _are_joined(topology, int(collective.ranks[0]))[collective.ranks].all():
+    """The first (holder, wanting) pair of nodes with no path between them; the nodes of a plane count as joined."""
+    first = [int(collective.ranks[0])]
+    joined = reachable_from(topology, first) & reachable_from(topology, first, backward=True)
+    if joined[collective.ranks].all():
         return None
     reached: dict[int, Bool] = {}
     for p in range(len(collective.piece_bytes)):
@@ -31,11 +30,6 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
             if not served[w]:
                 return next(h for h in holders if not reached[h][w]), w
     return None
-
-
-def _are_joined(topology: Topology, node: int) -> Bool:
-    """bool[nodes], which nodes can be reached from ``node`` and can reach it."""
-    return reachable_from(topology, [node]) & reachable_from(topology, [node], backward=True)
 
 
 def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> Bool:

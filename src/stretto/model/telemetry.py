@@ -31,16 +31,10 @@ class Telemetry:
 
 
 def updated(topology: Topology, news: Telemetry) -> Topology:
-    """The network after the news: nodes keep their numbers, links that carry nothing are removed.
-
-    Raises:
-        InputError: nothing is left.
-    """
+    """The network after the news: nodes keep their numbers, links that carry nothing are removed."""
     bandwidth, latency_s = topology.bandwidth.copy(), topology.latency_s.copy()
-    for link, value in news.bandwidth.items():
-        bandwidth[link] = value
-    for link, value in news.latency_s.items():
-        latency_s[link] = value
+    for column, measured in ((bandwidth, news.bandwidth), (latency_s, news.latency_s)):
+        column[list(measured)] = list(measured.values())
     up = np.ones(topology.link_count, dtype=np.bool_)
     up[sorted(news.links_down)] = False
     for node in news.nodes_down:
@@ -48,9 +42,5 @@ def updated(topology: Topology, news: Telemetry) -> Topology:
     if not up.any():
         raise InputError("no link is left", "telemetry")
     return replace(
-        topology,
-        src=topology.src[up],
-        dst=topology.dst[up],
-        bandwidth=bandwidth[up],
-        latency_s=latency_s[up],
+        topology, src=topology.src[up], dst=topology.dst[up], bandwidth=bandwidth[up], latency_s=latency_s[up]
     )

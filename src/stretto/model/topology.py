@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -180,15 +181,10 @@ class Topology:
             out["notes"] = list(self.notes)
         if self.planes:
             out["planes"] = [
-                {
-                    "nodes": p.nodes.tolist(),
-                    "bandwidth_Bps": p.bandwidth,
-                    "latency_s": p.latency_s,
-                    "reconfiguration_s": p.reconfiguration_s,
-                    "matching": p.matching.tolist(),
-                }
+                {"nodes": p.nodes.tolist(), "bandwidth_Bps": p.bandwidth, "latency_s": p.latency_s,
+                 "reconfiguration_s": p.reconfiguration_s, "matching": p.matching.tolist()}
                 for p in self.planes
-            ]
+            ]  # fmt: skip
         return out
 
 
@@ -226,17 +222,13 @@ def make_topology(
     rows = links if isinstance(links, np.ndarray) else list(links)
     table = np.array(rows, dtype=np.float64).reshape(-1, 4)
     src, dst = table[:, 0].astype(np.int32), table[:, 1].astype(np.int32)
-    counters = [0, 0, 0]
-    labels = list(names) if names is not None else []
-    if not labels:
-        for k in kind:
-            labels.append(f"{('gpu', 'router', 'switch')[k]}{counters[k]}")
-            counters[k] += 1
+    numbers = [count(), count(), count()]
+    labels = list(names or ()) or [f"{('gpu', 'router', 'switch')[k]}{next(numbers[k])}" for k in kind]
     for text in (name, *labels, *(sites or ())):
         if text != printable(text):
             raise InputError(f"the name {text[:40]!a} must be one line of printable text", where)
     if len(set(labels)) != len(labels):
-        twice = next(name for name, count in Counter(labels).items() if count > 1)
+        twice = next(name for name, number in Counter(labels).items() if number > 1)
         raise InputError(f"two nodes are called {twice!r}; give each a name of its own", where)
     _check_links(n, labels, src, dst, table[:, 2], table[:, 3], where)
     if not (kind == ACCELERATOR).any():

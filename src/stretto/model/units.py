@@ -86,10 +86,7 @@ def parse_time(text: str | int | float, where: str | None = None) -> float:
 
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
-    for factor, unit in steps:
-        if abs(value) >= factor * 0.9995:
-            return f"{value / factor:.4g} {unit}"
-    factor, unit = steps[-1]
+    factor, unit = next((step for step in steps if abs(value) >= step[0] * 0.9995), steps[-1])
     return f"{value / factor:.4g} {unit}"
 
 

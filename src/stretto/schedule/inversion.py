@@ -164,22 +164,9 @@ def _part(
         wants = (workload.chunk_wanted if wanted is None else wanted).take(some)
         c = workload.collectives[int(number)]
         size = workload.chunk_bytes[some]
-        parts.append(
-            Collective(
-                kind="multicast",
-                ranks=nodes,
-                size_bytes=int(size.sum()),
-                root=-1,
-                start_s=c.start_s if start_s is None else start_s,
-                piece_bytes=size,
-                holders=Ragged(holders.offsets, rank_of[holders.values]),
-                wanted=Ragged(wants.offsets, rank_of[wants.values]),
-                reduces=False,
-                chunk_piece=np.arange(len(some), dtype=np.int32),
-                chunk_offset=np.zeros(len(some), dtype=np.int64),
-                chunk_bytes=size,
-            )
-        )
+        ends = [lists.with_values(rank_of[lists.values]) for lists in (holders, wants)]
+        start = c.start_s if start_s is None else start_s
+        parts.append(Collective.uncut("multicast", nodes, int(size.sum()), size, *ends, start_s=start))
     return Workload(tuple(parts))
 
 

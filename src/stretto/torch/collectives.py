@@ -93,8 +93,7 @@ class Collectives:
             self._traces.close()
 
     def _record(self, kind: str, program: Program, began_s: float, trace: Trace) -> str:
-        """A line of the trace: the collective, and for each transfer that this rank sent or received its row, the other
-        rank and the seconds of its first and last byte here, by the monotonic clock."""
+        """A line of the trace: for each transfer here its row, the other rank, and seconds of first and last byte."""
         rank = {node: r for r, node in enumerate(self._library.nodes)}
         sent = [
             [row, rank[to], began_s + began, began_s + trace.gone_s[row]]

@@ -26,13 +26,9 @@ _FAILED = "stretto/failed"
 
 
 class Links:
-    """One rank's connections to the others of its group.
+    """One rank's connections to the others of its group, which meet in PyTorch's ``store``.
 
-    Args:
-        store: PyTorch's store, which all ranks of the group share.
-        library: knows which nodes the ranks are; learns the network if that is measured.
-        host: the address at which this rank listens.
-        measures: whether to measure the network.
+    Where the network is measured (``measures``), the library learns it.
     """
 
     def __init__(self, store: Any, library: Library, host: str, measures: bool, timeout_s: float) -> None:
@@ -70,10 +66,7 @@ class Links:
             self.leave()
 
     def blame(self, failure: PeerFailed) -> None:
-        """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault.
-
-        Called by the thread that runs collectives, when it runs none.
-        """
+        """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault."""
         reports = [messages.blame(failure) for messages in self._messages.values() if messages.name != failure.peer]
         for mesh in self._meshes:
             culprit = next((node for node, name in mesh.names.items() if name == failure.peer), mesh.node)

@@ -31,9 +31,6 @@ def measure(rank: int, ranks: int, sockets: Mapping[int, socket.socket], share: 
     Args:
         sockets: the connection to each other rank, used for nothing else until this returns.
         share: publishes this rank's value under a name, and returns the values of all ranks.
-        timeout_s: seconds for which a peer may be silent.
-    Raises:
-        PeerFailed: a peer was silent, or is gone.
     """
     mine = [[r, *m] for r, m in probe(rank, ranks, sockets, timeout_s).items()]
     pairs = {(low, int(high)): (latency_s, width) for low, rows in enumerate(share("pairs", mine))

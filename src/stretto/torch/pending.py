@@ -34,11 +34,9 @@ class Pending(dist._Work):  # type: ignore[misc]
 
 
 class Order:
-    """The jobs of one group, which a thread runs one after another. After a peer has failed no job runs any more.
+    """The jobs of one group, which a thread runs one after another.
 
-    Args:
-        name: the name of the thread.
-        report: called once, when a peer has failed.
+    After a peer has failed, ``report`` is called once, and no job runs any more.
     """
 
     def __init__(self, name: str, report: Callable[[PeerFailed], None]) -> None:

@@ -46,9 +46,9 @@ def _wrong_pieces(c: Collective) -> str | None:
         return "its pieces are sums" if c.reduces else "its pieces are no sums"
     if not kind.general:
         return {"multicast": _broken_multicast, "remainder": _broken_remainder, "alltoallv": _broken_matrix}[c.kind](c)
-    promise = kind.promise(ranks, c.size_bytes, c.root)
-    same = np.array_equal(promise.piece_bytes, c.piece_bytes)
-    for ours, theirs in ((promise.holders, c.holders), (promise.wanted, c.wanted)):
+    piece_bytes, holders, wanted = kind.promise(ranks, c.size_bytes, c.root)
+    same = np.array_equal(piece_bytes, c.piece_bytes)
+    for ours, theirs in ((holders, c.holders), (wanted, c.wanted)):
         same = same and np.array_equal(ours.offsets, theirs.offsets) and np.array_equal(ours.values, theirs.values)
     return None if same else f"its pieces are not those of {c.kind} among {ranks} ranks"
 
