@@ -15,12 +15,12 @@ from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.workloads import wan_workload
-from stretto.planners import Request, find, registered, run_planner
-from stretto.planners.wan.bound import MOST_SETS, flow_bound, lags
+from stretto.planners import Request, find, plan_by, registered, run_planner
+from stretto.planners.wan.bound import MOST_SETS, flow_bound
 from stretto.planners.wan.flows import flows_of
 from stretto.planners.wan.proof import Windows, least_last, least_mean
 from stretto.planners.wan.search import Judge
-from stretto.planners.wan.slots import SlotProgram
+from stretto.planners.wan.slots import largest_overlap
 from stretto.schedule.effort import Budget
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -51,7 +51,7 @@ def test_a_refined_plan_verifies_keeps_its_claim_and_never_beats_the_bound(name,
     timeline = simulate(plan)
     if "objective_s" in plan.meta:
         assert timeline.mean_completion_s == pytest.approx(plan.meta["objective_s"], rel=1e-9)
-    bound = flow_bound(plan, flows_of(plan), lags(plan))
+    bound = flow_bound(flows_of(plan))
     assert timeline.mean_completion_s >= bound.mean_s * (1 - 1e-9)
     assert timeline.completion_s >= bound.last_s * (1 - 1e-9)
     if plan.start_s is not None:
@@ -197,7 +197,7 @@ def test_online_decisions_cost_less_than_fair_sharing_and_more_than_hindsight():
 
 
 def bound_of(plan):
-    return flow_bound(plan, flows_of(plan), lags(plan))
+    return flow_bound(flows_of(plan))
 
 
 def test_on_one_link_the_bound_is_the_shortest_first():
@@ -242,9 +242,9 @@ def test_windows_narrowed_for_the_ends_of_a_plan_contain_it(seed, name):
     plan = run_planner(name, (wan, far)[seed % 2], work, options=greedy)
     t = simulate(plan)
     ends = np.array([c.start_s for c in work.collectives]) + t.completions_s
-    found = Windows(plan, flows_of(plan), lags(plan), 1).narrowed(ends * (1 + 1e-9))
-    assert found is not None
-    ready, due = found
+    windows = Windows(flows_of(plan), 1)
+    ready, due = windows.by_chains(ends * (1 + 1e-9))
+    assert windows.narrow(ready, due)
     assert (ready <= t.start_s * (1 + 1e-8) + 1e-9).all()
     assert (t.finish_s <= due * (1 + 1e-8) + 1e-9).all()
 
@@ -252,7 +252,7 @@ def test_windows_narrowed_for_the_ends_of_a_plan_contain_it(seed, name):
 def test_a_machine_with_two_windows_in_the_way_is_seen():
     # two chains over the same two links: the second to reach link 1 waits there for the first
     plan = chains(lines(10, 10), [[(10, [0]), (20, [1])]], [[(10, [0]), (20, [1])]])
-    windows = Windows(plan, flows_of(plan), lags(plan), 100)
+    windows = Windows(flows_of(plan), 100)
     # collectives are flows here: those of link 0 end at 1 and 2 s, those of link 1 at 3 and 5 s
     assert windows.refuted(np.array([2.0, 3.0, 2.0, 4.99]))
     assert not windows.refuted(np.array([2.0, 3.0, 2.0, 5.0]))
@@ -262,11 +262,10 @@ def test_a_machine_with_two_windows_in_the_way_is_seen():
 def test_a_flow_over_two_links_needs_both_free_at_once():
     # link 0 is taken until 1 s and link 1 from then on: each alone has a second for the long flow
     plan = chains(lines(10, 10), [[(10, [0, 1])], [(10, [0])], [(10, [1])]])
-    program, ready, due = SlotProgram(plan, flows_of(plan)), np.array([0.0, 0.0, 1.0]), np.array([2.0, 1.0, 2.0])
-    windows = Windows(plan, flows_of(plan), lags(plan), 1)
-    assert windows.narrow(ready.copy(), due.copy())
-    assert program.largest_overlap(ready, due) is None
-    assert program.largest_overlap(ready, np.array([3.0, 1.0, 3.0])) is not None
+    flows, ready, due = flows_of(plan), np.array([0.0, 0.0, 1.0]), np.array([2.0, 1.0, 2.0])
+    assert Windows(flows, 1).narrow(ready.copy(), due.copy())
+    assert largest_overlap(flows, ready, due) is None
+    assert largest_overlap(flows, ready, np.array([3.0, 1.0, 3.0])) is not None
 
 
 @settings(max_examples=8)
@@ -275,7 +274,7 @@ def test_a_plan_is_sendable_in_the_windows_of_its_own_ends(seed, name):
     wan, work = request(seed, 2)
     plan = run_planner(name, wan, work, options={"solver": "greedy"} if name == "non-concurrent" else {})
     ends = np.array([c.start_s for c in work.collectives]) + simulate(plan).completions_s
-    assert not Windows(plan, flows_of(plan), lags(plan), 100).refuted_by_programs(ends * (1 + 1e-9))
+    assert not Windows(flows_of(plan), 100).refuted_by_programs(ends * (1 + 1e-9))
 
 
 def test_branch_and_bound_closes_the_gap_that_loads_and_chains_leave():
@@ -289,9 +288,9 @@ def test_branch_and_bound_closes_the_gap_that_loads_and_chains_leave():
 def test_a_bound_that_runs_out_of_tries_is_no_higher():
     wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=3)
     plan = run_planner("ring", wan, work)
-    flows, lag, share = flows_of(plan), lags(plan), np.full(2, 0.5)
+    flows, share = flows_of(plan), np.full(2, 0.5)
     low = bound_of(plan).mean_s
-    found = [least_mean(Windows(plan, flows, lag, n), low, 3.6, np.zeros(2), share) for n in (0, 40, 400)]
+    found = [least_mean(Windows(flows, n), low, 3.6, np.zeros(2), share) for n in (0, 40, 400)]
     assert found == sorted(found) and low == found[0] < found[2] <= 3.6
 
 
@@ -404,6 +403,46 @@ def test_the_search_of_wan_charges_its_runs_to_the_budget():
         find("wan").run(plan, request, proof=0)
         spent.append(request.budget.spent)
     assert 0 < spent[0] < spent[1] <= 2e5
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("non-concurrent", {}),
+        ("non-concurrent", {"solver": "milp"}),
+        ("multiring", {}),
+        ("multiring", {"inside": "milp"}),
+        ("wan", {"runs": 1, "proof": 0}),
+    ],
+)
+def test_the_work_of_solvers_is_charged_to_the_budget(name, options):
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=2)
+    plan = run_planner("ring", wan, work)
+    spent = []
+    for solver_work in (0.0, 0.1):
+        request = Request(wan, work, budget=Budget(1e7))
+        find(name).run(plan, request, solver_work=solver_work, **options)
+        spent.append(request.budget.spent)
+    assert 0 < spent[1] - spent[0] <= 0.2e6  # 0.1 s, and what is left of the last step of the solver
+
+
+def test_a_chain_of_refiners_does_not_get_the_work_of_solvers_twice():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 3, 5, seed=2)
+    request = Request(wan, work, budget=Budget(2e5))
+    plan = plan_by("ring+non-concurrent+non-concurrent", request)
+    assert verify(plan).ok
+    assert 1e5 < request.budget.spent <= 1.3 * 2e5
+
+
+def test_the_bound_of_wan_is_charged_to_the_budget():
+    wan, work = wan_workload(load_topology("zoo:Abilene"), 2, 4, seed=2)
+    flows, share = flows_of(run_planner("ring", wan, work)), np.full(2, 0.5)
+    spent = []
+    for tries in (10, 100):
+        windows = Windows(flows, tries, Budget(1e7))
+        least_mean(windows, bound_of(flows.plan).mean_s, 3.6, np.zeros(2), share)
+        spent.append(windows.budget.spent)
+    assert 0 < spent[0] < spent[1]
 
 
 def test_no_refiner_of_flows_searches_after_the_net_has_fired():

@@ -82,11 +82,13 @@ class Schedule:
         start: float64[jobs].
         bound: a mean of the families' ends that no schedule is below.
         optimal: whether the solver proved that this schedule is the best.
+        effort: the work of the solver, in its units.
     """
 
     start: Float64
     bound: float
     optimal: bool
+    effort: float = 0.0
 
 
 def cp_sat(
@@ -134,7 +136,8 @@ def cp_sat(
     best = min((jobs.shifted_left(s) for s in candidates), key=jobs.value)
     # rounding durations up delays no schedule by more than a tick a job
     bound = (solver.best_objective_bound / jobs.families - len(hint)) * tick
-    return Schedule(best, min(max(bound, 0.0), jobs.value(best)), status == cp_model.OPTIMAL)
+    effort = float(solver.response_proto.deterministic_time)
+    return Schedule(best, min(max(bound, 0.0), jobs.value(best)), status == cp_model.OPTIMAL, effort)
 
 
 def _in_ticks(jobs: Jobs, tick: float) -> Jobs:
@@ -175,7 +178,7 @@ def milp(
     answer = solve(model, effort=effort, time_limit_s=time_limit_s, gap=PROVEN_GAP, start=begin, seed=seed)
     candidates = [hint] if answer.x is None else [hint, jobs.shifted_left(answer.x[:n])]
     best = min(candidates, key=jobs.value)
-    return Schedule(best, min(max(answer.bound, 0.0), jobs.value(best)), answer.status == "optimal")
+    return Schedule(best, min(max(answer.bound, 0.0), jobs.value(best)), answer.status == "optimal", answer.effort)
 
 
 def _conflicts(jobs: Jobs) -> Int64:

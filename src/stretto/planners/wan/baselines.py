@@ -25,8 +25,8 @@ FULL_TOLERANCE = 1e-12
 def out_of_order(plan: Plan, request: Request, *, reading: str = "reserved") -> Plan:
     """Each link divided equally among all flows that ever use it."""
     flows = flows_of(plan)
-    users = np.bincount(flows.route.values, minlength=len(flows.width))
-    rate = flows.least((flows.width / np.maximum(users, 1))[flows.route.values])
+    users = np.bincount(flows.link, minlength=len(flows.width))
+    rate = flows.least(flows.width[flows.link] / users[flows.link])
     # each flow keeps its share, as if it were a group of its own
     return with_rates(plan, range(plan.transfer_count), rate, reading)
 
@@ -66,10 +66,8 @@ def _equal_progress(flows: Flows) -> Float64:
     Progressive filling: the part of its bytes that a collective moves in a second rises alike for all collectives until
     a link is full, which stops the collectives on it.
     """
-    owners, links = flows.route.owners, flows.route.values
-    collective = flows.flow_collective
     load = np.zeros((flows.collectives, len(flows.width)))
-    np.add.at(load, (collective[owners], links), flows.size[owners])
+    np.add.at(load, (flows.flow_collective[flows.owner], flows.link), flows.size[flows.owner])
     left = flows.width.copy()
     progress = np.zeros(flows.collectives)
     rising = np.ones(flows.collectives, dtype=np.bool_)
@@ -81,5 +79,5 @@ def _equal_progress(flows: Flows) -> Float64:
         left = np.maximum(left - step * total, 0.0)
         full = used & (left <= FULL_TOLERANCE * flows.width)
         rising &= ~(load[:, full] > 0).any(axis=1)
-    rate: Float64 = flows.size * progress[collective]
+    rate: Float64 = flows.size * progress[flows.flow_collective]
     return rate

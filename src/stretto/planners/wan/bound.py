@@ -10,13 +10,12 @@ recursion over sets, bounds the mean. With many collectives the j smallest loads
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ...kernels import at_speed
-from ...model.arrays import Float64, Int64, offsets_of
-from ...model.plan import Plan
+from ...model.arrays import Float64, offsets_of
 from ...simulate import delays_of
 from . import kernel_windows
 from .flows import Flows
@@ -28,101 +27,58 @@ STEPS_A_HOP = 20.0
 """Steps of the inner loop for each hop and set, about."""
 
 
-@dataclass(frozen=True)
-class FlowBound:
-    """Bounds on completions.
-
-    Attributes:
-        mean_s: on the weighted mean of completions, seconds.
-        last_s: on the end of the last collective, seconds from 0.
-    """
+class FlowBound(NamedTuple):
+    """Bounds on completions, seconds: on their weighted mean, and on the end of the last collective from 0 on."""
 
     mean_s: float
     last_s: float
 
 
-def heads_and_tails(plan: Plan, flows: Flows, lag: Float64) -> tuple[Float64, Float64]:
-    """float64[flows] twice: the least seconds from 0 to a flow's first byte, and from its last byte to its chain's end.
-
-    Args:
-        lag: float64[flows], latency from source to receiver.
-    """
-    head = plan.workload.chunk_start_s[plan.chunk].copy()
-    tail = lag.copy()
-    depends = plan.depends
-    for k in range(plan.transfer_count):
-        for d in depends[k]:
-            head[k] = max(head[k], head[d] + flows.seconds[d] + lag[d])
-    for k in range(plan.transfer_count - 1, -1, -1):
-        for d in depends[k]:
-            tail[d] = max(tail[d], lag[d] + flows.seconds[k] + tail[k])
-    return head, tail
-
-
-def flow_bound(plan: Plan, flows: Flows, lag: Float64, weight: Float64 | None = None) -> FlowBound:
+def flow_bound(flows: Flows, share: Float64 | None = None) -> FlowBound:
     """The bounds for a plan.
 
     Args:
-        lag: float64[flows], latency from source to receiver.
-        weight: float64[collectives], weights of the mean; equal by default.
+        share: float64[collectives], weights of the mean that add up to 1; equal by default.
     """
-    head, tail = heads_and_tails(plan, flows, lag)
-    collective = flows.flow_collective
     k = flows.collectives
-    share = np.full(k, 1.0 / k) if weight is None else weight / weight.sum()
-    start_s = np.array([c.start_s for c in plan.workload.collectives])
-    longest = np.zeros(k)
-    np.maximum.at(longest, collective, head + flows.seconds + tail)
-    owners, links = flows.route.owners, flows.route.values.astype(np.int64)
-    work = flows.size[owners] / flows.width[links]
+    share = np.full(k, 1.0 / k) if share is None else share
+    longest = flows.latest(flows.head + flows.seconds + flows.tail)
     # a link further on may carry the bytes later, and then less time follows
-    after = np.maximum(tail[owners] - delays_of(plan).hop_s, 0.0)
+    after = np.maximum(flows.tail[flows.owner] - delays_of(flows.plan).hop_s, 0.0)
     if k > MOST_SETS:
-        return _by_load(collective[owners], links, work, head[owners], after, longest, start_s, share)
-    order = np.lexsort((head[owners], links))
-    rows = owners[order]
-    hops = kernel_windows.Hops(
-        offsets=offsets_of(np.bincount(links, minlength=len(flows.width))),
-        head=head[rows], seconds=work[order], tail=after[order], collective=collective[rows],
-    )  # fmt: skip
-    steps = STEPS_A_HOP * len(rows) * 2**k
-    ends = at_speed(kernel_windows.ends_of_sets, steps)(hops, longest)
-    mean = at_speed(kernel_windows.least_sum_of_ends, steps)(ends, share) - share @ start_s
-    return FlowBound(float(mean), float(ends[-1]))
+        ends = _ends_by_load(flows, after, longest)
+        # the least weights go with the latest ends
+        total = float(np.sort(share)[::-1] @ ends)
+    else:
+        head = flows.head[flows.owner]
+        order = np.lexsort((head, flows.link))
+        hops = kernel_windows.Hops(
+            offsets=offsets_of(np.bincount(flows.link, minlength=len(flows.width))), head=head[order],
+            seconds=flows.hop_seconds[order], tail=after[order], collective=flows.flow_collective[flows.owner][order],
+        )  # fmt: skip
+        steps = STEPS_A_HOP * len(order) * 2**k
+        ends = at_speed(kernel_windows.ends_of_sets, steps)(hops, longest)
+        total = at_speed(kernel_windows.least_sum_of_ends, steps)(ends, share)
+    return FlowBound(total - float(share @ flows.start_s), float(ends[-1]))
 
 
-def _by_load(
-    collective: Int64, links: Int64, work: Float64, head: Float64, tail: Float64, longest: Float64, start_s: Float64,
-    share: Float64,
-) -> FlowBound:  # fmt: skip
-    """The bounds for many collectives.
+def _ends_by_load(flows: Flows, after: Float64, longest: Float64) -> Float64:
+    """float64[collectives]: no earlier than the j-th of these ends j collectives have ended.
 
     Args:
-        collective, links: int64[hops].
-        work, head, tail: float64[hops], seconds on, before and after the link, at the least.
+        after: float64[hops], the least seconds after the link.
         longest: float64[collectives], the longest chain.
-        start_s, share: float64[collectives], starts, and weights that add up to 1.
     """
-    k, count = len(longest), int(links.max()) + 1
-    load = np.zeros((count, k))
-    np.add.at(load, (links, collective), work)
-    first, last = np.full((count, k), np.inf), np.full((count, k), np.inf)
-    np.minimum.at(first, (links, collective), head)
-    np.minimum.at(last, (links, collective), tail)
+    k, at = len(longest), (flows.link, flows.flow_collective[flows.owner])
+    load = np.zeros((len(flows.width), k))
+    np.add.at(load, at, flows.hop_seconds)
+    first, last = np.full_like(load, np.inf), np.full_like(load, np.inf)
+    np.minimum.at(first, at, flows.head[flows.owner])
+    np.minimum.at(last, at, after)
     ends = np.sort(longest)
-    for e in range(count):
+    for e in np.unique(flows.link):
         on = load[e] > 0
         busy = first[e][on].min(initial=np.inf) + np.cumsum(np.sort(load[e][on])) + last[e][on].min(initial=np.inf)
         # collectives that do not use the link may be among the first to end
-        if len(busy):
-            ends[k - len(busy) :] = np.maximum(ends[k - len(busy) :], busy)
-    # the least weights go with the latest ends
-    mean = float(np.sort(share)[::-1] @ ends - share @ start_s)
-    return FlowBound(mean, float(ends[-1]))
-
-
-def lags(plan: Plan) -> Float64:
-    """float64[transfers], the latency of each whole route; 0 for a route that branches."""
-    latency_s = plan.topology.route_latency_s(plan.route)
-    straight: Float64 = np.where(plan.dst.lengths == 1, latency_s, 0.0)
-    return straight
+        ends[k - len(busy) :] = np.maximum(ends[k - len(busy) :], busy)
+    return ends

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from ...model.arrays import Float64, Int32, Int64, Ragged
+from ...model.arrays import Float64, Int32, Int64
 from ...model.plan import Plan
 from .. import Option, over_links, refiner
 
@@ -36,25 +37,18 @@ def flow_refiner(name: str, paper: str, options: Iterable[Option] = ()) -> Calla
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """The flows of a plan, numbered as its transfers.
+    """The flows of a plan, numbered as its transfers, and what follows from the plan alone.
 
     Attributes:
-        size: float64[flows], F, bytes.
         group: int64[flows], the flow group of each, (k, n) in the paper, numbered from 0.
         collective: int64[groups], the collective k of each group.
-        route: ragged, the links of each flow.
-        width: float64[links], C_e, bytes/s.
-        seconds: float64[flows], dur: the time of each flow alone, at the slowest link of its route.
         pair_link, pair_group: int64[pairs], each link with each group that ever uses it, G_e.
         pair: int64[hops], the pair of each hop of the routes.
     """
 
-    size: Float64
+    plan: Plan
     group: Int64
     collective: Int64
-    route: Ragged
-    width: Float64
-    seconds: Float64
     pair: Int64
     pair_link: Int64
     pair_group: Int64
@@ -65,29 +59,114 @@ class Flows:
 
     @property
     def collectives(self) -> int:
-        return int(self.collective.max()) + 1
+        return len(self.start_s)
 
-    @property
+    @cached_property
     def flow_collective(self) -> Int64:
         """int64[flows], the collective of each flow."""
         return self.collective[self.group]
 
+    @cached_property
+    def start_s(self) -> Float64:
+        """float64[collectives], when each collective starts."""
+        return np.array([c.start_s for c in self.plan.workload.collectives])
+
+    @cached_property
+    def release_s(self) -> Float64:
+        """float64[flows], when the collective of each starts."""
+        return self.plan.workload.chunk_start_s[self.plan.chunk]
+
+    @cached_property
+    def size(self) -> Float64:
+        """float64[flows], F, bytes."""
+        return self.plan.size_bytes.astype(np.float64)
+
+    @property
+    def width(self) -> Float64:
+        """float64[links], C_e, bytes/s."""
+        return self.plan.topology.bandwidth
+
+    @cached_property
+    def seconds(self) -> Float64:
+        """float64[flows], dur: the time of each flow alone, at the slowest link of its route."""
+        return self.size / self.plan.topology.route_bandwidth(self.plan.route)
+
+    @cached_property
+    def lag(self) -> Float64:
+        """float64[flows], the latency from source to receiver; 0 for a route that branches."""
+        plan = self.plan
+        straight: Float64 = np.where(plan.dst.lengths == 1, plan.topology.route_latency_s(plan.route), 0.0)
+        return straight
+
+    @cached_property
+    def owner(self) -> Int64:
+        """int64[hops], the flow of each hop."""
+        return self.plan.route.owners
+
+    @cached_property
+    def link(self) -> Int64:
+        """int64[hops], the link of each hop."""
+        return self.plan.route.values.astype(np.int64)
+
+    @cached_property
+    def hop_seconds(self) -> Float64:
+        """float64[hops], the time of the flow on the link alone."""
+        took: Float64 = self.size[self.owner] / self.width[self.link]
+        return took
+
+    @cached_property
+    def head(self) -> Float64:
+        """float64[flows], the least seconds from 0 to a flow's first byte."""
+        head = self.release_s.copy()
+        for k, before in enumerate(self.waits):
+            for d in before:
+                head[k] = max(head[k], head[d] + self.seconds[d] + self.lag[d])
+        return head
+
+    @cached_property
+    def tail(self) -> Float64:
+        """float64[flows], the least seconds from a flow's last byte to the end of its chain."""
+        tail = self.lag.copy()
+        for k in range(len(tail) - 1, -1, -1):
+            for d in self.waits[k]:
+                tail[d] = max(tail[d], self.lag[d] + self.seconds[k] + tail[k])
+        return tail
+
+    @property
+    def remaining(self) -> Float64:
+        """float64[flows], the least seconds from a flow's start to the end of its chain."""
+        return self.tail + self.seconds
+
+    @cached_property
+    def waits(self) -> list[list[int]]:
+        """For each flow the flows that it waits for."""
+        depends = self.plan.depends
+        return [depends[k].tolist() for k in range(depends.rows)]
+
+    def latest(self, values: Float64) -> Float64:
+        """float64[collectives], the largest of the values, float64[flows], of each collective's flows; at least 0."""
+        largest = np.zeros(self.collectives)
+        np.maximum.at(largest, self.flow_collective, values)
+        return largest
+
     def least(self, per_hop: Float64) -> Float64:
         """float64[flows], the smallest value on each flow's route."""
-        return self.route.reduced(np.minimum, per_hop)
+        return self.plan.route.reduced(np.minimum, per_hop)
+
+    def total_weight(self, weight: Float64) -> Float64:
+        """float64[links], the sum of the weights of the groups that use each link; 1 for a link that none uses."""
+        total = np.bincount(self.pair_link, weights=weight[self.pair_group], minlength=len(self.width))
+        return np.where(total > 0, total, 1.0)
 
     def proportional(self, weight: Float64) -> Float64:
         """float64[flows], the rate of each flow where every link is divided by its groups' weights (eq. 11)."""
-        total = np.bincount(self.pair_link, weights=weight[self.pair_group], minlength=len(self.width))
-        share = self.width[self.pair_link] * weight[self.pair_group] / total[self.pair_link]
+        share = self.width[self.pair_link] * weight[self.pair_group] / self.total_weight(weight)[self.pair_link]
         return self.least(share[self.pair])
 
     def surrogate(self, rate: Float64) -> float:
         """The mean over collectives of their slowest group's time at constant rates (eq. 10), seconds."""
-        took = np.bincount(self.group, weights=self.size / rate, minlength=self.groups)
-        slowest = np.zeros(self.collectives)
-        np.maximum.at(slowest, self.collective, took)
-        return float(slowest.mean())
+        took: Float64 = np.bincount(self.group, weights=self.size / rate)
+        return float(self.latest(took[self.group]).mean())
 
 
 def flows_of(plan: Plan) -> Flows:
@@ -96,21 +175,10 @@ def flows_of(plan: Plan) -> Flows:
     group = np.unique(label, return_inverse=True)[1].astype(np.int64)
     collective = np.zeros(int(group.max()) + 1, dtype=np.int64)
     collective[group] = plan.workload.chunk_collective[plan.chunk]
-    owners, links = plan.route.owners, plan.route.values.astype(np.int64)
-    pairs, pair = np.unique(links * len(collective) + group[owners], return_inverse=True)
-    width = plan.topology.bandwidth
-    size = plan.size_bytes.astype(np.float64)
-    return Flows(
-        size=size,
-        group=group,
-        collective=collective,
-        route=plan.route,
-        width=width,
-        seconds=size / plan.topology.route_bandwidth(plan.route),
-        pair=pair.astype(np.int64),
-        pair_link=pairs // len(collective),
-        pair_group=pairs % len(collective),
+    pairs, pair = np.unique(
+        plan.route.values.astype(np.int64) * len(collective) + group[plan.route.owners], return_inverse=True
     )
+    return Flows(plan, group, collective, pair, pairs // len(collective), pairs % len(collective))
 
 
 def _are_chains(plan: Plan, group: Int32) -> bool:
@@ -138,6 +206,16 @@ def _chains(plan: Plan) -> Int32:
     return group
 
 
+def with_sharing(
+    plan: Plan, sharing: str, group: Iterable[int], *, weight: Float64 | None = None, rate: Float64 | None = None
+) -> Plan:  # fmt: skip
+    """The plan with these groups and with these weights or rates, float64[transfers], and nothing else that shapes
+    time.
+    """
+    numbers = np.asarray(group, dtype=np.int32)
+    return replace(plan, sharing=sharing, group=numbers, weight=weight, rate=rate, start_s=None, finish_s=None)
+
+
 def with_rates(plan: Plan, group: Iterable[int], rate: Float64, reading: str) -> Plan:
     """The plan with these rates: reserved, or as weights of max-min sharing.
 
@@ -146,12 +224,10 @@ def with_rates(plan: Plan, group: Iterable[int], rate: Float64, reading: str) ->
         rate: float64[transfers], bytes/s.
         reading: see :data:`READING`.
     """
-    numbers = np.asarray(group, dtype=np.int32)
-    bare = replace(plan, start_s=None, finish_s=None, rate=None, weight=None, group=numbers)
     if reading == "reserved":
-        return replace(bare, sharing="rates", rate=rate)
+        return with_sharing(plan, "rates", group, rate=rate)
     # max-min sharing weighted by the rates gives every flow at least its rate
-    return replace(bare, sharing="fair", weight=rate)
+    return with_sharing(plan, "fair", group, weight=rate)
 
 
 def with_times(plan: Plan, start_s: Float64, seconds: Float64) -> Plan:
@@ -161,20 +237,11 @@ def with_times(plan: Plan, start_s: Float64, seconds: Float64) -> Plan:
     place[order] = np.arange(len(order))
     depends = plan.depends.take(order)
     return replace(
-        plan,
-        sharing="timed",
-        chunk=plan.chunk[order],
-        src=plan.src[order],
-        op=plan.op[order],
-        dst=plan.dst.take(order),
-        route=plan.route.take(order),
-        depends=depends.with_values(place[depends.values]),
-        group=None if plan.group is None else plan.group[order],
-        start_s=start_s[order],
-        finish_s=(start_s + seconds)[order],
-        rate=None,
-        weight=None,
-    )
+        plan, sharing="timed", chunk=plan.chunk[order], src=plan.src[order], op=plan.op[order],
+        dst=plan.dst.take(order), route=plan.route.take(order), depends=depends.with_values(place[depends.values]),
+        group=None if plan.group is None else plan.group[order], start_s=start_s[order],
+        finish_s=(start_s + seconds)[order], rate=None, weight=None,
+    )  # fmt: skip
 
 
 def with_meta(plan: Plan, **facts: float | bool) -> Plan:

@@ -6,15 +6,11 @@ downstream, the one with the longest chain after it, or collective after collect
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ...kernels import at_speed
 from ...model.arrays import Float64
-from ...model.plan import Plan
 from . import kernel_lists
-from .bound import heads_and_tails
 from .flows import Flows
 
 RULES = ("shortest", "downstream", "chain", "collective")
@@ -27,52 +23,46 @@ STEPS_A_FLOW_AND_GROUP = 3.0
 """Steps of the kernel's inner loop for each flow and group, about."""
 
 
-def urgencies(plan: Plan, flows: Flows, lag: Float64, rule: str) -> Float64:
+def urgencies(flows: Flows, rule: str) -> Float64:
     """float64[flows], how urgent each flow is by a rule; the highest goes first."""
     if rule == "shortest":
         return -flows.seconds
     if rule == "downstream":
-        return downstream(plan, flows)
-    chain: Float64 = heads_and_tails(plan, flows, lag)[1] + flows.seconds
+        return downstream(flows)
     if rule == "chain":
-        return chain
-    collective = flows.flow_collective
-    longest = np.zeros(flows.collectives)
-    np.maximum.at(longest, collective, plan.workload.chunk_start_s[plan.chunk] + chain)
-    load = np.bincount(collective, weights=flows.seconds)
+        return flows.remaining
+    longest = flows.latest(flows.release_s + flows.remaining)
+    load = np.bincount(flows.flow_collective, weights=flows.seconds)
     place = np.argsort(np.lexsort((load, longest)))
-    ordered: Float64 = chain - STRICT * chain.max() * place[collective]
+    ordered: Float64 = flows.remaining - STRICT * flows.remaining.max() * place[flows.flow_collective]
     return ordered
 
 
-def downstream(plan: Plan, flows: Flows) -> Float64:
+def downstream(flows: Flows) -> Float64:
     """float64[flows], the bytes of each flow and of all flows after it in its chain."""
     volume = flows.size.copy()
-    for k in range(plan.transfer_count - 1, -1, -1):
-        for d in plan.depends[k]:
+    for k in range(len(volume) - 1, -1, -1):
+        for d in flows.waits[k]:
             if flows.group[d] == flows.group[k]:
                 volume[d] += volume[k]
     return volume
 
 
-def run(
-    plan: Plan, flows: Flows, lag: Float64, urgency: Float64, seconds: Float64, apart: bool = False
-) -> Float64:  # fmt: skip
+def run(flows: Flows, urgency: Float64, seconds: Float64, apart: bool = False) -> Float64:
     """float64[flows], the starts of the list schedule.
 
     Args:
-        lag: float64[flows], latency from source to receiver.
         urgency: float64[flows], the highest goes first.
         seconds: float64[flows], the duration of each.
         apart: whether every collective has the links for itself.
     """
-    links, link_count = flows.route.values.astype(np.int64), len(flows.width)
+    links, link_count, plan = flows.link, len(flows.width), flows.plan
     if apart:
-        links = links + link_count * flows.flow_collective[flows.route.owners]
+        links = links + link_count * flows.flow_collective[flows.owner]
         link_count *= flows.collectives
     jobs = kernel_lists.Flows(
-        seconds=seconds, lag=lag, release_s=plan.workload.chunk_start_s[plan.chunk],
-        route_offsets=flows.route.offsets, route_links=links,
+        seconds=seconds, lag=flows.lag, release_s=flows.release_s,
+        route_offsets=plan.route.offsets, route_links=links,
         next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
         dependency_count=plan.depends.lengths,
     )  # fmt: skip
@@ -80,7 +70,6 @@ def run(
     return at_speed(kernel_lists.schedule, work)(urgency, jobs, link_count)
 
 
-def list_schedule(plan: Plan, flows: Flows, lag: Float64) -> Iterator[Float64]:
-    """The starts by every rule."""
-    for rule in RULES:
-        yield run(plan, flows, lag, urgencies(plan, flows, lag, rule), flows.seconds)
+def list_schedules(flows: Flows) -> list[Float64]:
+    """float64[flows] each, the starts by every rule."""
+    return [run(flows, urgencies(flows, rule), flows.seconds) for rule in RULES]

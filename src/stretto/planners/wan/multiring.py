@@ -14,10 +14,9 @@ from ...model.plan import Plan
 from ...solvers import conic
 from ...solvers.disjunctive import Jobs
 from .. import Option, Request
-from .bound import lags
 from .flows import Flows, flow_refiner, flows_of, with_times
 from .lists import run, urgencies
-from .nonconcurrent import SOLVER_WORK, WORK_OPTION, affordable_work, improve, jobs_of
+from .nonconcurrent import SOLVER_WORK, WORK_OPTION, improve, jobs_of
 
 RULES = ("shortest", "downstream", "chain")
 """Rules of the list schedules from which a solver begins."""
@@ -36,30 +35,29 @@ def multiring(
 ) -> Plan:  # fmt: skip
     """Bandwidth budgets by collective, and a schedule inside each."""
     flows = flows_of(plan)
-    lag = lags(plan)
     seconds = flows.size / budgets(flows)[flows.flow_collective]
-    jobs = jobs_of(plan, flows, lag, seconds)
-    work = affordable_work(request.budget, solver_work) / flows.collectives
+    jobs = jobs_of(flows, seconds)
+    # each collective is scheduled as if it had the links for itself
+    greedy = {rule: run(flows, urgencies(flows, rule), seconds, apart=True) for rule in RULES}
+    if inside in greedy:
+        return with_times(plan, greedy[inside], seconds)
     start = np.empty(len(seconds))
-    greedy = {rule: _each_alone(plan, flows, lag, rule, seconds) for rule in RULES}
+    shares = request.budget.left / flows.collectives
     for k in range(flows.collectives):
         request.tell(k, flows.collectives, "collectives")
         members = np.flatnonzero(flows.flow_collective == k)
-        if inside in greedy:
-            start[members] = greedy[inside][members]
-            continue
         part = _part(jobs, members)
         hint = min((s[members] for s in greedy.values()), key=part.value)
-        start[members] = improve(part, hint, inside, work, request.seed, request.budget.stop).start
+        budget = request.budget.within(shares)
+        start[members] = improve(part, hint, inside, solver_work / flows.collectives, budget, request.seed).start
     return with_times(plan, start, seconds)
 
 
 def budgets(flows: Flows) -> Float64:
     """float64[collectives], b of eq. (12), bytes/s."""
     k = flows.collectives
-    owners, links = flows.route.owners, flows.route.values.astype(np.int64)
     volume = np.bincount(flows.flow_collective, weights=flows.size)
-    pairs = np.unique(links * k + flows.flow_collective[owners])
+    pairs = np.unique(flows.link * k + flows.flow_collective[flows.owner])
     used, row = np.unique(pairs // k, return_inverse=True)
     unit = flows.width.mean()
     cost = np.concatenate((np.zeros(k), volume / volume.mean() / k))
@@ -67,15 +65,10 @@ def budgets(flows: Flows) -> Float64:
         cost, (row, pairs % k, np.ones(len(pairs))), flows.width[used] / unit, (np.arange(k), k + np.arange(k))
     )
     rate = answer.x[:k] * unit
-    total = np.bincount(pairs // k, weights=rate[pairs % k], minlength=len(flows.width))
+    total = np.bincount(row, weights=rate[pairs % k])
     # rounding may overfill a link
-    fitting: Float64 = rate * min(1.0, float((flows.width / np.where(total > 0, total, flows.width)).min()))
+    fitting: Float64 = rate * min(1.0, float((flows.width[used] / total).min()))
     return fitting
-
-
-def _each_alone(plan: Plan, flows: Flows, lag: Float64, rule: str, seconds: Float64) -> Float64:
-    """float64[flows], the starts of a list schedule of each collective as if it had the links for itself."""
-    return run(plan, flows, lag, urgencies(plan, flows, lag, rule), seconds, apart=True)
 
 
 def _part(jobs: Jobs, members: Int64) -> Jobs:
@@ -86,12 +79,8 @@ def _part(jobs: Jobs, members: Int64) -> Jobs:
     on_machine = number[jobs.machines.values]
     kept = on_machine >= 0
     return Jobs(
-        seconds=jobs.seconds[members],
-        release=jobs.release[members],
-        before=number[jobs.before[inner]],
-        after=number[jobs.after[inner]],
-        lag=jobs.lag[inner],
+        seconds=jobs.seconds[members], release=jobs.release[members], before=number[jobs.before[inner]],
+        after=number[jobs.after[inner]], lag=jobs.lag[inner],
         machines=Ragged.grouped(jobs.machines.owners[kept], on_machine[kept], jobs.machines.rows),
-        family=np.zeros(len(members), dtype=np.int64),
-        tail=jobs.tail[members],
-    )
+        family=np.zeros(len(members), dtype=np.int64), tail=jobs.tail[members],
+    )  # fmt: skip

@@ -11,13 +11,11 @@ import numpy as np
 
 from ...model.arrays import Float64
 from ...model.plan import Plan
-from ...model.stop import Stop
 from ...schedule.effort import Budget
 from ...solvers.disjunctive import Jobs, Schedule, cp_sat, milp
 from .. import Option, Request
-from .bound import lags
 from .flows import Flows, flow_refiner, flows_of, with_meta, with_times
-from .lists import list_schedule
+from .lists import list_schedules
 
 SOLVER_WORK = 5.0
 """Work of a solver by default, in units of about a second."""
@@ -51,12 +49,10 @@ def non_concurrent(
         non-concurrent schedule is below; and ``optimal``, whether the schedule is proven to be the best.
     """
     flows = flows_of(plan)
-    lag = lags(plan)
-    jobs = jobs_of(plan, flows, lag, flows.seconds)
-    hint = min(list_schedule(plan, flows, lag), key=jobs.value)
-    work = affordable_work(request.budget, solver_work)
-    schedule = improve(jobs, hint, solver, work, request.seed, request.budget.stop)
-    start_s = float(np.mean([c.start_s for c in plan.workload.collectives]))
+    jobs = jobs_of(flows, flows.seconds)
+    hint = min(list_schedules(flows), key=jobs.value)
+    schedule = improve(jobs, hint, solver, solver_work, request.budget, request.seed)
+    start_s = float(flows.start_s.mean())
     return with_meta(
         with_times(plan, schedule.start, flows.seconds),
         objective_s=jobs.value(schedule.start) - start_s,
@@ -65,41 +61,28 @@ def non_concurrent(
     )
 
 
-def jobs_of(plan: Plan, flows: Flows, lag: Float64, seconds: Float64) -> Jobs:
-    """All flows as jobs on links, families being collectives.
-
-    Args:
-        lag: float64[flows], latency from source to receiver.
-        seconds: float64[flows], the duration of each.
-    """
-    before = plan.depends.values.astype(np.int64)
+def jobs_of(flows: Flows, seconds: Float64) -> Jobs:
+    """All flows as jobs of these durations, float64[flows], on links; families are collectives."""
+    depends = flows.plan.depends
+    before = depends.values.astype(np.int64)
     return Jobs(
-        seconds=seconds,
-        release=plan.workload.chunk_start_s[plan.chunk],
-        before=before,
-        after=plan.depends.owners,
-        lag=lag[before],
-        machines=flows.route.turned(len(flows.width)),
-        family=flows.flow_collective,
-        tail=lag,
-    )
+        seconds=seconds, release=flows.release_s, before=before, after=depends.owners, lag=flows.lag[before],
+        machines=flows.plan.route.turned(len(flows.width)), family=flows.flow_collective, tail=flows.lag,
+    )  # fmt: skip
 
 
-def affordable_work(budget: Budget, work: float) -> float:
-    """The work that a solver may do: ``work``, or what is left of the budget if that is less."""
-    return min(work, budget.left / STEPS_A_WORK)
-
-
-def improve(jobs: Jobs, hint: Float64, solver: str, work: float, seed: int, stop: Stop) -> Schedule:
+def improve(jobs: Jobs, hint: Float64, solver: str, work: float, budget: Budget, seed: int) -> Schedule:
     """The best schedule that a solver finds from ``hint`` on, or ``hint`` where no solver is asked.
 
     Args:
-        work: of the solver, in units of about a second.
-        stop: the net.
+        work: the most that the solver may do, in units of about a second; less where less of the budget is left.
+        budget: the work is charged to it.
     """
+    work = min(work, budget.left / STEPS_A_WORK)
     crowd = jobs.machines.lengths
     if solver == "greedy" or work <= 0 or (crowd * (crowd - 1) // 2).sum() > MOST_PAIRS:
         return Schedule(hint, 0.0, False)
-    if solver == "cp-sat":
-        return cp_sat(jobs, hint, work / WORK_A_CP_SAT_UNIT, seed, stop.limit_s)
-    return milp(jobs, hint, work, seed, stop.limit_s)
+    solve, unit = (cp_sat, WORK_A_CP_SAT_UNIT) if solver == "cp-sat" else (milp, 1.0)
+    schedule = solve(jobs, hint, work / unit, seed, budget.stop.limit_s)
+    budget.charge(schedule.effort * unit * STEPS_A_WORK)
+    return schedule

@@ -21,12 +21,12 @@ from ...model.plan import Plan
 from ...solvers.disjunctive import Schedule
 from .. import Option, Request
 from . import rate_alloc, weight_alloc
-from .bound import flow_bound, heads_and_tails, lags
-from .flows import Flows, flow_refiner, flows_of, with_meta, with_times
-from .lists import list_schedule
-from .nonconcurrent import affordable_work, improve, jobs_of
+from .bound import flow_bound
+from .flows import Flows, flow_refiner, flows_of, with_meta, with_sharing, with_times
+from .lists import list_schedules
+from .nonconcurrent import improve, jobs_of
 from .proof import Windows, least_last, least_mean
-from .search import FLOW_GROUPS_A_STEP, Candidate, Judge, Point, decide_online, descend, sharing_by, strict_orders
+from .search import FLOW_GROUPS_A_STEP, Candidate, Judge, Point, decide_online, descend, strict_orders
 
 SEARCH_STEPS = 1e6
 """Most steps of one descent: about a second."""
@@ -75,30 +75,26 @@ def wan(
     """
     flows = flows_of(plan)
     share = _shares(weights, flows.collectives)
-    lag = lags(plan)
     steps = min(SEARCH_STEPS, request.budget.left / PARTS)
     affordable = int(steps * FLOW_GROUPS_A_STEP / (len(flows.size) * flows.groups))
     huge = runs < 0 and affordable < LEAST_RUNS
     if runs < 0:
         runs = 1 if huge else min(MOST_RUNS, affordable)
-    judge = Judge(plan, flows, lag, _goal(objective, share), runs)
-    remaining = heads_and_tails(plan, flows, lag)[1] + flows.seconds
+    judge = Judge(flows, _goal(objective, share), runs)
     facts: dict[str, float | bool] = {}
     if online:
-        best = decide_online(judge, remaining, request)
+        best = decide_online(judge, request)
     else:
-        points = strict_orders(judge, remaining)
-        best = descend(judge, remaining, points[:1] if huge else points, runs, request.seed, request)
-        starts = [] if huge else list(list_schedule(plan, flows, lag))
+        points = strict_orders(flows)
+        best = descend(judge, flows.remaining, points[:1] if huge else points, runs, request.seed, request)
+        starts = [] if huge else list_schedules(flows)
         small = len(flows.size) <= EXACT_UP_TO
-        exact = _exact(plan, flows, lag, starts, solver_work, request) if small and starts else None
-        candidates = _others(plan, flows, judge, starts, exact, 0 if huge else runs, request)
+        exact = _exact(flows, starts, solver_work, request) if small and starts else None
+        candidates = _others(judge, starts, exact, 0 if huge else runs, request)
         best = min([best, *candidates], key=lambda c: c.value)
         if exact is not None and objective == "mean" and not weights:
-            facts |= _among_schedules(exact, best.value, float(judge.start_s.mean()))
-    bound = _bound(
-        plan, flows, lag, share, objective, best.value, Windows(plan, flows, lag, proof, request.budget.left)
-    )
+            facts |= _among_schedules(exact, best.value, float(flows.start_s.mean()))
+    bound = _bound(Windows(flows, proof, request.budget), share, objective, best.value)
     facts |= {"objective_s": best.value, "objective_bound_s": bound, "objective_over_bound": best.value / bound}
     return with_meta(best.plan(), **facts)
 
@@ -126,12 +122,9 @@ def _goal(objective: str, share: Float64) -> Callable[[Float64, Float64], float]
     return lambda ends, took: float(took.max())
 
 
-def _bound(
-    plan: Plan, flows: Flows, lag: Float64, share: Float64, objective: str, value: float, windows: Windows
-) -> float:  # fmt: skip
+def _bound(windows: Windows, share: Float64, objective: str, value: float) -> float:
     """Seconds that the objective is not below however links are shared; ``value`` is that of the best plan."""
-    bound = flow_bound(plan, flows, lag, share)
-    start_s = np.array([c.start_s for c in plan.workload.collectives])
+    bound, start_s = flow_bound(windows.flows, share), windows.flows.start_s
     if objective == "mean":
         return least_mean(windows, bound.mean_s, value, start_s, share)
     if objective == "makespan":
@@ -140,7 +133,7 @@ def _bound(
 
 
 def _others(
-    plan: Plan, flows: Flows, judge: Judge, starts: list[Float64], exact: Schedule | None, runs: int, request: Request
+    judge: Judge, starts: list[Float64], exact: Schedule | None, runs: int, request: Request
 ) -> Iterator[Candidate]:  # fmt: skip
     """Other schemes for the same flows: max-min fair, by weights, and one flow on a link at a time.
 
@@ -149,6 +142,7 @@ def _others(
         exact: a schedule by a solver.
         runs: of each descent; with 0 only max-min fair sharing is judged.
     """
+    flows = judge.flows
     one_rank = np.zeros(len(flows.size), dtype=np.int64)
     columns = [np.ones(len(flows.size))]
     if runs > 0:
@@ -157,7 +151,7 @@ def _others(
             columns.append(rate_alloc.allocate(flows, request.budget.stop.limit_s)[0])
     for column in columns:
         value = judge.value(judge.finish(one_rank, column))
-        yield Candidate(value, partial(sharing_by, plan, flows, "fair", column))
+        yield Candidate(value, partial(with_sharing, flows.plan, "fair", flows.group, weight=column))
     if exact is not None:
         starts = [*starts, exact.start]
         # the orders of schedules are other points to begin from; sharing leaves nothing idle
@@ -166,16 +160,14 @@ def _others(
             yield descend(judge, -start, [still], runs, request.seed + i, request)
     for start in starts:
         value = judge.value(start + flows.seconds)
-        yield Candidate(value, partial(with_times, plan, start, flows.seconds))
+        yield Candidate(value, partial(with_times, flows.plan, start, flows.seconds))
 
 
-def _exact(
-    plan: Plan, flows: Flows, lag: Float64, starts: list[Float64], solver_work: float, request: Request
-) -> Schedule:  # fmt: skip
+def _exact(flows: Flows, starts: list[Float64], solver_work: float, request: Request) -> Schedule:
     """The best schedule of one flow on a link at a time that CP-SAT finds from the best of ``starts`` on."""
-    jobs = jobs_of(plan, flows, lag, flows.seconds)
-    work = affordable_work(request.budget.share(1 / PARTS), solver_work)
-    return improve(jobs, min(starts, key=jobs.value), "cp-sat", work, request.seed, request.budget.stop)
+    jobs = jobs_of(flows, flows.seconds)
+    hint = min(starts, key=jobs.value)
+    return improve(jobs, hint, "cp-sat", solver_work, request.budget.share(1 / PARTS), request.seed)
 
 
 def _among_schedules(exact: Schedule, value: float, start_s: float) -> dict[str, float | bool]:

@@ -10,19 +10,17 @@ refuted is empty.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 
 import numpy as np
 
 from ...kernels import at_speed
 from ...model.arrays import Float64, offsets_of
-from ...model.plan import Plan
+from ...schedule.effort import Budget
 from ...simulate import delays_of
 from . import kernel_narrowing
-from .bound import heads_and_tails
 from .flows import Flows
-from .slots import SlotProgram
+from .slots import largest_overlap
 
 NARROWING_STEPS = 5e5
 """Most steps of effort for all narrowings by default: about half a second."""
@@ -73,43 +71,40 @@ class Windows:
         splits: how many linear programs one question may take.
     """
 
-    def __init__(self, plan: Plan, flows: Flows, lag: Float64, tries: int = -1, steps: float = math.inf) -> None:
+    def __init__(self, flows: Flows, tries: int = -1, budget: Budget | None = None) -> None:
         """Prepare the questions.
 
         Args:
-            lag: float64[flows], latency from source to receiver.
-            tries: how many times windows may be narrowed; -1 for what the steps allow.
-            steps: of effort, where ``tries`` is -1.
+            tries: how many times windows may be narrowed; -1 for what the budget allows.
+            budget: of steps of effort.
         """
-        owners, links = flows.route.owners, flows.route.values.astype(np.int64)
-        order = np.argsort(links, kind="stable")
-        crowd = np.bincount(links, minlength=len(flows.width))
-        delay_s = delays_of(plan).hop_s
+        order = np.argsort(flows.link, kind="stable")
+        crowd = np.bincount(flows.link, minlength=len(flows.width))
+        delay_s = delays_of(flows.plan).hop_s
+        self.flows, self.budget = flows, budget or Budget()
         self.hops = kernel_narrowing.Hops(
-            offsets_of(crowd), owners[order], (flows.size[owners] / flows.width[links])[order], delay_s[order]
+            offsets_of(crowd), flows.owner[order], flows.hop_seconds[order], delay_s[order]
         )
-        self.chains = kernel_narrowing.Chains(flows.seconds, lag, plan.depends)
-        self.head, self.tail = heads_and_tails(plan, flows, lag)
-        self.waits = plan.depends
-        self.collective = flows.flow_collective
+        self.chains = kernel_narrowing.Chains(flows.seconds, flows.lag, flows.plan.depends)
         pairs = float((crowd.astype(np.float64) ** 2).sum())
-        affordable = int(min(NARROWING_STEPS, steps) * PAIRS_A_STEP / pairs)
+        self._narrowing_steps = pairs / PAIRS_A_STEP
+        self._program_steps = len(flows.size) ** 5 / FLOWS_TO_THE_FIFTH_A_STEP
+        affordable = int(min(NARROWING_STEPS, self.budget.left) / self._narrowing_steps)
         self.left = tries if tries >= 0 else affordable * (affordable >= LEAST_NARROWINGS * flows.collectives)
-        small = len(flows.size) <= MOST_FLOWS and not delay_s.any() and not lag.any()
-        by_effort = min(PROGRAM_STEPS, steps) * FLOWS_TO_THE_FIFTH_A_STEP / len(flows.size) ** 5
+        small = len(flows.size) <= MOST_FLOWS and not delay_s.any() and not flows.lag.any()
+        by_effort = min(PROGRAM_STEPS, self.budget.left) / self._program_steps
         programs = int(min(MOST_PROGRAMS, by_effort)) if tries < 0 else tries // NARROWINGS_A_PROGRAM
         self.programs = small * programs
         self.splits = max(self.programs // QUESTIONS, 1)
-        self.slots = SlotProgram(plan, flows)
         self._work = STEPS_A_PAIR * pairs * self.left
 
-    def narrowed(self, ends: Float64) -> tuple[Float64, Float64] | None:
-        """float64[flows] twice, between which each flow is sent if collectives end by ``ends``; None if they cannot."""
-        ready, due = self.head.copy(), ends[self.collective] - self.tail
-        return (ready, due) if self.narrow(ready, due) else None
+    def by_chains(self, ends: Float64) -> tuple[Float64, Float64]:
+        """float64[flows] twice, between which each flow is sent if collectives end by ``ends``, as chains alone say."""
+        return self.flows.head.copy(), ends[self.flows.flow_collective] - self.flows.tail
 
     def narrow(self, ready: Float64, due: Float64) -> bool:
         """Narrow windows in place, float64[flows] each; False if they contradict each other."""
+        self.budget.charge(self._narrowing_steps)
         return at_speed(kernel_narrowing.narrow, self._work)(self.hops, self.chains, ready, due, ROUNDS)
 
     def refuted(self, ends: Float64) -> bool:
@@ -117,12 +112,13 @@ class Windows:
         if self.left <= 0:
             return False
         self.left -= 1
-        return self.narrowed(ends) is None
+        return not self.narrow(*self.by_chains(ends))
 
     def refuted_by_programs(self, ends: Float64) -> bool:
         """The same by linear programs over the narrowed windows; False where no programs are left."""
         asked = 0
-        open_windows = [(self.head.copy(), ends[self.collective] - self.tail)]
+        waits = self.flows.plan.depends
+        open_windows = [self.by_chains(ends)]
         while open_windows:
             ready, due = open_windows.pop()
             if not self.narrow(ready, due):
@@ -131,7 +127,8 @@ class Windows:
                 return False
             self.programs -= 1
             asked += 1
-            overlap = self.slots.largest_overlap(ready, due)
+            self.budget.charge(self._program_steps)
+            overlap = largest_overlap(self.flows, ready, due)
             if overlap is None:
                 continue
             flow, end = overlap
@@ -140,8 +137,8 @@ class Windows:
             # either the flow ends by then, or the flows that wait for it begin later
             sooner, later = due.copy(), ready.copy()
             sooner[flow] = end
-            rows = self.waits.values == flow
-            later[self.waits.owners[rows]] = np.maximum(later[self.waits.owners[rows]], end)
+            waiting = waits.owners[waits.values == flow]
+            later[waiting] = np.maximum(later[waiting], end)
             open_windows += [(later, due), (ready, sooner)]
         return True
 

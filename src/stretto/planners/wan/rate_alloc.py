@@ -34,7 +34,7 @@ def allocate(flows: Flows, time_limit_s: float | None = None) -> tuple[Float64, 
     kind, example = _kinds(flows)
     size = np.bincount(kind, weights=flows.size)
     group = flows.group[example]
-    routes = flows.route.take(example)
+    routes = flows.plan.route.take(example)
     # in these units rates and the times of groups are near 1
     unit = float(np.median(flows.proportional(np.ones(flows.groups))))
     volume = float(np.bincount(flows.group, weights=flows.size).mean())
@@ -46,15 +46,10 @@ def allocate(flows: Flows, time_limit_s: float | None = None) -> tuple[Float64, 
 def _kinds(flows: Flows) -> tuple[Int64, Int64]:
     """int64[flows] and int64[kinds]: the kind of each flow, by group and route; and a flow of each kind."""
     numbers: dict[tuple[int, bytes], int] = {}
-    kind = np.empty(len(flows.size), dtype=np.int64)
-    example: list[int] = []
-    for f in range(len(kind)):
-        key = int(flows.group[f]), flows.route[f].tobytes()
-        if key not in numbers:
-            numbers[key] = len(example)
-            example.append(f)
-        kind[f] = numbers[key]
-    return kind, np.array(example)
+    routes = flows.plan.route
+    keys = [(group, routes[f].tobytes()) for f, group in enumerate(flows.group.tolist())]
+    kind = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    return kind, np.unique(kind, return_index=True)[1]
 
 
 def _solve(
@@ -90,7 +85,7 @@ def _solve(
 def _fit(flows: Flows, rate: Float64) -> Float64:
     """float64[flows], at most 1: the factor that shrinks rates which overfill a link by rounding."""
     asks = np.zeros(len(flows.pair_link))
-    np.maximum.at(asks, flows.pair, rate[flows.route.owners])
+    np.maximum.at(asks, flows.pair, rate[flows.owner])
     total = np.bincount(flows.pair_link, weights=asks, minlength=len(flows.width))
     over = np.minimum(flows.width / np.where(total > 0, total, flows.width), 1.0)
-    return flows.least(over[flows.route.values])
+    return flows.least(over[flows.link])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...model.arrays import Bool, Float64, Int64
+from ...model.arrays import Float64, Int64
 from ...model.plan import Plan
 from ...simulate import SharedLinks
 from .. import Request
-from .flows import Flows
+from .flows import Flows, with_sharing
 
 STEPS_A_FLOW_AND_GROUP = 5.0
 """Steps of the simulator's inner loop in a run, for each flow and group of the plan, about."""
@@ -46,28 +46,17 @@ class Candidate:
 
 
 class Judge:
-    """Runs a plan with given priorities and says how good they are.
+    """Runs a plan with given priorities and says how good they are."""
 
-    Attributes:
-        collective: int64[flows], the collective of each flow.
-        start_s: float64[collectives], when each collective starts.
-    """
-
-    def __init__(
-        self, plan: Plan, flows: Flows, lag: Float64, goal: Callable[[Float64, Float64], float], runs: int
-    ) -> None:
+    def __init__(self, flows: Flows, goal: Callable[[Float64, Float64], float], runs: int) -> None:
         """Prepare the runs.
 
         Args:
-            lag: float64[flows], latency from source to receiver.
             goal: what is minimised, of the ends and the completions of collectives.
             runs: how often the plan will be run, about.
         """
-        self.plan, self.flows, self.lag, self.goal = plan, flows, lag, goal
-        self.collective = flows.flow_collective
-        self.start_s = np.array([c.start_s for c in plan.workload.collectives])
-        self._links = SharedLinks(plan, work=STEPS_A_FLOW_AND_GROUP * len(flows.size) * flows.groups * runs)
-        self._equal_weights = np.ones(len(flows.size))
+        self.flows, self.goal = flows, goal
+        self._links = SharedLinks(flows.plan, work=STEPS_A_FLOW_AND_GROUP * len(flows.size) * flows.groups * runs)
 
     def finish(self, rank: Int64, weight: Float64) -> Float64:
         """float64[flows], when each ends if the lowest rank goes first, and flows of one rank share by weight."""
@@ -75,25 +64,23 @@ class Judge:
 
     def finish_by_urgency(self, urgency: Float64) -> Float64:
         """float64[flows], when each ends if the most urgent goes first."""
-        rank = np.empty(len(urgency), dtype=np.int64)
-        rank[np.argsort(-urgency, kind="stable")] = np.arange(len(urgency))
-        return self.finish(rank, self._equal_weights)
+        return self.finish(_places(np.argsort(-urgency, kind="stable")), np.ones(len(urgency)))
 
     def ends(self, finish: Float64) -> Float64:
         """float64[collectives], when the last flow of each has arrived."""
-        ends: Float64 = self.start_s.copy()
-        np.maximum.at(ends, self.collective, finish + self.lag)
-        return ends
+        return np.maximum(self.flows.latest(finish + self.flows.lag), self.flows.start_s)
 
     def value(self, finish: Float64) -> float:
         """What is minimised, for these ends of flows."""
         ends = self.ends(finish)
-        return self.goal(ends, ends - self.start_s)
+        return self.goal(ends, ends - self.flows.start_s)
 
-    def completions(self, urgency: Float64) -> Float64:
-        """float64[collectives], the completions with these urgencies."""
-        took: Float64 = self.ends(self.finish_by_urgency(urgency)) - self.start_s
-        return took
+
+def _places(order: Int64) -> Int64:
+    """int64[flows], the place of each flow in an order."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place
 
 
 @dataclass(frozen=True)
@@ -118,11 +105,11 @@ def descend(judge: Judge, base: Float64, starts: list[Point], runs: int, seed: i
         runs: how often the plan is run, unless there are more ``starts``.
         seed: of the moves.
     """
-    rng = np.random.default_rng(seed)
+    flows, rng = judge.flows, np.random.default_rng(seed)
     span = float(np.ptp(base)) or 1.0
 
     def urgency(at: Point) -> Float64:
-        value: Float64 = base - at.due[judge.collective] + at.shift
+        value: Float64 = base - at.due[flows.flow_collective] + at.shift
         return value
 
     def judged(at: Point) -> float:
@@ -130,43 +117,33 @@ def descend(judge: Judge, base: Float64, starts: list[Point], runs: int, seed: i
 
     at = starts[0]
     least = judged(at)
-    pairs = len(judge.flows.size) * judge.flows.groups
+    steps_a_run = len(base) * flows.groups / FLOW_GROUPS_A_STEP
     for i in range(1, max(runs, len(starts))):
         if request.budget.stop.fired:
             break
         request.tell(i, runs, "orders")
-        other = starts[i] if i < len(starts) else _moved(at, judge.flows, span, rng)
+        other = starts[i] if i < len(starts) else _moved(at, flows, span, rng)
         value = judged(other)
-        request.budget.charge(pairs / FLOW_GROUPS_A_STEP)
+        request.budget.charge(steps_a_run)
         if value <= least:
             at, least = other, value
 
     def plan() -> Plan:
-        place = np.empty(len(base))
-        place[np.lexsort((-np.arange(len(base)), urgency(at)))] = np.arange(len(base))
-        return sharing_by(judge.plan, judge.flows, "priorities", place)
+        place = _places(np.lexsort((-np.arange(len(base)), urgency(at))))
+        return with_sharing(flows.plan, "priorities", flows.group, weight=place.astype(np.float64))
 
     return Candidate(least, plan)
 
 
-def strict_orders(judge: Judge, remaining: Float64) -> list[Point]:
-    """Points at which collectives go strictly one before the other, by four measures of how long each takes.
-
-    Args:
-        remaining: float64[flows], the time from each flow's start to the end of its chain.
-    """
-    flows = judge.flows
-    k = flows.collectives
-    load = np.zeros((k, len(flows.width)))
-    owners, links = flows.route.owners, flows.route.values
-    np.add.at(load, (judge.collective[owners], links), flows.size[owners] / flows.width[links])
-    longest = np.zeros(k)
-    np.maximum.at(longest, judge.collective, remaining)
-    alone = np.maximum(load.max(axis=1), longest)
-    apart = STRICT * float(remaining.max())
+def strict_orders(flows: Flows) -> list[Point]:
+    """Points at which collectives go strictly one before the other, by four measures of how long each takes."""
+    load = np.zeros((flows.collectives, len(flows.width)))
+    np.add.at(load, (flows.flow_collective[flows.owner], flows.link), flows.hop_seconds)
+    alone = np.maximum(load.max(axis=1), flows.latest(flows.remaining))
+    apart = STRICT * float(flows.remaining.max())
     return [
-        Point(apart * np.argsort(np.argsort(measure, kind="stable")).astype(np.float64), np.zeros(len(remaining)))
-        for measure in (judge.start_s + alone, load.sum(axis=1), load.max(axis=1), alone)
+        Point(apart * _places(np.argsort(measure, kind="stable")).astype(np.float64), np.zeros(len(flows.size)))
+        for measure in (flows.start_s + alone, load.sum(axis=1), load.max(axis=1), alone)
     ]
 
 
@@ -195,34 +172,26 @@ def _moved(at: Point, flows: Flows, span: float, rng: np.random.Generator) -> Po
     return Point(due, shift)
 
 
-def sharing_by(plan: Plan, flows: Flows, sharing: str, weight: Float64) -> Plan:
-    """The plan with these weights, float64[flows], and nothing else that shapes time."""
-    group = flows.group.astype(np.int32)
-    return replace(plan, sharing=sharing, weight=weight, group=group, start_s=None, finish_s=None, rate=None)
-
-
-def decide_online(judge: Judge, remaining: Float64, request: Request) -> Candidate:
+def decide_online(judge: Judge, request: Request) -> Candidate:
     """Order collectives as they arrive, without knowledge of those to come.
 
     A collective that arrives gets the place among those before it at which they all end soonest on average. The others
     keep their order, so that nothing that has happened changes.
-
-    Args:
-        remaining: float64[flows], the time from each flow's start to the end of its chain.
     """
-    k = len(judge.start_s)
+    flows, remaining = judge.flows, judge.flows.remaining
+    k = flows.collectives
     apart = STRICT * float(remaining.max())
     queue: list[int] = []
-    for new in map(int, np.argsort(judge.start_s, kind="stable")):
-        arrived = np.isin(np.arange(k), [*queue, new])
+    for new in map(int, np.argsort(flows.start_s, kind="stable")):
 
-        def mean_completion(place: int, new: int = new, arrived: Bool = arrived) -> float:
+        def mean_completion(place: int, new: int = new) -> float:
+            order = [*queue[:place], new, *queue[place:]]
             due = np.full(k, apart * k)
-            due[[*queue[:place], new, *queue[place:]]] = apart * np.arange(len(queue) + 1)
-            return float(judge.completions(remaining - due[judge.collective])[arrived].mean())
+            due[order] = apart * np.arange(len(order))
+            ends = judge.ends(judge.finish_by_urgency(remaining - due[flows.flow_collective]))
+            return float((ends - flows.start_s)[np.sort(order)].mean())
 
         queue.insert(min(range(len(queue) + 1), key=mean_completion), new)
         request.tell(len(queue), k, "arrivals")
-    due = np.empty(k)
-    due[queue] = apart * np.arange(k)
+    due: Float64 = apart * _places(np.array(queue)).astype(np.float64)
     return descend(judge, remaining, [Point(due, np.zeros(len(remaining)))], 1, 0, request)

@@ -9,14 +9,12 @@ proportion to sqrt(sum of its A).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ...model.arrays import Float64
 from ...model.plan import Plan
 from .. import Option, Request
-from .flows import READING, Flows, flow_refiner, flows_of, with_meta
+from .flows import READING, Flows, flow_refiner, flows_of, with_meta, with_sharing
 
 TOLERANCE = 1e-6
 """Relative change of the mean completion below which the iteration ends."""
@@ -33,18 +31,13 @@ def weight_alloc(plan: Plan, request: Request, *, reading: str = "reserved", ite
     flows = flows_of(plan)
     weight, value = allocate(flows, iterations)
     sharing = "weights" if reading == "reserved" else "fair"
-    refined = replace(
-        plan, sharing=sharing, weight=weight[flows.group], group=flows.group.astype(np.int32),
-        start_s=None, finish_s=None, rate=None,
-    )  # fmt: skip
-    return with_meta(refined, surrogate_s=value)
+    return with_meta(with_sharing(plan, sharing, flows.group, weight=weight[flows.group]), surrogate_s=value)
 
 
 def allocate(flows: Flows, iterations: int = ITERATIONS) -> tuple[Float64, float]:
     """float64[groups], the best weights of all iterations, and their mean completion by eq. (11), seconds."""
-    owners, links = flows.route.owners, flows.route.values
     narrow = np.full(flows.groups, np.inf)
-    np.minimum.at(narrow, flows.group[owners], flows.width[links])
+    np.minimum.at(narrow, flows.group[flows.owner], flows.width[flows.link])
     weight = _normal(1.0 / narrow)
     best, least = weight, flows.surrogate(flows.proportional(weight))
     before = least
@@ -61,8 +54,7 @@ def allocate(flows: Flows, iterations: int = ITERATIONS) -> tuple[Float64, float
 
 def subproblem(flows: Flows, weight: Float64) -> Float64:
     """float64[groups], line 5 of algorithm 1: the best weights while the links' sums stay those of ``weight``."""
-    total = np.bincount(flows.pair_link, weights=weight[flows.pair_group], minlength=len(flows.width))
-    per_weight = flows.least((flows.width / np.where(total > 0, total, 1.0))[flows.route.values])
+    per_weight = flows.least((flows.width / flows.total_weight(weight))[flows.link])
     a = np.bincount(flows.group, weights=flows.size / per_weight)
     took = np.sqrt(np.bincount(flows.collective, weights=a))
     return _normal(a / took[flows.collective])
