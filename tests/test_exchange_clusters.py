@@ -13,7 +13,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners.greedy.costs import with_costs
 from stretto.planners.greedy.exchange.clusters import alike_clusters, find_counterparts, plan_clusters
-from stretto.planners.greedy.exchange.turns import COARSE, assign_turns, part_sizes
+from stretto.planners.greedy.exchange.turns import assign_turns
 from stretto.planners.registry import Request
 from stretto.schedule.best import completion_s
 from stretto.schedule.trees import cut_at
@@ -32,8 +32,10 @@ def request(net: Topology, shard_bytes: int, **more) -> Request:
 
 def turns_of(net: Topology, shard_bytes: int, parts: int):
     c = allreduce(net, shard_bytes).collectives[0]
-    counterparts = find_counterparts(*alike_clusters(net, c))
-    return counterparts, assign_turns(counterparts, part_sizes(c.size_bytes, parts, len(counterparts)))
+    clusters = alike_clusters(net, c)
+    assert clusters is not None
+    counterparts = find_counterparts(clusters)
+    return counterparts, assign_turns(counterparts, c.size_bytes, parts)
 
 
 def hung(seed: int) -> Topology:
@@ -91,14 +93,6 @@ def test_what_is_soonest_summed_crosses_first_and_what_is_soonest_spread_last():
     # a die that is farther from the rest than the other one on its switch never sums
     far = max(c.gather_s for c in counterparts)
     assert all(counterparts[turn.number].gather_s < far for turn in turns)
-
-
-def test_parts_are_finer_at_both_ends():
-    sizes = part_sizes(1_000_000, 96, 8)
-    assert sum(sizes) == 1_000_000
-    assert sizes[48] == pytest.approx(COARSE * sizes[0], rel=0.01)
-    assert sum(sizes[:24]) < 250_000 < sum(sizes[:36])
-    assert sum(part_sizes(5, 96, 8)) == 5 and 0 not in part_sizes(5, 96, 8)
 
 
 def test_chunks_are_cut_at_their_own_ends_too():

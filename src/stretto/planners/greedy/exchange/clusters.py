@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import cached_property
 from heapq import heappop, heappush
+from itertools import permutations
 
 import numpy as np
 
+from ....kernels import at_speed
+from ....kernels import paths as paths_kernel
 from ....model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ....model.collective import Collective
 from ....model.plan import Plan
@@ -28,8 +30,8 @@ from ....schedule.pipes import Network, build_network
 from ....schedule.trees import cut_at
 from ...registry import Request
 from .blocks import plan_exchanges
-from .trees import Exchange, Paths, Tree, sum_at_hubs
-from .turns import Counterparts, Turn, assign_turns, part_sizes
+from .trees import Exchange, Paths, Tree
+from .turns import Counterparts, Turn, assign_turns
 
 MOST_CLUSTERS = 4
 """Clusters at most, as each counterpart sends to every other one."""
@@ -58,46 +60,42 @@ def plan_clusters(request: Request) -> Plan | None:
     """
     topology, workload, budget = request.topology, request.workload, request.budget
     c = workload.collectives[0]
-    inside, clusters = alike_clusters(topology, c)
-    counterparts = find_counterparts(inside, clusters)
-    if not counterparts:
+    inside = alike_clusters(topology, c)
+    counterparts = find_counterparts(inside) if inside else []
+    if inside is None or not counterparts:
         return None
-    messages = 2 * (len(c.ranks) - len(clusters)) + len(clusters) * (len(clusters) - 1)
+    clusters = len(inside.clusters)
+    messages = 2 * (len(c.ranks) - clusters) + clusters * (clusters - 1)
     most = min(int(min(MOST_TRANSFERS, budget.units("message"))) // messages, int(c.size_bytes))
     if most < len(counterparts):
         return None
-    turns = assign_turns(counterparts, part_sizes(c.size_bytes, len(counterparts), 1))
+    turns = assign_turns(counterparts, c.size_bytes, len(counterparts))
     # for how long a byte is on links on its way, if each node stores it
-    way_s = max(k.per_byte for k in counterparts) + 2 * max(_farthest_per_byte(inside, ranks) for ranks in clusters)
+    way_s = max(k.per_byte for k in counterparts) + 2 * inside.farthest_per_byte
     enough = int(c.size_bytes * way_s / (GRAIN * (turns[-1].crossed_s + turns[-1].left_s)))
-    parts = max(min(most, enough), len(counterparts))
-    turns = assign_turns(counterparts, part_sizes(c.size_bytes, parts, len(counterparts)))
+    turns = assign_turns(counterparts, c.size_bytes, max(min(most, enough), len(counterparts)))
     finer, part = cut_at(workload, np.cumsum([turn.size for turn in turns]))
     exchanges = _exchanges(inside, counterparts, turns)
-    if not exchanges:
-        return None
     plan = plan_exchanges(topology, finer, inside.network, [exchanges[k] for k in part.tolist()])
     budget.spend(message=plan.transfer_count)
     crossed_s, end_s = np.array([turn.crossed_s for turn in turns]), turns[-1].crossed_s + turns[-1].left_s
     return dispatch_by_deadlines(plan, crossed_s[part], end_s, budget)
 
 
-def alike_clusters(topology: Topology, c: Collective) -> tuple[Inside, list[Int32]]:
-    """The fast pipes and the ranks of each of the largest clusters, or the pipes inside sites and the ranks of each.
-
-    No ranks if there are too many clusters and sites, or they are not equally large.
-    """
+def alike_clusters(topology: Topology, c: Collective) -> Inside | None:
+    """The largest clusters that faster pipes join, or the sites; None if they are too many, or not equally large."""
     network = build_network(topology, float(c.size_bytes), True, 0.0)
     levels = clusters_of(network, topology.node_count, topology.bandwidth)
     clusters = _equal(c.ranks, levels.of[max(len(levels.of) - 2, 0)])
     if clusters:
-        return Inside.of(network, c.ranks, levels.level < len(levels.of) - 1), clusters
+        return Inside.of(network, clusters, levels.level < len(levels.of) - 1)
     site = np.unique(np.array(topology.sites), return_inverse=True)[1].reshape(-1)
+    clusters = _equal(c.ranks, site)
     across = site[network.src] != site[network.dst]
     joins = np.zeros(topology.link_count, dtype=np.bool_)
     joins[network.hops.take(np.flatnonzero(across)).values] = True
     shares = network.hops.reduced(np.logical_or, joins[network.hops.values])
-    return Inside.of(network, c.ranks, ~across & ~shares), _equal(c.ranks, site)
+    return Inside.of(network, clusters, ~across & ~shares) if clusters else None
 
 
 def _equal(ranks: Int32, label: Int64) -> list[Int32]:
@@ -110,57 +108,73 @@ def _equal(ranks: Int32, label: Int64) -> list[Int32]:
 
 @dataclass(frozen=True)
 class Inside:
-    """The fast pipes, which join the ranks of one cluster.
+    """Clusters, the fast pipes, which join the ranks of one cluster, and the pipes across.
 
     Attributes:
+        clusters: the ranks of each.
+        paths: over fast pipes alone, by latency.
         hops: the links of each pipe of the network.
         latency_s, per_byte: seconds, and seconds a byte, of each pipe of the network.
         out, into: (pipe, other end) of the fast pipes that leave each node, and of those that enter it.
-        distance_s: float64[nodes, nodes], the least latency over fast pipes.
+        across: the quickest pipe from a rank to a rank of another cluster, where there is one.
     """
 
     network: Network
+    clusters: list[Int32]
+    paths: Paths
     hops: list[list[int]]
     latency_s: list[float]
     per_byte: list[float]
     out: dict[int, list[tuple[int, int]]]
     into: dict[int, list[tuple[int, int]]]
-    distance_s: Float64
+    across: dict[tuple[int, int], int]
 
     @classmethod
-    def of(cls, network: Network, ranks: Int32, fast: Bool) -> Inside:
+    def of(cls, network: Network, clusters: list[Int32], fast: Bool) -> Inside:
         hops = [links.tolist() for links in np.split(network.hops.values, network.hops.offsets[1:-1])]
+        src, dst = network.src.tolist(), network.dst.tolist()
         cost = np.where(fast, network.latency_s, np.inf)
-        paths = Paths.of(network, ranks, cost, np.arange(len(cost)))
+        paths = Paths.of(network, np.concatenate(clusters), cost, np.arange(len(cost)))
         out: dict[int, list[tuple[int, int]]] = {}
         into: dict[int, list[tuple[int, int]]] = {}
         for p in paths.usable[fast[paths.usable]].tolist():
-            v, w = int(network.src[p]), int(network.dst[p])
-            out.setdefault(v, []).append((p, w))
-            into.setdefault(w, []).append((p, v))
-        return cls(network, hops, network.latency_s.tolist(), network.per_byte.tolist(), out, into, paths.distance)
+            out.setdefault(src[p], []).append((p, dst[p]))
+            into.setdefault(dst[p], []).append((p, src[p]))
+        home = {v: k for k, ranks in enumerate(clusters) for v in ranks.tolist()}
+        slowest_first = np.lexsort((network.per_byte, network.latency_s))[::-1]
+        across = {
+            (src[p], dst[p]): p
+            for p in slowest_first[np.isin(slowest_first, paths.usable)].tolist()
+            if home[src[p]] != home[dst[p]]
+        }
+        latency_s, per_byte = network.latency_s.tolist(), network.per_byte.tolist()
+        return cls(network, clusters, paths, hops, latency_s, per_byte, out, into, across)
 
-    @cached_property
+    @property
     def pipes(self) -> Int64:
         """The fast pipes, by the node that they leave."""
         return np.array([p for leads in self.out.values() for p, _ in leads], dtype=np.int64)
+
+    @property
+    def farthest_per_byte(self) -> float:
+        """Seconds a byte over all links between the ranks of a cluster that are farthest apart."""
+        cost = np.full(len(self.per_byte), np.inf)
+        cost[self.pipes] = self.network.per_byte[self.pipes]
+        distance = Paths.of(self.network, np.concatenate(self.clusters), cost, np.arange(len(cost))).distance
+        return float(distance[np.isfinite(distance)].max())
 
     def near(self, hubs: tuple[int, ...], backward: bool, ends: Collection[int] = ()) -> Float64:
         """float64[nodes], the least latency from some hub (to it, if ``backward``), through none of ``ends``."""
         nearest: Float64
         if not ends:
-            distance_s = self.distance_s.T if backward else self.distance_s
+            distance_s = self.paths.distance.T if backward else self.paths.distance
             nearest = distance_s[list(hubs)].min(axis=0)
             return nearest
-        leads = self.into if backward else self.out
-        nearest = np.full(len(self.distance_s), np.inf)
-        heap = [(0.0, v) for v in hubs]
-        while heap:
-            at, v = heappop(heap)
-            if at < nearest[v]:
-                nearest[v] = at
-                for p, w in leads.get(v, ()) if at == 0.0 or v not in ends else ():
-                    heappush(heap, (at + self.latency_s[p], w))
+        tail, head = (self.network.dst, self.network.src) if backward else (self.network.src, self.network.dst)
+        cost = np.where(np.isin(tail, [v for v in ends if v not in hubs]), np.inf, self.paths.cost)
+        leads = self.paths.entering if backward else self.paths.leaving
+        starts = np.array([0, len(hubs)]), np.array(hubs)
+        nearest = at_speed(paths_kernel.distances, 20.0 * len(cost))(*leads, head, cost, *starts)[0]
         return nearest
 
     def tree(
@@ -212,31 +226,27 @@ class Inside:
             load_s[link] += size * self.per_byte[pipe]
 
 
-def _farthest_per_byte(inside: Inside, ranks: Int32) -> float:
-    """Seconds a byte over all links between the ranks of a cluster that are farthest apart."""
-    network = inside.network
-    cost = np.full(len(network.src), np.inf)
-    cost[inside.pipes] = network.per_byte[inside.pipes]
-    paths = Paths.of(network, ranks, cost, np.arange(len(cost)))
-    return float(paths.distance[np.ix_(ranks, ranks)].max())
-
-
-def find_counterparts(inside: Inside, clusters: list[Int32]) -> list[Counterparts]:
+def find_counterparts(inside: Inside) -> list[Counterparts]:
     """The first ranks of all clusters, the second ones, ...; none if some are not joined."""
     counterparts = []
-    for hubs in zip(*(ranks.tolist() for ranks in clusters), strict=True):
-        pairs = list(zip(clusters, hubs, strict=True))
-        gather_s = max(float(inside.distance_s[ranks, hub].max()) for ranks, hub in pairs)
-        spread_s = max(float(inside.distance_s[hub, ranks].max()) for ranks, hub in pairs)
-        joined = Counterparts.of(inside.network, inside.hops, hubs, gather_s, spread_s)
-        if joined is None or not np.isfinite(gather_s + spread_s):
+    distance_s, bandwidth = inside.paths.distance, inside.network.topology.bandwidth
+    for hubs in zip(*(ranks.tolist() for ranks in inside.clusters), strict=True):
+        gather_s = max(float(distance_s[ranks, hub].max()) for ranks, hub in zip(inside.clusters, hubs, strict=True))
+        spread_s = max(float(distance_s[hub, ranks].max()) for ranks, hub in zip(inside.clusters, hubs, strict=True))
+        pairs = list(permutations(hubs, 2))
+        if not np.isfinite(gather_s + spread_s) or any(pair not in inside.across for pair in pairs):
             return []
-        counterparts.append(joined)
+        swaps = [inside.across[pair] for pair in pairs]
+        link_per_byte: dict[int, float] = {}
+        for link in inside.network.hops.take(np.array(swaps)).values.tolist():
+            link_per_byte[link] = link_per_byte.get(link, 0.0) + 1.0 / float(bandwidth[link])
+        latency_s = max(inside.latency_s[p] for p in swaps)
+        counterparts.append(Counterparts(hubs, link_per_byte, latency_s, gather_s, spread_s))
     return counterparts
 
 
 def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Turn]) -> list[Exchange]:
-    """An exchange for each turn; none if not all counterparts end with the whole sum."""
+    """An exchange for each turn."""
     urgent_s = TIGHT * max(max(c.gather_s, c.spread_s) for c in counterparts)
     slack_s: dict[tuple[int, bool], float] = {}
     for k, turn in enumerate(turns):
@@ -258,10 +268,10 @@ def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Tur
             trees[k, backward] = inside.tree(hubs, max(DEEPER * slack, 0.0), load_s, turns[k].size, backward)
     exchanges = []
     for k, turn in enumerate(turns):
-        c = counterparts[turn.number]
-        exchange = sum_at_hubs(c.paths, trees[k, True], c.hubs, c.hubs)
-        if exchange.complete.keys() != set(c.hubs):
-            return []
+        hubs, exchange = counterparts[turn.number].hubs, Exchange()
+        bundles = exchange.gather(inside.network, trees[k, True], hubs)
+        exchange.complete |= {hub: list(after) for hub, (_, after) in bundles.items()}
+        exchange.swap([{hub: bundle} for hub, bundle in bundles.items()], inside.across)
         exchange.copies.extend(trees[k, False])
         exchanges.append(exchange)
     return exchanges

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from math import comb
 
 import numpy as np
 
-from ....model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ....model.arrays import Bool, Float64
 from ....model.collective import Workload
 from ....model.plan import Plan
 from ....schedule.dispatch import dispatch
-from ....schedule.pipes import Network
 from ....schedule.trees import divide
 from ...registry import Request
 from .blocks import plan_exchanges
@@ -31,8 +29,6 @@ from .clusters import Inside, alike_clusters
 from .trees import Bundle, Exchange, Tree
 
 Ranks = tuple[int, ...]
-Across = dict[tuple[int, int], int]
-"""The pipe from each rank to each rank of other clusters."""
 
 MOST_SETS = 20_000
 """Sets of ranks that are looked at to find the fewest centres."""
@@ -62,37 +58,41 @@ def plan_crossings(request: Request) -> Plan | None:
     Returns:
         None where there are no clusters of equally many ranks, each rank joined to all ranks of other clusters.
     """
-    topology, c = request.topology, request.workload.collectives[0]
-    inside, clusters = alike_clusters(topology, c)
-    across = _pipes_across(inside, clusters)
+    c = request.workload.collectives[0]
+    inside = alike_clusters(request.topology, c)
     parts = min(PARTS, int(c.chunk_bytes.min()))
-    if not clusters or not across or parts < 1:
+    if inside is None or parts < 1:
         return None
-    members = [_Cluster.of(inside, ranks.tolist(), across) for ranks in clusters]
+    each, others = len(inside.clusters[0]), len(inside.clusters) - 1
+    if len(inside.across) < len(c.ranks) * others * each:
+        return None
+    use = _use_across(inside)
+    members = [_Cluster.of(inside, ranks.tolist(), use[:, ranks]) for ranks in inside.clusters]
     if not all(cluster.radii for cluster in members):
         return None
-    builder = _Builder.of(inside, members, across, c.size_bytes / parts)
-    times = _times(members, IDLE * builder.once_s * parts, parts)
+    # each part from each rank to each rank of the other clusters, divided by the pairs of ranks of two clusters
+    once_s = c.size_bytes * float(use[0].sum(axis=0).max()) / each**2
+    builder = _Builder(inside, members, use, c.size_bytes / parts, [0.0] * request.topology.link_count)
+    times = _times(members, IDLE * once_s, parts)
     built = [builder.exchange(at_s, left_s) for at_s, left_s in times]
     exchanges = [exchange for exchange in built if exchange is not None]
     if len(exchanges) < parts:
         return None
     finer = Workload((divide(c, parts)[0],))
-    plan = plan_exchanges(topology, finer, inside.network, exchanges)
+    plan = plan_exchanges(request.topology, finer, inside.network, exchanges)
     request.budget.spend(message=plan.transfer_count)
     return dispatch(plan, np.zeros(finer.chunk_count), request.budget, apart=False)
 
 
-def _pipes_across(inside: Inside, clusters: list[Int32]) -> Across:
-    """The quickest pipe from each rank to each rank of other clusters; none unless all are joined."""
-    network = inside.network
-    quickest: Across = {}
-    order = np.lexsort((network.per_byte, network.latency_s))[::-1]
-    for p, v, w in zip(order.tolist(), network.src[order].tolist(), network.dst[order].tolist(), strict=True):
-        quickest[v, w] = p
-    home = {int(v): k for k, ranks in enumerate(clusters) for v in ranks}
-    pairs = [(v, w) for v in home for w in home if home[v] != home[w]]
-    return {pair: quickest[pair] for pair in pairs} if all(pair in quickest for pair in pairs) else {}
+def _use_across(inside: Inside) -> Float64:
+    """float64[2, nodes, links], seconds a byte on links across if nodes send to (0) or get from (1) all others."""
+    topology = inside.network.topology
+    use = np.zeros((2, topology.node_count, topology.link_count))
+    for ends, pipe in inside.across.items():
+        links = inside.hops[pipe]
+        use[0, ends[0], links] += 1.0 / topology.bandwidth[links]
+        use[1, ends[1], links] += 1.0 / topology.bandwidth[links]
+    return use
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,15 @@ class _Cluster:
     pairs: dict[tuple[int, int], list[tuple[Ranks, Ranks]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, inside: Inside, ranks: list[int], across: Across) -> _Cluster:
-        """No radii if not all ranks are joined."""
+    def of(cls, inside: Inside, ranks: list[int], use: Float64) -> _Cluster:
+        """No radii if not all ranks are joined; ``use`` is that of its ranks alone."""
         cluster = cls(inside, ranks, [], [], [])
-        far = inside.distance_s[np.ix_(ranks, ranks)]
+        far = inside.paths.distance[np.ix_(ranks, ranks)]
         # there and back
         far = np.maximum(far, far.T)
         if not np.isfinite(far).all():
             return cluster
         far = np.round(far / max(float(far.max()), 1e-300), 9) * float(far.max())
-        use = [_use_across(inside.network, ranks, across, end) for end in (0, 1)]
         for radius in np.unique(far).tolist():
             sets = _fewest(far <= radius)
             load = max(_load(end_use, sets) for end_use in use) if sets else np.inf
@@ -136,10 +135,6 @@ class _Cluster:
     def level(self, within_s: float) -> int:
         """Which radius is the largest up to some time, -1 if none is."""
         return bisect_right(self.radii, within_s * (1 + 1e-9)) - 1
-
-    def radius(self, within_s: float) -> float:
-        """The largest radius up to some time."""
-        return self.radii[self.level(within_s)]
 
     def choices(self, at_s: float, left_s: float) -> list[tuple[Ranks, Ranks]]:
         """Centres to which all others come in some time, and hubs from which all others are reached in what is left.
@@ -185,16 +180,6 @@ def _fewest(near: Bool) -> list[tuple[int, ...]]:
     return []
 
 
-def _use_across(network: Network, ranks: list[int], across: Across, end: int) -> Float64:
-    """float64[ranks, links], seconds a byte on links across from each rank (end 0) or to it (1), all others alike."""
-    pipes_over = np.zeros((len(ranks), network.topology.link_count))
-    place = {v: k for k, v in enumerate(ranks)}
-    for ends, pipe in across.items():
-        if ends[end] in place:
-            pipes_over[place[ends[end]], network.hops[pipe]] += 1
-    return pipes_over / network.topology.bandwidth
-
-
 def _load(use: Float64, sets: list[tuple[int, ...]]) -> float:
     """How many ranks that send alike burden links as much as sets that take turns.
 
@@ -214,19 +199,16 @@ def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[flo
     Args:
         once_s: for what joins the clusters to carry all parts once.
     """
-    rate_of: dict[tuple[int, ...], float] = {}
+
+    def rate(at_s: float, left_s: float) -> float:
+        if not all(cluster.choices(at_s, left_s) for cluster in members):
+            return 0.0
+        sending, receiving = (max(cluster.load[cluster.level(t)] for cluster in members) for t in (at_s, left_s))
+        return 1 / (sending * receiving)
 
     def rates(whole_s: float) -> Float64:
-        rate = np.zeros(STEPS)
-        for k, at_s in enumerate(((np.arange(STEPS) + 0.5) * whole_s / STEPS).tolist()):
-            levels = tuple(cluster.level(t) for cluster in members for t in (at_s, whole_s - at_s))
-            if levels not in rate_of:
-                can_cross = all(cluster.choices(at_s, whole_s - at_s) for cluster in members)
-                sending = max(cluster.load[cluster.level(at_s)] for cluster in members)
-                receiving = max(cluster.load[cluster.level(whole_s - at_s)] for cluster in members)
-                rate_of[levels] = 1 / (sending * receiving) if can_cross else 0.0
-            rate[k] = rate_of[levels]
-        return rate
+        at_s = (np.arange(STEPS) + 0.5) * whole_s / STEPS
+        return np.array([rate(t, whole_s - t) for t in at_s.tolist()])
 
     low, high = 0.0, 2 * members[0].radii[-1] + 2 * once_s
     for _ in range(20):
@@ -244,28 +226,16 @@ class _Builder:
     """Builds an exchange for each part, over the links that carry least so far.
 
     Attributes:
-        across: the pipe from each rank to each rank of other clusters.
-        latency_s: the least latency of these.
-        once_s: seconds for all that joins the clusters to carry a part from each rank to each rank of the others.
+        use: see :func:`_use_across`.
         size: bytes of a part.
         load_s: for each link, seconds; grows by what exchanges bring.
     """
 
     inside: Inside
     members: list[_Cluster]
-    across: Across
-    latency_s: float
-    once_s: float
+    use: Float64
     size: float
     load_s: list[float]
-
-    @classmethod
-    def of(cls, inside: Inside, members: list[_Cluster], across: Across, size: float) -> _Builder:
-        pipes, topology = np.array(list(across.values())), inside.network.topology
-        busy = np.bincount(inside.network.hops.take(pipes).values, minlength=topology.link_count) / topology.bandwidth
-        latency_s = float(inside.network.latency_s[pipes].min())
-        once_s = size * float(busy.max()) / len(members[0].ranks) ** 2
-        return cls(inside, members, across, latency_s, once_s, size, [0.0] * topology.link_count)
 
     def exchange(self, at_s: float, left_s: float) -> Exchange | None:
         """The exchange of a part that crosses at some time; None if some rank is not reached."""
@@ -273,15 +243,13 @@ class _Builder:
         sent = [self._gather(exchange, cluster, at_s, left_s) for cluster in self.members]
         if not all(sent):
             return None
-        for cluster, bundles in zip(self.members, sent, strict=True):
-            for v, bundle in bundles.items():
-                for hub, brought in exchange.complete.items():
-                    if hub not in cluster.ranks:
-                        brought.append(exchange.send(self.across[v, hub], hub, bundle))
-                        self.inside.burden(self.load_s, self.across[v, hub], self.size)
+        inner = len(exchange.messages)
+        exchange.swap(sent, self.inside.across)
+        for message in exchange.messages[inner:]:
+            self.inside.burden(self.load_s, message.pipe, self.size)
         for cluster in self.members:
             hubs = tuple(v for v in cluster.ranks if v in exchange.complete)
-            exchange.copies.extend(self._tree(hubs, left_s - cluster.radius(left_s), False))
+            exchange.copies.extend(self._tree(hubs, left_s - cluster.radii[cluster.level(left_s)], False))
         return exchange
 
     def _gather(self, exchange: Exchange, cluster: _Cluster, at_s: float, left_s: float) -> dict[int, Bundle]:
@@ -289,42 +257,24 @@ class _Builder:
 
         Nothing if the contribution of some rank does not come to both.
         """
-        used = (self._used_across() ** 2).tolist()
-        centres, hubs = min(
-            cluster.choices(at_s, left_s),
-            key=lambda pair: sum(used[0][v] for v in pair[0]) + sum(used[1][v] for v in pair[1]),
-        )
+        sends, gets = ((self.use @ np.array(self.load_s)) ** 2).tolist()
+        choices = cluster.choices(at_s, left_s)
+        centres, hubs = min(choices, key=lambda pair: sum(sends[v] for v in pair[0]) + sum(gets[v] for v in pair[1]))
         same = centres == hubs
-        tree = self._tree(centres, at_s - cluster.radius(at_s), True, () if same else hubs)
+        tree = self._tree(centres, at_s - cluster.radii[cluster.level(at_s)], True, () if same else hubs)
         bundles = exchange.gather(self.inside.network, tree, centres)
         everyone = sum(1 << v for v in cluster.ranks)
-        if sum(content for content, _ in bundles.values()) != everyone:
-            return {}
-        slack_s = (at_s + self.latency_s - cluster.radii[-1]) / 2
+        whole = sum(content for content, _ in bundles.values()) == everyone
+        latency_s = min(self.inside.latency_s[p] for p in self.inside.across.values())
+        slack_s = (at_s + latency_s - cluster.radii[-1]) / 2
         for hub in hubs:
-            others = tuple(v for v in hubs if v != hub)
             to_hub = bundles
             if not same:
+                others = tuple(v for v in hubs if v != hub)
                 to_hub = exchange.gather(self.inside.network, self._tree((hub,), slack_s, True, others), (hub,))
-            if to_hub[hub][0] != everyone:
-                return {}
+            whole = whole and to_hub[hub][0] == everyone
             exchange.complete[hub] = list(to_hub[hub][1])
-        return bundles
+        return bundles if whole else {}
 
     def _tree(self, roots: Ranks, slack_s: float, inward: bool, ends: Ranks = ()) -> Tree:
         return self.inside.tree(roots, max(slack_s, 0.0), self.load_s, self.size, inward, ends)
-
-    def _used_across(self) -> Float64:
-        """float64[2, nodes], how much the links across from each rank, and to it, have carried."""
-        carried = self.hops_across.reduced(np.add, np.array(self.load_s)[self.hops_across.values])
-        return np.array([np.bincount(nodes, carried) for nodes in self.ends_across])
-
-    @cached_property
-    def hops_across(self) -> Ragged:
-        """The links of the pipes across."""
-        return self.inside.network.hops.take(np.array(list(self.across.values())))
-
-    @cached_property
-    def ends_across(self) -> Int64:
-        """int64[2, pipes across], the source and the receiver of each."""
-        return np.array(list(self.across)).T

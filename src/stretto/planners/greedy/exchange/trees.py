@@ -8,7 +8,7 @@ hubs before it is left out. All other ranks get the result as a copy from the hu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -76,6 +76,19 @@ class Exchange:
             k = self.send(pipe, w, bundles[v])
             bundles[w] = bundles[w][0] | bundles[v][0], (*bundles[w][1], k)
         return {v: bundles[v] for v in roots}
+
+    def swap(self, sent: Sequence[Mapping[int, Bundle]], across: Mapping[tuple[int, int], int]) -> None:
+        """Send the sums of each cluster to the hubs of all others.
+
+        Args:
+            sent: for each cluster what its ranks have to send.
+            across: the pipe from each rank to each hub of other clusters.
+        """
+        for bundles in sent:
+            for v, bundle in bundles.items():
+                for hub, brought in self.complete.items():
+                    if (v, hub) in across:
+                        brought.append(self.send(across[v, hub], hub, bundle))
 
     def pipes(self) -> Int64:
         """int64[messages and copies], the pipe of each."""
@@ -168,20 +181,8 @@ def build_exchange(paths: Paths, ranks: Int32, hubs: list[int], size: float) -> 
     """
     between = _between(paths, hubs)
     onward_s = {v: float(paths.distance[v, hubs].max()) for v in between}
-    exchange = sum_at_hubs(paths, _grow_tree(paths, size, onward_s, ranks, backward=True), between, hubs)
-    inside = np.array(sorted(between))
-    ready_s = {v: float(paths.distance[inside, v].max()) for v in exchange.complete}
-    exchange.copies.extend(_grow_tree(paths, size, ready_s, ranks, backward=False))
-    return exchange
-
-
-def sum_at_hubs(paths: Paths, gather: Tree, between: Collection[int], hubs: Sequence[int]) -> Exchange:
-    """The messages of an exchange: up a tree to the nodes between hubs, from there to all hubs that agree.
-
-    A hub is left out if its tree would bring another hub what is not of that hub's own tree.
-    """
     exchange = Exchange()
-    bundles = exchange.gather(paths.network, gather, between)
+    bundles = exchange.gather(paths.network, _grow_tree(paths, size, onward_s, ranks, backward=True), between)
     out, heads, cost = paths.out(set(bundles)), paths.network.dst.tolist(), paths.cost.tolist()
     for hub in hubs:
         distance = paths.distance[:, hub].tolist()
@@ -190,6 +191,9 @@ def sum_at_hubs(paths: Paths, gather: Tree, between: Collection[int], hubs: Sequ
             for u in sorted(bundles.keys() - {hub}, key=lambda v: (-distance[v], v))
         }
         _add_hub(exchange, bundles, hub, short, heads)
+    inside = np.array(sorted(between))
+    ready_s = {v: float(paths.distance[inside, v].max()) for v in exchange.complete}
+    exchange.copies.extend(_grow_tree(paths, size, ready_s, ranks, backward=False))
     return exchange
 
 

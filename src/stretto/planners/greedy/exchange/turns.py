@@ -3,22 +3,12 @@
 One rank of each cluster, together *counterparts*, sum up a part each, swap their sums and spread the whole. What joins
 the clusters is idle until the first sums are there, and after the last sum that can still be spread in time. So what
 crosses first crosses where all contributions come soonest, and what crosses last where it is spread soonest: turns are
-assigned from both ends, each to the counterparts whose links are done with it first. Parts are finer at both ends,
-where everything waits for them, than in between.
+assigned from both ends, each to the counterparts whose links are done with it first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
-
-from ....schedule.pipes import Network
-from .trees import Paths
-
-COARSE = 2
-"""Times the bytes of other parts that parts have which cross in between, half of all bytes. A transfer of one then ends
-when transfers of the others do; other sizes leave gaps on the links that are too short for any transfer."""
 
 
 @dataclass(frozen=True)
@@ -27,34 +17,16 @@ class Counterparts:
 
     Attributes:
         hubs: the ranks.
-        paths: over which they swap.
         link_per_byte: for each link that a swap uses, seconds a byte.
         latency_s: from hub to hub.
         gather_s, spread_s: from the farthest rank of a cluster to its hub, and back.
     """
 
     hubs: tuple[int, ...]
-    paths: Paths
     link_per_byte: dict[int, float]
     latency_s: float
     gather_s: float
     spread_s: float
-
-    @classmethod
-    def of(
-        cls, network: Network, hops: list[list[int]], hubs: tuple[int, ...], gather_s: float, spread_s: float
-    ) -> Counterparts | None:
-        """None if no pipes lead from some hub to another."""
-        nodes = np.array(hubs, dtype=np.int32)
-        paths = Paths.of(network, nodes, network.cost_s, np.arange(len(network.src)))
-        if not np.isfinite(paths.distance[np.ix_(nodes, nodes)]).all():
-            return None
-        pipes = [p for p in paths.usable.tolist() if network.src[p] in hubs and network.dst[p] in hubs]
-        link_per_byte: dict[int, float] = {}
-        for p in pipes:
-            for link in hops[p]:
-                link_per_byte[link] = link_per_byte.get(link, 0.0) + 1.0 / float(network.topology.bandwidth[link])
-        return cls(hubs, paths, link_per_byte, float(network.latency_s[pipes].max()), gather_s, spread_s)
 
     @property
     def per_byte(self) -> float:
@@ -80,22 +52,9 @@ class Turn:
     left_s: float
 
 
-def part_sizes(total: int, parts: int, multiple: int) -> list[int]:
-    """Bytes of each part, of about ``parts`` at most.
-
-    Args:
-        total: bytes of the buffer.
-        multiple: the fine parts at each end are a multiple of it in number, where they are enough.
-    """
-    ends = max(parts * COARSE // (2 * COARSE + 2), 1)
-    ends = ends // multiple * multiple or ends
-    weight = np.repeat([1, COARSE, 1], [ends, 2 * ends // COARSE, ends])
-    last = np.cumsum(weight) * total // weight.sum()
-    return [size for size in np.diff(last, prepend=0).tolist() if size]
-
-
-def assign_turns(counterparts: list[Counterparts], sizes: list[int]) -> list[Turn]:
-    """The turns of parts of these sizes, in their order, assigned from both ends as if nothing else used the links."""
+def assign_turns(counterparts: list[Counterparts], total: int, parts: int) -> list[Turn]:
+    """The turns of equal parts of ``total`` bytes, assigned from both ends as if nothing else used the links."""
+    sizes = [total * (k + 1) // parts - total * k // parts for k in range(parts)]
     half = len(sizes) // 2
     first = _from_one_end(counterparts, sizes[:half], [c.gather_s for c in counterparts])
     last = _from_one_end(counterparts, sizes[half:][::-1], [c.spread_s for c in counterparts])
