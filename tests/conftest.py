@@ -20,3 +20,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("stretto")
+
+LONG = (
+    "test_example_training", "test_torchrun", "test_mtegcca_is_within_5_percent", "test_torch_stress",
+    "test_a_killed_study_resumes", "test_torch.py", "test_generated_cells_have", "test_examples", "README", "test_emulator",
+)  # fmt: skip
+"""Parts of the names of tests that take longest: each runs alone for 5 to 20 s."""
+
+
+def pytest_collection_modifyitems(items):
+    """Put the longest tests first, so that no process is still at one when the others have ended."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))

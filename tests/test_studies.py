@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -36,10 +37,9 @@ def test_a_cell_that_fails_says_why():
 def test_mtegcca_is_within_5_percent_of_the_best_at_every_size_of_figure_3():
     study = find_study("mtegcca")
     quick = {"mtegcca", "nccl ring", "shortest path", "taccl"}
-    solved = "teccl slow, from MTEGCCA"  # below 16 kB it has hundreds of epochs
-    of_figure = few(
-        study, lambda c: "3" in c.figures and (c.scheme in quick or (c.scheme == solved and c.size_bytes >= 16_000))
-    )
+    # below 16 kB it has hundreds of epochs, and of larger sizes it finds the plan of 4 MB again
+    solved = {("teccl slow, from MTEGCCA", size) for size in (16_000, 64_000, 256_000, 10**6, 4 * 10**6)}
+    of_figure = few(study, lambda c: "3" in c.figures and (c.scheme in quick or (c.scheme, c.size_bytes) in solved))
     result = run_study(of_figure, full=True)
     rows = [r for r in result["rows"] if r["scheme"] == "mtegcca"]
     assert len(rows) == 11
@@ -76,7 +76,10 @@ def on_arpanet(study, *schemes):
 
 
 def test_generated_cells_have_the_mean_and_spread_of_five_seeds():
-    result = run_study(on_arpanet(find_study("wan"), "tcp-fair", "wan", "rate-alloc"))
+    study = on_arpanet(find_study("wan"), "tcp-fair", "wan", "rate-alloc")
+    short = {"runs": 200, "proof": 1}
+    cells = [replace(c, options=short) if c.scheme == "wan" else c for c in study.cells]
+    result = run_study(replace(study, cells=cells))
     rows = {r["scheme"]: r for r in result["rows"]}
     assert all(len(r["by_seed"]["completion_s"]) == 5 and r["completion_s_spread"] > 0 for r in rows.values())
     assert rows["tcp-fair"]["over_baseline"] == 1
@@ -182,6 +185,7 @@ def test_a_page_may_have_boxes_a_scheme(tmp_path):
 # --- SWOT ---------------------------------------------------------------------------------------
 
 
+@cache
 def swot_rows(*figures):
     """The rows of some figures, up to 16 ranks, and the tables."""
     study = find_study("swot")

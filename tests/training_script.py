@@ -1,4 +1,4 @@
-"""A training script as users write it, for torchrun: ``training_script.py BACKEND ddp,fsdp FOLDER``.
+"""A training script as users write it, for torchrun: ``training_script.py ddp,fsdp FOLDER``.
 
 Rank 0 saves the parameters after some steps of each way of training. ``dies`` instead of a way of training: the last rank leaves between two
 collectives, and the others save what they are told.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 import stretto.torch  # noqa: F401
 from stretto.model.errors import PeerFailed
@@ -22,23 +21,25 @@ from stretto.model.errors import PeerFailed
 WIDTH, STEPS = 16, 4
 
 
-def parameters(way: str, rank: int) -> dict[str, torch.Tensor]:
-    """What a small model has learned."""
+def parameters(way: str, ranks: Sequence[int]) -> dict[str, torch.Tensor]:
+    """What a small model has learned in a process from the data of these ranks."""
     torch.manual_seed(0)
     model: torch.nn.Module = torch.nn.Sequential(
         torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.GELU(), torch.nn.Linear(2 * WIDTH, 1)
     )
     if way == "ddp":
-        model = DistributedDataParallel(model)
-    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    elif way == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+
         for layer in (model[0], model[2]):
             fully_shard(layer)
         fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    g = torch.Generator().manual_seed(rank)
+    generators = [torch.Generator().manual_seed(rank) for rank in ranks]
     for _ in range(STEPS):
         optimizer.zero_grad()
-        x = torch.randn(8, WIDTH, generator=g)
+        x = torch.cat([torch.randn(8, WIDTH, generator=g) for g in generators])
         torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -47,9 +48,9 @@ def parameters(way: str, rank: int) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    backend, way, folder = sys.argv[1:]
+    way, folder = sys.argv[1:]
     torch.set_num_threads(1)
-    dist.init_process_group(backend, timeout=timedelta(seconds=30))
+    dist.init_process_group("stretto", timeout=timedelta(seconds=30))
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     if way == "dies":
         dist.all_reduce(torch.ones(1000))
@@ -61,12 +62,10 @@ def main() -> None:
             torch.save(str(error), f"{folder}/dies.{rank}")
         os._exit(0)
     for each in way.split(","):
-        learned = parameters(each, rank)
+        learned = parameters(each, [rank])
         if rank == 0:
-            torch.save(learned, f"{folder}/{backend}.{each}")
+            torch.save(learned, f"{folder}/{each}")
     dist.destroy_process_group()
-    if backend == "gloo":
-        os._exit(0)  # threads of its groups outlive them with FSDP, and could abort a process that is torn down
     assert threading.enumerate() == [threading.main_thread()]
 
 

@@ -1,8 +1,14 @@
-"""The command line as scripts use it: exit codes, JSON on stdout, one line on stderr."""
+"""The command line as scripts use it: exit codes, JSON on stdout, one line on stderr.
+
+Commands run in this process, where kernels are loaded once; some run in a process of their own.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-import command
 from stretto import __version__ as stretto_version
+from stretto import cli
 
 PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
@@ -19,21 +25,37 @@ PLAN_KEYS = {
 }  # fmt: skip
 
 
-def stretto(*arguments: str, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    done = command.run(*arguments, cwd=cwd)
+COMMAND = [sys.executable, "-c", "from stretto.cli import main; main()"]
+
+
+def run_here(words: list[str], cwd: Path | None) -> subprocess.CompletedProcess:
+    """Run ``stretto WORDS`` in this process."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["stretto", *words])
+        patch.chdir(cwd or Path.cwd())
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            cli.main()
+    return subprocess.CompletedProcess(words, end.value.code or 0, stdout.getvalue(), stderr.getvalue())
+
+
+def stretto(*arguments: object, code: int = 0, cwd: Path | None = None, apart: bool = False):
+    """Run ``stretto ARGUMENTS``; if ``apart``, in a process of its own."""
+    words = [*map(str, arguments)]
+    done = subprocess.run(COMMAND + words, capture_output=True, text=True, cwd=cwd) if apart else run_here(words, cwd)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
 
 
-def answer(*arguments: str, cwd: Path | None = None) -> dict:
-    return json.loads(stretto(*arguments, "--json", cwd=cwd).stdout)
+def answer(*arguments: object) -> dict:
+    return json.loads(stretto(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "p.parquet"
-    stretto("plan", "allgather", "-t", "ndv2:2", "--shard", "1MB", "-o", path)
+    stretto("plan", "allgather", "-t", "ndv2:2", "--shard", "1MB", "-o", path, apart=True)
     return path
 
 
@@ -46,7 +68,7 @@ def test_plan_answers_with_all_its_keys(file):
 
 
 def test_it_says_which_version_it_is():
-    assert stretto("--version").stdout == f"stretto {stretto_version}\n"
+    assert stretto("--version", apart=True).stdout == f"stretto {stretto_version}\n"
 
 
 def test_plan_counts_sizes_as_nccl_tests_do():
@@ -260,7 +282,7 @@ def test_an_unknown_format_names_those_there_are(file, tmp_path):
 
 
 def test_a_reader_that_goes_away_is_no_error(file):
-    show = f"{sys.executable} -c 'from stretto.cli import main; main()' show {file} --transfers 240 --json"
+    show = shlex.join([*COMMAND, "show", str(file), "--transfers", "240", "--json"])
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {show} | head -c 10"], capture_output=True)
     assert done.returncode == 0
     assert done.stderr == b""

@@ -150,7 +150,7 @@ def test_one_plane_a_matching_bounds_the_reduction_against_one_shot(seed):
 # --- properties ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(st.integers(0, 10_000))
 def test_short_instances_are_proved_optimal_and_the_fast_search_is_near(seed):
     instance = some_instance(seed)
