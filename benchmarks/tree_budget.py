@@ -17,7 +17,7 @@ from stretto.model.collective import make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.division import keep_largest
-from stretto.planners.forest.segments import Forest
+from stretto.planners.forest.forest import Forest
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
         for seed in range(given.graphs):
             net = awkward_graph(seed)
             whole.append((net, forests_of(net, make_collective(kind, net, 10**9), 150_000)[-1]))
-        many = [max(map(len, forest.segments.values())) for _, forest in whole]
+        many = [int(np.bincount(forest.up.root).max()) for _, forest in whole]
         print(f"{kind}: {min(many)} to {max(many)} trees of a root without a budget")
         for most in map(int, given.trees.split(",")):
             kept = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -17,11 +16,10 @@ from stretto.model.errors import Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
-from stretto.planners.forest.pack import pack
+from stretto.planners.forest.pack import RankEdges, pack
 from stretto.planners.forest.rates import _even_out, spreading
 from stretto.planners.forest.refinement import TRANSFER_COUNTS
 from stretto.planners.forest.relays import find_relays, through_relays
-from stretto.planners.forest.segments import RoutedTree
 from stretto.planners.forest.split import without_switches
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -57,17 +55,23 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
     net = random_network(seed)
     ranks = net.accelerators.tolist()
     trees = spreading(net, net.accelerators, np.ones(len(ranks)))
-    direct = without_switches(net.src, net.dst, trees.capacity, trees.roots, ranks, net.node_count)
-    capacity = {edge: direct.capacity(edge) for edge in direct.paths}
-    batches = pack(capacity, trees.roots, ranks, dict.fromkeys(capacity, 1.0))
-    used: Counter[tuple[int, int]] = Counter()
-    sent: Counter[int] = Counter()
-    for batch in batches:
-        assert sorted([batch.root, *(head for _, head in batch.edges)]) == ranks
-        sent[batch.root] += batch.count
-        used.update(dict.fromkeys(batch.edges, batch.count))
-    assert sent == Counter(trees.roots)
-    assert all(count <= direct.capacity(edge) for edge, count in used.items())
+    direct = without_switches(net, net.accelerators, trees)
+    ends = np.array(sorted(direct.paths))
+    capacity = np.array([direct.capacity((u, t)) for u, t in ends.tolist()])
+    edges = RankEdges(len(ranks), *np.searchsorted(ranks, ends).T, capacity)
+    packed, _ = pack(edges, trees.roots, np.ones(len(ends)))
+    used, sent = np.zeros_like(capacity), np.zeros_like(trees.roots)
+    for via, copies in zip(packed.via, packed.copies.tolist(), strict=True):
+        (root,) = np.flatnonzero(via < 0)
+        reached = [root]
+        for _ in ranks:
+            reached += [v for v in range(len(ranks)) if v not in reached and edges.tail[via[v]] in reached]
+        assert sorted(reached) == list(range(len(ranks)))
+        assert np.array_equal(edges.head[np.delete(via, root)], np.delete(np.arange(len(ranks)), root))
+        sent[root] += copies
+        used[np.delete(via, root)] += copies
+    assert np.array_equal(sent, trees.roots)
+    assert (used <= capacity).all()
 
 
 def test_rates_of_allreduce_are_never_below_reducescatter_then_allgather():
@@ -138,9 +142,9 @@ def test_a_relay_on_several_paths_of_a_tree_gets_the_data_once():
     link = {(int(a), int(b)): k for k, (a, b) in enumerate(zip(net.src, net.dst, strict=True))}
     relays = find_relays(hub, np.array([0, 1, 2], dtype=np.int32))
     assert relays.tolist() == [False, False, False, True]
-    ways = {(0, 1): (link[0, 3], link[3, 1]), (0, 2): (link[0, 3], link[3, 2])}
+    ways = [(link[0, 3], link[3, 1]), (link[0, 3], link[3, 2])]
     found = through_relays(0, ways, hub, relays)
-    assert found == RoutedTree({3: 0, 1: 3, 2: 3}, {3: (link[0, 3],), 1: (link[3, 1],), 2: (link[3, 2],)})
+    assert found == {3: (0, (link[0, 3],)), 1: (3, (link[3, 1],)), 2: (3, (link[3, 2],))}
 
 
 def test_routers_that_store_pass_copies_on_and_are_refused_for_sums():

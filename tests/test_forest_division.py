@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from networks import random_network
@@ -32,12 +33,11 @@ def test_no_more_trees_are_left_than_asked_for_and_carry_everything(kind, most):
         ranks = len(net.accelerators)
         (*_, forest) = forests_of(net, make_collective(kind, net, 10**9), 150_000)
         kept = keep_largest(net, forest, most, ranks)
-        assert sum(map(len, kept.segments.values())) <= most * ranks
-        assert all(sum(s.share for s in some) == 1 for some in kept.segments.values())
-        assert sum(kept.share.values()) == sum(forest.share.values())
+        assert len(kept.share) <= most * ranks
+        assert sum(kept.share) == sum(forest.share) == 1
         if kind == "allgather":
-            assert kept.share == forest.share
-            assert all(len(some) <= most for some in kept.segments.values())
+            assert kept.root_share == forest.root_share
+            assert np.bincount(kept.up.root).max() <= most
 
 
 def test_the_number_of_trees_is_an_option():

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from stretto.bounds import best_parts, bounds, distances
 from stretto.model.collective import Workload, make_collective
-from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, Topology, make_topology, opposite
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_branchings
 from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.forest import Forest
 from stretto.planners.forest.kernel_branchings import Branchings, Edges
 from stretto.planners.forest.meeting import UndirectedEdges, meeting_trees, more_trees
 from stretto.planners.forest.priced import priced_forest
-from stretto.planners.forest.segments import Forest
 from stretto.planners.forest.windows import shares_by_windows
+from stretto.schedule.trees import depths
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -52,16 +53,18 @@ def trees_of(net: Topology):
 @given(seed=st.integers(0, 100_000))
 def test_trees_span_fit_and_reach_the_bound_by_parts(seed):
     net = mutual_network(seed)
-    edges, rate, trees = trees_of(net)
-    load = np.zeros(len(edges.tail))
-    for tree in trees:
-        assert sorted([tree.root, *tree.parent]) == list(range(net.node_count))
-        for v, e in tree.edge.items():
-            assert {v, tree.parent[v]} == {int(edges.tail[e]), int(edges.head[e])}
-            load[e] += float(tree.share)
-    assert sum(tree.share for tree in trees) == 1
+    _, rate, forest = trees_of(net)
+    for trees in (forest.up, forest.down):
+        assert ((trees.toward < 0).sum(axis=1) == 1).all()
+        assert (depths(trees) < net.node_count).all()
+        tree, node = np.nonzero(trees.toward >= 0)
+        links, parent = trees.routes.take(trees.hop[tree, node]).values, trees.toward[tree, node]
+        ends = (node, parent) if trees is forest.up else (parent, node)
+        assert np.array_equal(net.src[links], ends[0])
+        assert np.array_equal(net.dst[links], ends[1])
+    assert sum(forest.share) == 1
     # Tutte and Nash-Williams: as many exist as the narrowest partition allows
-    assert (load / edges.bandwidth).max() * rate <= 1.02
+    assert forest.seconds_per_byte(net) * rate <= 1.02
 
 
 @settings(max_examples=12)
@@ -88,24 +91,17 @@ def test_a_tree_takes_no_longer_than_its_longest_way():
     latency = [0.001, 0.001, 0.002, 0.001]
     links = [(a, b, 1e9, s) for k, s in enumerate(latency) for a, b in ((k, k + 1), (k + 1, k))]
     net = make_topology("line", [ACCELERATOR] * 5, links)
-    (tree, *others) = trees_of(net)[2]
-    assert {tree.root, tree.twin} == {2, 3}
-    assert all({t.root, t.twin} == {2, 3} for t in others)
+    trees = trees_of(net)[2].up
+    assert all({root, twin} == {2, 3} for root, twin in zip(trees.root, trees.twin, strict=True))
     plan = run_planner("forest", net, allreduce(net, 1000))
     assert simulate(plan).completion_s == pytest.approx(sum(latency), rel=0.01)
 
 
 def test_trees_of_a_mesh_are_shallow_and_at_the_rate():
     _, _, trees = trees_of(load_topology("mesh:8x8"))
-    assert len(trees) == 16  # 112 edges for 63 a tree: 16 trees for 9 times each edge
-    deep = []
-    for tree in trees:
-        depth = {tree.root: 0}
-        for v in tree.parent:  # parents come first
-            depth[v] = depth[tree.parent[v]] + 1
-        deep.append(max(depth.values()))
+    assert len(trees.share) == 16  # 112 edges for 63 a tree: 16 trees for 9 times each edge
     # from the middle: no way is longer than twice that, and the mesh itself needs 14 hops
-    assert max(deep) <= 11
+    assert depths(trees.up).max() <= 11
 
 
 def test_links_unlike_both_ways_have_no_edges():
@@ -127,7 +123,7 @@ def test_at_most_sixteen_trees_a_root(spec, kind):
         if (spec, kind) == ("dgx2:2", "allreduce"):  # these are deep, and the planner takes those of least price
             used = priced_forest(net, c, found, 2 * (len(c.ranks) - 1) * c.size_bytes / 60_000, 16 * len(c.ranks))
         assert used is not None
-        assert max(map(len, used.segments.values())) <= 16
+        assert np.bincount(used.up.root).max() <= 16
 
 
 def test_out_trees_become_shallower_within_what_edges_can_carry():
@@ -162,11 +158,13 @@ def test_shares_fill_the_windows_of_links():
     net = make_topology("triangle", [ACCELERATOR] * 3, links)
     edges = UndirectedEdges.of(net, net.accelerators)
     every = more_trees(edges, 0.75e9, distances(net, 0.0), 0.0)
-    found = shares_by_windows(edges, every, edges.latency_s, 60 * 10**6)
-    assert sum(tree.share for tree in found) == 1
-    load = {e: sum(float(tree.share) for tree in found if e in tree.edge.values()) for e in range(3)}
-    near = next(e for e in range(3) if edges.latency_s[e] == 1e-3)
-    assert load[near] > 1.1 * max(load[e] for e in range(3) if e != near)
+    found = shares_by_windows(net, edges, every, 0.0, 60 * 10**6)
+    assert sum(found.share) == 1
+    tree, link = found.down.uses
+    load = np.bincount(link, np.array(found.share, dtype=np.float64)[tree], net.link_count)
+    load += load[opposite(net)]
+    near = net.latency_s == 1e-3
+    assert load[near].max() > 1.1 * load[~near].max()
 
 
 def test_where_latency_counts_trees_through_switches_have_shares_by_when_links_are_needed():

@@ -15,7 +15,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_arborescences as arborescences
 from stretto.planners.forest.candidates import forests_of
-from stretto.planners.forest.lowering import SegmentTable, pipeline
+from stretto.planners.forest.lowering import pipeline
 from stretto.planners.forest.planner import COSTS
 from stretto.planners.forest.priced import priced_forest
 from stretto.planners.forest.refinement import _may_be_apart
@@ -68,15 +68,16 @@ def test_routes_lead_from_parent_to_child_through_nodes_that_pass_bytes_on(seed)
     if not net.transit.any():
         assert forest is None
         return
-    ranks = set(net.accelerators.tolist())
-    for root, segment in forest:
-        for tree, sums in ((segment.up, True), (segment.down, False)):
-            assert {root, *tree.parent} == ranks
-            for v, way in tree.links.items():
-                ends = (v, tree.parent[v]) if sums else (tree.parent[v], v)
+    for trees, sums in ((forest.up, True), (forest.down, False)):
+        for root, toward, hop in zip(trees.root, trees.toward, trees.hop, strict=True):
+            reached = np.flatnonzero(toward >= 0)
+            assert {root, *reached} == {*net.accelerators}
+            for v in reached.tolist():
+                way = trees.routes[hop[v]]
+                ends = (v, toward[v]) if sums else (toward[v], v)
                 assert (net.src[way[0]], net.dst[way[-1]]) == ends
-                between = net.dst[list(way[:-1])]
-                assert np.array_equal(between, net.src[list(way[1:])])
+                between = net.dst[way[:-1]]
+                assert np.array_equal(between, net.src[way[1:]])
                 assert net.transit[between].all()
 
 
@@ -84,7 +85,7 @@ def test_routes_lead_from_parent_to_child_through_nodes_that_pass_bytes_on(seed)
 def test_they_fill_the_links_of_the_bound(spec):
     net = load_topology(spec)
     forest = forest_on(net)
-    assert sum(forest.share.values()) == 1
+    assert sum(forest.share) == 1
     assert (
         forest.seconds_per_byte(net) * 10**9
         <= 1.01 * bounds(net, Workload((make_collective("allreduce", net, 10**9),)))[0].seconds
@@ -106,7 +107,7 @@ def test_copies_need_not_come_after_sums_of_trees_that_fill_links_only_together(
     # one part a tree on dgx2:4: sooner one after the other, and never near the bound so
     net = load_topology("dgx2:4")
     work = Workload((make_collective("allreduce", net, shard_bytes=16 * 10**6),))
-    plan = pipeline(net, work, SegmentTable.of(net, [forest_on(net)]), 1.0, Budget(costs=COSTS), good_enough=1.0)
+    plan = pipeline(net, work, [forest_on(net)], 1.0, Budget(costs=COSTS), good_enough=1.0)
     assert plan.meta["apart"]
     assert not _may_be_apart(plan)
 

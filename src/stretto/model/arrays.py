@@ -111,6 +111,11 @@ class Ragged(NamedTuple):
         """Lists of the same lengths with other values."""
         return Ragged(self.offsets, values.astype(np.int32, copy=False))
 
+    def reversed(self) -> Ragged:
+        """Each list from its end."""
+        ends = np.repeat(self.offsets[:-1] + self.offsets[1:] - 1, self.lengths)
+        return Ragged(self.offsets, self.values[ends - np.arange(len(self.values))])
+
     def turned(self, rows: int | None = None) -> Ragged:
         """For each of ``rows`` values (by default as many as there are lists) the lists that hold it, ascending."""
         return Ragged.grouped(self.values, self.owners, self.rows if rows is None else rows)

@@ -17,7 +17,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -175,45 +175,19 @@ _FILES: dict[Path, tuple[str, ...]] = {}
 
 
 def register(
-    name: str,
-    *,
-    collectives: Iterable[str],
-    topologies: str,
-    paper: str,
-    exact: bool = False,
-    refines: bool = False,
-    alone: Iterable[str] = (),
-    options: Iterable[Option] = (),
-    quick: Mapping[str, Any] | None = None,
-    cuts: bool = False,
-    auto: Candidate | None = None,
-    tune: int | None = None,
-    library: int | None = None,
-    serves: Callable[[Topology, Workload], str | None] | None = None,
+    name: str, *, collectives: Iterable[str], topologies: str, paper: str, **more: Any
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
-    """Register the decorated function; the first line of its docstring is the summary."""
+    """Register the decorated function; the first line of its docstring is the summary.
+
+    Args:
+        more: other fields of :class:`Entry`.
+    """
 
     def decorate(run: Callable[..., Plan]) -> Callable[..., Plan]:
         if name in _ENTRIES and _ENTRIES[name].run is not run:
             raise ValueError(f"two planners are called {name!r}")
-        entry = Entry(
-            name=name,
-            run=run,
-            summary=(run.__doc__ or "").strip().partition("\n")[0].rstrip("."),
-            collectives=tuple(collectives),
-            topologies=topologies,
-            paper=paper,
-            exact=exact,
-            refines=refines,
-            alone=tuple(alone),
-            options=tuple(options),
-            quick=quick,
-            cuts=cuts,
-            auto=auto,
-            tune=tune,
-            library=library,
-        )
-        _ENTRIES[name] = entry if serves is None else replace(entry, serves=serves)
+        summary = (run.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        _ENTRIES[name] = Entry(name, run, summary, tuple(collectives), topologies, paper, **more)
         return run
 
     return decorate

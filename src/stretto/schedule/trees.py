@@ -7,12 +7,13 @@ and the root's chunk goes down to the nodes that want it. Branches without holde
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Int64, Ragged
+from ..model.arrays import Int64, Ragged, offsets_of
 from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
@@ -37,6 +38,44 @@ class Trees:
     hop: Int64
     routes: Ragged
     twin: Int64 | None = None
+
+    @classmethod
+    def of(
+        cls, topology: Topology, roots: Sequence[int], trees: Sequence[Mapping[int, tuple[int, Sequence[int]]]]
+    ) -> Trees:
+        """From, for each tree, the parent of each node but the root, and the links between the two."""
+        toward = np.full((len(roots), topology.node_count), -1, dtype=np.int64)
+        hop = np.full_like(toward, -1)
+        routes: list[Sequence[int]] = []
+        for k, tree in enumerate(trees):
+            for v, (parent, links) in tree.items():
+                toward[k, v], hop[k, v] = parent, len(routes)
+                routes.append(links)
+        return cls(np.array(roots, dtype=np.int64), toward, hop, Ragged.of(routes))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Trees]) -> Trees:
+        """The trees of the first part, then those of the next, and so on."""
+        before = offsets_of(np.array([part.routes.rows for part in parts]))
+        return cls(
+            np.concatenate([part.root for part in parts]),
+            np.concatenate([part.toward for part in parts]),
+            np.concatenate([part.hop + first for part, first in zip(parts, before[:-1], strict=True)]),
+            Ragged.concatenate([part.routes for part in parts]),
+            np.concatenate([np.full(len(p.root), -1) if p.twin is None else p.twin for p in parts]),
+        )
+
+    def take(self, rows: Int64) -> Trees:
+        """The trees at ``rows``, in that order."""
+        twin = None if self.twin is None else self.twin[rows]
+        return Trees(self.root[rows], self.toward[rows], self.hop[rows], self.routes, twin)
+
+    @property
+    def uses(self) -> tuple[Int64, Int64]:
+        """The tree and the link of each use of a link by a tree."""
+        tree, node = np.nonzero(self.toward >= 0)
+        routes = self.routes.take(self.hop[tree, node])
+        return tree[routes.owners], routes.values.astype(np.int64)
 
 
 def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:

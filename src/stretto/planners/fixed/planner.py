@@ -8,7 +8,7 @@ first plane alone and turns it between steps, which is right but slow: it is mea
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any
@@ -35,47 +35,46 @@ def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> st
         pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in algorithm.steps(c.kind, n)]), axis=0)
         ends = c.ranks[pairs]
         if topology.planes:
-            missing = np.setdiff1d(ends, topology.planes[0].nodes)
-            if len(missing):
-                return f"{topology.names[missing[0]]} has no port on the first plane"
+            reason = portless(topology, ends)
+            if reason is not None:
+                return reason
             continue
-        routes = _routes(topology, ends)
-        for (a, b), route in zip(ends, routes, strict=True):
+        for (a, b), route in zip(ends, _routes(topology, ends), strict=True):
             if not route:
                 return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
     return None
 
 
+def portless(topology: Topology, nodes: Int32) -> str | None:
+    """Why the first plane does not serve these nodes, None if it does."""
+    missing = np.setdiff1d(nodes, topology.planes[0].nodes)
+    return f"{topology.names[missing[0]]} has no port on the first plane" if len(missing) else None
+
+
 def _routes(topology: Topology, pairs: Int32 | Int64) -> list[list[int]]:
     """For each pair (src, dst) the links of its quickest route through switches and routers, [] if none."""
     direct = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}
-    trees: dict[int, dict[int, list[int]]] = {}
-    routes = []
-    for a, b in pairs.tolist():
-        if (a, b) in direct:
-            routes.append([direct[a, b]])
-            continue
-        if a not in trees:
-            trees[a] = _routes_from(topology, a)
-        routes.append(trees[a].get(b, []))
-    return routes
+    routes_of = cache(partial(routes_from, topology, metric="latency"))
+    return [[direct[a, b]] if (a, b) in direct else routes_of(a).get(b, (0.0, []))[1] for a, b in pairs.tolist()]
 
 
-def _routes_from(topology: Topology, source: int) -> dict[int, list[int]]:
-    """The route of least latency, then of fewest links, from a node to each node that transit nodes lead to."""
-    routes: dict[int, list[int]] = {}
-    heap: list[tuple[float, int, int, list[int]]] = [(0.0, 0, source, [])]
+def routes_from(topology: Topology, source: int, metric: str) -> dict[int, tuple[float, list[int]]]:
+    """The length and the links of the shortest route to each node that transit nodes lead to.
+
+    Args:
+        metric: shortest in "hops" (then latency) or in "latency" (then hops).
+    """
+    routes: dict[int, tuple[float, list[int]]] = {}
+    heap: list[tuple[float, float, int, list[int]]] = [(0.0, 0.0, source, [])]
     while heap:
-        latency, hops, v, route = heappop(heap)
+        length, second, v, route = heappop(heap)
         if v in routes:
             continue
-        routes[v] = route
-        if v != source and not topology.transit[v]:
-            continue
-        for link in map(int, topology.out_links[v]):
-            w = int(topology.dst[link])
-            if w not in routes:
-                heappush(heap, (latency + float(topology.latency_s[link]), hops + 1, w, [*route, link]))
+        routes[v] = length, route
+        for link in map(int, topology.out_links[v]) if v == source or topology.transit[v] else ():
+            latency_s = float(topology.latency_s[link])
+            more, other = (1.0, latency_s) if metric == "hops" else (latency_s, 1.0)
+            heappush(heap, (length + more, second + other, int(topology.dst[link]), [*route, link]))
     return routes
 
 

@@ -9,23 +9,28 @@ Flow-Dependency-Aware Rate Allocation", sections II and III-A).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 
 import numpy as np
 
 from ...model.arrays import Float64, Int64, Ragged
 from ...model.collective import Collective, Workload, cut
+from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
 from .. import Candidate, Option, Request, per_delivery, register
-from .planner import plan_ring_on_planes
+from .planner import plan_ring_on_planes, portless, routes_from
 
-Routes = dict[int, tuple[list[float], list[int]]]
-"""For each source node the distance to each node and the last link on the way there."""
+Routes = dict[int, dict[int, tuple[float, list[int]]]]
+"""For each source node the length and the links of the route to each node."""
 
 MOST_TRIES = 20_000
 """Steps of a search for a ring."""
+
+NO_RING = (
+    "no ring joins the ranks of collective {} by routes that pass through no accelerator; "
+    "where nodes may be passed through, say so (zoo:NAME?transit=true)"
+)
 
 OPTIONS = (
     Option("order", str, "auto", "which rank comes next: by number, or the nearest", ("auto", "near")),
@@ -36,14 +41,10 @@ OPTIONS = (
 def _no_ring(topology: Topology, workload: Workload) -> str | None:
     """Why it cannot serve this, None if it can."""
     if topology.planes:
-        missing = np.setdiff1d(np.concatenate([c.ranks for c in workload.collectives]), topology.planes[0].nodes)
-        return f"{topology.names[missing[0]]} has no port on the first plane" if len(missing) else None
+        return portless(topology, np.concatenate([c.ranks for c in workload.collectives]))
     for number, c in enumerate(workload.collectives):
-        if _positions(topology, c, _routes(topology, c, "hops"), "auto") is None:
-            return (
-                f"no ring joins the ranks of collective {number} by routes that pass through no accelerator; "
-                "where nodes may be passed through, say so (zoo:NAME?transit=true)"
-            )
+        if _positions(c, _routes(topology, c, "hops"), "auto") is None:
+            return NO_RING.format(number)
     return None
 
 
@@ -68,6 +69,8 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     Returns:
         A plan in ready-order whose groups are the chunks. A collective whose chunks are no
         multiple of its ranks has each of them cut into as many as there are ranks.
+    Raises:
+        Unsupported: the search for a ring by such an order and metric finds none.
     """
     topology = request.topology
     if topology.planes:
@@ -76,16 +79,17 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     refined = Workload(collectives)
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     routes: list[Ragged] = []
-    for base, c in zip(refined.chunk_base, collectives):
+    for number, (base, c) in enumerate(zip(refined.chunk_base, collectives)):
         ways = _routes(topology, c, metric)
-        around = _positions(topology, c, ways, order)
-        assert around is not None, "refused by _no_ring"
+        around = _positions(c, ways, order)
+        if around is None:
+            raise Unsupported(NO_RING.format(number))
         chunk, step, reduces = _steps(c, around)
         n = len(around)
         place = _first_position(c, around)[chunk] + step
         nodes = c.ranks[around].astype(np.int64)
         columns.append((chunk + base, nodes[place % n], nodes[(place + 1) % n], reduces))
-        hops = Ragged.of([_walk(topology, ways, int(nodes[i]), int(nodes[(i + 1) % n])) for i in range(n)])
+        hops = Ragged.of([ways[a][b][1] for a, b in zip(nodes.tolist(), np.roll(nodes, -1).tolist(), strict=True)])
         routes.append(hops.take(place % n))
     chunk, src, dst, op = (np.concatenate(x) for x in zip(*columns))
     # step by step through all chunks, so that links take them in turn
@@ -141,10 +145,15 @@ def _steps(c: Collective, around: Int64) -> tuple[Int64, Int64, Int64]:
     return np.repeat(np.arange(c.chunk_count), steps), step, np.where(sums, REDUCE, COPY)
 
 
-def _positions(topology: Topology, c: Collective, ways: Routes, order: str) -> Int64 | None:
+def _routes(topology: Topology, c: Collective, metric: str) -> Routes:
+    return {v: routes_from(topology, v, metric) for v in c.ranks.tolist()}
+
+
+def _positions(c: Collective, ways: Routes, order: str) -> Int64 | None:
     """int64[ranks], the rank at each position of the ring; None if there is no ring."""
     n = len(c.ranks)
-    distance = np.array([[ways[int(a)][0][int(b)] for b in c.ranks] for a in c.ranks])
+    ranks = c.ranks.tolist()
+    distance = np.array([[ways[a][b][0] if b in ways[a] else np.inf for b in ranks] for a in ranks])
     if order == "auto" and np.isfinite(distance[np.arange(n), (np.arange(n) + 1) % n]).all():
         return np.arange(n)
     ring = _cycle(distance, fewest_first=False)
@@ -183,34 +192,3 @@ def _cycle(distance: Float64, fewest_first: bool) -> Int64 | None:
         if not path:
             return None
     return None
-
-
-def _routes(topology: Topology, c: Collective, metric: str) -> Routes:
-    """Shortest ways from each rank through transit nodes; of equal ways the one over the lowest link."""
-    ways: Routes = {}
-    for source in map(int, c.ranks):
-        best: list[tuple[float, float]] = [(np.inf, np.inf)] * topology.node_count
-        last = [-1] * topology.node_count
-        best[source] = (0.0, 0.0)
-        heap = [(0.0, 0.0, source)]
-        while heap:
-            a, b, v = heapq.heappop(heap)
-            if (a, b) > best[v] or (v != source and not topology.transit[v]):
-                continue
-            for link in map(int, topology.out_links[v]):
-                w, latency = int(topology.dst[link]), float(topology.latency_s[link])
-                cost = (a + 1, b + latency) if metric == "hops" else (a + latency, b + 1)
-                if cost < best[w]:
-                    best[w], last[w] = cost, link
-                    heapq.heappush(heap, (*cost, w))
-        ways[source] = [d for d, _ in best], last
-    return ways
-
-
-def _walk(topology: Topology, ways: Routes, a: int, b: int) -> list[int]:
-    """The links of the way from a to b."""
-    links: list[int] = []
-    while b != a:
-        links.append(ways[a][1][b])
-        b = int(topology.src[links[-1]])
-    return links[::-1]

@@ -1,8 +1,8 @@
 """`forest`: trees that together fill the network, for sizes at which bandwidth decides (ForestColl, 2024).
 
-A *forest* is a collective's answer to "along which trees?". For each root (the rank where data starts, or where it is
-summed) it has *segments*, shares of the root's data; each segment has an in-tree for sums, an out-tree for copies, or
-both, and the edges of these trees are routes through switches. The flow:
+A *forest* is a collective's answer to "along which trees?": rows of trees, each with its share of the data. A row has
+an in-tree for sums, an out-tree for copies, or both, of one root (the rank where data starts, or where it is summed);
+the edges of these trees are routes through switches. The flow:
 
 1. ``candidates`` makes the first forests of a collective: ``rates`` gives whole numbers of trees, ``split`` leaves a
    network of ranks alone, ``pack`` packs batches of equal trees into it, and edges get their routes back.
@@ -13,14 +13,14 @@ both, and the edges of these trees are routes through switches. The flow:
 ======================== ===============================================================================================
 planner                  the planner: choices of forests, and what they cost in counted work
 refinement               the search over forests and numbers of parts
-lowering                 SegmentTable: forests as rows of trees; chunks cut along them, lowered and ordered
-segments                 Forest, Segment, RoutedTree
-candidates               forests at the rate of the bottleneck; for AllReduce in-trees and out-trees of the same roots
+lowering                 chunks cut along trees, lowered and ordered
+forest                   Forest: rows of trees and their shares
+candidates               Packing; forests at the rate of the bottleneck; for AllReduce two trees of each root
 rates                    TreeCounts: rates of the bottleneck cut (ForestColl) as whole numbers of trees
 split                    RankNetwork: switches split off (Mader 1978; ForestColl)
-pack                     Batch: equal trees; Edmonds' packing (1973) by max-flows (Bérczi and Frank 2010; ForestColl)
+pack                     RankEdges; Edmonds' packing (1973) by max-flows (Bérczi and Frank 2010; ForestColl)
 relays                   trees through nodes that store and are not ranks
-meeting                  MeetingTree: undirected trees whose sums meet in the middle (Tutte, Nash-Williams 1961)
+meeting                  UndirectedEdges; undirected trees whose sums meet in the middle (Tutte, Nash-Williams 1961)
 division                 a linear program divides data among a few trees
 latency                  forests of shallow and deep trees, chosen by windows
 windows                  LinkUses: a linear program for shares where latency counts

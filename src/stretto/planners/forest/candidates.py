@@ -10,18 +10,20 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
 from ...bounds import best_parts, bottleneck, distances, tree_rates
-from ...model.arrays import Int32
+from ...model.arrays import Int32, Int64
 from ...model.collective import Collective
 from ...model.topology import Topology, opposite
-from .meeting import MeetingTree, UndirectedEdges, meeting_trees, more_trees
-from .pack import pack, shorten
+from ...schedule.trees import Trees
+from .forest import Forest, aligned
+from .meeting import UndirectedEdges, meeting_trees, more_trees
+from .pack import RankEdges, pack, shorten
 from .rates import TreeCounts, spreading, whole_counts
 from .relays import find_relays, through_relays
-from .segments import Forest, RoutedTree, Segment, aligned
 from .split import without_switches
 from .windows import shares_by_windows
 
@@ -35,8 +37,25 @@ shares of trees."""
 MOST_EDGES_BY_WINDOWS = 128
 """Edges up to which trees that meet in their middle also get shares by latency."""
 
-Shares = dict[int, list[tuple[Fraction, RoutedTree]]]
-"""For each root its trees, each with its share of the root's data."""
+
+class Packing(NamedTuple):
+    """Trees, each with its share of its root's data."""
+
+    trees: Trees
+    share: list[Fraction]
+
+    def of_root(self, root: int) -> list[tuple[Fraction, int]]:
+        """For each tree of a root its share and its row."""
+        return [(self.share[k], k) for k in np.flatnonzero(self.trees.root == root).tolist()]
+
+    def backward(self, link: Int64) -> Packing:
+        """The trees with routes turned round.
+
+        Args:
+            link: int64[links], for each link the one to take instead.
+        """
+        routes = self.trees.routes.reversed()
+        return Packing(replace(self.trees, routes=routes.with_values(link[routes.values])), self.share)
 
 
 def forests_of(topology: Topology, c: Collective, transfers: int) -> list[Forest]:
@@ -49,23 +68,13 @@ def forests_of(topology: Topology, c: Collective, transfers: int) -> list[Forest
     ranks = c.ranks
     if c.traits.reduces_to_all:
         return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers)
-    amounts = np.zeros(len(ranks)) if c.root >= 0 else np.ones(len(ranks))
-    if c.root >= 0:
-        amounts[c.root] = 1.0
+    amounts = (ranks == c.ranks[c.root] if c.root >= 0 else np.ones(len(ranks))).astype(np.float64)
     # sums that are not copied are copies with all links turned round
     net = _reversed(topology) if c.reduces else topology
     part_bytes = (len(ranks) - 1) * c.size_bytes / transfers
-    share = {int(v): Fraction(int(amount)) for v, amount in zip(ranks, amounts, strict=True)}
-    return [
-        Forest(
-            {
-                root: [Segment(part, tree, None) if c.reduces else Segment(part, None, tree) for part, tree in trees]
-                for root, trees in shares.items()
-            },
-            share,
-        )
-        for shares in _packed(net, ranks, spreading(net, ranks, amounts), part_bytes, backward=c.reduces)
-    ]
+    packings = _packed(net, ranks, spreading(net, ranks, amounts), part_bytes, backward=c.reduces)
+    roots = int(amounts.sum())
+    return [Forest.one_way(trees, c.reduces, [part / roots for part in share]) for trees, share in packings]
 
 
 def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float) -> list[Forest]:
@@ -92,26 +101,21 @@ def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float) -> 
     if other is None:
         up = _packed(back, ranks, sums, part_bytes, backward=True)
     else:
-        links = other.tolist()
-        up = [
-            {
-                root: [(part, t.with_routes(lambda route: tuple(links[e] for e in route[::-1]))) for part, t in trees]
-                for root, trees in shares.items()
-            }
-            for shares in down
-        ]
-    total = sum(copies.roots.values())
-    share = {v: Fraction(k, total) for v, k in copies.roots.items() if v in down[0] and v in up[0]}
-    whole = sum(share.values(), Fraction(0))
-    packed = [
-        # a root's data is cut both where the in-tree and where the out-tree changes
-        Forest(
-            {v: [Segment(part, *trees) for part, trees in aligned(u[v], d[v])] for v in share},
-            {v: s / whole for v, s in share.items()},
-        )
-        for u, d in zip(up, down, strict=True)
+        up = [packing.backward(other) for packing in down]
+    amount = np.where(sums.roots > 0, copies.roots, 0).tolist()
+    share = {v: Fraction(n, sum(amount)) for v, n in zip(ranks.tolist(), amount, strict=True) if n}
+    return [*(_aligned_ways(u, d, share) for u, d in zip(up, down, strict=True)), *meeting]
+
+
+def _aligned_ways(up: Packing, down: Packing, root_share: dict[int, Fraction]) -> Forest:
+    """In-trees and out-trees of the same roots: a root's data is cut both where the one and where the other changes."""
+    rows = [
+        (share * part, *trees)
+        for root, share in root_share.items()
+        for part, trees in aligned(up.of_root(root), down.of_root(root))
     ]
-    return [*packed, *meeting]
+    into, out = (np.array([row[k] for row in rows]) for k in (1, 2))
+    return Forest(up.trees.take(into), down.trees.take(out), [row[0] for row in rows])
 
 
 def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> list[Forest]:
@@ -123,25 +127,14 @@ def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> li
     if edges is None or bound is None:
         return []
     rate, far = c.size_bytes / float(bound.seconds), distances(topology, part_bytes)
-    trees = meeting_trees(edges, bound, rate, far, part_bytes)
-    if not trees:
+    forest = meeting_trees(edges, bound, rate, far, part_bytes)
+    if forest is None:
         return []
-    forests = [_walked_both_ways(edges, trees)]
-    if far.max() > LATENCY_SHARE * float(bound.seconds) and len(edges.tail) <= MOST_EDGES_BY_WINDOWS:
-        length = edges.latency_s + part_bytes / edges.bandwidth
-        trees += more_trees(edges, rate, far, part_bytes)
-        forests.append(_walked_both_ways(edges, shares_by_windows(edges, trees, length, c.size_bytes)))
-    return forests
-
-
-def _walked_both_ways(edges: UndirectedEdges, trees: list[MeetingTree]) -> Forest:
-    """The forest in which sums go to the middle of each tree and copies go out from there."""
-    rooted = []
-    for tree in trees:
-        out, into = edges.links(tree)
-        up, down = RoutedTree(tree.parent, into), RoutedTree(tree.parent, out)
-        rooted.append((tree.root, Segment(tree.share, up, down, tree.twin)))
-    return Forest.of(rooted)
+    if far.max() <= LATENCY_SHARE * float(bound.seconds) or len(edges.tail) > MOST_EDGES_BY_WINDOWS:
+        return [forest.divided(forest.share)]
+    choice = Forest.concatenate([forest, more_trees(edges, rate, far, part_bytes)])
+    by_windows = shares_by_windows(topology, edges, choice, part_bytes, c.size_bytes)
+    return [trees.divided(trees.share) for trees in (forest, by_windows or forest)]
 
 
 def _best_rate(topology: Topology, c: Collective) -> float:
@@ -152,7 +145,7 @@ def _best_rate(topology: Topology, c: Collective) -> float:
 
 def _root_rate(trees: TreeCounts) -> float:
     """Bytes/s that each root sends, if all send alike."""
-    return max(trees.roots.values()) * trees.rate
+    return int(trees.roots.max()) * trees.rate
 
 
 def _reversed(topology: Topology) -> Topology:
@@ -160,35 +153,37 @@ def _reversed(topology: Topology) -> Topology:
     return replace(topology, src=topology.dst, dst=topology.src)
 
 
-def _packed(topology: Topology, ranks: Int32, trees: TreeCounts, part_bytes: float, backward: bool) -> list[Shares]:
+def _packed(topology: Topology, ranks: Int32, counts: TreeCounts, part_bytes: float, backward: bool) -> list[Packing]:
     """Trees packed among ranks: first as the packing gives them, then made shallower.
 
     Args:
         backward: links are turned round, and bytes take them to the root.
     """
-    nodes = ranks.tolist()
-    network = without_switches(topology.src, topology.dst, trees.capacity, trees.roots, nodes, topology.node_count)
-    capacity = {edge: network.capacity(edge) for edge in network.paths if network.capacity(edge)}
-    routes = {edge: [list(path) for _, path in network.paths[edge]] for edge in capacity}
+    network = without_switches(topology, ranks, counts)
+    ends = sorted(edge for edge in network.paths if network.capacity(edge))
+    place = np.full(topology.node_count, -1)
+    place[ranks] = np.arange(len(ranks))
+    tail, head = place[np.array(ends)].T
+    edges = RankEdges(len(ranks), tail, head, np.array([network.capacity(edge) for edge in ends]))
     latency_s, bandwidth = topology.latency_s, topology.bandwidth
+    routes = [[list(path) for _, path in network.paths[edge]] for edge in ends]
     nearest_s, part_s = (
-        {
-            edge: min(float(latency_s[path].sum() + size / bandwidth[path].min()) for path in paths)
-            for edge, paths in routes.items()
-        }
+        np.array([min(float(latency_s[p].sum() + size / bandwidth[p].min()) for p in paths) for paths in routes])
         for size in (0.0, part_bytes)
     )
-    batches = pack(capacity, trees.roots, nodes, nearest_s)
-    shallow = shorten(batches, capacity, nodes, part_s)
+    trees, order = pack(edges, counts.roots, nearest_s)
+    shallow = shorten(trees, edges, part_s)
     relays = find_relays(topology, ranks)
     packings = []
-    for packing, left in ((batches, deepcopy(network)), (shallow, network)):
-        shares: Shares = {}
-        for batch in packing:
+    for (every_via, copies), ranks_of, left in ((trees, order, deepcopy(network)), (shallow, np.sort(order), network)):
+        rows = []
+        for via, reached, count in zip(every_via, ranks_of, copies.tolist(), strict=True):
+            root = int(np.argmin(via))
             # where an edge has several paths the batch is divided, so that each tree has one path for each edge
-            for count, paths in aligned(*(left.take(edge, batch.count) for edge in batch.edges)):
-                tree = through_relays(batch.root, dict(zip(batch.edges, paths, strict=True)), topology, relays)
-                tree = tree.with_routes(lambda route: route[::-1]) if backward else tree
-                shares.setdefault(batch.root, []).append((Fraction(count, trees.roots[batch.root]), tree))
-        packings.append(shares)
-    return packings
+            paths_of = (left.take(ends[e], count) for e in via[reached[reached != root]])
+            for part, paths in aligned(*paths_of):
+                tree = through_relays(int(ranks[root]), paths, topology, relays)
+                rows.append((int(ranks[root]), tree, Fraction(part, int(counts.roots[root]))))
+        of_root, edges_of, share = zip(*rows, strict=True)
+        packings.append(Packing(Trees.of(topology, of_root, edges_of), [*share]))
+    return [packing.backward(np.arange(topology.link_count)) for packing in packings] if backward else packings

@@ -7,14 +7,13 @@ trees. Here shares need not be equal, and a few of the trees carry nearly all da
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from ...model.arrays import Float64, Int64
 from ...model.topology import Topology
-from .segments import Forest, Segment
+from .forest import Forest
 
 SHARE_UNITS = 1 << 14
 """Units of the whole in which shares are counted."""
@@ -27,51 +26,35 @@ def keep_largest(topology: Topology, forest: Forest, most: int, ranks: int) -> F
         most: trees of each root; where sums are copied again, ``most`` times the ranks for all roots together.
         ranks: how many there are.
     """
-    free, trees = forest.sums_and_copies, list(forest)
-    data = [forest.share[root] * segment.share if free else segment.share for root, segment in trees]
-    groups = [0 if free else root for root, _ in trees]
-    kept = largest(data, groups, most * ranks if free else most)
-    if len(kept) == len(trees):
+    free = forest.sums_and_copies
+    groups = [0] * len(forest.share) if free else forest.up.root.tolist()
+    kept = largest(forest.share, groups, most * ranks if free else most)
+    if len(kept) == len(groups):
         return forest
-    place = {group: k for k, group in enumerate(dict.fromkeys(groups))}
-    kept.sort(key=lambda k: place[groups[k]])
-    return divide_data(topology, [trees[k] for k in kept], None if free else forest.share)
+    return divide_data(topology, forest.take(np.array(kept)), None if free else forest.root_share)
 
 
 def largest(amounts: Sequence[Fraction] | Sequence[int], groups: Sequence[int], most: int) -> list[int]:
-    """The indexes of the ``most`` largest amounts of each group, the largest amount first."""
+    """The indexes of the ``most`` largest amounts of each group, group by group, the largest amount first."""
+    place = {group: k for k, group in enumerate(dict.fromkeys(groups))}
     kept, left = [], dict.fromkeys(groups, most)
-    for k in sorted(range(len(amounts)), key=lambda k: -amounts[k]):
+    for k in sorted(range(len(amounts)), key=lambda k: (place[groups[k]], -amounts[k])):
         if left[groups[k]]:
             kept.append(k)
             left[groups[k]] -= 1
     return kept
 
 
-def divide_data(topology: Topology, trees: list[tuple[int, Segment]], share: dict[int, Fraction] | None) -> Forest:
-    """The forest in which these trees, given with their roots, are as fast together as they can be.
+def divide_data(topology: Topology, forest: Forest, root_share: dict[int, Fraction] | None) -> Forest:
+    """The forest in which these trees are as fast together as they can be.
 
     Args:
-        share: of each root; None where roots may have any share.
+        root_share: of each root; None where roots may have any share.
     """
-    tree, link = np.array([(k, link) for k, (_, segment) in enumerate(trees) for link in segment.links]).T
-    fixed = {} if share is None else share
-    groups = [([k for k, (v, _) in enumerate(trees) if v == root], float(amount)) for root, amount in fixed.items()]
-    rates = fastest_rates(len(trees), tree, link, topology.bandwidth, groups)
-    return forest_by_counts(trees, np.ceil(rates * SHARE_UNITS - 1e-6).astype(np.int64).tolist(), share)
-
-
-def forest_by_counts(
-    trees: list[tuple[int, Segment]], counts: Iterable[int], share: dict[int, Fraction] | None
-) -> Forest:
-    """The forest of those trees, given with their roots, that carry anything.
-
-    Args:
-        counts: the data of each tree, in proportion to the other trees.
-        share: of each root; None if it is the data of the root's trees.
-    """
-    counted = zip(trees, counts, strict=True)
-    return Forest.of([(root, replace(segment, share=Fraction(n))) for (root, segment), n in counted], share)
+    root = forest.up.root
+    groups = [] if root_share is None else [(np.flatnonzero(root == v), float(s)) for v, s in root_share.items()]
+    rates = fastest_rates(len(root), *forest.uses, topology.bandwidth, groups)
+    return forest.divided(np.ceil(rates * SHARE_UNITS - 1e-6).astype(np.int64).tolist(), root_share)
 
 
 def fastest_rates(
@@ -79,7 +62,7 @@ def fastest_rates(
     tree: Int64,
     link: Int64,
     bandwidth: Float64,
-    groups: Iterable[tuple[list[int], float]] = (),
+    groups: Iterable[tuple[Int64, float]] = (),
 ) -> Float64:
     """float64[trees], the shares of the whole with which trees are fastest together, by a linear program.
 

@@ -59,7 +59,7 @@ class Nodes(NamedTuple):
 
 
 def priced_trees(
-    links: Links, tree_nodes: Nodes, roots: Int64, both: bool, steepness: float
+    links: Links, tree_nodes: Nodes, roots: Int64, kinds: Int64, steepness: float
 ) -> tuple[NDArray[np.int64], Int64, Int64]:
     """Grow out-trees, or in-trees and out-trees, each of least price.
 
@@ -69,45 +69,45 @@ def priced_trees(
 
     Args:
         roots: int64[trees], as places among the nodes; -1 for one of the cheapest roots, which take turns.
-        both: whether each root also has an in-tree.
+        kinds: int64[1 or 2], the trees of each root: an out-tree (0), an in-tree (1), or both.
     Returns:
-        int64[trees, 1 or 2, places], for copies and for sums the place of each node's parent, -1 at the root, -2 for
-        nodes outside the tree. The routes between each node and its parent, as CSR: int64[trees x 1 or 2 x places + 1]
-        offsets, and int64[...] links in the order in which bytes take them.
+        int64[trees, kinds, places], the place of each node's parent, -1 at the root, -2 for nodes outside the tree.
+        The routes between each node and its parent, as CSR: int64[trees x kinds x places + 1] offsets, and int64[...]
+        links in the order in which bytes take them.
     """
     src, dst, seconds, _ = links
     nodes, ranks, inner, distance = tree_nodes
-    n, trees, kinds = len(nodes), len(roots), 2 if both else 1
+    n, trees = len(nodes), len(roots)
     busy = np.zeros(len(src))
-    cost, parent = np.empty((n, n)), np.empty((trees, kinds, n), dtype=np.int64)
+    cost, parent = np.empty((n, n)), np.empty((trees, len(kinds), n), dtype=np.int64)
     most = max(src.max(), dst.max()) + 1
-    path_cost = np.empty((kinds, most, most))
+    path_cost = np.empty((len(kinds), most, most))
     first = np.empty(path_cost.shape, dtype=np.int64)
-    offsets = np.zeros(trees * kinds * n + 1, dtype=np.int64)
-    routes = np.empty(trees * kinds * n * (len(inner) + 1), dtype=np.int64)
+    offsets = np.zeros(parent.size + 1, dtype=np.int64)
+    routes = np.empty(parent.size * (len(inner) + 1), dtype=np.int64)
     turns = np.arange(n)
     row, count = 0, 0
     least = 0.0
     for k in range(trees):
         if roots[k] < 0 and k % ROUND == 0:
-            for kind in range(kinds):
-                least = _price_paths(links, busy, steepness, kind, inner, path_cost[kind], first[kind])
+            for way, kind in enumerate(kinds):
+                least = _price_paths(links, busy, steepness, kind, inner, path_cost[way], first[way])
             turns = _cheapest_roots(path_cost, nodes, ranks, least, distance, cost)
         root = roots[k] if roots[k] >= 0 else turns[k % len(turns)]
-        for kind in range(kinds):
-            least = _price_paths(links, busy, steepness, kind, inner, path_cost[kind], first[kind])
-            _price_edges(path_cost[kind], nodes, least, distance, root, cost)
+        for way, kind in enumerate(kinds):
+            least = _price_paths(links, busy, steepness, kind, inner, path_cost[way], first[way])
+            _price_edges(path_cost[way], nodes, least, distance, root, cost)
             if ranks < n:
-                steiner_arborescence(cost, root, ranks, parent[k, kind])
+                steiner_arborescence(cost, root, ranks, parent[k, way])
             else:
-                arborescence(cost, root, parent[k, kind])
+                arborescence(cost, root, parent[k, way])
             head = dst if kind == 0 else src
             for j in range(n):
                 begin = count
-                i = parent[k, kind, j]
+                i = parent[k, way, j]
                 v = nodes[max(i, 0)]
                 while i >= 0 and v != nodes[j]:
-                    e = first[kind, v, nodes[j]]
+                    e = first[way, v, nodes[j]]
                     routes[count], v = e, head[e]
                     busy[e] += seconds[e]
                     count += 1

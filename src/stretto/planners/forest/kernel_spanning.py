@@ -178,6 +178,36 @@ def shorten(network: Network, within: Bool, copies: Int64, most_walks: int) -> F
     return diameter
 
 
+def walk_from_the_middle(network: Network, within: Bool, root: Int64, twin: Int64, via: Int64) -> None:
+    """Walk through each tree from the middle of its longest path.
+
+    Args:
+        within: bool[trees, edges].
+        root: int64[trees], gets the middle, or an end of the edge that the middle is inside.
+        twin: int64[trees], gets the other end of that edge, or -1.
+        via: int64[trees, nodes], gets the edge between each node and its parent, -1 at the root.
+    """
+    tail, head, _, offsets, _ = network
+    far, back = np.empty(len(offsets) - 1), np.empty(len(offsets) - 1, dtype=np.int64)
+    for k in range(len(within)):
+        begin = _walk(network, within[k], 0, -1, -1, far, back)
+        end = _walk(network, within[k], begin, -1, -1, far, back)
+        half, node = far[end] / 2, end
+        above = tail[back[node]] + head[back[node]] - node
+        while far[above] > half:
+            node = above
+            above = tail[back[node]] + head[back[node]] - node
+        # the middle is between node and above, or at one of them
+        root[k], twin[k] = above, -1
+        if far[above] < half * (1 - 1e-9):
+            if far[node] <= half * (1 + 1e-9):
+                root[k] = node
+            else:
+                twin[k] = node
+        _walk(network, within[k], root[k], -1, -1, far, via[k])
+        via[k, root[k]] = -1
+
+
 def _path(network: Network, tree: Bool, source: int, target: int, path: Int64) -> int:
     """Write the edges of a forest between two nodes to ``path``; how many there are, -1 if there is no path."""
     tail, head, _, offsets, _ = network

@@ -9,7 +9,7 @@ copy down, so that a byte takes no longer than the longest path in the tree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,10 +18,11 @@ from ...bounds import Parts
 from ...kernels import at_speed
 from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ...model.topology import Topology, opposite
+from ...schedule.trees import Trees
 from . import kernel_spanning
 from .division import fastest_rates
+from .forest import Forest
 from .kernel_spanning import Network
-from .segments import Route
 
 MOST_TREES = 64
 """Trees that are packed at most."""
@@ -49,25 +50,6 @@ ROOM_FOR_CHOICE = (1.0, 1.15, 1.3, 1.6)
 
 MOST_WALKS = 20_000
 """Walks through trees that may be made, at most, to make them shallow."""
-
-
-@dataclass(frozen=True)
-class MeetingTree:
-    """A tree, and where its sums meet.
-
-    Attributes:
-        share: of the buffer.
-        root: the middle of the tree, or the end of an edge that has the middle inside.
-        twin: the other end of that edge, a child of the root; -1 where the root is the middle.
-        parent: for each node but the root its parent, parents first.
-        edge: for each of these nodes the edge to its parent.
-    """
-
-    share: Fraction
-    root: int
-    twin: int
-    parent: dict[int, int]
-    edge: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -112,20 +94,9 @@ class UndirectedEdges:
         """The edges as the kernels take them."""
         return Network(self.tail, self.head, length, self.around.offsets, self.around.values.astype(np.int64))
 
-    def links(self, tree: MeetingTree) -> tuple[dict[int, Route], dict[int, Route]]:
-        """For each node of a tree the link that comes from its parent, and the link that leads there."""
-        out: dict[int, Route] = {}
-        into: dict[int, Route] = {}
-        forth, back, head = self.forth.tolist(), self.back.tolist(), self.head.tolist()
-        for v, e in tree.edge.items():
-            out[v], into[v] = ((forth[e],), (back[e],)) if head[e] == v else ((back[e],), (forth[e],))
-        return out, into
 
-
-def meeting_trees(
-    edges: UndirectedEdges, parts: Parts, rate: float, far: Float64, part_bytes: float
-) -> list[MeetingTree]:
-    """Trees that share the buffer and together come near the bound by parts; none where too many would have to.
+def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float64, part_bytes: float) -> Forest | None:
+    """Trees that share the buffer and together come near the bound by parts; None where too many would have to.
 
     Args:
         rate: bytes/s of the buffer that ``parts`` allow.
@@ -145,23 +116,25 @@ def meeting_trees(
         if int(within.sum()) == len(roots) * (edges.node_count - 1):
             break
     else:
-        return []
+        return None
     _shorten(edges, length, copies, within)
     shares = _solve_shares(edges, within) if loss else [Fraction(1, len(roots))] * len(roots)
-    return [_from_the_middle(edges, tree, length, share) for tree, share in zip(within, shares, strict=True) if share]
+    return _from_the_middle(edges, within, length, shares)
 
 
-def more_trees(edges: UndirectedEdges, rate: float, far: Float64, part_bytes: float) -> list[MeetingTree]:
+def more_trees(edges: UndirectedEdges, rate: float, far: Float64, part_bytes: float) -> Forest:
     """Further trees, without a share yet, packed with room to spare: a choice where not bandwidth alone decides."""
     length, central = _lengths_and_center(edges, far, part_bytes, CENTRAL_FOR_CHOICE)
-    distinct: dict[bytes, Bool] = {}
+    packed = []
     for room in ROOM_FOR_CHOICE:
         copies = np.floor(edges.bandwidth * (TREES_FOR_CHOICE / rate * room)).astype(np.int64)
         copies, roots = np.minimum(copies, TREES_FOR_CHOICE), np.resize(central, TREES_FOR_CHOICE)
         within = _pack(edges, length, copies, roots)
         _shorten(edges, length, copies, within)
-        distinct |= {tree.tobytes(): tree for tree in within if int(tree.sum()) == edges.node_count - 1}
-    return [_from_the_middle(edges, tree, length, Fraction(0)) for tree in distinct.values()]
+        packed.append(within[within.sum(axis=1) == edges.node_count - 1])
+    every = np.concatenate(packed)
+    _, first = np.unique(every, axis=0, return_index=True)
+    return _from_the_middle(edges, every[np.sort(first)], length, [Fraction(0)] * len(first))
 
 
 def _lengths_and_center(edges: UndirectedEdges, far: Float64, part_bytes: float, near: float) -> tuple[Float64, Int64]:
@@ -199,44 +172,15 @@ def _solve_shares(edges: UndirectedEdges, within: Bool) -> list[Fraction]:
     return [Fraction(n, int(counts.sum())) for n in counts.tolist()]
 
 
-def _from_the_middle(edges: UndirectedEdges, tree: Bool, length: Float64, share: Fraction) -> MeetingTree:
-    """A tree walked from the middle of its longest path."""
-    start = _Walk.of(edges, tree, length, 0)
-    begin = max(start.far, key=lambda v: start.far[v])
-    whole = _Walk.of(edges, tree, length, begin)
-    end = max(whole.far, key=lambda v: whole.far[v])
-    half = whole.far[end] / 2
-    node = end
-    while whole.far[whole.parent[node]] > half:
-        node = whole.parent[node]
-    above = whole.parent[node]
-    # the middle is between node and above, or at one of them
-    if whole.far[above] >= half * (1 - 1e-9):
-        root, twin = above, -1
-    elif whole.far[node] <= half * (1 + 1e-9):
-        root, twin = node, -1
-    else:
-        root, twin = above, node
-    walk = _Walk.of(edges, tree, length, root)
-    return MeetingTree(share, root, twin, walk.parent, walk.edge)
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """A walk through a tree from one of its nodes: how far the other nodes are, and their parents."""
-
-    far: dict[int, float]
-    parent: dict[int, int]
-    edge: dict[int, int]
-
-    @classmethod
-    def of(cls, edges: UndirectedEdges, tree: Bool, length: Float64, root: int) -> _Walk:
-        walk = cls({root: 0.0}, {}, {})
-        queue = [root]
-        for v in queue:
-            for e in edges.around[v].tolist():
-                w = int(edges.tail[e] + edges.head[e]) - v
-                if tree[e] and w not in walk.far:
-                    walk.far[w], walk.parent[w], walk.edge[w] = walk.far[v] + float(length[e]), v, e
-                    queue.append(w)
-        return walk
+def _from_the_middle(edges: UndirectedEdges, within: Bool, length: Float64, share: list[Fraction]) -> Forest:
+    """Trees walked from the middles of their longest paths: sums go there, and copies go out from there."""
+    via = np.full((len(within), edges.node_count), -1, dtype=np.int64)
+    root, twin = np.empty(len(within), dtype=np.int64), np.empty(len(within), dtype=np.int64)
+    at_speed(kernel_spanning.walk_from_the_middle, _work(edges))(edges.network(length), within, root, twin, via)
+    node = np.arange(edges.node_count)
+    toward = np.where(via >= 0, edges.tail[via] + edges.head[via] - node, -1)
+    outward = edges.head[via] == node
+    every_link = Ragged.single(np.arange(2 * len(edges.tail)))
+    down = Trees(root, toward, np.where(outward, edges.forth[via], edges.back[via]), every_link, twin)
+    up = replace(down, hop=np.where(outward, edges.back[via], edges.forth[via]))
+    return Forest(up, down, share)

@@ -19,12 +19,11 @@ from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, forests_of
 from .division import keep_largest
+from .forest import Forest
 from .latency import latency_forests
-from .lowering import SegmentTable
 from .priced import MOST_TREES
-from .refinement import TRANSFER_COUNTS, Refinement, finest_part_bytes
+from .refinement import TRANSFER_COUNTS, Forests, Refinement, finest_part_bytes
 from .relays import find_relays
-from .segments import Forest
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
@@ -84,10 +83,7 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
         _latency_forests(topology, c, of_c, trees, budget) for c, of_c in zip(collectives, packed, strict=True)
     ]
     choices = [first + further for first, further in zip(packed, by_latency, strict=True)]
-    tables = [
-        SegmentTable.of(topology, [of_c[min(k, len(of_c) - 1)] for of_c in choices])
-        for k in range(max(map(len, choices)))
-    ]
+    tables: list[Forests] = [[of_c[min(k, len(of_c) - 1)] for of_c in choices] for k in range(max(map(len, choices)))]
     may_add_shallow = not (parts or any(by_latency))
     return Refinement(request, parts, trees, budget, may_add_shallow, tables[0]).best(tables)
 
@@ -106,7 +102,7 @@ def _latency_forests(
 
     None where the budget does not allow them.
     """
-    if any(segment.twin >= 0 for forest in packed for _, segment in forest):
+    if any(forest.down.twin is not None and (forest.down.twin >= 0).any() for forest in packed):
         return []
     part_bytes = finest_part_bytes(c)
     far_s = distances(topology, part_bytes)[np.ix_(c.ranks, c.ranks)].max()
@@ -114,7 +110,7 @@ def _latency_forests(
     free = c.traits.reduces_to_all
     if not latency_counts and not (free and find_relays(topology, c.ranks).any()):
         return []
-    count = trees * (len(c.ranks) if free else len(packed[0].segments))
+    count = trees * (len(c.ranks) if free else len(packed[0].root_share))
     work = {"latency": topology.node_count * min(count, MOST_TREES)}
     if budget.stop.fired or budget.spent + budget.cost(**work) > LATENCY_BUDGET_SHARE * budget.steps:
         return []

@@ -9,23 +9,22 @@ linear program gives each tree its share (:mod:`.division`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 
 from ...bounds import distances
 from ...kernels import at_speed
-from ...model.arrays import Int64
+from ...model.arrays import Int64, Ragged
 from ...model.collective import Collective
 from ...model.topology import Topology
+from ...schedule.trees import Trees
 from . import kernel_arborescences
 from .division import divide_data
+from .forest import Forest
 from .kernel_arborescences import Links, Nodes
 from .relays import find_relays
-from .segments import Forest, RoutedTree, Segment
 
 MOST_TREES = 128
 """Trees that are grown at most."""
@@ -65,8 +64,8 @@ def pricing_work(topology: Topology, c: Collective, most: int) -> float:
 
 def priced_trees(
     topology: Topology, c: Collective, like: Forest, part_bytes: float, most: int, length_price: float
-) -> list[tuple[int, Segment]] | None:
-    """Trees with their roots; None where ranks do not reach each other, or growing trees would be too much work.
+) -> Forest | None:
+    """Trees of equal shares; None where ranks do not reach each other, or growing trees would be too much work.
 
     For an AllReduce pairs of trees, whose roots are the cheapest nodes in turn where there are relays, else all ranks;
     for other collectives trees of the roots of ``like`` in turn.
@@ -86,43 +85,30 @@ def priced_trees(
     if not np.isfinite(far[: len(c.ranks), : len(c.ranks)]).all():
         return None
     both, place = c.traits.reduces_to_all, {v: k for k, v in enumerate(nodes.tolist())}
-    roots = np.array([place[v] for v in (c.ranks.tolist() if both else like.segments)], dtype=np.int64)
+    roots = np.array([place[v] for v in (c.ranks.tolist() if both else like.root_share)], dtype=np.int64)
     chosen = np.full(count, -1) if both and len(relays) else roots[np.arange(count) % len(roots)]
-    # sums that are not copied are copies with all links turned round
-    src, dst, far = (net.dst, net.src, far.T) if c.reduces and not both else (net.src, net.dst, far)
+    kinds = np.array([kind for kind in (0, 1) if both or kind == c.reduces])
+    far = far.T if c.reduces and not both else far
     length = net.latency_s + part_bytes / net.bandwidth
     price = length_price / length.mean()
     seconds = 1 / (net.bandwidth * like.seconds_per_byte(topology))
     parents, offsets, links = at_speed(kernel_arborescences.priced_trees, work)(
-        Links(src.astype(np.int64), dst.astype(np.int64), seconds, price * length),
+        Links(net.src.astype(np.int64), net.dst.astype(np.int64), seconds, price * length),
         Nodes(nodes, len(c.ranks), inner, price * np.where(np.isfinite(far), far, 0.0)),
-        chosen, both, STEEPNESS,
+        chosen, kinds, STEEPNESS,
     )  # fmt: skip
-    share = Fraction(1, count)
-    trees = _with_routes(nodes.tolist(), parents.tolist(), offsets.tolist(), used[links].tolist())
-    if both:
-        return [(root, Segment(share, up, down)) for root, (down, up) in trees]
-    if c.reduces:
-        return [(root, Segment(share, tree.with_routes(lambda route: route[::-1]), None)) for root, (tree,) in trees]
-    return [(root, Segment(share, None, tree)) for root, (tree,) in trees]
+    root, routes = nodes[np.argmax(parents[:, 0] == -1, axis=1)], Ragged(offsets, used[links].astype(np.int32))
+    hops = np.arange(parents.size).reshape(parents.shape)
+    ways = []
+    for k in range(len(kinds)):
+        toward, hop = np.full((count, topology.node_count), -1), np.zeros((count, topology.node_count), dtype=np.int64)
+        toward[:, nodes], hop[:, nodes] = np.where(parents[:, k] >= 0, nodes[parents[:, k]], -1), hops[:, k]
+        ways.append(Trees(root, toward, hop, routes))
+    share = [Fraction(1, count)] * count
+    return Forest(ways[1], ways[0], share) if both else Forest.one_way(ways[0], c.reduces, share)
 
 
 def _inner_nodes(topology: Topology, c: Collective) -> Int64:
     """int64[...], nodes that only pass bytes on."""
     relays = find_relays(topology, c.ranks)
     return np.setdiff1d(np.flatnonzero(topology.transit & ~relays), c.ranks)
-
-
-def _with_routes(
-    nodes: list[int], parents: list[list[list[int]]], offsets: list[int], links: list[int]
-) -> Iterator[tuple[int, list[RoutedTree]]]:
-    """The kernel's trees: each root with its out-tree, and with its in-tree if it has one."""
-    row = 0
-    for kinds in parents:
-        trees = []
-        for parent in kinds:
-            routes = [tuple(links[a:b]) for a, b in pairwise(offsets[row : row + len(nodes) + 1])]
-            row += len(nodes)
-            below = [j for j, i in enumerate(parent) if i >= 0]
-            trees.append(RoutedTree({nodes[j]: nodes[parent[j]] for j in below}, {nodes[j]: routes[j] for j in below}))
-        yield nodes[kinds[0].index(-1)], trees

@@ -41,12 +41,12 @@ class TreeCounts:
 
     Attributes:
         capacity: int64[links], trees that each link can carry.
-        roots: trees of each root.
+        roots: int64[ranks], how many trees each rank is root of.
         rate: bytes/s that one tree stands for.
     """
 
     capacity: Int64
-    roots: dict[int, int]
+    roots: Int64
     rate: float
 
 
@@ -99,7 +99,7 @@ def whole_counts(topology: Topology, ranks: Int32, link_rate: Float64, root_rate
         numbers = np.array([int(f * units) for f in near], dtype=np.int64)
         common = max(int(np.gcd.reduce(numbers)), 1)
         capacity, roots = np.split(numbers // common, [len(link_rate)])
-        trees = TreeCounts(capacity, _by_rank(ranks, roots), widest * common / units)
+        trees = TreeCounts(capacity, roots, widest * common / units)
         if _exist(topology, ranks, trees):
             return trees
     units = max(UNITS, min(int(FEWEST_UNITS_A_LINK * widest / topology.bandwidth[link_rate > 0].min()), MOST_UNITS))
@@ -107,16 +107,12 @@ def whole_counts(topology: Topology, ranks: Int32, link_rate: Float64, root_rate
     _even_out(topology, ranks, capacity)
     loss = 1 / units
     while loss < 1:
-        amounts = np.floor(root_rate / widest * units * (1 - loss)).astype(np.int64)
-        trees = TreeCounts(capacity, _by_rank(ranks, amounts), widest / units)
+        roots = np.floor(root_rate / widest * units * (1 - loss)).astype(np.int64)
+        trees = TreeCounts(capacity, roots, widest / units)
         if _exist(topology, ranks, trees):
             return trees
         loss *= 2
     raise Unsupported(f"forest finds no whole numbers of trees on {topology.name}")
-
-
-def _by_rank(ranks: Int32, amounts: Int64) -> dict[int, int]:
-    return {int(v): int(a) for v, a in zip(ranks, amounts, strict=True)}
 
 
 def _even_out(topology: Topology, ranks: Int32, capacity: Int64) -> None:
@@ -164,13 +160,11 @@ def _path_with_capacity(near: Int32, far: Int32, capacity: Int64, node: int, goa
 
 def _exist(topology: Topology, ranks: Int32, trees: TreeCounts) -> bool:
     """Edmonds' condition: every set of nodes with a rank in it can be entered by the trees of all roots outside."""
-    nodes = topology.node_count
-    held = np.array([trees.roots[int(v)] for v in ranks], dtype=np.int64)
-    need = int(held.sum())
+    nodes, need = topology.node_count, int(trees.roots.sum())
     tails = np.concatenate((topology.dst, ranks))
     arcs = Arcs.of(tails, np.concatenate((topology.src, np.full(len(ranks), nodes))), nodes + 1)
     work = 20.0 * len(ranks) * len(tails)
-    capacity = arcs.capacities(np.concatenate((trees.capacity, held)))
+    capacity = arcs.capacities(np.concatenate((trees.capacity, trees.roots)))
     sinks = near_first(topology, ranks.astype(np.int64))
     violated, _, _ = at_speed(maxflow_kernel.first_violated, work)(
         arcs.offsets, arcs.to, arcs.pair, capacity, sinks, 0, nodes, need, np.int64(need)

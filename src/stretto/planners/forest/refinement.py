@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,12 @@ from ...schedule.dispatch import NEAR as CLOSE_TO_BUSIEST
 from ...schedule.dispatch import busiest_link_s
 from ...schedule.effort import Budget
 from .. import Request
-from .lowering import SegmentTable, pipeline
+from .forest import Forest
+from .lowering import pipeline
 from .priced import MOST_TREES, priced_forest, pricing_work
-from .segments import Forest
+
+Forests = Sequence[Forest]
+"""One for each collective."""
 
 TRANSFER_COUNTS = (3_000, 12_000, 60_000, 150_000)
 """Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet
@@ -61,7 +65,7 @@ class Refinement:
         most_trees: trees for each rank.
         budget: with costs for "cut", "transfer" and "pricing".
         may_add_shallow: whether shallow trees may become a choice.
-        reference: the table by whose edges transfers are counted.
+        reference: the forests by whose edges transfers are counted.
         apart, good_enough: what :func:`stretto.schedule.dispatch.dispatch` need not try any more.
     """
 
@@ -70,11 +74,11 @@ class Refinement:
     most_trees: int
     budget: Budget
     may_add_shallow: bool
-    reference: SegmentTable
+    reference: Forests
     apart: bool | None = None
     good_enough: float = CLOSE_TO_BUSIEST
 
-    def best(self, tables: list[SegmentTable]) -> Plan:
+    def best(self, tables: list[Forests]) -> Plan:
         """The plan that ends first, by one of the tables."""
         plans: list[Plan] = []
         counts, last = self.part_counts(), 0.0
@@ -126,7 +130,7 @@ class Refinement:
             transfers = max(transfers, FIRST_FINE_SHARE * self.budget.steps / self.budget.costs["transfer"])
         return transfers / self.edges(self.reference)
 
-    def cut(self, table: SegmentTable, count: float) -> Plan:
+    def cut(self, table: Forests, count: float) -> Plan:
         """A plan with as many transfers as ``count`` parts of the reference have."""
         if not self.parts:
             count = max(count * self.edges(self.reference) / self.edges(table), 1.0)
@@ -135,9 +139,9 @@ class Refinement:
             apart=self.apart, good_enough=self.good_enough,
         )  # fmt: skip
 
-    def edges(self, table: SegmentTable) -> int:
+    def edges(self, table: Forests) -> int:
         """Transfers where no segment is cut: one for each edge of each tree of a chunk."""
-        return sum(forest.edge_count * n for forest, n in zip(table.forests, self.chunks_of_tree, strict=True))
+        return sum(forest.edge_count * n for forest, n in zip(table, self.chunks_of_tree, strict=True))
 
     @property
     def chunks_of_tree(self) -> list[int]:
@@ -150,7 +154,7 @@ class Refinement:
     @property
     def most_parts(self) -> float:
         """Into how many parts there are bytes to cut."""
-        segments = sum(f.segment_count * n for f, n in zip(self.reference.forests, self.chunks_of_tree, strict=True))
+        segments = sum(len(f.share) * n for f, n in zip(self.reference, self.chunks_of_tree, strict=True))
         return sum(c.size_bytes for c in self.request.workload.collectives) / (SMALLEST_PART_BYTES * segments)
 
     def useful(self, counts: list[float], late_parts: float) -> list[float]:
@@ -166,20 +170,20 @@ class Refinement:
             counts = [min(EXTRA_PARTS * counts[0], max(self.most_parts, counts[0]))]
         return counts
 
-    def shallow_table(self) -> SegmentTable | None:
+    def shallow_table(self) -> Forests | None:
         """Priced trees for each AllReduce, the trees of the reference for the rest; None without priced trees."""
         topology, collectives = self.request.topology, self.request.workload.collectives
         forests: list[Forest] = []
-        for c, packed in zip(collectives, self.reference.forests, strict=True):
+        for c, packed in zip(collectives, self.reference, strict=True):
             priced, most = None, min(self.most_trees * len(c.ranks), MOST_TREES)
             work = pricing_work(topology, c, most)
             if c.traits.reduces_to_all and self.budget.allows(pricing=work):
                 self.budget.spend(pricing=work)
                 priced = priced_forest(topology, c, packed, finest_part_bytes(c), most)
             forests.append(priced or packed)
-        if all(new is old for new, old in zip(forests, self.reference.forests, strict=True)):
+        if all(new is old for new, old in zip(forests, self.reference, strict=True)):
             return None
-        return SegmentTable.of(topology, forests)
+        return forests
 
 
 def finest_part_bytes(c: Collective) -> float:
@@ -188,7 +192,7 @@ def finest_part_bytes(c: Collective) -> float:
     return max(edges * c.size_bytes / TRANSFER_COUNTS[-1], float(SMALLEST_PART_BYTES))
 
 
-def _best_table(plans: list[Plan], tables: list[SegmentTable]) -> SegmentTable:
+def _best_table(plans: list[Plan], tables: list[Forests]) -> Forests:
     """The table whose plan ends first."""
     return min(zip(plans, tables, strict=True), key=lambda pair: completion_s(pair[0]))[1]
 

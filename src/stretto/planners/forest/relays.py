@@ -7,13 +7,13 @@ several paths of a tree pass through it, it gets the data once and sends it on a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from ...model.arrays import Bool, Int32
 from ...model.topology import ACCELERATOR, Topology
-from .segments import Route, RoutedTree
+from .split import Route
 
 
 def find_relays(topology: Topology, ranks: Int32) -> Bool:
@@ -23,26 +23,26 @@ def find_relays(topology: Topology, ranks: Int32) -> Bool:
     return relays
 
 
-def through_relays(root: int, paths: Mapping[tuple[int, int], Route], topology: Topology, relays: Bool) -> RoutedTree:
-    """The tree whose edges are these paths, cut at relays.
+def through_relays(root: int, paths: Iterable[Route], topology: Topology, relays: Bool) -> dict[int, tuple[int, Route]]:
+    """The tree whose edges are these paths, cut at relays: for each node but the root its parent and the links between.
 
     Args:
         paths: links from one rank to another, for every edge of the tree, parents first.
         topology: in which the links lead away from the root.
     """
     hops: dict[int, dict[int, Route]] = {}
-    for (x, _), path in paths.items():
-        begin, node = 0, x
+    for path in paths:
+        begin, node = 0, int(topology.src[path[0]])
         for k, link in enumerate(path):
             end = int(topology.dst[link])
             if k == len(path) - 1 or relays[end]:
                 hops.setdefault(node, {}).setdefault(end, path[begin : k + 1])
                 begin, node = k + 1, end
-    tree = RoutedTree({}, {})
+    tree: dict[int, tuple[int, Route]] = {}
     reached = [root]
     for v in reached:
         for w, route in hops.get(v, {}).items():
-            if w != root and w not in tree.parent:
-                tree.parent[w], tree.links[w] = v, route
+            if w != root and w not in tree:
+                tree[w] = v, route
                 reached.append(w)
     return tree

@@ -19,20 +19,23 @@ from ...kernels import at_speed
 from ...kernels import maxflow as maxflow_kernel
 from ...model.arrays import Int32, Int64
 from ...model.errors import Unsupported
-from .segments import Route, aligned
+from ...model.topology import Topology
+from .forest import aligned
+from .rates import TreeCounts
+
+Route = tuple[int, ...]
+"""Links in the order in which bytes take them."""
 
 
 @dataclass
 class RankNetwork:
-    """A network of ranks alone (once every other node is split off): edges, each with the paths that make it up.
+    """A network of ranks alone (once every other node is split off).
 
     Attributes:
-        src, dst: the ends of links.
-        paths: for an edge (u, t) its paths, each with its amount.
+        paths: for an edge (u, t) the paths that make it up, each with its amount.
     """
 
-    src: Int32
-    dst: Int32
+    topology: Topology
     paths: dict[tuple[int, int], deque[tuple[int, Route]]]
 
     def capacity(self, edge: tuple[int, int]) -> int:
@@ -64,43 +67,41 @@ class RankNetwork:
 
     def _straight(self, path: Route) -> Route:
         """The path without loops that lead back to a node that it has passed."""
-        ahead = {int(self.src[link]): link for link in path}  # the link by which each node is left for the last time
-        end, node = int(self.dst[path[-1]]), int(self.src[path[0]])
+        src, dst = self.topology.src, self.topology.dst
+        ahead = {int(src[link]): link for link in path}  # the link by which each node is left for the last time
+        end, node = int(dst[path[-1]]), int(src[path[0]])
         links = []
         while node != end:
             links.append(ahead[node])
-            node = int(self.dst[ahead[node]])
+            node = int(dst[ahead[node]])
         return tuple(links)
 
 
-def without_switches(
-    src: Int32, dst: Int32, capacity: Int64, roots: dict[int, int], ranks: list[int], nodes: int
-) -> RankNetwork:
+def without_switches(topology: Topology, ranks: Int32, trees: TreeCounts) -> RankNetwork:
     """Split off every node that is not a rank.
 
     Args:
-        capacity: int64[links]; at a node that is not a rank as much enters as leaves.
-        roots: the trees of each root, which must exist in the network given.
+        trees: which exist in the topology; at a node that is not a rank their capacities let as much enter as leave.
     """
-    network = RankNetwork(src, dst, {})
-    for link in np.flatnonzero(capacity).tolist():
-        network.give((int(src[link]), int(dst[link])), int(capacity[link]), (link,))
-    for w in sorted({*range(nodes)}.difference(ranks)):
-        _remove(network, w, roots, ranks, nodes)
+    network = RankNetwork(topology, {})
+    for link in np.flatnonzero(trees.capacity).tolist():
+        network.give((int(topology.src[link]), int(topology.dst[link])), int(trees.capacity[link]), (link,))
+    for w in np.setdiff1d(np.arange(topology.node_count), ranks).tolist():
+        _remove(network, w, ranks, trees.roots)
     return network
 
 
-def _remove(network: RankNetwork, w: int, roots: dict[int, int], ranks: list[int], nodes: int) -> None:
+def _remove(network: RankNetwork, w: int, ranks: Int32, roots: Int64) -> None:
     """Split off node w."""
     into = sorted(u for u, t in network.paths if t == w and network.capacity((u, w)))
     out = sorted(t for u, t in network.paths if u == w and network.capacity((w, t)))
-    cuts = _Cuts(network, [(u, t) for u in into for t in out if u != t], roots, ranks, nodes)
-    # pairs that lead back where they came from come last: they carry nothing
+    nodes = network.topology.node_count
     turns = [(u, t) for u in into for t in sorted(out, key=lambda t: (t - u) % nodes) if u != t]
+    cuts = _Cuts(network, turns, ranks, roots)
+    # pairs that lead back where they came from come last: they carry nothing
     for u, t in [*turns, *((u, u) for u in into if u in out)]:
         amount = min(network.capacity((u, w)), network.capacity((w, t)))
-        if amount:
-            amount = cuts.split(w, u, t, amount)
+        amount = cuts.split(w, u, t, amount)
         if not amount:
             continue
         first, second = network.take((u, w), amount), network.take((w, t), amount)
@@ -115,18 +116,16 @@ def _remove(network: RankNetwork, w: int, roots: dict[int, int], ranks: list[int
 class _Cuts:
     """The cuts that must stay wide enough for the trees while one node is split off."""
 
-    def __init__(
-        self, network: RankNetwork, new: list[tuple[int, int]], roots: dict[int, int], ranks: list[int], nodes: int
-    ) -> None:
-        edges = sorted({edge for edge in network.paths if network.capacity(edge)} | set(new))
+    def __init__(self, network: RankNetwork, new: list[tuple[int, int]], ranks: Int32, roots: Int64) -> None:
+        edges = sorted({edge for edge in network.paths if network.capacity(edge)}.union(new))
         self.place = {edge: i for i, edge in enumerate(edges)}
-        self.sinks = np.array(ranks, dtype=np.int64)
-        self.need, self.target = sum(roots.values()), nodes
-        tails = np.array([t for _, t in edges] + ranks)
-        heads = np.array([u for u, _ in edges] + [nodes] * len(ranks))
-        self.arcs = Arcs.of(tails, heads, nodes + 1)
-        held = [roots.get(v, 0) for v in ranks]
-        self.capacity = self.arcs.capacities(np.array([network.capacity(e) for e in edges] + held, dtype=np.int64))
+        self.sinks = ranks.astype(np.int64)
+        self.need, self.target = int(roots.sum()), network.topology.node_count
+        heads, tails = np.array(edges).T
+        tails = np.concatenate((tails, ranks))
+        self.arcs = Arcs.of(tails, np.concatenate((heads, np.full(len(ranks), self.target))), self.target + 1)
+        capacity = np.array([network.capacity(edge) for edge in edges])
+        self.capacity = self.arcs.capacities(np.concatenate((capacity, roots)))
         self.work = 20.0 * len(ranks) * len(tails) * len(new)
 
     def split(self, w: int, u: int, t: int, amount: int) -> int:

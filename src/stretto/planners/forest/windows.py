@@ -16,13 +16,20 @@ added where a solution breaks them. (A row stays even if later shares leave its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64
-from .meeting import SHARE_UNITS, MeetingTree, UndirectedEdges
+from ...model.arrays import Bool, Float64, Int64
+from ...model.topology import Topology
+from ...schedule.trees import Trees, depths
+from .forest import Forest
+from .meeting import UndirectedEdges
+
+SHARE_UNITS = 1 << 12
+"""Units of the whole in which shares are counted."""
 
 DEPTH = 1.0
 """Weight of the mean time through a tree beside T: links also wait for each other."""
@@ -34,8 +41,7 @@ TOLERANCE = 1e-3
 """A row is broken where it asks for a T that is later by more than this share."""
 
 
-@dataclass(frozen=True)
-class LinkUses:
+class LinkUses(NamedTuple):
     """Uses of links by trees, and their windows.
 
     Attributes:
@@ -49,11 +55,26 @@ class LinkUses:
     opens_s: Float64
     closes_s: Float64
 
+    @classmethod
+    def of(cls, topology: Topology, forest: Forest, part_bytes: float) -> LinkUses:
+        """The uses of a forest's trees, along which parts of so many bytes travel."""
+        up, down = (_Ways.of(topology, trees, part_bytes) for trees in (forest.up, forest.down))
+        into, out = up.uses(topology, down, sums=True), down.uses(topology, up, sums=False)
+        tree, link, opens_s, closes_s = (np.concatenate(columns) for columns in zip(into, out, strict=True))
+        order = np.argsort(tree, kind="stable")
+        return cls(tree[order], link[order], opens_s[order], closes_s[order])
+
+    def among(self, trees: Int64) -> LinkUses:
+        """The uses by some trees, given in ascending order and numbered from 0."""
+        used = np.isin(self.tree, trees)
+        tree = np.searchsorted(trees, self.tree[used])
+        return LinkUses(tree, self.link[used], self.opens_s[used], self.closes_s[used])
+
     def rounded(self) -> LinkUses:
         """The uses with windows rounded to a grain, so that windows which hardly differ are one."""
         grain = GRAIN * float(max(self.opens_s.max(), self.closes_s.max()))
         opens, closes = (np.round(at / grain) * grain for at in (self.opens_s, self.closes_s))
-        return replace(self, opens_s=opens, closes_s=closes)
+        return self._replace(opens_s=opens, closes_s=closes)
 
 
 def counts_by_windows(
@@ -122,39 +143,83 @@ def _broken(uses: LinkUses, groups: list[Int64], busy_s: Float64, end_s: float) 
 
 
 def shares_by_windows(
-    edges: UndirectedEdges, trees: list[MeetingTree], length: Float64, size_bytes: int
-) -> list[MeetingTree]:
-    """The trees that should carry something, with their shares of the buffer.
+    topology: Topology, edges: UndirectedEdges, forest: Forest, part_bytes: float, size_bytes: int
+) -> Forest | None:
+    """The trees over these edges that should carry something, with shares by latency; None where these are not found.
 
     Args:
-        length: float64[edges], seconds that a part is on its way.
         size_bytes: of the buffer.
     """
-    opens = np.array([_openings(edges, tree, length) for tree in trees])
-    # with time reversed sums become copies, and a link its opposite link
-    closes = opens[:, :, ::-1] + length[:, None]
-    tree, edge, way = np.nonzero(~np.isnan(opens))
-    uses = LinkUses(tree, 2 * edge + way, opens[tree, edge, way], closes[tree, edge, way])
-    counts = counts_by_windows(uses, np.repeat(size_bytes / edges.bandwidth, 2))
-    if counts is None:
-        return [t for t in trees if t.share]
-    return [replace(t, share=Fraction(n, sum(counts))) for t, n in zip(trees, counts, strict=True) if n]
+    links = np.column_stack((edges.forth, edges.back)).ravel()
+    uses = LinkUses.of(topology, forest, part_bytes)
+    uses = uses._replace(link=np.argsort(links)[uses.link])
+    counts = counts_by_windows(uses, size_bytes / topology.bandwidth[links])
+    return None if counts is None else forest.divided(counts)
 
 
-def _openings(edges: UndirectedEdges, tree: MeetingTree, length: Float64) -> Float64:
-    """float64[edges, 2], when a part can begin on each edge from tail to head, and back; NaN outside the tree."""
-    height, beside_twin = dict.fromkeys((tree.root, *tree.parent), 0.0), 0.0
-    for v in reversed(tree.parent):  # parents come first
-        above, arrival = tree.parent[v], height[v] + float(length[tree.edge[v]])
-        height[above] = max(height[above], arrival)
-        if above == tree.root and v != tree.twin:
-            beside_twin = max(beside_twin, arrival)
-    # the root has the whole sum when its highest branch has come; its twin gets the sum of the other branches
-    whole = {tree.root: height[tree.root]}
-    opens = np.full((len(length), 2), np.nan)
-    for v, e in tree.edge.items():
-        above, down = tree.parent[v], int(edges.tail[e] == v)
-        sent = beside_twin if v == tree.twin else whole[above]
-        opens[e, down], opens[e, 1 - down] = sent, height[v]
-        whole[v] = max(height[v], sent + float(length[e]))
-    return opens
+@dataclass(frozen=True)
+class _Ways:
+    """How long parts travel within trees.
+
+    Attributes:
+        tree, node: int64[edges], between ``node`` and its parent; edges near the root first.
+        is_twin: bool[edges], whether the node swaps sums with its parent.
+        levels: the edges of each depth.
+        seconds: float64[edges].
+        below_s: float64[trees, nodes], how long parts travel between a node and the farthest node below it.
+        beside_s: float64[trees], the same for the root, without what is below a twin.
+    """
+
+    trees: Trees
+    tree: Int64
+    node: Int64
+    is_twin: Bool
+    levels: list[slice]
+    seconds: Float64
+    below_s: Float64
+    beside_s: Float64
+
+    @classmethod
+    def of(cls, topology: Topology, trees: Trees, part_bytes: float) -> _Ways:
+        depth, below_s = depths(trees), np.zeros(trees.toward.shape)
+        tree, node = np.nonzero(depth)
+        order = np.argsort(depth[tree, node], kind="stable")
+        tree, node = tree[order], node[order]
+        ends = np.cumsum(np.bincount(depth[tree, node])).tolist()
+        levels = [slice(*edges) for edges in pairwise(ends)]
+        routes = trees.routes.take(trees.hop[tree, node])
+        seconds = topology.route_latency_s(routes) + part_bytes / topology.route_bandwidth(routes)
+        for level in levels[::-1]:
+            at, v = tree[level], node[level]
+            np.maximum.at(below_s, (at, trees.toward[at, v]), below_s[at, v] + seconds[level])
+        is_twin = node == (-1 if trees.twin is None else trees.twin[tree])
+        beside = np.flatnonzero((trees.toward[tree, node] == trees.root[tree]) & ~is_twin)
+        beside_s = np.zeros(len(trees.root))
+        np.maximum.at(beside_s, tree[beside], below_s[tree, node][beside] + seconds[beside])
+        return cls(trees, tree, node, is_twin, levels, seconds, below_s, beside_s)
+
+    def uses(self, topology: Topology, other: _Ways, sums: bool) -> LinkUses:
+        """The uses of links, and their windows.
+
+        Args:
+            other: the trees of the same roots for copies, if these are for ``sums``, and the other way round.
+        """
+        tree, node, seconds, below_s = self.tree, self.node, self.seconds, self.below_s
+        parent = self.trees.toward[tree, node]
+        # a part comes from above at these times after the start, or must be there before the end
+        above_s, from_s = other.below_s.copy(), np.zeros(len(tree))
+        for level in self.levels:
+            at, v = tree[level], node[level]
+            # a twin gets the sum of the root's other branches, and has the whole when its own has come too
+            from_s[level] = np.where(self.is_twin[level], other.beside_s[at], above_s[at, parent[level]])
+            above_s[at, v] = np.maximum(above_s[at, v], from_s[level] + seconds[level])
+        routes = self.trees.routes.take(self.trees.hop[tree, node])
+        link, ahead_s = routes.values.astype(np.int64), seconds[routes.owners]
+        behind_s = np.zeros(len(link))
+        for k in range(1, int(routes.lengths.max(initial=0))):
+            here = routes.offsets[:-1][routes.lengths > k] + k
+            behind_s[here] = behind_s[here - 1] + topology.latency_s[link[here - 1]]
+            ahead_s[here] = ahead_s[here - 1] - topology.latency_s[link[here - 1]]
+        near_s, far_s = from_s[routes.owners], below_s[tree, node][routes.owners]
+        opens_s, closes_s = (far_s, near_s) if sums else (near_s, far_s)
+        return LinkUses(tree[routes.owners], link, opens_s + behind_s, closes_s + ahead_s)

@@ -27,7 +27,7 @@ READING = Option(
 )
 
 
-def flow_refiner(name: str, paper: str, options: Iterable[Option] = ()) -> Callable[..., Callable[..., Plan]]:
+def flow_refiner(name: str, paper: str, options: tuple[Option, ...] = ()) -> Callable[..., Callable[..., Plan]]:
     """Register a refiner of flows over fixed routes; alone it follows the planner ``ring``."""
     return refiner(
         name=name, collectives=KINDS, topologies="any without planes", paper=paper, alone=("ring",), options=options,
