@@ -59,6 +59,13 @@ def test_a_collective_cut_unevenly_survives_too(tmp_path, name):
     assert read_plan(str(tmp_path / name)).digest() == before.digest()
 
 
+def test_arrays_of_a_file_are_writable_so_that_kernels_are_compiled_once(tmp_path):
+    write_plan(plan(), str(tmp_path / "p.parquet"))
+    again = read_plan(str(tmp_path / "p.parquet"))
+    arrays = [again.chunk, again.src, again.op, again.dst.values, again.route.values, again.depends.values]
+    assert all(array.flags.writeable for array in arrays)
+
+
 def test_a_plan_file_is_plain_parquet(tmp_path):
     write_plan(plan(), str(tmp_path / "p.parquet"))
     table = pq.read_table(tmp_path / "p.parquet")

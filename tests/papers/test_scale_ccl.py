@@ -145,7 +145,7 @@ def test_both_speeds_give_the_papers_rules_the_same_plan(monkeypatch):
     digests = set()
     for speed in ("python", "compiled"):
         monkeypatch.setenv("STRETTO_KERNELS", speed)
-        digests.add(gathered("sites:3,2?connectivity=0.7", 2, rules="paper").digest())
+        digests.add(gathered("sites:3,3?connectivity=0.7", 2, rules="paper").digest())
     assert len(digests) == 1
 
 

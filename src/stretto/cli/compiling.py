@@ -16,6 +16,7 @@ REQUESTS = (
     ("scale-ccl", "allgather", "sites:2,2"),
     ("wan", "allreduce", "zoo:Abilene"),
     ("forest", "allgather", "zoo:Abilene"),
+    ("forest", "allreduce", "dgx2:1"),
     ("mtegcca", "allgather", "ndv2:2"),
     ("greedy", "allreduce", "dgx2:2"),
     ("paths", "alltoall", "ndv2:2"),

@@ -227,11 +227,12 @@ def _read_parquet(path: str) -> Plan:
             if column.null_count:
                 raise TypeError("it has nulls")
             if name in LISTS:
-                values = column.values.to_numpy(zero_copy_only=False)
+                values = column.values.to_numpy(zero_copy_only=False, writable=True)
                 offsets = column.offsets.to_numpy(zero_copy_only=False)
                 columns[name] = Ragged(offsets - offsets[0], _whole(values[offsets[0] : offsets[-1]], name))
             else:
-                values = column.to_numpy(zero_copy_only=False)
+                # of arrays that nobody may write, Numba would compile every kernel once more
+                values = column.to_numpy(zero_copy_only=False, writable=True)
                 if name in FLOATS and values.dtype != np.float64:
                     raise TypeError("it must be float64")
                 columns[name] = values if name in FLOATS else _whole(values, name)
