@@ -2,13 +2,6 @@
 
 This module puts the commands together and prints errors. Slow imports are made where they are used, so that ``--help``
 answers at once.
-
-    arguments    arguments and options that several commands take, and what a shell completes
-    work         reading requests and plan files
-    output       JSON or tables
-    planning     plan, compare          judging     verify, simulate, show      bounding    bound
-    replanning   replan                 tuning      tune                        listing     topologies, planners
-    exchange     report, export, import running     run, emulate                studying    study
 """
 
 from __future__ import annotations
@@ -27,8 +20,7 @@ from .bounding import bound
 from .exchange import export, import_, report
 from .judging import show, simulate, verify
 from .listing import planners, topologies
-from .planning import compare, plan
-from .replanning import replan
+from .planning import compare, plan, replan
 from .running import emulate, run
 from .studying import study
 from .tuning import tune

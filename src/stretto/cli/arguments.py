@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 
 def complete_topology(incomplete: str) -> list[tuple[str, str]]:
@@ -50,16 +50,16 @@ def complete_source(incomplete: str) -> list[str]:
 
 Collective = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="The collective, or several separated by commas: allgather, reducescatter, allreduce, alltoall, "
         "broadcast, reduce, scatter, gather, alltoallv.",
         autocompletion=complete_collective,
     ),
 ]
-File = Annotated[str, typer.Argument(help="A plan file.")]
+File = Annotated[str, Argument(help="A plan file.")]
 Topology = Annotated[
     str,
-    typer.Option(
+    Option(
         "-t",
         "--topology",
         help="A spec such as ndv2:4 (`stretto topologies` lists them), or the path of a file.",
@@ -68,7 +68,7 @@ Topology = Annotated[
 ]
 Planner = Annotated[
     str,
-    typer.Option(
+    Option(
         "-p",
         "--planner",
         help="A planner, and refiners of its plan: PLANNER[+REFINER...]; `stretto planners` lists them. "
@@ -76,23 +76,22 @@ Planner = Annotated[
         autocompletion=complete_planner,
     ),
 ]
-Size = Annotated[str | None, typer.Option(help="Size of the full buffer, as nccl-tests count it.")]
-Shard = Annotated[str | None, typer.Option(help="Size of one rank's share of the buffer.")]
+Size = Annotated[str | None, Option(help="Size of the full buffer, as nccl-tests count it.")]
+Shard = Annotated[str | None, Option(help="Size of one rank's share of the buffer.")]
 Demand = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="Instead of a size, for alltoallv: a CSV file of the bytes from each rank (row) to each rank (column)."
     ),
 ]
-Root = Annotated[int, typer.Option(help="Rank from which rooted collectives start, or at which they end.")]
+Root = Annotated[int, Option(help="Rank from which rooted collectives start, or at which they end.")]
 Options = Annotated[
-    list[str] | None,
-    typer.Option(help="An option of the planner or a refiner, name=value. May be given several times."),
+    list[str] | None, Option(help="An option of the planner or a refiner, name=value. May be given several times.")
 ]
-Seed = Annotated[int, typer.Option(help="Seed for planners that draw random numbers.", min=0)]
+Seed = Annotated[int, Option(help="Seed for planners that draw random numbers.", min=0)]
 Effort = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="How much to try, in counted work: quick (about 0.2 s of CPU), normal (about 1 s) or thorough (no limit). "
         "The same effort gives the same plan on every machine. Default: normal for auto, thorough for others.",
         autocompletion=complete_effort,
@@ -100,11 +99,11 @@ Effort = Annotated[
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
+    Option(
         help="A safety net: seconds after which the best plan so far is taken. The plan then says `stopped`: "
         "another run may give another plan.",
         min=0.0,
     ),
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds without news after which a process counts as failed.", min=0.1)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+Timeout = Annotated[float, Option(help="Seconds without news after which a process counts as failed.", min=0.1)]
+Json = Annotated[bool, Option("--json", help="Print one JSON object on stdout, and nothing else there.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from . import arguments
 from .output import answer, show_bounds
@@ -74,13 +74,11 @@ def bound(
     shard: arguments.Shard = None,
     demand: arguments.Demand = None,
     chunks: Annotated[
-        int | None,
-        typer.Option(help="Bound plans that cut each piece into this many chunks, and no chunk further.", min=1),
+        int | None, Option(help="Bound plans that cut each piece into this many chunks, and no chunk further.", min=1)
     ] = None,
     root: arguments.Root = 0,
     plot: Annotated[
-        str | None,
-        typer.Option(help="Draw the network to this SVG file, with the links of the best bound in red."),
+        str | None, Option(help="Draw the network to this SVG file, with the links of the best bound in red.")
     ] = None,
     as_json: arguments.Json = False,
 ) -> None:

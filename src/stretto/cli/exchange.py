@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, show_summary
-from .work import accept, find_format, judge, read_verified, show_progress
+from .work import accept, find_format, read_verified, show_progress
 
 
 def report(
-    files: Annotated[list[str], typer.Argument(help="Plan files.")],
+    files: Annotated[list[str], Argument(help="Plan files.")],
     output: Annotated[
-        str, typer.Option("-o", "--output", help="Write the page to this file, or a picture if it ends in .svg.")
+        str, Option("-o", "--output", help="Write the page to this file, or a picture if it ends in .svg.")
     ],
     as_json: arguments.Json = False,
 ) -> None:
@@ -33,10 +33,8 @@ def report(
 
 def export(
     file: arguments.File,
-    to: Annotated[str, typer.Option(help="Name of the format.", autocompletion=arguments.complete_format)],
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="The file to write; for a table of `tune`, the folder.")
-    ],
+    to: Annotated[str, Option(help="Name of the format.", autocompletion=arguments.complete_format)],
+    output: Annotated[str, Option("-o", "--output", help="The file to write; for a table of `tune`, the folder.")],
     as_json: arguments.Json = False,
 ) -> None:
     """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
@@ -56,12 +54,10 @@ def export(
 
 
 def import_(
-    file: Annotated[str, typer.Argument(help="A schedule file of another tool.")],
-    source: Annotated[
-        str, typer.Option("--from", help="Name of the format.", autocompletion=arguments.complete_source)
-    ],
+    file: Annotated[str, Argument(help="A schedule file of another tool.")],
+    source: Annotated[str, Option("--from", help="Name of the format.", autocompletion=arguments.complete_source)],
     topology: arguments.Topology,
-    output: Annotated[str, typer.Option("-o", "--output", help="Write the plan to this file.")],
+    output: Annotated[str, Option("-o", "--output", help="Write the plan to this file.")],
     size: arguments.Size = None,
     shard: arguments.Shard = None,
     as_json: arguments.Json = False,
@@ -70,7 +66,6 @@ def import_(
     from .. import face
     from ..formats import Size, importers
     from ..model.units import parse_size
-    from ..report.facts import plan_facts
 
     format = find_format(importers(), source, "--from")
     if (size is None) == (shard is None) and not (size is None and format.sized):
@@ -79,5 +74,5 @@ def import_(
     plan = face.of_model(format.read(file, face.topology(topology), Size(*given)))
     accept(plan, as_json)
     plan.save(output)
-    data = plan_facts(*judge(plan), True) | {"file": output, "format": source}
+    data = plan.summary() | {"file": output, "format": source}
     answer(as_json, data, lambda: show_summary(data))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from . import arguments
-from .output import answer, print_line, print_table, show_summary, show_times
+from .output import answer, print_line, print_table, show_summary, time_rows
 from .work import accept, judge, read_verified
 
 
@@ -32,8 +32,7 @@ def verify(file: arguments.File, as_json: arguments.Json = False) -> None:
 def simulate(
     file: arguments.File,
     barriers: Annotated[
-        bool,
-        typer.Option("--barriers/--no-barriers", help="Whether steps wait for each other, where the plan says so."),
+        bool, Option("--barriers/--no-barriers", help="Whether steps wait for each other, where the plan says so.")
     ] = True,
     as_json: arguments.Json = False,
 ) -> None:
@@ -58,7 +57,7 @@ def simulate(
     data = time_facts(timeline, limits) | {"links": links}
 
     def show() -> None:
-        show_times(data)
+        print_table("", ("", ""), time_rows(data))
         rows = [(f"{r['src']}→{r['dst']}", format_size(r["bytes"]), f"{100 * r['use']:.1f} %") for r in links[:10]]
         if rows:
             print_table("busiest links", ("link", "carried", "use"), rows)
@@ -68,7 +67,7 @@ def simulate(
 
 def show(
     file: arguments.File,
-    transfers: Annotated[int, typer.Option(help="Number of transfers to list.", min=0)] = 10,
+    transfers: Annotated[int, Option(help="Number of transfers to list.", min=0)] = 10,
     as_json: arguments.Json = False,
 ) -> None:
     """Show the contents of a plan file."""

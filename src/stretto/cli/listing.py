@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from . import arguments
 from .output import answer, print_line, print_table, show_topology
@@ -13,13 +13,13 @@ from .work import write_topology
 
 def topologies(
     topology: Annotated[
-        str | None, typer.Argument(help="Describe this topology.", autocompletion=arguments.complete_topology)
+        str | None, Argument(help="Describe this topology.", autocompletion=arguments.complete_topology)
     ] = None,
-    plot: Annotated[str | None, typer.Option(help="Draw the topology to this SVG file.")] = None,
+    plot: Annotated[str | None, Option(help="Draw the topology to this SVG file.")] = None,
     to: Annotated[
-        str | None, typer.Option(help="Write the topology as json, graphml or astra-sim, to the file of -o.")
+        str | None, Option(help="Write the topology as json, graphml or astra-sim, to the file of -o.")
     ] = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="The file that --to writes.")] = None,
+    output: Annotated[str | None, Option("-o", "--output", help="The file that --to writes.")] = None,
     as_json: arguments.Json = False,
 ) -> None:
     """List the built-in topologies, describe one, or write one in another format."""
@@ -41,14 +41,8 @@ def topologies(
             }
             for f in catalogue()
         ]
-        answer(
-            as_json,
-            {"topologies": rows},
-            lambda: print_table(
-                "", ("spec", "what", "options"),
-                [(r["spec"], r["summary"], ", ".join(o["name"] for o in r["options"])) for r in rows],
-            ),
-        )  # fmt: skip
+        cells = [(r["spec"], r["summary"], ", ".join(o["name"] for o in r["options"])) for r in rows]
+        answer(as_json, {"topologies": rows}, lambda: print_table("", ("spec", "what", "options"), cells))
         return
     from ..report.facts import topology_facts
 
@@ -63,8 +57,7 @@ def topologies(
 
 def planners(
     name: Annotated[
-        str | None,
-        typer.Argument(help="Show everything about this planner.", autocompletion=arguments.complete_planner),
+        str | None, Argument(help="Show everything about this planner.", autocompletion=arguments.complete_planner)
     ] = None,
     as_json: arguments.Json = False,
 ) -> None:
@@ -89,8 +82,8 @@ def planners(
 
     def show() -> None:
         if name is None:
-            print_table("", ("name", "kind", "what it does", "paper"),
-                        [(r["name"], r["kind"], r["summary"], r["paper"]) for r in rows])  # fmt: skip
+            cells = [(r["name"], r["kind"], r["summary"], r["paper"]) for r in rows]
+            print_table("", ("name", "kind", "what it does", "paper"), cells)
             print_line("`stretto planners NAME` shows its collectives, topologies and options; -p takes the name")
             return
         for r in rows:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..face import Comparison
-    from ..model.plan import Plan
-    from ..verify import Verdict
 
 
 def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> None:
@@ -21,15 +17,6 @@ def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> Non
         sys.stdout.write(json.dumps(data) + "\n")
     else:
         show()
-
-
-def refuse(subject: Plan, verdict: Verdict, as_json: bool) -> NoReturn:
-    from dataclasses import asdict
-
-    assert verdict.finding is not None
-    data = {"verified": False, "finding": asdict(verdict.finding), "transfers": subject.transfer_count}
-    answer(as_json, data, lambda: print_line(f"not correct [{verdict.finding.code}]: {verdict.finding.message}"))  # type: ignore[union-attr]
-    raise typer.Exit(1)
 
 
 def print_line(text: str) -> None:
@@ -54,8 +41,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def _many(word: str, count: int) -> str:
-    ending = "" if count == 1 else "es" if word.endswith("ch") else "s"
-    return word + ending
+    return word + ("" if count == 1 else "es" if word.endswith("ch") else "s")
 
 
 def show_topology(data: dict[str, Any], plot: str | None) -> None:
@@ -81,11 +67,7 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
     print_table(data["topology"], ("", ""), rows)
 
 
-def show_times(data: dict[str, Any]) -> None:
-    print_table("", ("", ""), _time_rows(data))
-
-
-def _time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     from ..model.units import format_bandwidth, format_time
 
     rows = [("completion", format_time(data["completion_s"]))]
@@ -103,11 +85,10 @@ def show_summary(data: dict[str, Any]) -> None:
     from ..model.units import format_size, format_time
     from ..planners.auto import NO_EFFORT
 
-    chunks = data["chunks"]
     rows = [
         ("size", f"{format_size(data['size_bytes'])} ({format_size(data['shard_bytes'])} a rank)"),
-        ("transfers", f"{data['transfers']}, {chunks} chunk{'s' if chunks > 1 else ''} a piece"),
-        *_time_rows(data),
+        ("transfers", f"{data['transfers']}, {data['chunks']} {_many('chunk', data['chunks'])} a piece"),
+        *time_rows(data),
     ]
     if "steps_gap" in data:
         gap = "optimal" if data["steps_gap"] < 5e-6 else f"gap {100 * data['steps_gap']:.2f} %"
@@ -127,8 +108,7 @@ def show_summary(data: dict[str, Any]) -> None:
             rows.append(("not asked", f"{', '.join(left_out)} (--effort thorough asks them too)"))
         others = sum("refused" in t for t in data["tried"]) - len(left_out)
         if others:
-            planners = f"{others} other planner{'s' if others > 1 else ''}"
-            rows.append(("do not serve this", f"{planners} (--json gives the reasons)"))
+            rows.append(("do not serve this", f"{others} other {_many('planner', others)} (--json gives the reasons)"))
     if data["planning_s"] is not None:
         rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
     if data.get("stopped"):
@@ -137,9 +117,8 @@ def show_summary(data: dict[str, Any]) -> None:
         rows.append(("verified", "yes"))
     if data.get("file"):
         rows.append(("file", data["file"]))
-    print_table(
-        f"{data['planner']}: {data['collective']} among {data['ranks']} ranks of {data['topology']}", ("", ""), rows
-    )
+    title = f"{data['planner']}: {data['collective']} among {data['ranks']} ranks of {data['topology']}"
+    print_table(title, ("", ""), rows)
 
 
 def show_comparison(comparison: Comparison, output: str | None) -> None:

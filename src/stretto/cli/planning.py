@@ -1,15 +1,19 @@
-"""``stretto plan`` and ``stretto compare``."""
+"""``stretto plan``, ``compare``, and ``replan``: plan the rest of a collective again, on the network as it is now."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from ..model.errors import InputError, StrettoError
 from . import arguments
-from .output import answer, show_comparison, show_summary
-from .work import accept, chunk_count, given_options, judge, read_request, show_progress
+from .output import answer, print_line, show_comparison, show_summary
+from .work import accept, chunk_count, given_options, judge, read_request, read_verified, show_progress
+
+MOST_NAMED = 100
+"""Lost chunks that an answer names."""
 
 
 def plan(
@@ -19,17 +23,15 @@ def plan(
     shard: arguments.Shard = None,
     demand: arguments.Demand = None,
     planner: arguments.Planner = "auto",
-    chunks: Annotated[int, typer.Option(help="Number of chunks into which each piece is cut.", min=1)] = 1,
+    chunks: Annotated[int, Option(help="Number of chunks into which each piece is cut.", min=1)] = 1,
     root: arguments.Root = 0,
     option: arguments.Options = None,
     seed: arguments.Seed = 0,
     effort: arguments.Effort = None,
     time_limit: arguments.TimeLimit = None,
-    tuning: Annotated[
-        str | None, typer.Option(help="Take planner and chunks from this table of `stretto tune`.")
-    ] = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the plan to this file.")] = None,
-    check: Annotated[bool, typer.Option("--verify/--no-verify", help="Whether to verify the plan.")] = True,
+    tuning: Annotated[str | None, Option(help="Take planner and chunks from this table of `stretto tune`.")] = None,
+    output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,
+    check: Annotated[bool, Option("--verify/--no-verify", help="Whether to verify the plan.")] = True,
     as_json: arguments.Json = False,
 ) -> None:
     """Make a plan, verify it, simulate it, and print a summary."""
@@ -49,10 +51,11 @@ def plan(
         workload, net, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
         options=given_options(option), progress=show_progress,
     )  # fmt: skip
-    verdict = accept(result, as_json) if check else None
+    if check:
+        accept(result, as_json)
     if output is not None:
         result.save(output)
-    data = plan_facts(*judge(result), verdict.ok if verdict else None) | ({"file": output} if output else {})
+    data = plan_facts(*judge(result), True if check else None) | ({"file": output} if output else {})
     answer(as_json, data, lambda: show_summary(data))
 
 
@@ -64,8 +67,7 @@ def compare(
     demand: arguments.Demand = None,
     planner: arguments.Planner = "auto",
     chunks: Annotated[
-        str,
-        typer.Option(help="Number of chunks into which each piece is cut, or several separated by commas."),
+        str, Option(help="Number of chunks into which each piece is cut, or several separated by commas.")
     ] = "1",
     root: arguments.Root = 0,
     option: arguments.Options = None,
@@ -73,7 +75,7 @@ def compare(
     effort: arguments.Effort = None,
     time_limit: arguments.TimeLimit = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Write a page to this file, or a picture if it ends in .svg.")
+        str | None, Option("-o", "--output", help="Write a page to this file, or a picture if it ends in .svg.")
     ] = None,
     as_json: arguments.Json = False,
 ) -> None:
@@ -96,3 +98,70 @@ def compare(
         comparison.report(output)
     data = {"rows": list(comparison)} | ({"file": output} if output else {})
     answer(as_json, data, lambda: show_comparison(comparison, output))
+
+
+def replan(
+    file: arguments.File,
+    telemetry: Annotated[str, Option(help="A JSON file: measured links, links and nodes that are down, and when.")],
+    at: Annotated[
+        str | None,
+        Option(help="Moment of the change, in the plan's time. Default: the moment that the telemetry gives."),
+    ] = None,
+    planner: Annotated[
+        str | None,
+        Option(
+            "-p",
+            "--planner",
+            help="Planner to use. Default: the planner that made the original plan.",
+            autocompletion=arguments.complete_planner,
+        ),
+    ] = None,
+    option: arguments.Options = None,
+    seed: arguments.Seed = 0,
+    effort: arguments.Effort = None,
+    time_limit: arguments.TimeLimit = None,
+    output: Annotated[str | None, Option("-o", "--output", help="Write the new plan to this file.")] = None,
+    as_json: arguments.Json = False,
+) -> None:
+    """Plan what is left of a plan again, on the network as it is now."""
+    from ..choose import replan
+    from ..face import of_model
+    from ..formats.telemetry import read_telemetry
+    from ..model.units import parse_time
+
+    old = read_verified(file, as_json)
+    news = read_telemetry(telemetry, old.topology, old.workload.chunk_count)
+    if at is not None:
+        news = replace(news, at_s=parse_time(at, "--at"))
+    done = replan.replan(
+        old, news, planner=planner, seed=seed, effort=effort, time_limit_s=time_limit, options=given_options(option)
+    )
+    data: dict[str, Any] = {}
+    if done.plan is not None:
+        plan = of_model(done.plan)
+        accept(plan, as_json)
+        data = plan.summary()
+        if output is not None:
+            plan.save(output)
+            data["file"] = output
+    data |= {
+        "delivered": done.delivered,
+        "left": int(done.plan.workload.chunk_wanted.lengths.sum()) if done.plan is not None else 0,
+        "lost_count": len(done.lost),
+        "lost": [{"chunk": int(c), "node": old.topology.names[int(v)]} for c, v in done.lost[:MOST_NAMED]],
+    }
+    answer(as_json, data, lambda: _show_rest(data))
+    if data["lost_count"]:
+        raise Exit(1)
+
+
+def _show_rest(data: dict[str, Any]) -> None:
+    if "planner" in data:
+        show_summary(data)
+    print_line(f"  delivered before      {data['delivered']} chunks at their ranks")
+    if "planner" not in data:
+        print_line("  nothing is left to plan")
+    for row in data["lost"][:10]:
+        print_line(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
+    if data["lost_count"] > 10:
+        print_line(f"  lost                  {data['lost_count'] - 10} more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
 from . import arguments
@@ -24,13 +24,12 @@ def run(
     file: arguments.File,
     paced: Annotated[
         float | None,
-        typer.Option(
-            help="Keep the plan's start times and rates: seconds of real time for each second of the plan.",
-            min=0.0,
+        Option(
+            help="Keep the plan's start times and rates: seconds of real time for each second of the plan.", min=0.0
         ),
     ] = None,
     timeout: arguments.Timeout = 60.0,
-    seed: Annotated[int, typer.Option(help="Seed for the random test data.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Seed for the random test data.", min=0)] = 0,
     as_json: arguments.Json = False,
 ) -> None:
     """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
@@ -46,14 +45,13 @@ def run(
 
 
 def emulate(
-    file: Annotated[str | None, typer.Argument(help="A plan file.")] = None,
+    file: Annotated[str | None, Argument(help="A plan file.")] = None,
     scale: Annotated[
-        float | None,
-        typer.Option(help="Divide bandwidths by this. Default: what this machine can emulate.", min=1e-6),
+        float | None, Option(help="Divide bandwidths by this. Default: what this machine can emulate.", min=1e-6)
     ] = None,
     shrink: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Divide sizes by this; 1 keeps sizes, and times grow as bandwidths shrink. Default: as bandwidths, so "
             "that times are those of the plan, if the plan takes two seconds or more and transfers keep 64 KiB.",
             min=1.0,
@@ -61,7 +59,7 @@ def emulate(
     ] = None,
     timeout: arguments.Timeout = 60.0,
     clean: Annotated[
-        bool, typer.Option("--clean", help="Only remove the network namespaces that killed emulations left.")
+        bool, Option("--clean", help="Only remove the network namespaces that killed emulations left.")
     ] = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -126,7 +124,7 @@ def _finish(data: dict[str, Any], as_json: bool) -> None:
     """Print the answer, and exit with 1 if a byte is wrong."""
     answer(as_json, data, lambda: _show(data))
     if not data["correct"]:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _show(data: dict[str, Any]) -> None:

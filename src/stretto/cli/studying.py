@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from ..model.errors import InputError
 from . import arguments
@@ -27,25 +27,19 @@ MOST_REASONS = 12
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="mtegcca, scale-ccl, swot or wan; all; or grid, with a FILE.")],
-    file: Annotated[str | None, typer.Argument(help="The TOML file of a grid of your own.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Run every cell, also those that take hours to solve.")] = False,
-    engine: Annotated[
-        str, typer.Option(help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")
-    ] = "local",
+    name: Annotated[str, Argument(help="mtegcca, scale-ccl, swot or wan; all; or grid, with a FILE.")],
+    file: Annotated[str | None, Argument(help="The TOML file of a grid of your own.")] = None,
+    full: Annotated[bool, Option("--full", help="Run every cell, also those that take hours to solve.")] = False,
+    engine: Annotated[str, Option(help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")] = "local",
     jobs: Annotated[
-        int | None,
-        typer.Option(help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1),
+        int | None, Option(help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1)
     ] = None,
     output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", help="Folder for results and page. Cells that it holds are not run again."),
+        str | None, Option("-o", "--output", help="Folder for results and page. Cells that it holds are not run again.")
     ] = None,
     seed: arguments.Seed = 0,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Discard the results in the folder and run all cells.")
-    ] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Discard the results in the folder and run all cells.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Run failed cells again.")] = False,
     as_json: arguments.Json = False,
 ) -> None:
     """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from ..model.errors import InputError, Unsupported
 from . import arguments
@@ -26,40 +26,30 @@ SIZES = "4KB,64KB,1MB,16MB,256MB"
 def tune(
     collectives: Annotated[
         str,
-        typer.Argument(
-            help="The collective, or several separated by commas.", autocompletion=arguments.complete_collective
-        ),
+        Argument(help="The collective, or several separated by commas.", autocompletion=arguments.complete_collective),
     ],
     topology: arguments.Topology,
     sizes: Annotated[
-        str,
-        typer.Option(help="Sizes of the full buffer at which planners are compared, separated by commas."),
+        str, Option(help="Sizes of the full buffer at which planners are compared, separated by commas.")
     ] = SIZES,
     planners: Annotated[
         str | None,
-        typer.Option(
-            "-p", "--planners", help="Planners to compare, separated by commas. Default: those registered for it."
-        ),
+        Option("-p", "--planners", help="Planners to compare, separated by commas. Default: those registered for it."),
     ] = None,
-    chunks: Annotated[
-        str, typer.Option(help="Numbers of chunks into which each piece is cut, separated by commas.")
-    ] = "1,4",
+    chunks: Annotated[str, Option(help="Numbers of chunks into which each piece is cut, separated by commas.")] = "1,4",
     root: arguments.Root = 0,
     seed: arguments.Seed = 0,
     ranks_only: Annotated[
         bool,
-        typer.Option(
-            "--ranks-only", help="Allow only plans that need no node beside the ranks, as PyTorch's backend does."
-        ),
+        Option("--ranks-only", help="Allow only plans that need no node beside the ranks, as PyTorch's backend does."),
     ] = False,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="Write the table to this file, as JSON.")] = None,
+    output: Annotated[str | None, Option("-o", "--output", help="Write the table to this file, as JSON.")] = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Find the best planner for each range of sizes: a table for PyTorch's backend, `plan --tuning` and `export`."""
     import json
 
-    from ..choose.tuning import to_json
-    from ..choose.tuning import tune as find_best
+    from ..choose import tuning
     from ..formats import atomic_file
     from ..model.kinds import KINDS
     from ..model.units import parse_size
@@ -68,19 +58,13 @@ def tune(
     for kind in kinds:
         if kind not in KINDS:
             raise InputError(f"there is no collective {kind!r}; there are {', '.join(KINDS)}", "COLLECTIVES")
-    table = find_best(
-        topology,
-        kinds,
-        [parse_size(text, "--sizes") for text in sizes.split(",")],
-        planners=planners.split(",") if planners else None,
-        chunks=[chunk_count(text) for text in chunks.split(",")],
-        root=root,
-        seed=seed,
-        ranks_only=ranks_only,
-        progress=show_progress,
-    )
+    table = tuning.tune(
+        topology, kinds, [parse_size(text, "--sizes") for text in sizes.split(",")],
+        planners=planners.split(",") if planners else None, chunks=[chunk_count(text) for text in chunks.split(",")],
+        root=root, seed=seed, ranks_only=ranks_only, progress=show_progress,
+    )  # fmt: skip
     show_progress(1, 1, "done")
-    data = to_json(table)
+    data = tuning.to_json(table)
     if output is not None:
         with atomic_file(output) as file:
             file.write(json.dumps(data, indent=1) + "\n")
@@ -96,9 +80,8 @@ def _show(table: Tuning, output: str | None) -> None:
         upto = "no limit" if r.to_bytes is None else format_size(r.to_bytes)
         points = ", ".join(f"{format_size(size)}: {format_time(seconds)}" for size, seconds in r.measured)
         rows.append((r.collective, format_size(r.from_bytes), upto, r.planner, str(r.chunks), points))
-    print_table(
-        f"the best planners on {table.spec}", ("collective", "from", "to", "planner", "chunks", "measured"), rows
-    )
+    header = ("collective", "from", "to", "planner", "chunks", "measured")
+    print_table(f"the best planners on {table.spec}", header, rows)
     if output:
         print_line(f"wrote {output}")
 

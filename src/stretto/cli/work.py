@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import typer
+
 from ..model.errors import InputError
-from .output import refuse
+from .output import answer, print_line
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from ..model import topology as model
     from ..model.collective import Workload
     from ..model.timeline import Timeline
-    from ..verify import Verdict
 
 Format = TypeVar("Format")
 
@@ -58,12 +60,13 @@ def chunk_count(text: str) -> int:
     return int(text)
 
 
-def accept(plan: Plan, as_json: bool) -> Verdict:
-    """The verdict on a plan; one that is not correct is refused (exit code 1), since its times mean nothing."""
-    verdict = plan.verify()
-    if not verdict.ok:
-        refuse(plan, verdict, as_json)
-    return verdict
+def accept(plan: Plan, as_json: bool) -> None:
+    """Refuse a plan that is not correct (exit code 1), since its times mean nothing."""
+    finding = plan.verify().finding
+    if finding is not None:
+        data = {"verified": False, "finding": asdict(finding), "transfers": plan.transfer_count}
+        answer(as_json, data, lambda: print_line(f"not correct [{finding.code}]: {finding.message}"))
+        raise typer.Exit(1)
 
 
 def read_verified(file: str, as_json: bool) -> Plan:

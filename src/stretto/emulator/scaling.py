@@ -86,14 +86,8 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
     topology = replace(
         plan.topology, bandwidth=plan.topology.bandwidth / by.bandwidth, latency_s=plan.topology.latency_s * by.time
     )
-    return replace(
-        plan,
-        topology=topology,
-        workload=workload,
-        start_s=start_s,
-        finish_s=finish_s,
-        rate=None if plan.rate is None else plan.rate / by.bandwidth,
-    )
+    rate = None if plan.rate is None else plan.rate / by.bandwidth
+    return replace(plan, topology=topology, workload=workload, start_s=start_s, finish_s=finish_s, rate=rate)
 
 
 def _smaller(c: Collective, by: Scaling) -> Collective:

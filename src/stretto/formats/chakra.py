@@ -1,12 +1,10 @@
 """Chakra execution traces (mlcommons/chakra, schema/protobuf/et_def.proto), one file a rank, for ASTRA-sim.
 
-Each transfer is a send node at its source and a receive node at every receiver, paired by a tag of
-their own. A send waits for the receipts and earlier sends at its rank that the plan makes it depend
-on. The network that runs the trace chooses the links. It also orders sends that become ready at the
-same time (ASTRA-sim keeps them in a hash set). Where such sends share their first link, each one waits
-for one more *turn*, a computing node without duration (1 ns in ASTRA-sim), than the send that the plan
-puts before it. The schema has no field for the chunk and for whether it is added: both are written as
-attributes of our own, so that a trace can be read back.
+Each transfer is a send node at its source and a receive node at every receiver, paired by a tag of their own. A send
+waits for the receipts and earlier sends at its rank that the plan makes it depend on. The network that runs the trace
+chooses the links, and orders sends that become ready at the same time. Where these share their first link, each one
+waits for one more *turn*, a computing node without duration (1 ns in ASTRA-sim), than the send that the plan puts
+before it. The chunk and whether it is added are attributes of our own, so that a trace can be read back.
 """
 
 from __future__ import annotations

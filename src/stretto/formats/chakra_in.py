@@ -1,16 +1,15 @@
 """Chakra execution traces, one file a rank, read as a plan.
 
-A trace that stretto wrote names the chunk of each message, so the plan has the original collective.
-A trace of another program (mlcommons/chakra, schema/protobuf/et_def.proto) does not: each message becomes
-a piece of its own, from the sender that holds it to the receiver that wants it. Dependencies and times of
-such a plan can be checked, what it computes cannot. Where switches store, stretto's own traces are read
-the second way too, since several messages of one chunk may stand in a switch at once.
+A trace that stretto wrote names the chunk of each message, so the plan has the original collective. In a trace of
+another program each message becomes a piece of its own, from the sender that holds it to the receiver that wants it:
+dependencies and times of such a plan can be checked, what it computes cannot. Where switches store, stretto's own
+traces are read this way too, since several messages of one chunk may stand in a switch at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from struct import calcsize, unpack
@@ -241,7 +240,11 @@ PLAIN = {ID: "key", TYPE: "kind", DURATION: "busy_us"}
 
 
 DOC = 2
-PLAINLY, SIGNED, ZIGZAG = (11, 13, 27), (INT32, INT64), (15, 17)
+WHOLE: dict[int, Callable[[int], int]] = (
+    dict.fromkeys((11, 13, 27), int)
+    | dict.fromkeys((INT32, INT64), lambda value: value - (value >> 63 << 64))
+    | dict.fromkeys((15, 17), lambda value: value >> 1 ^ -(value & 1))
+)
 """Fields of AttributeProto that hold whole numbers: unsigned, in two's complement, and zigzag-encoded."""
 FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 """Fields of AttributeProto of fixed width, and their struct format."""
@@ -256,13 +259,9 @@ def _attribute(data: bytes, where: str) -> tuple[str, Any]:
             name = value.decode("utf-8", "replace")
         elif what == STRING and isinstance(value, bytes):
             fact = value.decode("utf-8", "replace")
-        elif isinstance(value, int) and what in PLAINLY:
-            fact = value
-        elif isinstance(value, int) and what in SIGNED:
-            fact = value - (value >> 63 << 64)
-        elif isinstance(value, int) and what in ZIGZAG:
-            fact = value >> 1 ^ -(value & 1)
-        elif isinstance(value, bytes) and what in FIXED:
+        elif what in WHOLE and isinstance(value, int):
+            fact = WHOLE[what](value)
+        elif what in FIXED and isinstance(value, bytes):
             if len(value) != calcsize(FIXED[what]):
                 raise InputError(f"the attribute {shown(name)} has {len(value)} bytes, not its width", where)
             fact = unpack(FIXED[what], value)[0]

@@ -1,8 +1,8 @@
 """Cross-connect lists: which ports each optical circuit switch joins when, for the people who run it.
 
-JSON holds for each switch its turns in order. Each turn lists the circuits that it makes, breaks and
-keeps, and its slack: how late it could be before a transfer waits for it. CSV has one row for each circuit
-that is made or broken. A circuit has one direction: from the sender's port to the receiver's.
+JSON holds for each switch its turns in order, with the circuits that each makes, breaks and keeps, and its slack: how
+late it could be before a transfer waits for it. CSV has one row for each circuit that is made or broken. A circuit has
+one direction: from the sender's port to the receiver's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ FORMAT, VERSION = "stretto-cross-connects", 1
 HEADER = ("switch", "turn", "start_s", "end_s", "slack_s", "action", "in_port", "out_port", "from", "to")
 
 
-def switches(timeline: Timeline) -> list[dict[str, Any]]:
+def _switches(timeline: Timeline, path: str) -> list[dict[str, Any]]:
     """For each plane of a simulated plan its turns, in order."""
     plan = timeline.plan
+    if not plan.topology.planes:
+        raise InputError("the plan has no optical planes, so there is nothing to cross-connect", path)
     found = []
     for p, plane in enumerate(plan.topology.planes):
         now: NDArray[np.int32] = plane.matching
@@ -77,7 +79,7 @@ def write_json(timeline: Timeline, path: str) -> None:
         "version": VERSION,
         "topology": timeline.plan.topology.name,
         "completion_s": timeline.completion_s,
-        "switches": _needed(timeline, path),
+        "switches": _switches(timeline, path),
     }
     with atomic_file(path) as file:
         json.dump(document, file)
@@ -89,16 +91,10 @@ def write_csv(timeline: Timeline, path: str) -> None:
     with atomic_file(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(HEADER)
-        for switch in _needed(timeline, path):
+        for switch in _switches(timeline, path):
             names = switch["ports"]
             for number, turn in enumerate(switch["turns"]):
                 for action in ("break", "make"):
                     for a, b in turn[action]:
                         when = (repr(turn["start_s"]), repr(turn["end_s"]), turn["slack_s"])
                         rows.writerow((switch["switch"], number, *when, action, a, b, names[a], names[b]))
-
-
-def _needed(timeline: Timeline, path: str) -> list[dict[str, Any]]:
-    if not timeline.plan.topology.planes:
-        raise InputError("the plan has no optical planes, so there is nothing to cross-connect", path)
-    return switches(timeline)

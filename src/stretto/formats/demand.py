@@ -17,11 +17,9 @@ def read_demand(path: str) -> Int64:
         if len(row) != len(lines):
             what = f"has {len(row)} cells, and the file {len(lines)} rows; give a square"
             raise InputError(what, f"{path}, line {line}")
-    return np.array(
-        [[_bytes(cell, f"{path}, line {n}, column {i}") for i, cell in enumerate(row, start=1)] for n, row in lines],
-        dtype=np.int64,
-    ).reshape(len(lines), -1)
-
-
-def _bytes(cell: str, where: str) -> int:
-    return 0 if cell in ("", "0") else parse_size(cell, where)
+    cells = [
+        0 if cell in ("", "0") else parse_size(cell, f"{path}, line {line}, column {column}")
+        for line, row in lines
+        for column, cell in enumerate(row, start=1)
+    ]
+    return np.array(cells, dtype=np.int64).reshape(len(lines), -1)

@@ -1,14 +1,14 @@
 """MSCCL XML: a plan as the program that MSCCL, RCCL and msccl-executor-nccl run on GPUs.
 
-The form is that of microsoft/msccl-tools (msccl/language/ir.py, old format). A threadblock has at most one
-send peer and one receive peer, on one channel. Its steps run in order. A step waits for at most one step of
-another threadblock; ``nop`` steps before it carry further waits. Input and output are separate buffers
-("out of place"). The executor's ``rrc`` adds the received chunk to the rank's own ``src``; here ``src`` and
-``dst`` of an ``rrc`` are the same slot.
+The form is that of microsoft/msccl-tools (msccl/language/ir.py, old format). A threadblock has at most one send peer
+and one receive peer, on one channel. Its steps run in order. A step waits for at most one step of another threadblock;
+``nop`` steps before it carry further waits. Input and output are separate buffers ("out of place"). The executor's
+``rrc`` adds to the rank's own ``src``; here this is also its ``dst``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
@@ -77,25 +77,19 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
 
 def _threadblocks(program: Program) -> tuple[list[_Block], int]:
     """The steps as threadblocks, numbered from 0 in each rank, and the number of channels."""
-    steps = program.steps
-    place = _channels(steps)
-    blocks: dict[tuple[int, int, int, int], _Block] = {}
-    for number, step in enumerate(steps):
-        key = _key(step, place[number])
-        blocks.setdefault(key, _Block(*key))
-    ordered = [blocks[key] for key in sorted(blocks)]
-    counts = [0] * program.ranks
-    for block in ordered:
+    keys = _keys(program.steps)
+    blocks = {key: _Block(*key) for key in sorted(set(keys))}
+    counts: Counter[int] = Counter()
+    for block in blocks.values():
         block.number = counts[block.rank]
         counts[block.rank] += 1
-    at: dict[int, tuple[_Block, int]] = {}
-    for number, step in enumerate(steps):
-        block = blocks[_key(step, place[number])]
-        at[number] = (block, _append(block, step, [at[w] for w in step.waits]))
-    channels = 1 + max((b.channel for b in ordered), default=0)
+    at: list[tuple[_Block, int]] = []
+    for step, key in zip(program.steps, keys, strict=True):
+        at.append((blocks[key], _append(blocks[key], step, [at[w] for w in step.waits])))
+    channels = 1 + max((b.channel for b in blocks.values()), default=0)
     if channels > MOST_CHANNELS:
         raise Unsupported(f"it needs {channels} channels, more than the {MOST_CHANNELS} of MSCCL; use fewer chunks")
-    return ordered, channels
+    return list(blocks.values()), channels
 
 
 def _key(step: Step, channel: int) -> tuple[int, int, int, int]:
@@ -104,23 +98,22 @@ def _key(step: Step, channel: int) -> tuple[int, int, int, int]:
     return step.rank, step.peer if sends else -1, step.peer if receives else -1, channel
 
 
-def _channels(steps: list[Step]) -> list[int]:
-    """The channel of each step: a new one when either end's threadblock is full."""
-    channel: dict[tuple[int, int], int] = {}
-    used: dict[tuple[int, int, int, int], int] = {}
-    place = [0] * len(steps)
+def _keys(steps: list[Step]) -> list[tuple[int, int, int, int]]:
+    """The threadblock of each step: on a new channel when either end's threadblock is full."""
+    channel: Counter[tuple[int, int]] = Counter()
+    used: Counter[tuple[int, int, int, int]] = Counter()
+    keys = [_key(step, 0) for step in steps]
     for number, step in enumerate(steps):
         if step.kind in ("r", "rrc"):
             continue
         pair = (step.rank, step.peer)
-        both = [(number, step)] + ([(step.partner, steps[step.partner])] if step.partner >= 0 else [])
-        now = channel.setdefault(pair, 0)
-        if any(used.get(_key(s, now), 0) + max(1, len(s.waits)) > MOST_STEPS for _, s in both):
-            now = channel[pair] = now + 1
-        for k, s in both:
-            place[k] = now
-            used[_key(s, now)] = used.get(_key(s, now), 0) + max(1, len(s.waits))
-    return place
+        ends = {k: max(1, len(steps[k].waits)) for k in (number, step.partner) if k >= 0}
+        if any(used[_key(steps[k], channel[pair])] + room > MOST_STEPS for k, room in ends.items()):
+            channel[pair] += 1
+        for k, room in ends.items():
+            keys[k] = _key(steps[k], channel[pair])
+            used[keys[k]] += room
+    return keys
 
 
 def _append(block: _Block, step: Step, waits: list[tuple[_Block, int]]) -> int:

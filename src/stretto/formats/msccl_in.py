@@ -1,8 +1,7 @@
 """MSCCL XML, read: the program is executed on symbolic chunks, and each message becomes a transfer.
 
-The reader tracks which transfers filled each slot, so the plan says what the program really does, and the
-verifier judges it like any other plan. The file does not name links: a message takes the shortest route
-that stores nowhere. As in the runtimes, ``rrc`` adds to the rank's own slot.
+The reader tracks which transfers filled each slot, so the plan says what the program really does. Links are not named:
+a message takes the shortest route that stores nowhere. As in the runtimes, ``rrc`` adds to the rank's own slot.
 """
 
 from __future__ import annotations
@@ -228,9 +227,10 @@ class _Run:
         place = self._place(rank, slot)
         if place in self.state:
             return self.state[place]
+        traits = self.collective.traits
         _, buffer, begin = self._place(rank, ("i", 0))
         piece, part = divmod(place[2] - begin, self.parts)
-        pieces = self.collective.traits.input_pieces(rank, len(self.collective.ranks), self.collective.root)
+        pieces = traits.pieces_of(traits.held, rank, len(self.collective.ranks), self.collective.root)
         if place[1] != buffer or not 0 <= piece < len(pieces):
             return None
         return _Content(pieces[piece] * self.parts + part, (), True)

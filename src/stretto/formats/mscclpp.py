@@ -1,9 +1,8 @@
 """MSCCL++ execution plans (JSON), as microsoft/mscclpp's src/core/executor/execution_plan.cc loads them.
 
-A GPU runs its steps one after another. A send writes the chunk into a slot of the peer's scratch buffer that
-no other message uses, and signals. A receipt waits for the signal, then copies or adds the slot to the
-chunk's own place. So no rank writes where another still reads. A threadblock takes a limited number of
-operations (execution_common.hpp): the next threadblock goes on when a semaphore says that this one has ended.
+A GPU runs its steps one after another. A send writes the chunk into a slot of the peer's scratch buffer that no other
+message uses, and signals. A receipt waits for the signal, then copies or adds the slot to the chunk's own place. A
+threadblock takes a limited number of operations (execution_common.hpp): a semaphore starts the next one.
 """
 
 from __future__ import annotations
@@ -46,26 +45,21 @@ def to_json(program: Program, name: str) -> dict[str, Any]:
     """The object of an execution plan."""
     scratch = list(program.scratch)
     slots: dict[int, int] = {}
-    for number, step in enumerate(program.steps):
-        if step.kind == "s":
-            slots[number] = scratch[step.peer]
-            scratch[step.peer] += 1
     blocks = [[_Block()] for _ in range(program.ranks)]
     for number, step in enumerate(program.steps):
-        _append(blocks[step.rank], step, slots[number if step.kind == "s" else step.partner] if step.peer >= 0 else -1)
+        if step.kind == "s":
+            slots[number] = slots[step.partner] = scratch[step.peer]
+            scratch[step.peer] += 1
+        _append(blocks[step.rank], step, slots.get(number, -1))
+    # a rank that holds or wants nothing passes a buffer all the same: the loader divides by its chunks
+    inputs, outputs = ([n or max(chunks) for n in chunks] for chunks in (program.inputs, program.outputs))
     return {
         "name": f"stretto {name}",
         "collective": program.kind,
         "protocol": "Simple",
         "inplace": False,
         "reuse_resources": False,
-        "gpus": [
-            # a rank that holds or wants nothing passes a buffer all the same: the loader divides by its chunks
-            _gpu(
-                rank, own, program.inputs[rank] or max(program.inputs), program.outputs[rank] or max(program.outputs), s
-            )
-            for rank, (own, s) in enumerate(zip(blocks, scratch, strict=True))
-        ],
+        "gpus": list(map(_gpu, range(program.ranks), blocks, inputs, outputs, scratch)),
     }
 
 
@@ -113,12 +107,9 @@ def _gpu(rank: int, blocks: list[_Block], inputs: int, outputs: int, scratch: in
 
 
 def _threadblock(number: int, block: _Block, ids: list[int]) -> dict[str, Any]:
-    return {
-        "id": number,
-        "ops": block.ops,
-        "channels": [{"channel_type": MEMORY, "channel_ids": ids}],
-        "remote_buffer_refs": [{"access_channel_type": MEMORY, "remote_buffer_ids": ids}],
-    }
+    channels = [{"channel_type": MEMORY, "channel_ids": ids}]
+    buffers = [{"access_channel_type": MEMORY, "remote_buffer_ids": ids}]
+    return {"id": number, "ops": block.ops, "channels": channels, "remote_buffer_refs": buffers}
 
 
 def _local(slot: Slot) -> dict[str, Any]:

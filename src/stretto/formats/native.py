@@ -1,8 +1,7 @@
 """The plan file: Parquet with one row a transfer, or JSON for people and small plans.
 
-Both hold the topology, the workload, how links are shared and how the plan was made, besides the
-transfers, so that one file is enough to verify, simulate or run a plan. Reading gives back bit for bit
-what was written.
+Both also hold the topology, the workload, how links are shared and how the plan was made, so that one file is enough to
+verify, simulate or run a plan. Reading gives back bit for bit what was written.
 """
 
 from __future__ import annotations
@@ -57,9 +56,6 @@ def read_plan(path: str) -> Plan:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", path) from None
     return _read_parquet(path) if start == b"PAR1" else _read_json(path)
-
-
-# --- what is not a column -----------------------------------------------------------------------
 
 
 def _header(plan: Plan) -> dict[str, Any]:
@@ -186,9 +182,6 @@ def _timings(plan: Plan) -> list[str]:
     return [name for name in TIMING_COLUMNS if getattr(plan, name) is not None]
 
 
-# --- Parquet ------------------------------------------------------------------------------------
-
-
 def write_parquet(plan: Plan, path: str) -> None:
     """Write a plan as Parquet: plain columns, everything else in the metadata under ``stretto``."""
     import pyarrow as pa
@@ -247,9 +240,6 @@ def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:
     if len(values) and name != "size_bytes" and (values.max() >= 2**31 or values.min() < -(2**31)):
         raise ValueError("a number is out of range")
     return values
-
-
-# --- JSON ---------------------------------------------------------------------------------------
 
 
 def write_json(plan: Plan, path: str) -> None:

@@ -1,17 +1,18 @@
 """A plan as the steps of its ranks, for formats that runtimes execute: copies, sends and receives between buffers.
 
-Every chunk has a slot at every rank that it reaches: in the input buffer where the rank holds it, in
-the output where the rank wants it, else in scratch. The steps are in an order in which they can run
-one after another. Each names the steps of its own rank that it waits for: a step that reads a slot
-waits for the last write to it, a step that writes a slot waits for that write and for the reads since.
-So a step sends what the plan says (docs: decisions 3) in every timing.
+Every chunk has a slot at every rank that it reaches: in the input buffer where the rank holds it, in the output where
+the rank wants it, else in scratch. The steps can run in their order. Each names the steps of its own rank that it waits
+for: a step that reads a slot waits for the last write to it, a step that writes a slot for that write and the reads
+since. So a step sends what the plan says (docs: decisions 3) in every timing.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -100,35 +101,29 @@ def _order(timeline: Timeline) -> list[int]:
     plan = timeline.plan
     count = len(plan.dst.values)
     first, last = plan.dst.offsets[:-1].tolist(), plan.dst.offsets[1:].tolist()
-    after: list[list[int]] = [[] for _ in range(2 * count)]
-    missing = np.zeros(2 * count, dtype=np.int64)
-
-    def edge(a: int, b: int) -> None:
-        after[a].append(b)
-        missing[b] += 1
-
+    sorter: TopologicalSorter[int] = TopologicalSorter()
     writes: dict[tuple[int, int], list[int]] = defaultdict(list)
     owner = plan.dst.owners.tolist()
     for r, v in enumerate(plan.dst.values.tolist()):
         writes[v, int(plan.chunk[owner[r]])].append(r)
-        edge(2 * r, 2 * r + 1)
+        sorter.add(2 * r + 1, 2 * r)
     for k in range(plan.transfer_count):
         needed = set(plan.depends[k].tolist())
         for r in range(first[k], last[k]):
-            for d in needed:
-                for other in range(first[d], last[d]):
-                    edge(2 * other + 1, 2 * r)
+            sorter.add(2 * r, *(2 * other + 1 for d in needed for other in range(first[d], last[d])))
             own = writes.get((int(plan.src[k]), int(plan.chunk[k])), ())
             copied = max((owner[w] for w in own if owner[w] in needed and plan.op[owner[w]] != REDUCE), default=-1)
             for other in own:  # a copy replaces earlier writes; later writes that this transfer does not need follow it
                 if owner[other] not in needed and owner[other] > copied:
-                    edge(2 * r, 2 * other + 1)
+                    sorter.add(2 * other + 1, 2 * r)
     times = np.empty(2 * count)
     times[0::2], times[1::2] = timeline.start_s[owner], timeline.arrival_s
     pair = list(zip(plan.src[owner].tolist(), plan.dst.values.tolist(), strict=True))
     under_way: dict[tuple[int, int], deque[int]] = defaultdict(deque)
     early: set[int] = set()
-    heap = [(times[e], e) for e in range(2 * count) if not missing[e]]
+    with suppress(CycleError):  # what waits in a circle stays
+        sorter.prepare()
+    heap = [(times[e], e) for e in sorter.get_ready()]
     heapq.heapify(heap)
     found = []
     while heap:
@@ -144,10 +139,9 @@ def _order(timeline: Timeline) -> list[int]:
             if queue and queue[0] in early:
                 heapq.heappush(heap, (times[queue[0]], queue[0]))
         found.append(event)
-        for e in after[event]:
-            missing[e] -= 1
-            if not missing[e]:
-                heapq.heappush(heap, (times[e], e))
+        sorter.done(event)
+        for e in sorter.get_ready():
+            heapq.heappush(heap, (times[e], e))
     if len(found) < 2 * count:
         raise Unsupported("a rank would have to keep an older sum aside while it sends it; steps have one slot a chunk")
     return found
@@ -159,9 +153,11 @@ class _Lowering:
     def __init__(self, plan: Plan, collective: Collective, rank: dict[int, int]) -> None:
         self.plan, self.collective, self.rank = plan, collective, rank
         self.parts = collective.chunk_count // len(collective.piece_bytes)
-        traits, n, root = collective.traits, len(rank), collective.root
-        self.inputs = [traits.input_pieces(r, n, root) for r in range(n)]
-        self.outputs = [traits.output_pieces(r, n, root) for r in range(n)]
+        traits = collective.traits
+        self.inputs, self.outputs = (
+            [traits.pieces_of(who, r, len(rank), collective.root) for r in range(len(rank))]
+            for who in (traits.held, traits.wanted)
+        )
         self.transfer = plan.dst.owners.tolist()
         self.steps: list[Step] = []
         self.scratch = [0] * len(rank)

@@ -1,12 +1,11 @@
 """TE-CCL's schedules (JSON): flows of chunks in epochs, read and timed again.
 
-``7-Flows`` says which source's chunk crosses which link in which epoch; ``6-Demand_Met`` says who got
-which chunk, and so which collective it is. An epoch is rounded up to the slowest link and counts a switch
-as a stop, so the completion is not the number of epochs times their length: here every transfer starts as
-soon as its chunk has arrived and its links are free, in the order of epochs. Nodes keep their numbers.
+``7-Flows`` says which source's chunk crosses which link in which epoch; ``6-Demand_Met`` says who got which chunk, and
+so which collective it is. An epoch is rounded up to the slowest link and counts a switch as a stop, so here every
+transfer starts as soon as its chunk has arrived and its links are free, in the order of epochs.
 
-A switch stores nothing, so all links of a transfer are busy at once. With *queued*, switches become
-routers, where bytes wait for the next link: the times published for TE-CCL's schedules hold only then.
+A switch stores nothing, so all links of a transfer are busy at once. With *queued*, switches become routers, where
+bytes wait for the next link: the times published for TE-CCL's schedules hold only then.
 """
 
 from __future__ import annotations

@@ -42,14 +42,8 @@ def write(timeline: Timeline, path: str) -> None:
         order = np.argsort(timeline.arrival_s, kind="stable")
         arrived = np.cumsum(plan.size_bytes[plan.dst.owners][order])
         for i, total in zip(order, arrived, strict=True):
-            event = {
-                "ph": "C",
-                "pid": RANKS,
-                "name": "delivered bytes",
-                "ts": timeline.arrival_s[i] * 1e6,
-                "args": {"bytes": int(total)},
-            }
-            file.write(",\n" + json.dumps(event))
+            event = {"ph": "C", "pid": RANKS, "name": "delivered bytes", "ts": timeline.arrival_s[i] * 1e6}
+            file.write(",\n" + json.dumps(event | {"args": {"bytes": int(total)}}))
         file.write("\n]}\n")
 
 
@@ -64,12 +58,12 @@ def _on_planes(timeline: Timeline) -> list[dict[str, Any]]:
         for i in own[1:] if (turn.matching < 0).all() else own:
             start_us = float(timeline.turn_start_s[i]) * 1e6
             events.append(_slice(PLANES, p * width, "turn", start_us, turn.reconfiguration_s * 1e6))
-    for k in np.flatnonzero(plan.plane >= 0).tolist() if plan.plane is not None else ():
-        assert plan.plane is not None
-        track = int(plan.plane[k]) * width + 1 + int(plan.src[k])
-        duration_us = float(timeline.finish_s[k] - timeline.start_s[k]) * 1e6
-        start_us = float(timeline.start_s[k]) * 1e6
-        events.append(_slice(PLANES, track, f"chunk {plan.chunk[k]}", start_us, duration_us))
+    for k, plane in enumerate(plan.plane.tolist() if plan.plane is not None else ()):
+        if plane >= 0:
+            track = plane * width + 1 + int(plan.src[k])
+            duration_us = float(timeline.finish_s[k] - timeline.start_s[k]) * 1e6
+            start_us = float(timeline.start_s[k]) * 1e6
+            events.append(_slice(PLANES, track, f"chunk {plan.chunk[k]}", start_us, duration_us))
     return events
 
 

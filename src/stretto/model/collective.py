@@ -1,10 +1,8 @@
 """What must happen: collectives as data.
 
-A collective is a set of *pieces*: bytes with the ranks that hold them at first and the ranks that
-want them at the end, summed over the holders or not. A row of :mod:`.kinds` says which for each kind.
-Planners cut pieces into *chunks*, the unit that a transfer moves; the chunks of a piece
-must cover it exactly (the verifier checks). Sizes are whole bytes: parts of a size that does not
-divide evenly differ by one byte.
+A collective is a set of *pieces*: bytes with the ranks that hold them at first and the ranks that want them at the end,
+summed over the holders or not. A row of :mod:`.kinds` says which for each kind. Planners cut pieces into *chunks*, the
+unit that a transfer moves, which cover a piece exactly. Parts of a size that does not divide evenly differ by one byte.
 
 ``size_bytes`` is the full buffer as nccl-tests count it: AllGather and Gather what a rank ends
 with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it starts with.
@@ -37,9 +35,7 @@ class Collective:
     """One collective among ``ranks``. Build one with :func:`make_collective`.
 
     Attributes:
-        kind: "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce",
-            "scatter", "gather", "multicast" (a broadcast to some of the ranks), "alltoallv" (see
-            :mod:`stretto.model.demand`), or "remainder" (what is left of another, see :mod:`stretto.choose.replan`).
+        kind: a name in :data:`stretto.model.kinds.BY_NAME`.
         ranks: int32[ranks], the node of each rank.
         size_bytes: the full buffer, see the module.
         root: the rank that a rooted kind starts from or ends at, else -1.
@@ -47,8 +43,7 @@ class Collective:
         piece_bytes: int64[pieces].
         holders, wanted: for each piece the ranks that hold it and that want it.
         reduces: whether what is wanted is the sum over the holders.
-        chunk_piece, chunk_offset, chunk_bytes: for each chunk its piece, where in the piece it
-            begins, and its size.
+        chunk_piece, chunk_offset, chunk_bytes: for each chunk its piece, where in the piece it begins, and its size.
     """
 
     kind: str

@@ -37,7 +37,14 @@ def alltoallv(
             asks for nothing.
     """
     n = len(topology.accelerators if ranks is None else ranks)
-    matrix = _checked(np.asarray(demand), n, where)
+    matrix = np.asarray(demand)
+    if matrix.shape != (n, n):
+        raise InputError(f"the matrix is {'x'.join(map(str, matrix.shape))}, and there are {n} ranks", where)
+    if matrix.dtype.kind not in "iu" or (matrix < 0).any():
+        raise InputError("bytes must be whole and not negative", where)
+    if not matrix[~np.eye(n, dtype=np.bool_)].any():
+        raise InputError("no rank has bytes for another", where)
+    matrix = matrix.astype(np.int64)
     sender, receiver = np.nonzero(matrix)
     most = int(matrix.sum(axis=1).max())
     nodes = make_collective("alltoall", topology, n, ranks=ranks).ranks
@@ -52,13 +59,3 @@ def demand_of(collective: Collective) -> Int64:
     matrix = np.zeros((n, n), dtype=np.int64)
     np.add.at(matrix, (collective.holders.values, collective.wanted.values), collective.piece_bytes)
     return matrix
-
-
-def _checked(matrix: np.ndarray, ranks: int, where: str) -> Int64:
-    if matrix.shape != (ranks, ranks):
-        raise InputError(f"the matrix is {'x'.join(map(str, matrix.shape))}, and there are {ranks} ranks", where)
-    if matrix.dtype.kind not in "iu" or (matrix < 0).any():
-        raise InputError("bytes must be whole and not negative", where)
-    if not matrix[~np.eye(ranks, dtype=np.bool_)].any():
-        raise InputError("no rank has bytes for another", where)
-    return matrix.astype(np.int64)

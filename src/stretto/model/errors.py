@@ -18,12 +18,7 @@ class StrettoError(Exception):
 
 
 class InputError(StrettoError):
-    """A file, a spec or an argument is wrong.
-
-    Args:
-        message: what was found and what would be right.
-        where: the file or argument, and the place in it, if known.
-    """
+    """What was found in a file, a spec or an argument, what would be right, and the place (``where``) if known."""
 
     def __init__(self, message: str, where: str | None = None) -> None:
         self.where = where
@@ -39,13 +34,7 @@ class Infeasible(StrettoError):
 
 
 class PeerFailed(StrettoError, RuntimeError):
-    """Another process that takes part in a run died, stalled, or broke the protocol.
-
-    Args:
-        peer: the process at fault.
-        reason: what it did.
-        transfer: a transfer that waited for the peer, if there was one.
-    """
+    """Another process that takes part in a run died, stalled, or broke the protocol (``transfer`` waited for it)."""
 
     def __init__(self, peer: str, reason: str, transfer: str | None = None) -> None:
         self.peer, self.reason, self.transfer = peer, reason, transfer

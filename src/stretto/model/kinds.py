@@ -27,7 +27,6 @@ class Kind:
     """A kind of collective.
 
     Attributes:
-        name: what people call it.
         pieces: how the buffer falls into pieces.
         held, wanted: which ranks hold a piece at first, and which want it at the end.
         reduces: whether what is wanted is the sum over the holders.
@@ -74,15 +73,9 @@ class Kind:
         uneven = not self.general and not self.rooted
         return (self.name, "multicast") if uneven else (self.name,)
 
-    def input_pieces(self, rank: int, ranks: int, root: int) -> range:
-        """The pieces that a rank holds at first, in the order of its input buffer (for kinds with even pieces)."""
-        return self._pieces_of(self.held, rank, ranks, root)
-
-    def output_pieces(self, rank: int, ranks: int, root: int) -> range:
-        """The pieces that a rank wants, in the order of its output buffer (for kinds with even pieces)."""
-        return self._pieces_of(self.wanted, rank, ranks, root)
-
-    def _pieces_of(self, who: Ranks, rank: int, ranks: int, root: int) -> range:
+    def pieces_of(self, who: Ranks, rank: int, ranks: int, root: int) -> range:
+        """The pieces of a rank's input or output buffer, where ``who`` is ``held`` or ``wanted``, in their order there
+        (for kinds with even pieces)."""
         count = {"buffer": 1, "rank": ranks, "pair": ranks * ranks}[self.pieces]
         if who == "own":
             return range(rank, rank + 1)

@@ -2,8 +2,8 @@
 
 A plan holds its topology and workload and, as columns, its *transfers*: each takes one whole chunk from a node to one
 node (or to several, where a replicating node branches) along a route. Dependencies are the truth: transfer k depends
-only on transfers before it, so a plan cannot be cyclic, and it is correct in every timing that respects them.
-``start_s``, ``rate`` and ``weight`` only shape time; what happened is in the timeline.
+only on transfers before it, and a plan is correct in every timing that respects them. ``start_s``, ``rate`` and
+``weight`` only shape time; what happened is in the timeline.
 
 A transfer carries what its dependencies decide: what its source held at first, and what the transfers among ``depends``
 that wrote this chunk there have brought (copied or summed).
@@ -44,8 +44,7 @@ class Turns:
 
     Attributes:
         plane: int32[turns].
-        before: int32[turns], a transfer: transfers of the plane use the old matching before it, and the new one from it
-            on.
+        before: int32[turns], a transfer: from it on, transfers of the plane use the new matching.
         start_s: float64[turns], in a timed plan, when the turn begins.
         matching: ragged, the port to which each port of the plane then sends, -1 for none.
     """
@@ -81,18 +80,16 @@ class Plan:
     """Transfers over a topology for a workload. Build one with :func:`make_plan`.
 
     Attributes:
-        sharing: how links are shared: "timed" (``start_s`` given), "ready-order" (FIFO a link),
-            "rates" or "weights" (reserved, used or not), "fair" (work-conserving: max-min by
-            weight among those active) or "priorities" (work-conserving: highest weight first).
+        sharing: how links are shared: "timed" (``start_s`` given), "ready-order" (FIFO a link), "rates" or "weights"
+            (reserved, used or not), "fair" (work-conserving: max-min by weight among those active) or "priorities"
+            (work-conserving: highest weight first).
         chunk: int32[transfers], chunk of the workload that is sent.
         src: int32[transfers], the node that sends.
         op: int8[transfers], COPY or REDUCE (the receiver adds).
         dst: ragged, the nodes that receive: one, or several where the route is a tree.
-        route: ragged, links from src to every dst; each begins where an earlier one ended, or at
-            src. Empty for a transfer on a plane.
+        route: ragged, links from src to every dst; each begins at src or where an earlier one ended. Empty on a plane.
         depends: ragged, the transfers that must have happened before; each has a lower index.
-        start_s, finish_s: float64[transfers] of a timed plan: the transmission begins and ends
-            (the bytes have arrived a route's latency later).
+        start_s, finish_s: float64[transfers] of a timed plan: the transmission begins and ends at the source.
         rate: float64[transfers], bytes/s, of a plan that shares by rates.
         weight: float64[transfers], of a plan that shares by weights, fair or by priorities.
         group: int32[transfers], the flow group, or the step of an algorithm.

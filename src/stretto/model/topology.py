@@ -1,11 +1,10 @@
 """The network: nodes, directed links, and the planes of optical circuit switches.
 
-A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward), a *router*
-(stores, replicates, cut-through) or a *switch* (stores nothing, is only passed through; it may
-replicate). Each is described by two flags, so that physics asks what a node can do and not what
-it is called: ``transit``, whether a route may pass through it as one fluid pipe, and
-``replicates``, whether that pipe may branch there. A router that no route may pass through stores
-whole messages before it sends them on, as an accelerator does (:func:`storing`).
+A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward), a *router* (stores, replicates,
+cut-through) or a *switch* (stores nothing, is only passed through; it may replicate). Two flags say what it can do:
+``transit``, whether a route may pass through it as one fluid pipe, and ``replicates``, whether that pipe may branch
+there. A router that no route may pass through stores whole messages before it sends them on, as an accelerator does
+(:func:`storing`).
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class Plane:
         bandwidth: bytes/s of a circuit.
         latency_s: latency of a circuit, seconds.
         reconfiguration_s: time in which the plane changes its matching and carries nothing.
-        matching: int32[ports], the port that each port sends to at first, -1 for none. A plane that
-            joins nothing at first is free to take its first matching before time zero.
+        matching: int32[ports], the port that each port sends to at first, -1 for none. A plane that joins nothing at
+            first takes its first matching before time zero.
     """
 
     nodes: Int32
@@ -110,12 +109,10 @@ class Topology:
 
     @cached_property
     def is_accelerator(self) -> Bool:
-        """bool[nodes]."""
         return np.asarray(self.kind == ACCELERATOR)
 
     @cached_property
     def is_router(self) -> Bool:
-        """bool[nodes]."""
         return np.asarray(self.kind == ROUTER)
 
     @cached_property
@@ -207,15 +204,13 @@ def make_topology(
 
     Args:
         kinds: one of ACCELERATOR, ROUTER, SWITCH for each node.
-        links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or the same
-            as the rows of an array.
+        links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or an array with such rows.
         replicates: whether a node copies; by default true for routers and switches, false for accelerators.
         transit: whether routes may pass through a node; by default likewise.
         where: the file or argument to name in errors.
     Raises:
-        InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and
-            finite, a negative latency, a name that two nodes have or that is not one printable
-            line, or no accelerator.
+        InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and finite, a negative
+            latency, a name that two nodes have or that is not one printable line, or no accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
@@ -230,7 +225,7 @@ def make_topology(
     if len(set(labels)) != len(labels):
         twice = next(name for name, number in Counter(labels).items() if number > 1)
         raise InputError(f"two nodes are called {twice!r}; give each a name of its own", where)
-    _check_links(n, labels, src, dst, table[:, 2], table[:, 3], where)
+    _check_links(labels, src, dst, table[:, 2], table[:, 3], where)
     if not (kind == ACCELERATOR).any():
         raise InputError("no accelerator: at least one node must have kind 'accelerator'", where)
     passable = kind != ACCELERATOR
@@ -272,14 +267,10 @@ def printable(text: str) -> str:
 
 
 def _check_links(
-    n: int,
-    names: Sequence[str],
-    src: Int32,
-    dst: Int32,
-    bandwidth: Float64,
-    latency_s: Float64,
-    where: str | None,
+    names: Sequence[str], src: Int32, dst: Int32, bandwidth: Float64, latency_s: Float64, where: str | None
 ) -> None:
+    n = len(names)
+
     def fail(bad: Bool, message: str) -> None:
         if bad.any():
             k = int(np.flatnonzero(bad)[0])

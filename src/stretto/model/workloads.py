@@ -41,7 +41,6 @@ def wan_workload(
 
     Args:
         topology: gives the links; bandwidths are drawn anew, latencies become 0 and routes may pass through any node.
-        collectives: how many.
         ranks: nodes of each collective; all accelerators by default.
         scale: factor on the sizes of 5 +- 2.5 MB.
         shuffled: False leaves ranks in the order of nodes.
@@ -103,7 +102,6 @@ def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.
 def _positive(rng: np.random.Generator, mean: float, spread: float, count: int) -> NDArray[np.float64]:
     """Normal draws; those that are not positive are drawn again."""
     drawn = rng.normal(mean, spread, count)
-    while (drawn <= 0).any():
-        bad = drawn <= 0
+    while (bad := drawn <= 0).any():
         drawn[bad] = rng.normal(mean, spread, int(bad.sum()))
     return drawn

@@ -76,8 +76,6 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._leave()
         self._collectives.close()
 
-    # --- collectives ------------------------------------------------------------------------------
-
     def _queue(self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any) -> Pending:
         """Queue one collective for each input and its output; the group's thread runs them in the order of the calls.
 
@@ -168,8 +166,6 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Any:
         token = torch.zeros(self._count, dtype=torch.uint8)
         return self._allgather_base(token, torch.ones(1, dtype=torch.uint8))
-
-    # --- messages ---------------------------------------------------------------------------------
 
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
         return self._message(tensors, to, tag, sends=True)
