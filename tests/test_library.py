@@ -78,7 +78,7 @@ def test_a_planner_that_needs_routers_is_asked_once(monkeypatch):
         asked.append(spec)
         return run_planner(spec, *arguments, **more)
 
-    monkeypatch.setattr("stretto.choose.library.run_planner", noted)
+    monkeypatch.setattr("stretto.choose.tuning.run_planner", noted)
     net = load_topology("sites:2,2")
     Library(net, range(4), 0).recipe("allreduce", 1 << 22)
     assert asked.count("scale-ccl") == 1 and asked.count("ring") == 2

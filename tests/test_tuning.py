@@ -97,7 +97,7 @@ def test_pytorchs_backend_asks_the_planner_of_the_table(file, monkeypatch):
         asked.append(name)
         return run_planner(name, *rest, **more)
 
-    monkeypatch.setattr("stretto.choose.library.run_planner", spy)
+    monkeypatch.setattr("stretto.choose.tuning.run_planner", spy)
     monkeypatch.setenv("STRETTO_TOPOLOGY", NET)
     monkeypatch.setenv("STRETTO_TUNING", file)
     library = from_environment(range(8), 0, 8)

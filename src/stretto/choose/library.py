@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -18,23 +17,20 @@ import numpy as np
 from ..lower import Program, lower
 from ..model.arrays import Int64
 from ..model.collective import Workload, make_collective
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..planners import asked_by, run_planner
 from ..schedule.best import Answer, ask, best_of, completion_s
 from ..topologies import load_topology
-from .tuning import Tuning, needs_ranks_only, read_tuning
+from .tuning import Tuning, plan_one, read_tuning
 
 DIRECT_PLANNER = "shortest-path"
 """The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""
 
-BANDWIDTH = 1e9
-"""Bytes/s between a rank and the network, where no topology is given."""
-
-LATENCY_S = 10e-6
-"""Seconds between a rank and the network, where no topology is given."""
+BANDWIDTH, LATENCY_S = 1e9, 10e-6
+"""Bytes/s and seconds between a rank and the network, where no topology is given."""
 
 SMALLEST_CLASS_BYTES = 1 << 12
 """Pieces up to this size share one plan; larger ones share one for each power of two."""
@@ -129,12 +125,7 @@ def cost_s(plan: Plan) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """A plan, this rank's program of it, and where in its piece each chunk lies.
-
-    Attributes:
-        piece: int64[chunks], the piece of each chunk.
-        low, high, whole: int64[chunks], where the chunk begins and ends in its piece, and the size of the piece.
-    """
+    """This rank's program of a plan, and for each chunk its piece, where it lies in it, and the size of the piece."""
 
     program: Program
     piece: Int64
@@ -165,7 +156,6 @@ class Library:
         topology: the network whose accelerators are the ranks of the world; None if it is not known.
         ranks: the ranks of the world that are in the group, in order.
         rank: the position of this rank among them.
-        tuning: a table of the best planner for each range of sizes.
     """
 
     def __init__(
@@ -223,8 +213,7 @@ class Library:
             best = table.find(kind, size)
             if best is not None and (answer := self._ask(best.planner, kind, size, root, best.chunks)).plan is not None:
                 return [answer]
-        names = [entry.name for entry in asked_by("library")]
-        return [answer for name in names for answer in self._answers_of(name, kind, size, root)]
+        return [answer for entry in asked_by("library") for answer in self._answers_of(entry.name, kind, size, root)]
 
     def _answers_of(self, planner: str, kind: str, size: int, root: int) -> Iterator[Answer]:
         """The answers of one planner with fewer and more chunks; a planner that refuses one chunk is asked once."""
@@ -241,20 +230,13 @@ class Library:
                 yield self._ask(planner, kind, size, root, chunks)
 
     def _ask(self, planner: str, kind: str, size: int, root: int, chunks: int) -> Answer:
-        return ask(planner, partial(self._plan, planner, kind, size, root, chunks), cost_s)
+        """The answer of a planner, whose plan may need no node but the ranks."""
 
-    def _plan(self, planner: str, kind: str, size: int, root: int, chunks: int) -> Plan:
-        """A plan by this planner that needs no node but the ranks.
+        def plan() -> Plan:
+            c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
+            return plan_one(planner, self.topology, c, 0 if self.tuning is None else self.tuning.seed, ranks_only=True)
 
-        Raises:
-            StrettoError: the planner does not serve this, or its plan needs other nodes.
-        """
-        seed = 0 if self.tuning is None else self.tuning.seed
-        c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
-        plan = run_planner(planner, self.topology, Workload((c,)), seed=seed)
-        if not needs_ranks_only(plan):
-            raise Unsupported(f"the plan of {planner} stores chunks outside the ranks")
-        return plan
+        return ask(planner, plan, cost_s)
 
 
 def from_environment(ranks: Sequence[int], rank: int, world: int) -> Library:
@@ -275,8 +257,8 @@ def from_environment(ranks: Sequence[int], rank: int, world: int) -> Library:
             "STRETTO_TOPOLOGY",
         )
     tuning = read_tuning(table) if table else None
-    if tuning is not None and topology is None:
-        raise InputError(f"say which topology it is for: STRETTO_TOPOLOGY={tuning.spec}", "STRETTO_TUNING")
-    if tuning is not None and topology is not None:
+    if tuning is not None:
+        if topology is None:
+            raise InputError(f"say which topology it is for: STRETTO_TOPOLOGY={tuning.spec}", "STRETTO_TUNING")
         tuning.check(topology, "STRETTO_TUNING")
     return Library(topology, ranks, rank, tuning)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..model.arrays import Bool, Ragged
+from ..model.arrays import Bool, Int32, Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.errors import Unsupported
 from ..model.plan import Plan
@@ -42,7 +41,7 @@ class Replanned:
 
     plan: Plan | None
     delivered: int
-    lost: NDArray[np.int64]
+    lost: Int64
 
 
 def replan(
@@ -72,13 +71,12 @@ def replan(
     topology = updated(plan.topology, news)
     before = plan.workload
     holds = _holdings(plan, news)
-    wants = np.zeros_like(holds)
-    wants[before.chunk_wanted.owners, before.chunk_wanted.values] = True
+    wants = before.chunk_wanted.mask(topology.node_count)
     _refuse_sums(plan, news, topology)
     holds[:, sorted(news.nodes_down)] = False
-    lacking = wants & ~holds
-    served = lacking & _within_reach(topology, holds) & ~before.chunk_reduces[:, None]
-    lost = lacking & ~served & ~before.chunk_reduces[:, None]
+    lacking = wants & ~holds & ~before.chunk_reduces[:, None]
+    served = lacking & _within_reach(topology, holds)
+    lost = np.argwhere(lacking & ~served)
     parts, chunks = [], []
     for number, c in enumerate(before.collectives):
         base = int(before.chunk_base[number])
@@ -89,18 +87,20 @@ def replan(
             chunks.append(rows)
         elif served[rows].any():
             left = rows[served[rows].any(axis=1)]
-            parts.append(_remainder(topology, before, left, holds, served, start_s, news))
+            ranks = topology.accelerators[~np.isin(topology.accelerators, list(news.nodes_down))]
+            at = np.ix_(left, ranks)
+            parts.append(_remainder(ranks, before.chunk_bytes[left], holds[at], served[at], start_s))
             chunks.append(left)
     delivered = int((wants & holds).sum())
     if not parts:
-        return Replanned(None, delivered, np.argwhere(lost))
+        return Replanned(None, delivered, lost)
     spec = planner or _planner_of(plan)
     rest = run_planner(
         spec, topology, Workload(tuple(parts)), seed=seed, effort=effort or default_effort(spec),
         time_limit_s=time_limit_s, options=options,
     )  # fmt: skip
     meta = {**rest.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}
-    return Replanned(replace(rest, meta=meta), delivered, np.argwhere(lost))
+    return Replanned(replace(rest, meta=meta), delivered, lost)
 
 
 def _planner_of(plan: Plan) -> str:
@@ -117,8 +117,7 @@ def _planner_of(plan: Plan) -> str:
 def _holdings(plan: Plan, news: Telemetry) -> Bool:
     """bool[chunks, nodes], the chunks that each accelerator holds; routers and switches keep nothing for long."""
     workload, topology = plan.workload, plan.topology
-    holds = np.zeros((workload.chunk_count, topology.node_count), dtype=np.bool_)
-    holds[workload.chunk_holders.owners, workload.chunk_holders.values] = True
+    holds = workload.chunk_holders.mask(topology.node_count)
     if news.held is not None:
         for node, chunks in news.held.items():
             holds[list(chunks), node] = True
@@ -155,32 +154,30 @@ def _within_reach(topology: Topology, holds: Bool) -> Bool:
     return reach
 
 
-def _is_untouched(workload: Workload, rows: NDArray[np.int64], holds: Bool, served: Bool) -> bool:
+def _is_untouched(workload: Workload, rows: Int64, holds: Bool, served: Bool) -> bool:
     """Whether nothing of a collective has been delivered, and nothing lost."""
-    held, wanted = workload.chunk_holders.take(rows), workload.chunk_wanted.take(rows)
-    first = np.zeros((len(rows), holds.shape[1]), dtype=np.bool_)
-    first[held.owners, held.values] = True
-    asked = np.zeros_like(first)
-    asked[wanted.owners, wanted.values] = True
-    return np.array_equal(holds[rows], first) and np.array_equal(served[rows], asked & ~first)
+    first, wanted = (lists.take(rows).mask(holds.shape[1]) for lists in (workload.chunk_holders, workload.chunk_wanted))
+    return np.array_equal(holds[rows], first) and np.array_equal(served[rows], wanted & ~first)
 
 
-def _remainder(
-    topology: Topology,
-    workload: Workload,
-    chunks: NDArray[np.int64],
-    holds: Bool,
-    served: Bool,
-    start_s: float,
-    news: Telemetry,
-) -> Collective:
-    """The rest of a collective: each chunk is a piece, from all nodes that hold it to all ranks that lack it."""
-    ranks = np.array([v for v in map(int, topology.accelerators) if v not in news.nodes_down], dtype=np.int32)
-    size = workload.chunk_bytes[chunks]
-    holders, wanted = (_lists(table[np.ix_(chunks, ranks)]) for table in (holds, served))
-    return Collective.uncut("remainder", ranks, int(size.sum()), size, holders, wanted, start_s=start_s)
+def _remainder(ranks: Int32, size_bytes: Int64, holds: Bool, served: Bool, start_s: float) -> Collective:
+    """The rest of a collective: each chunk is a piece, from all nodes that hold it to all ranks that lack it.
 
-
-def _lists(table: Bool) -> Ragged:
-    """For each row the columns that are true."""
-    return Ragged.from_lengths(table.sum(axis=1), np.nonzero(table)[1].astype(np.int32))
+    Args:
+        holds, served: bool[chunks, ranks].
+    """
+    count = len(size_bytes)
+    return Collective(
+        kind="remainder",
+        ranks=ranks,
+        size_bytes=int(size_bytes.sum()),
+        root=-1,
+        start_s=start_s,
+        piece_bytes=size_bytes,
+        holders=Ragged.from_lengths(holds.sum(axis=1), np.nonzero(holds)[1]),
+        wanted=Ragged.from_lengths(served.sum(axis=1), np.nonzero(served)[1]),
+        reduces=False,
+        chunk_piece=np.arange(count, dtype=np.int32),
+        chunk_offset=np.zeros(count, dtype=np.int64),
+        chunk_bytes=size_bytes,
+    )

@@ -11,14 +11,14 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from ..model.collective import Workload, make_collective
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import KINDS
 from ..model.plan import Plan
@@ -91,17 +91,11 @@ class Tuning:
 
     def find(self, kind: str, size_bytes: int) -> Range | None:
         """The range of a collective and a size (the full buffer); None if the collective was not tuned."""
-        for r in self.ranges:
-            if r.collective == kind and r.from_bytes <= size_bytes and (r.to_bytes is None or size_bytes < r.to_bytes):
-                return r
-        return None
+        own = (r for r in self.ranges if r.collective == kind and r.from_bytes <= size_bytes)
+        return next((r for r in own if r.to_bytes is None or size_bytes < r.to_bytes), None)
 
     def check(self, topology: Topology, where: str) -> None:
-        """Refuse a topology that the table was not made for.
-
-        Raises:
-            InputError: the topology is another one, or its links have changed.
-        """
+        """Refuse a topology that the table was not made for, or whose links have changed."""
         if digest_of(topology) != self.digest:
             raise InputError(f"was tuned for {self.spec}, which is not {topology.name} as it is now", where)
 
@@ -110,7 +104,8 @@ class Tuning:
         best = self.find(kind, size_bytes)
         if best is None:
             return None
-        return _plan(topology, kind, size_bytes, (best.planner, best.chunks), self.root, self.seed)
+        collective = make_collective(kind, topology, size_bytes, root=self.root, chunks=best.chunks)
+        return plan_one(best.planner, topology, collective, self.seed)
 
 
 def digest_of(topology: Topology) -> str:
@@ -170,46 +165,50 @@ def _cuts(spec: str) -> bool:
     return any(find(name).cuts for name in spec.split("+"))
 
 
+@dataclass
 class _Race:
     """The answers of candidates for one collective, each asked once for each size."""
 
-    def __init__(self, topology: Topology, kind: str, root: int, seed: int, ranks_only: bool) -> None:
-        self.topology, self.kind, self.root, self.seed, self.ranks_only = topology, kind, root, seed, ranks_only
-        self._answers: dict[tuple[Candidate, int], Answer] = {}
+    topology: Topology
+    kind: str
+    root: int
+    seed: int
+    ranks_only: bool
+    answers: dict[tuple[Candidate, int], Answer] = field(default_factory=dict)
 
     def answer(self, candidate: Candidate, size: int) -> Answer:
         """The candidate's answer without its plan, which would take memory."""
         key = candidate, size
-        if key not in self._answers:
+        if key not in self.answers:
             planner, chunks = candidate
-            answer = ask(f"{planner}, {chunks} chunks", partial(self._plan, candidate, size))
-            self._answers[key] = replace(answer, plan=None)
-        return self._answers[key]
+            answer = ask(f"{planner}, {chunks} chunks", partial(self._plan, planner, chunks, size))
+            self.answers[key] = replace(answer, plan=None)
+        return self.answers[key]
 
     def completion_s(self, candidate: Candidate, size: int) -> float:
         """Seconds; infinite where the candidate refuses."""
         return self.answer(candidate, size).score_s
 
-    def _plan(self, candidate: Candidate, size: int) -> Plan:
-        plan = _plan(self.topology, self.kind, size, candidate, self.root, self.seed)
-        if self.ranks_only and not needs_ranks_only(plan):
-            raise Unsupported("the plan stores chunks outside the ranks")
+    def _plan(self, planner: str, chunks: int, size: int) -> Plan:
+        collective = make_collective(self.kind, self.topology, size, root=self.root, chunks=chunks)
+        plan = plan_one(planner, self.topology, collective, self.seed, self.ranks_only)
         verdict = verify(plan)
-        if not verdict.ok:
-            raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
+        if verdict.finding is not None:
+            raise StrettoError(f"the plan does not verify: {verdict.finding.message}")
         return plan
 
 
-def needs_ranks_only(plan: Plan) -> bool:
-    """Whether all transfers begin and end at ranks of the plan's collectives."""
-    ranks = np.concatenate([c.ranks for c in plan.workload.collectives])
-    return bool(np.isin(np.concatenate((plan.src, plan.dst.values)), ranks).all())
+def plan_one(planner: str, topology: Topology, collective: Collective, seed: int, ranks_only: bool = False) -> Plan:
+    """The plan of one collective.
 
-
-def _plan(topology: Topology, kind: str, size: int, candidate: Candidate, root: int, seed: int) -> Plan:
-    planner, chunks = candidate
-    collective = make_collective(kind, topology, size, root=root, chunks=chunks)
-    return run_planner(planner, topology, Workload((collective,)), seed=seed)
+    Raises:
+        StrettoError: the planner refuses, or the plan stores chunks outside the ranks although ``ranks_only``.
+    """
+    plan = run_planner(planner, topology, Workload((collective,)), seed=seed)
+    ends = np.concatenate((plan.src, plan.dst.values))
+    if ranks_only and not np.isin(ends, collective.ranks).all():
+        raise Unsupported(f"the plan of {planner} stores chunks outside the ranks")
+    return plan
 
 
 def _ranges(
@@ -217,26 +216,22 @@ def _ranges(
 ) -> Iterator[Range]:  # fmt: skip
     """The ranges of one collective, from the smallest sizes to the largest."""
     winners = _winners(race, candidates, sizes, tell)
-    edges = [0]
-    for (low, a), (high, b) in pairwise(zip(sizes, winners, strict=True)):
-        edges.append(low if a == b else _crossing(race, a, b, low, high))
-    open_at, measured = 0, [(sizes[0], race.completion_s(winners[0], sizes[0]))]
-    for k in range(1, len(sizes)):
-        if winners[k] != winners[k - 1]:
-            yield Range(race.kind, open_at, edges[k], *winners[k - 1], tuple(measured))
-            open_at, measured = edges[k], []
-        measured.append((sizes[k], race.completion_s(winners[k], sizes[k])))
-    yield Range(race.kind, open_at, None, *winners[-1], tuple(measured))
+    first = start = 0
+    for k in range(1, len(sizes) + 1):
+        best, end = winners[first], None
+        if k < len(sizes):
+            if winners[k] == best:
+                continue
+            end = _crossing(race, best, winners[k], sizes[k - 1], sizes[k])
+        measured = tuple((size, race.completion_s(best, size)) for size in sizes[first:k])
+        yield Range(race.kind, start, end, *best, measured)
+        first, start = k, end or 0
 
 
 def _winners(
     race: _Race, candidates: list[Candidate], sizes: list[int], tell: Callable[[int], None]
 ) -> list[Candidate]:  # fmt: skip
-    """The best candidate at each size; the winner at the size before stays the winner while it is nearly the best.
-
-    Raises:
-        Unsupported: no candidate serves a size.
-    """
+    """The best candidate at each size; the winner at the size before stays the winner while it is nearly the best."""
     winners: list[Candidate] = []
     for done, size in enumerate(sizes):
         tell(done)
@@ -253,11 +248,7 @@ def _winners(
 
 
 def _crossing(race: _Race, a: Candidate, b: Candidate, low: int, high: int) -> int:
-    """The least size from which ``b`` is better, to a ratio of ``CROSSING``.
-
-    Args:
-        low, high: sizes at which ``a`` and ``b`` win.
-    """
+    """The least size from which ``b`` is better, to a ratio of ``CROSSING``, between sizes where each of both wins."""
     while high > max(CROSSING * low, low + 1):
         middle = round(math.sqrt(low * high))
         if race.completion_s(a, middle) <= race.completion_s(b, middle):

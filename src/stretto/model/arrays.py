@@ -107,6 +107,12 @@ class Ragged(NamedTuple):
         """
         return operation.reduceat(entries, self.offsets[:-1]) if len(entries) else entries
 
+    def mask(self, columns: int) -> Bool:
+        """bool[lists, columns], whether each list holds each value."""
+        held = np.zeros((self.rows, columns), dtype=np.bool_)
+        held[self.owners, self.values] = True
+        return held
+
     def with_values(self, values: NDArray[Any]) -> Ragged:
         """Lists of the same lengths with other values."""
         return Ragged(self.offsets, values.astype(np.int32, copy=False))
