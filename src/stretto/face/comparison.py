@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from ..model import plan as _plan
 from ..model.errors import InputError, StrettoError
@@ -38,15 +39,8 @@ class Comparison(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, i: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, i: slice) -> tuple[dict[str, Any], ...]: ...
-    def __getitem__(self, i: int | slice) -> dict[str, Any] | tuple[dict[str, Any], ...]:
+    def __getitem__(self, i: Any) -> Any:
         return self.rows[i]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
 
     @property
     def title(self) -> str:
@@ -76,13 +70,16 @@ class Comparison(Sequence[dict[str, Any]]):
         table = [self.HEADER, *self.cells]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in table]
-        reasons = [f"no plan by {name}: {reason}" for name, reason in self.failures]
-        return "\n".join([self.title, *lines, *reasons])
+        return "\n".join([self.title, *lines, *self._notes])
 
     def _repr_html_(self) -> str:
         from ..report.notebook import table_html
 
-        return table_html(self.title, self.HEADER, self.cells, [f"no plan by {n}: {why}" for n, why in self.failures])
+        return table_html(self.title, self.HEADER, self.cells, self._notes)
+
+    @property
+    def _notes(self) -> list[str]:
+        return [f"no plan by {name}: {reason}" for name, reason in self.failures]
 
 
 def compare(
@@ -112,29 +109,25 @@ def compare(
     """
     from ..planners import find
 
-    given = _plans(collectives)
-    if given is not None:
-        return Comparison(tuple(p.summary() for p in given), tuple(given))
+    if isinstance(collectives, Sequence) and collectives and all(isinstance(p, _plan.Plan) for p in collectives):
+        given = tuple(of_model(p) for p in collectives)  # type: ignore[arg-type]
+        return Comparison(tuple(p.summary() for p in given), given)
     if topology is None:
         raise InputError("give the topology, too", "topology")
     net = find_topology(topology)
-    name, sizes = ("shard", _each(shard)) if size is None else ("size", _each(size))
+    name, amounts = ("shard", _each(shard)) if size is None else ("size", _each(size))
     if size is not None and shard is not None:
         raise InputError("give either the size of the full buffer or one rank's shard", "size")
-    cells = [(s, count, p) for s in sizes for count in _each(chunks) for p in _each(planner)]
+    cells = list(product(amounts, _each(chunks), _each(planner)))
     for stage in (stage for spec in _each(planner) for stage in str(spec).split("+")):
         find(stage)  # a wrong name is refused, and a planner's file imported, before the first plan
-    rows: list[dict[str, Any]] = []
-    plans: list[Plan | None] = []
+    tell: Progress = progress or (lambda done, total, what: None)
+    answers: list[tuple[dict[str, Any], Plan | None]] = []
     for i, (amount, count, spec) in enumerate(cells):
-        if progress is not None:
-            progress(i, len(cells), f"{spec}, {amount}")
-        row, result = _cell(collectives, net, spec, progress, how | {name: amount, "chunks": count})
-        rows.append(row)
-        plans.append(result)
-    if progress is not None:
-        progress(len(cells), len(cells), "done")
-    return Comparison(tuple(rows), tuple(plans))
+        tell(i, len(cells), f"{spec}, {amount}")
+        answers.append(_cell(collectives, net, spec, progress, how | {name: amount, "chunks": count}))
+    tell(len(cells), len(cells), "done")
+    return Comparison(tuple(row for row, _ in answers), tuple(plan for _, plan in answers))
 
 
 def _cell(
@@ -157,13 +150,6 @@ def _cell(
     return result.summary(), result
 
 
-def _plans(subject: Any) -> list[Plan] | None:
-    """The plans of a list of plans, None if it is not one."""
-    if isinstance(subject, Sequence) and subject and all(isinstance(p, _plan.Plan) for p in subject):
-        return [of_model(p) for p in subject]
-    return None
-
-
 def _each(values: Any) -> list[Any]:
     """Several values as a list: from a list, from text by comma, from one value."""
     if isinstance(values, str):
@@ -175,12 +161,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     start = (row["planner"], format_size(row["size_bytes"]), str(row["chunks"]))
     if "failed" in row:
         return (*start, "none", "", "", "", "")
-    ratio, bandwidth, planning_s = row["completion_over_bound"], row["algorithm_bandwidth"], row["planning_s"]
-    return (
-        *start,
-        format_time(row["completion_s"]),
-        format_time(row["bound_s"]),
-        "" if ratio is None else f"{ratio:.3f}",
-        "" if bandwidth is None else format_bandwidth(bandwidth),
-        "" if planning_s is None else format_time(planning_s),
-    )
+    shown = {"completion_s": format_time, "bound_s": format_time, "completion_over_bound": "{:.3f}".format,
+             "algorithm_bandwidth": format_bandwidth, "planning_s": format_time}  # fmt: skip
+    return (*start, *("" if row[key] is None else text(row[key]) for key, text in shown.items()))

@@ -64,11 +64,10 @@ def plan(
     net = find_topology(topology)
     work = workload(collectives, net, size, shard=shard, chunks=chunks, ranks=ranks, root=root, demand=demand)
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
-    made = run_planner(
+    return of_model(run_planner(
         planner, net, work, seed=seed, effort=effort or default_effort(planner), time_limit_s=limit_s,
         progress=progress, options=options,
-    )  # fmt: skip
-    return of_model(made)
+    ))  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Plan:
@@ -105,7 +104,7 @@ def bound(
     from ..bounds import bounds
 
     if isinstance(subject, _plan.Plan):
-        return bounds(subject.topology, subject.workload)[0]
+        return of_model(subject).bound()
     if topology is None:
         raise InputError("give the topology, too", "topology")
     net = find_topology(topology)

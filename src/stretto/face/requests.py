@@ -47,6 +47,9 @@ def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topo
     return of_topology(load_topology(spec + ("&" if "?" in spec else "?") + query if query else spec))
 
 
+find_topology = topology  # for functions with an argument of that name
+
+
 def collective(
     kind: str,
     topology: Network,
@@ -117,11 +120,9 @@ def workload(
 
 def _node(net: Topology, rank: int | str) -> int:
     """The number of a node that is given by number or name."""
-    if not isinstance(rank, str):
-        return int(rank)
-    if rank not in net.names:
+    if isinstance(rank, str) and rank not in net.names:
         raise InputError(f"there is no node {rank!r} in {net.name}", "ranks")
-    return net.names.index(rank)
+    return net.names.index(rank) if isinstance(rank, str) else int(rank)
 
 
 def _uneven(
@@ -135,12 +136,8 @@ def _uneven(
         raise InputError(f"{kind} has no matrix; alltoallv has one", "demand")
     if size is not None:
         raise InputError("the matrix says how many bytes there are; give no size and no shard", "demand")
+    where = "demand"
     if isinstance(demand, str | os.PathLike):
-        path = os.fspath(demand)
-        return alltoallv(net, read_demand(path), ranks=ranks, chunks=chunks, start_s=start_s, where=path)
-    return alltoallv(net, demand, ranks=ranks, chunks=chunks, start_s=start_s)
-
-
-def find_topology(source: Network) -> Topology:
-    """:func:`topology`, for functions with an argument of that name."""
-    return topology(source)
+        where = os.fspath(demand)
+        demand = read_demand(where)
+    return alltoallv(net, demand, ranks=ranks, chunks=chunks, start_s=start_s, where=where)

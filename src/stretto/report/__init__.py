@@ -37,24 +37,15 @@ def write_page(
         path: the HTML file.
         timelines: the course of each plan.
         bounds: for each plan its lower bounds, the best first.
-        title: what the page is called; the first plan's topology by default.
+        title: what the page is called; the topologies by default.
     Raises:
         InputError: the file cannot be written.
     """
     plans = [page_data(t, b) for t, b in zip(timelines, bounds, strict=True)]
     heading = title or " · ".join(dict.fromkeys(p["topology"] for p in plans))
-    parts = files(__package__)
-    template = parts.joinpath("page.html").read_text(encoding="utf-8")
+    html, css, js = ((files(__package__) / f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
     payload = json.dumps({"title": heading, "plans": plans}, separators=(",", ":"))
     # nothing inside the data may end its element
     payload = payload.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    pieces = {
-        "{{css}}": parts.joinpath("page.css").read_text(encoding="utf-8"),
-        "{{js}}": parts.joinpath("page.js").read_text(encoding="utf-8"),
-        "{{data}}": payload,
-    }
-    for mark, text in pieces.items():
-        before, _, after = template.partition(mark)
-        template = before + text + after
     with atomic_file(path) as file:
-        file.write(template)
+        file.write(html.replace("{{css}}", css).replace("{{js}}", js).replace("{{data}}", payload))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.arrays import Float64
 from ..model.plan import Plan
 from ..model.timeline import Timeline
 
@@ -31,12 +33,10 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
     """
     plan = timeline.plan
     spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
-    on_link: dict[int, list[float]] = {}
+    on_link: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     if not len(timeline.arrival_s):
         return {**spent, "links": [], "complete": True}
-    owners = plan.route.owners
-    begin = timeline.start_s[owners] + timeline.hop_offset_s
-    end = timeline.finish_s[owners] + timeline.hop_offset_s
+    begin, end = hop_times(timeline)
     # for each link its hops by their end
     by_end = np.lexsort((end, plan.route.values))
     first = np.searchsorted(plan.route.values[by_end], np.arange(plan.topology.link_count + 1))
@@ -53,9 +53,9 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
         busy = max(sent - start, 0.0)
         spent["busy"] += busy
         hops = range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1]))
-        links = [int(plan.route.values[i]) for i in hops]
-        on_link.setdefault(min(links, key=lambda i: plan.topology.bandwidth[i]), [0.0, 0.0])[0] += busy
-        on_link.setdefault(max(links, key=lambda i: plan.topology.latency_s[i]), [0.0, 0.0])[1] += latency_s
+        links = plan.route[k]
+        on_link[int(links[plan.topology.bandwidth[links].argmin()])][0] += busy
+        on_link[int(links[plan.topology.latency_s[links].argmax()])][1] += latency_s
         until, latency_s = start, 0.0
         cause = _cause(timeline, k, start, hops, by_end, first, begin, end)
         if cause is None:
@@ -67,10 +67,14 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
         until = min(moment, start) - latency_s
     spent["idle"] += until
     ranked = sorted(on_link.items(), key=lambda item: -sum(item[1]))
-    names = [
-        {"link": plan.topology.link_name(i), "seconds": s, "latency": latency_s} for i, (s, latency_s) in ranked[:12]
-    ]
+    names = [{"link": plan.topology.link_name(i), "seconds": s, "latency": late} for i, (s, late) in ranked[:12]]
     return {**spent, "links": names, "complete": until <= 0 or steps < MOST_STEPS}
+
+
+def hop_times(timeline: Timeline) -> tuple[Float64, Float64]:
+    """When each hop of each route begins and ends, seconds."""
+    owners = timeline.plan.route.owners
+    return timeline.start_s[owners] + timeline.hop_offset_s, timeline.finish_s[owners] + timeline.hop_offset_s
 
 
 def wanted_arrivals(plan: Plan) -> NDArray[np.bool_]:

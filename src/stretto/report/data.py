@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..model.arrays import Float64, Int64
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
-from .critical import critical_path
+from .critical import critical_path, hop_times
 from .layout import positions
-from .planes import chain_over_planes, plane_rows
+from .planes import chain_over_planes, plane_rows, uses_planes
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -35,12 +36,10 @@ POINTS = 400
 def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
     """Everything that the page shows of one plan, as JSON."""
     plan, net = timeline.plan, timeline.plan.topology
-    end = timeline.completion_s
     best = bounds[0]
     shown = _shown_links(timeline)
     at = positions(net)
     first = plan.workload.collectives[0]
-    on_planes = plan.plane is not None and bool((plan.plane >= 0).any())
     return {
         "planner": plan.meta.get("planner", "unknown"),
         "topology": net.name,
@@ -49,7 +48,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "size": sum(c.size_bytes for c in plan.workload.collectives),
         "chunks": first.chunk_count // len(first.piece_bytes),
         "transfers": plan.transfer_count,
-        "completion": end,
+        "completion": timeline.completion_s,
         "bound": best.seconds,
         "bounds": [{"seconds": b.seconds, "kind": b.kind, "witness": b.witness} for b in bounds],
         "witness": {
@@ -76,7 +75,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         },
         "binCount": BINS,
         "delivered": _delivered(timeline),
-        "path": chain_over_planes(timeline) if on_planes else critical_path(timeline),
+        "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(timeline),
         "planes": plane_rows(timeline),
         "bars": _bars(timeline, shown),
     }
@@ -87,7 +86,7 @@ def _pack(values: NDArray[Any], kind: type) -> str:
     return base64.b64encode(little.tobytes()).decode()
 
 
-def _shown_links(timeline: Timeline) -> NDArray[np.int64]:
+def _shown_links(timeline: Timeline) -> Int64:
     """The links that the page shows: all of them, or the busiest."""
     count = timeline.plan.topology.link_count
     if count <= MOST_LINKS:
@@ -95,24 +94,17 @@ def _shown_links(timeline: Timeline) -> NDArray[np.int64]:
     return np.sort(np.argsort(-timeline.link_use, kind="stable")[:MOST_LINKS])
 
 
-def _hops(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """For each hop its transfer, its link, when it begins and when it ends."""
-    owners = timeline.plan.route.owners
-    begin = timeline.start_s[owners] + timeline.hop_offset_s
-    return owners, timeline.plan.route.values, begin, timeline.finish_s[owners] + timeline.hop_offset_s
-
-
-def use_by_bin(timeline: Timeline, shown: NDArray[np.int64], bins: int) -> NDArray[np.float64]:
+def use_by_bin(timeline: Timeline, shown: Int64, bins: int) -> Float64:
     """float64[links, bins]: the share of each link's bandwidth that was used in each slice of time.
 
     The bytes of a hop up to time t are a ramp. The bytes in a slice are the difference of the sums of all ramps at its
     two edges.
     """
-    plan = timeline.plan
-    owners, link, begin, end = _hops(timeline)
+    plan, link = timeline.plan, timeline.plan.route.values
+    begin, end = hop_times(timeline)
     edges = np.linspace(0, timeline.completion_s or 1.0, bins + 1)
     width = edges[1]
-    rate = plan.size_bytes[owners] / np.maximum(end - begin, 1e-300) / plan.topology.bandwidth[link]
+    rate = plan.size_bytes[plan.route.owners] / np.maximum(end - begin, 1e-300) / plan.topology.bandwidth[link]
     carried = np.zeros((plan.topology.link_count, bins + 2))
     for sign, moment in ((1.0, begin), (-1.0, end)):
         # a ramp that starts within bin b adds its rest there and a full width from b + 1 on
@@ -120,7 +112,7 @@ def use_by_bin(timeline: Timeline, shown: NDArray[np.int64], bins: int) -> NDArr
         rest = np.clip(edges[np.minimum(b + 1, bins)] - moment, 0, width) * (b < bins)
         np.add.at(carried, (link, b), sign * rate * rest)
         np.add.at(carried, (link, b + 1), sign * rate * (width - rest))
-    share: NDArray[np.float64] = np.clip(np.cumsum(carried, axis=1)[:, :bins] / width, 0, 1)
+    share: Float64 = np.clip(np.cumsum(carried, axis=1)[:, :bins] / width, 0, 1)
     return share[shown]
 
 
@@ -146,23 +138,19 @@ def _delivered(timeline: Timeline) -> dict[str, Any]:
     moments = timeline.arrival_s[final]
     amounts = np.cumsum(plan.size_bytes[owners[final]])
     keep = np.unique(np.linspace(0, max(len(final) - 1, 0), POINTS).astype(int))[: len(final)]
-    return {
-        "total": total,
-        "t": _pack(moments[keep], np.float64),
-        "bytes": _pack(amounts[keep], np.float64),
-    }
+    return {"total": total, "t": _pack(moments[keep], np.float64), "bytes": _pack(amounts[keep], np.float64)}
 
 
-def _bars(timeline: Timeline, shown: NDArray[np.int64]) -> dict[str, Any] | None:
+def _bars(timeline: Timeline, shown: Int64) -> dict[str, Any] | None:
     """Every hop of every transfer, or None if there are too many to draw."""
     plan = timeline.plan
-    owners, link, begin, end = _hops(timeline)
-    if len(owners) > MOST_BARS or len(shown) < plan.topology.link_count:
+    if len(plan.route.values) > MOST_BARS or len(shown) < plan.topology.link_count:
         return None
+    begin, end = hop_times(timeline)
     holders = plan.workload.chunk_holders
     return {
-        "transfer": _pack(owners, np.int32),
-        "link": _pack(link, np.int32),
+        "transfer": _pack(plan.route.owners, np.int32),
+        "link": _pack(plan.route.values, np.int32),
         "begin": _pack(begin, np.float64),
         "end": _pack(end, np.float64),
         "chunk": _pack(plan.chunk, np.int32),

@@ -78,10 +78,5 @@ def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: int = 11
 
 def _circuits(topology: Topology) -> list[tuple[int, int]]:
     """The pairs of nodes that the first matchings of optical planes join, each pair once."""
-    pairs = {
-        (int(plane.nodes[i]), int(plane.nodes[j]))
-        for plane in topology.planes
-        for i, j in enumerate(plane.matching.tolist())
-        if j >= 0
-    }
-    return sorted({(min(pair), max(pair)) for pair in pairs})
+    joined = [(p.nodes[p.matching >= 0], p.nodes[p.matching[p.matching >= 0]]) for p in topology.planes]
+    return sorted({(min(a, b), max(a, b)) for ends in joined for a, b in zip(*(v.tolist() for v in ends), strict=True)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from ..model.units import format_bandwidth, format_size, format_time
 from .drawing import svg
 from .facts import plan_facts, topology_facts
 from .picture import picture, planes_picture
+from .planes import uses_planes
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -27,7 +28,8 @@ CELL = 'style="text-align:left"'
 def topology_html(net: Topology) -> str:
     """A map and a table."""
     facts = topology_facts(net)
-    nodes = ", ".join(f"{n} {kind}{_plural(kind, n)}" for kind, n in facts["nodes"].items())
+    plural = {"accelerator": "accelerators", "router": "routers", "switch": "switches"}
+    nodes = ", ".join(f"{n} {kind if n == 1 else plural[kind]}" for kind, n in facts["nodes"].items())
     rows = [("nodes", nodes), ("links", f"{facts['links']}, directed")]
     for kind in facts["link_kinds"][:MOST_KINDS]:
         rows.append((f"{kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}"))
@@ -43,7 +45,8 @@ def topology_html(net: Topology) -> str:
     table = _facts_html(net.name, rows)
     if net.node_count > MOST_NODES or net.link_count > MOST_LINKS:
         return table
-    return _beside(f'<div style="width:400px">{svg(net, label_size=20)}</div>', table)
+    drawn = f'<div style="width:400px">{svg(net, label_size=20)}</div>'
+    return f'<div style="display:flex;gap:24px;align-items:center;flex-wrap:wrap">{drawn}{table}</div>'
 
 
 def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) -> str:
@@ -57,16 +60,15 @@ def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) ->
         ("completion", format_time(facts["completion_s"])),
         ("lower bound", f"{format_time(facts['bound_s'])} ({facts['bound_kind']}: {facts['bound_witness']})"),
     ]
-    if facts["completion_over_bound"] is not None:
-        rows.append(("completion / bound", f"{facts['completion_over_bound']:.3f}"))
-    if facts["algorithm_bandwidth"] is not None:
-        rows.append(("algorithm bandwidth", format_bandwidth(facts["algorithm_bandwidth"])))
-    if facts["planning_s"] is not None:
-        rows.append(("planning", format_time(facts["planning_s"])))
+    known: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("completion / bound", "completion_over_bound", "{:.3f}".format),
+        ("algorithm bandwidth", "algorithm_bandwidth", format_bandwidth),
+        ("planning", "planning_s", format_time),
+    )
+    rows += [(name, text(facts[key])) for name, key, text in known if facts[key] is not None]
     rows.append(("verified", "yes"))
-    over_planes = plan.plane is not None and bool((plan.plane >= 0).any())
     bound_s = limits[0].seconds
-    drawn = planes_picture(timeline, bound_s) if over_planes else picture([timeline], bound_s)
+    drawn = planes_picture(timeline, bound_s) if uses_planes(plan) else picture([timeline], bound_s)
     return _facts_html(plan.title, rows) + drawn
 
 
@@ -86,11 +88,3 @@ def table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]],
 def _facts_html(title: str, rows: Sequence[tuple[str, Any]]) -> str:
     body = "".join(f"<tr><th {CELL}>{escape(name)}</th><td {CELL}>{escape(str(v))}</td></tr>" for name, v in rows)
     return f"<div><b>{escape(title)}</b><table>{body}</table></div>"
-
-
-def _beside(left: str, right: str) -> str:
-    return f'<div style="display:flex;gap:24px;align-items:center;flex-wrap:wrap">{left}{right}</div>'
-
-
-def _plural(word: str, count: int) -> str:
-    return "" if count == 1 else "es" if word.endswith("ch") else "s"

@@ -6,14 +6,14 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..formats import atomic_file
+from ..model.arrays import Float64, Int64
 from ..model.errors import InputError
 from ..model.timeline import Timeline
 from ..model.topology import ROUTER, SWITCH, Topology
@@ -33,11 +33,12 @@ PLANES_LEFT, MOST_PLANES = 110, 32
 LEVELS = 5
 """Shades of use beside none: up to a fifth, two fifths, ... of the bandwidth of a link."""
 
-LIGHT: dict[str, str | tuple[str, ...]] = {
+Colours = Mapping[str, str | tuple[str, ...]]
+LIGHT: Colours = {
     "card": "#ffffff", "edge": "#dfe4ea", "ink": "#1b2330", "soft": "#5c6878", "node": "#1f6feb", "mark": "#0b8a5f",
     "use": ("#d5dbe3", "#a9c8f5", "#6ea4ee", "#e9a45c", "#dd6b2c", "#c2261c"),
 }  # fmt: skip
-DARK: dict[str, str | tuple[str, ...]] = {
+DARK: Colours = {
     "card": "#171d26", "edge": "#2a3340", "ink": "#e6ebf2", "soft": "#98a5b6", "node": "#6aa6ff", "mark": "#3ecf9a",
     "use": ("#333e4c", "#2f5688", "#4a86d8", "#c9863f", "#f0883e", "#ff6b57"),
 }  # fmt: skip
@@ -59,18 +60,10 @@ def write_picture(path: str, timelines: Sequence[Timeline], bounds: Sequence[Bou
 
 
 def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = None) -> str:
-    """The SVG of plans of one request, beside the time that no plan can beat.
-
-    Args:
-        where: the file to name in errors.
-    Raises:
-        InputError: the plans are not of one request over links.
-    """
+    """The SVG of plans of one request over links, beside the time that no plan can beat; ``where`` for errors."""
     net, work = timelines[0].plan.topology, timelines[0].plan.workload
-    requests = {
-        (t.plan.topology.name, *((c.kind, c.size_bytes) for c in t.plan.workload.collectives)) for t in timelines
-    }
-    if len(requests) > 1:
+    plans = [t.plan for t in timelines]
+    if len({(p.topology.name, *((c.kind, c.size_bytes) for c in p.workload.collectives)) for p in plans}) > 1:
         raise InputError("a picture shows plans for one collective, size and topology; give an .html file", where)
     if not net.link_count:
         raise InputError("a picture shows links, and there are only planes; give an .html file", where)
@@ -79,13 +72,8 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
     title = f"{kinds} among {len(work.collectives[0].ranks)} ranks of {net.name}"
     longest = max(t.completion_s for t in timelines)
     rows = _busiest(timelines)
-    parts = [
-        _open(height),
-        f"<title>{escape(title)}: {', '.join(_name(t) for t in timelines)}</title>",
-        _style(),
-        _card(height, title),
-        _legend(),
-    ]
+    summary = f"<title>{escape(title)}: {', '.join(_name(t) for t in timelines)}</title>"
+    parts = [*_head(height, title, summary), _legend()]
     for i, timeline in enumerate(timelines):
         parts += _band(timeline, HEAD + BAND * i, rows, longest, bound_s)
     return "\n".join([*parts, *_axis(longest, bound_s, height), "</svg>"]) + "\n"
@@ -96,52 +84,42 @@ def planes_picture(timeline: Timeline, bound_s: float) -> str:
     rows = plane_rows(timeline)[:MOST_PLANES]
     height = HEAD + ROW * (len(rows) + 2) + FOOT
     scale = (RIGHT - PLANES_LEFT) / (timeline.completion_s or 1.0)
-    parts = [_open(height), _style(), _card(height, f"{_name(timeline)}: {format_time(timeline.completion_s)}")]
+    parts = _head(height, f"{_name(timeline)}: {format_time(timeline.completion_s)}")
     for r, row in enumerate(rows):
         y = HEAD + ROW * (r + 1)
         parts.append(f'<text class="soft" x="22" y="{y + 4}" font-size="11">{escape(row["name"])}</text>')
         for begin, end, matching, words in row["parts"]:
-            look = (
-                f'class="u{1 + matching % LEVELS}" stroke-width="11"'
-                if matching >= 0
-                else 'class="u0" stroke-width="3"'
-            )
-            x = PLANES_LEFT + begin * scale
+            level, width = (0, 3) if matching < 0 else (1 + matching % LEVELS, 11)
+            way = f"M{PLANES_LEFT + begin * scale:.1f} {y}h{(end - begin) * scale:.1f}"
             title = f"<title>{escape(words)}</title>"
-            parts.append(f'<path {look} d="M{x:.1f} {y}h{(end - begin) * scale:.1f}">{title}</path>')
+            parts.append(f'<path class="u{level}" stroke-width="{width}" d="{way}">{title}</path>')
     return "\n".join([*parts, *_axis(timeline.completion_s, bound_s, height, PLANES_LEFT), "</svg>"]) + "\n"
 
 
-def _open(height: int) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
-        'class="stretto" style="max-width:100%" font-family="system-ui,sans-serif" font-size="12">'
-    )
-
-
-def _card(height: int, title: str) -> str:
-    return (
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>\n'
-        f'<text class="ink" x="22" y="28" font-size="15" font-weight="600">{escape(title)}</text>'
-    )
+def _head(height: int, heading: str, *more: str) -> list[str]:
+    """The beginning of a picture: the element, ``more`` elements, the colours, and the card with its heading."""
+    box = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" class="stretto" style="max-width:100%"'
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} font-family="system-ui,sans-serif" font-size="12">',
+        *more,
+        # the colours are for this drawing alone: a notebook shows it beside others
+        f"<style>{_rules(LIGHT)}@media(prefers-color-scheme:dark){{{_rules(DARK)}}}</style>",
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>',
+        f'<text class="ink" x="22" y="28" font-size="15" font-weight="600">{escape(heading)}</text>',
+    ]
 
 
 def _name(timeline: Timeline) -> str:
     return escape(str(timeline.plan.meta.get("planner", "plan")))
 
 
-def _style() -> str:
-    """The colours, for this drawing alone: a notebook shows it beside others."""
-
-    def rules(of: dict[str, str | tuple[str, ...]]) -> str:
-        fills = {"ink": of["ink"], "soft": of["soft"], "node": of["node"], "label": of["mark"]}
-        strokes = {"line": of["edge"], "mark": of["mark"], **{f"u{i}": colour for i, colour in enumerate(of["use"])}}
-        rules = [f".card{{fill:{of['card']};stroke:{of['edge']}}}"]
-        rules += [f".{name}{{fill:{colour}}}" for name, colour in fills.items()]
-        rules += [f".{name}{{stroke:{colour}}}" for name, colour in strokes.items()]
-        return "".join(f".stretto {rule}" for rule in rules)
-
-    return f"<style>{rules(LIGHT)}@media(prefers-color-scheme:dark){{{rules(DARK)}}}</style>"
+def _rules(of: Colours) -> str:
+    fills = {"ink": of["ink"], "soft": of["soft"], "node": of["node"], "label": of["mark"]}
+    strokes = {"line": of["edge"], "mark": of["mark"], **{f"u{i}": colour for i, colour in enumerate(of["use"])}}
+    rules = [f".card{{fill:{of['card']};stroke:{of['edge']}}}"]
+    rules += [f".{name}{{fill:{colour}}}" for name, colour in fills.items()]
+    rules += [f".{name}{{stroke:{colour}}}" for name, colour in strokes.items()]
+    return "".join(f".stretto {rule}" for rule in rules)
 
 
 def _legend() -> str:
@@ -160,7 +138,7 @@ def _busiest(timelines: Sequence[Timeline]) -> list[int]:
     return sorted(int(i) for i in chosen if use[i] > 0)
 
 
-def _levels(use: NDArray[np.float64]) -> NDArray[np.int64]:
+def _levels(use: Float64) -> Int64:
     return np.ceil(np.clip(use, 0, 1) * LEVELS - 1e-3).astype(np.int64)
 
 
@@ -168,16 +146,15 @@ def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s
     """One plan: its title, its map and its rows."""
     net = timeline.plan.topology
     over = f", {timeline.completion_s / bound_s:.2f} times the lower bound" if bound_s else ""
+    completion = format_time(timeline.completion_s)
+    title = f'{_name(timeline)}: {completion}<tspan class="soft" font-weight="400">{over}</tspan>'
     scale = (RIGHT - LEFT) / (longest or 1.0)
     end = LEFT + timeline.completion_s * scale
     bins = max(1, round((end - LEFT) / 3))
     level = _levels(use_by_bin(timeline, np.array(rows, dtype=np.int64), bins))
     parts = [
         f'<path class="line" d="M22 {top + 2}H{RIGHT}"/>',
-        (
-            f'<text class="ink" x="22" y="{top + 22}" font-size="14" font-weight="600">{_name(timeline)}: '
-            f'{format_time(timeline.completion_s)}<tspan class="soft" font-weight="400">{over}</tspan></text>'
-        ),
+        f'<text class="ink" x="22" y="{top + 22}" font-size="14" font-weight="600">{title}</text>',
         *_map(net, timeline.link_use, 22, top + 30),
     ]
     first = top + 44
@@ -196,7 +173,7 @@ def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s
     return parts
 
 
-def _map(net: Topology, use: NDArray[np.float64], left: int, top: int) -> list[str]:
+def _map(net: Topology, use: Float64, left: int, top: int) -> list[str]:
     """The network, with links coloured by their use over the whole run; the two directions lie side by side."""
     at = positions(net)
     low, high = at.min(axis=0), at.max(axis=0)
@@ -236,14 +213,12 @@ def _axis(longest: float, bound_s: float, height: int, left: int = LEFT) -> list
         for t in ticks
         if abs(left + t * scale - x) > 60
     ]
-    parts += [
+    words = f"no plan beats {format_time(bound_s)}"
+    return [
+        *parts,
         f'<path class="mark" stroke-width="1.5" stroke-dasharray="4 3" d="M{x:.1f} {HEAD + 30}V{y - 14}"/>',
-        (
-            f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">'
-            f"no plan beats {format_time(bound_s)}</text>"
-        ),
+        f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">{words}</text>',
     ]
-    return parts
 
 
 def round_step(longest: float, most: int) -> float:

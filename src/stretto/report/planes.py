@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 
+from ..model.arrays import Float64
+from ..model.plan import Plan
 from ..model.timeline import Timeline
+
+
+def uses_planes(plan: Plan) -> bool:
+    """Whether any transfer goes over an optical plane."""
+    return plan.plane is not None and bool((plan.plane >= 0).any())
 
 
 def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
@@ -45,16 +53,14 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
 def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
     """Where the time went in a plan on planes: step by step, along the plane that ends last.
 
-    In the form of :func:`stretto.report.critical.critical_path`. Idle is the time in which that plane waited for
-    turns.
+    In the form of :func:`stretto.report.critical.critical_path`; idle is the time in which that plane waited for turns.
     """
     plan = timeline.plan
     assert plan.plane is not None
     latency_s = np.array([p.latency_s for p in plan.topology.planes])[plan.plane]
     ends = timeline.finish_s + latency_s
     spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
-    on_plane: dict[int, float] = {}
-    on_plane_late: dict[int, float] = {}
+    on_plane: defaultdict[int, Float64] = defaultdict(lambda: np.zeros(2))
     until = timeline.completion_s
     while until > 0:
         before = np.flatnonzero(ends <= until * (1 + 1e-9))
@@ -65,13 +71,12 @@ def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
         same = (plan.plane == plan.plane[k]) & ((plan.group == group) if plan.group is not None else ends == ends[k])
         begin = float(timeline.start_s[same].min())
         spent["idle"] += max(until - float(ends[k]), 0.0)
-        spent["latency"] += float(latency_s[k])
-        busy = float(timeline.finish_s[k]) - begin
+        busy, late = float(timeline.finish_s[k]) - begin, float(latency_s[k])
         spent["busy"] += busy
-        on_plane_late[int(plan.plane[k])] = on_plane_late.get(int(plan.plane[k]), 0.0) + float(latency_s[k])
-        on_plane[int(plan.plane[k])] = on_plane.get(int(plan.plane[k]), 0.0) + busy
+        spent["latency"] += late
+        on_plane[int(plan.plane[k])] += [busy, late]
         until = begin
     spent["idle"] += until
-    ranked = sorted(on_plane.items(), key=lambda item: -item[1])
-    names = [{"link": f"plane {p}", "seconds": s, "latency": on_plane_late[p]} for p, s in ranked[:12]]
+    ranked = sorted(on_plane.items(), key=lambda item: -item[1][0])
+    names = [{"link": f"plane {p}", "seconds": float(busy), "latency": float(late)} for p, (busy, late) in ranked[:12]]
     return {**spent, "links": names, "complete": True}
