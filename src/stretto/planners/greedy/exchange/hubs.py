@@ -28,7 +28,7 @@ from .blocks import plan_exchanges
 from .trees import Exchange, Paths, build_exchange, order_hubs
 
 MOST_RANKS = 128
-"""Ranks of an AllReduce at most: trees of all ranks take memory and time with the square of them."""
+"""Ranks of an AllReduce at most for any exchange: trees of all ranks take memory and time with the square of them."""
 
 MOST_HUBS = 64
 """Ranks up to which exchanges are tried in which every rank is a hub."""
@@ -74,14 +74,11 @@ class _Shape:
 
 
 def plan_hubs(request: Request, before_s: float = math.inf) -> Plan | None:
-    """The best plan by hubs that could end before a given time; the request's budget has the planner's costs.
+    """The best plan of a single AllReduce that could end before a given time; the budget has the planner's costs.
 
     Returns:
-        None but for a single AllReduce among few ranks that are joined directly.
+        None but for ranks that are joined directly.
     """
-    c = request.workload.collectives[0]
-    if len(request.workload.collectives) > 1 or not c.traits.reduces_to_all or len(c.ranks) > MOST_RANKS:
-        return None
     attempt = _Attempt(request.topology, request.workload, request.seed, request.budget)
     counts = attempt.hub_counts()
     if not counts:
@@ -166,7 +163,7 @@ class _Attempt:
     def build(self, shape: _Shape, parts: int, before_s: float) -> tuple[list[Exchange], Float64]:
         """The exchanges of a shape, and for how long each link is busy; fewer once that is too long, or too costly."""
         c = self.workload.collectives[0]
-        network = self.network(float(c.size_bytes) / parts)
+        hops = self.network.hops
         load_s = np.zeros(self.topology.link_count)
         rng = np.random.default_rng((self.seed, shape.hubs, shape.exchanges))
         size = float(c.size_bytes) / shape.exchanges
@@ -174,22 +171,23 @@ class _Attempt:
         while not built or (
             len(built) < shape.exchanges and float(load_s.max()) < before_s and not self.budget.exhausted
         ):
-            busy_s = network.hops.reduced(np.maximum, load_s[network.hops.values])
-            paths = self.paths(network, busy_s, shape, len(built))
+            busy_s = hops.reduced(np.maximum, load_s[hops.values])
+            paths = self.paths(float(c.size_bytes) / parts, busy_s, shape, len(built))
             hubs = order_hubs(paths, self.ranks, shape.hubs, rng)[0]
             built.append(build_exchange(paths, self.ranks, hubs, size))
             pipes = built[-1].pipes()
             self.budget.spend(message=len(pipes))
-            messages = np.bincount(network.hops.take(pipes).values, minlength=len(load_s))
-            load_s += messages * float(c.size_bytes) / shape.exchanges / self.topology.bandwidth
+            load_s += np.bincount(hops.take(pipes).values, minlength=len(load_s)) * size / self.topology.bandwidth
         return built, load_s
 
-    def paths(self, network: Network, busy_s: Float64, shape: _Shape, number: int) -> Paths:
+    def paths(self, size: float, busy_s: Float64, shape: _Shape, number: int) -> Paths:
         """The paths of one exchange of a shape, ``number`` exchanges after the first.
 
         Args:
+            size: bytes of a part.
             busy_s: float64[pipes], for how long pipes are busy with the exchanges before.
         """
+        network = self.network
         crosses = self.separating_counts[network.src, network.dst] if shape.cells else np.zeros(len(busy_s))
         order = np.lexsort((busy_s, crosses * (-1) ** number))
         rank = np.empty(len(order), dtype=np.int64)
@@ -197,7 +195,7 @@ class _Attempt:
         by_latency = shape.cells and float(network.latency_s.min()) > 0
         if shape.steep and busy_s.max() > 0:
             busy_s = STEEPNESS * busy_s * (busy_s / busy_s.max()) ** 4
-        cost = network.latency_s if by_latency else network.cost_s + busy_s
+        cost = network.latency_s if by_latency else network.latency_s + size * network.per_byte + busy_s
         return Paths.of(network, self.ranks, cost, rank)
 
     def cut(self, built: _Cut, parts: int) -> _Cut:
@@ -205,30 +203,24 @@ class _Attempt:
         c = self.workload.collectives[0]
         parts = max(1, min(parts, int(c.chunk_bytes.min())))
         finer = Workload((divide(c, parts)[0],))
-        network = self.network(float(finer.chunk_bytes.mean()))
-        plan = plan_exchanges(self.topology, finer, network, built.exchanges)
+        plan = plan_exchanges(self.topology, finer, self.network, built.exchanges)
         self.budget.spend(place=plan.transfer_count)
         plan = dispatch(plan, np.zeros(finer.chunk_count), self.budget, rounds=1)
         return replace(built, end_s=completion_s(plan), parts=parts, plan=plan)
 
-    def cut_finely(self, built: _Cut, before_s: float) -> _Cut:
-        """The same exchanges with as many parts as pay, from one part for each exchange on."""
-        if built.plan is None or not self.allows(built.exchanges[0], built.parts):
-            return built
-        coarse = built if built.parts == built.shape.exchanges else self.cut(built, built.shape.exchanges)
-        return self.cut_finer(coarse, before_s)
-
-    def cut_finer(self, best: _Cut, before_s: float) -> _Cut:
-        """The same exchanges with twice as many parts, as often as that pays."""
-        while best.plan is not None and best.parts < MOST_PARTS and best.plan.transfer_count <= MOST_TRANSFERS / 1.9:
-            if not self.allows(best.exchanges[0], 2 * best.parts):
-                break
+    def cut_finely(self, best: _Cut, before_s: float) -> _Cut:
+        """The same exchanges with one part for each, then with twice as many parts, as often as that pays."""
+        if best.plan is None or not self.allows(best.exchanges[0], best.parts):
+            return best
+        if best.parts != best.shape.exchanges:
+            best = self.cut(best, best.shape.exchanges)
+        most = min(MOST_PARTS, MOST_TRANSFERS // len(best.exchanges[0].pipes()))
+        while 2 * best.parts <= most and self.allows(best.exchanges[0], 2 * best.parts):
             finer = self.cut(best, 2 * best.parts)
             if finer.end_s > best.end_s * (1 - LEAST_GAIN):
                 break
             # finer parts halve the time for which parts wait for each other, and nothing else
-            rest_s = 2 * finer.end_s - best.end_s
-            best = finer
+            rest_s, best = 2 * finer.end_s - best.end_s, finer
             if rest_s >= before_s:
                 break
         return best
@@ -242,20 +234,14 @@ class _Attempt:
     def ranks(self) -> Int32:
         return self.workload.collectives[0].ranks
 
-    def network(self, size: float) -> Network:
-        """The pipes, with the costs of ``size`` bytes."""
-        network = self._network
-        return replace(network, cost_s=network.latency_s + size * network.per_byte)
-
     @cached_property
-    def _network(self) -> Network:
+    def network(self) -> Network:
         return build_network(self.topology, float(self.workload.collectives[0].size_bytes) / MANY, True, 0.0)
 
     @cached_property
     def _by_latency(self) -> tuple[list[int], list[float], Float64]:
         """Hubs in their order, when the result is everywhere with each number of them, and distances, by latency."""
-        network = self.network(1.0)
-        paths = self.paths(network, np.zeros(len(network.src)), _Shape(1, 1), 0)
+        paths = self.paths(1.0, np.zeros(len(self.network.src)), _Shape(1, 1), 0)
         hubs, ends = order_hubs(paths, self.ranks, len(self.ranks), np.random.default_rng(self.seed))
         return hubs, ends, paths.distance
 

@@ -46,16 +46,14 @@ Swap = tuple[int, int, bool]
 
 
 def plan_product(request: Request) -> Plan | None:
-    """A timed plan of a single AllReduce among all nodes.
+    """A timed plan of a single AllReduce.
 
     Returns:
-        None where the network is no product of lines and rings of such sizes, or it is too large.
+        None where not all nodes are ranks, or the network is too large or no product of lines and rings of such sizes.
     """
     topology, workload = request.topology, request.workload
     c = workload.collectives[0]
-    if len(workload.collectives) > 1 or not c.traits.reduces_to_all or len(c.ranks) < topology.node_count:
-        return None
-    if topology.planes or not topology.is_accelerator.all() or opposite(topology) is None:
+    if len(c.ranks) < topology.node_count or opposite(topology) is None:
         return None
     factors = _factors(topology)
     if not factors:
