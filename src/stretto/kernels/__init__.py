@@ -18,7 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from time import thread_time
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..model.errors import InputError
 
@@ -37,20 +37,9 @@ WORTH_S = 1.0
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-class _Speeds(NamedTuple):
-    """The compiled functions of a kernel module by name.
-
-    Attributes:
-        all: every function; a call compiles it where that was never done.
-        ready: the same, but interpreted as long as compiling would have to come first.
-    """
-
-    all: dict[str, Callable[..., Any]]
-    ready: dict[str, Callable[..., Any]]
-
-
-_COMPILED: dict[str, _Speeds] = {}
-"""By full name of a kernel module: its functions as others call them."""
+_COMPILED: dict[str, dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {}
+"""By full name of a kernel module and name of a function: the function compiled, where a call compiles it if that was
+never done; and the same, but interpreted as long as compiling would have to come first."""
 
 _INNER: dict[str, ModuleType] = {}
 """By full name of a kernel module: the copy in which compiled functions call each other."""
@@ -72,9 +61,8 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
         return kernel
     if module not in _COMPILED:
         _COMPILED[module] = _compiled(module)
-    speeds = _COMPILED[module]
-    functions = speeds.all if mode == "compiled" or work >= COMPILE_COLD_FROM else speeds.ready
-    return functions[kernel.__name__]  # type: ignore[return-value]
+    compiled, if_ready = _COMPILED[module][kernel.__name__]
+    return compiled if mode == "compiled" or work >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
 
 
 def _pays(module: str, work: float) -> bool:
@@ -100,14 +88,13 @@ def _file(module: str) -> Path:
     return Path(str(sys.modules[module].__file__))
 
 
-def _compiled(module: str) -> _Speeds:
+def _compiled(module: str) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
     """The compiled functions of a kernel module, each announcing its first compilation."""
-    inner, speeds = _inner(module), _Speeds({}, {})
+    inner, speeds = _inner(module), {}
     for name, value in vars(inner).items():
         if getattr(getattr(value, "py_func", None), "__module__", None) == inner.__name__:
             announced = _announced(value, module)
-            speeds.all[name] = announced
-            speeds.ready[name] = _if_ready(value, announced, getattr(sys.modules[module], name))
+            speeds[name] = announced, _if_ready(value, announced, getattr(sys.modules[module], name))
     return speeds
 
 

@@ -90,8 +90,8 @@ class Search:
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         alike = match_translations(topology, workload, self.work, self.seed)
         if alike is not None:
-            self.budget.spend(match=alike.rows.shape[1])
-            return alike.transfers()
+            self.budget.spend(match=len(alike.chunk) // topology.node_count)
+            return alike
         direct = self._direct(topology, workload)
         if direct is not None:
             return direct

@@ -10,7 +10,6 @@ many orders can be tried; on tori one of the first mostly ends as early as any c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
-from ...model.arrays import Float64, Int64, Ragged
+from ...model.arrays import Int64, Ragged
 from ...model.collective import Workload
 from ...model.topology import Topology
 from ...schedule.inversion import Transfers
@@ -42,46 +41,8 @@ DONE = 1 + 1e-9
 """Times the least possible completion up to which a schedule is not searched further."""
 
 
-@dataclass(frozen=True, eq=False)
-class NodeSchedule:
-    """What each node gets, in the order of its starts.
-
-    Attributes:
-        group: the digits of the nodes' numbers, and the links of a node.
-        node_chunks: int64[nodes * parts], the chunks that each node has.
-        rows: int64[4, deliveries], the generator over which each comes, the displacement from where its chunk comes,
-            which part of that node's it is, and the delivery that brought it to the node before, -1 if that has it.
-        start_s, seconds, arrival_s: float64[deliveries].
-    """
-
-    topology: Topology
-    group: Cayley
-    node_chunks: Int64
-    rows: Int64
-    start_s: Float64
-    seconds: Float64
-    arrival_s: Float64
-
-    def transfers(self) -> Transfers:
-        """The deliveries of all nodes, in the order of their starts."""
-        topology, group, nodes = self.topology, self.group, self.topology.node_count
-        source, parts = np.arange(nodes, dtype=np.int32), len(self.node_chunks) // nodes
-        generator, displacement, part, parent = self.rows[:, :, None].astype(np.int32)
-        link_into = np.empty(group.onward.shape, dtype=np.int32)
-        for p, onward in enumerate(group.onward):
-            link_into[p, onward] = _links_between(topology, np.arange(nodes), onward)
-        dst = _displaced(source, displacement, group.sides)
-        link = link_into[generator, dst].ravel()
-        chunk = self.node_chunks.astype(np.int32)[source * parts + part].ravel()
-        parent = np.where(parent >= 0, parent * nodes + source, -1).ravel()
-        times = (self.start_s, self.seconds, self.arrival_s)
-        return Transfers(
-            chunk, topology.src[link], dst.ravel(), Ragged.single(link), parent, *(t.repeat(nodes) for t in times)
-        )
-
-
-def match_translations(topology: Topology, workload: Workload, work: float, seed: int) -> NodeSchedule | None:
-    """The best schedule tried that is alike for all nodes.
+def match_translations(topology: Topology, workload: Workload, work: float, seed: int) -> Transfers | None:
+    """The best schedule tried that is alike for all nodes, in the order of its starts.
 
     Args:
         work: deliveries to one node that may be tried.
@@ -115,10 +76,24 @@ def match_translations(topology: Topology, workload: Workload, work: float, seed
     order = np.lexsort((times[1], times[0]))
     rank = np.empty(len(order) + 1, dtype=np.int64)
     rank[order], rank[-1] = np.arange(len(order)), -1
-    rows, (start_s, arrival_s) = rows[:, order], times[:, order]
-    rows[3] = rank[rows[3]]
-    seconds = part_bytes[rows[2]] * group.per_byte[rows[0]]
-    return NodeSchedule(topology, group, node_chunks, rows, start_s, seconds, arrival_s)
+    generator, displacement, part, parent = rows[:, order, None].astype(np.int32)
+    start_s, arrival_s = times[:, order].repeat(nodes, axis=1)
+    source, parent = np.arange(nodes, dtype=np.int32), rank[parent].astype(np.int32)
+    link_into = np.empty(group.onward.shape, dtype=np.int32)
+    for p, onward in enumerate(group.onward):
+        link_into[p, onward] = _links_between(topology, np.arange(nodes), onward)
+    dst = _displaced(source, displacement, group.sides)
+    link = link_into[generator, dst].ravel()
+    return Transfers(
+        node_chunks.astype(np.int32)[source * parts + part].ravel(),
+        topology.src[link],
+        dst.ravel(),
+        Ragged.single(link),
+        np.where(parent >= 0, parent * nodes + source, -1).ravel(),
+        start_s,
+        (part_bytes[part] * group.per_byte[generator]).repeat(nodes),
+        arrival_s,
+    )
 
 
 def _chunks_of_nodes(nodes: int, workload: Workload) -> Int64 | None:

@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Int32 = NDArray[np.int32]
+from ....kernels.pipes import Pipes
+
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 
 
-class Pipes(NamedTuple):
-    """The pipes over which a tree may grow.
-
-    Attributes:
-        out_offsets, out_pipes: CSR, the pipes that leave each node.
-        src, dst: int64[pipes].
-        cost_s: float64[pipes], from when a pipe is free to when a message has arrived.
-        busy_s: float64[pipes], for how long a message holds the links of the pipe.
-        hop_offsets, hop_links: CSR, the links of each pipe.
-        link_count: how many links there are.
-    """
-
-    out_offsets: Int64
-    out_pipes: Int64
-    src: Int64
-    dst: Int64
-    cost_s: Float64
-    busy_s: Float64
-    hop_offsets: Int64
-    hop_links: Int32
-    link_count: int
-
-
-def grow(pipes: Pipes, ready_s: Float64, wanted: Bool) -> Int64:
+def grow(pipes: Pipes, link_count: int, cost_s: Float64, busy_s: Float64, ready_s: Float64, wanted: Bool) -> Int64:
     """The pipes over which nodes are reached, in the order of arrival.
 
     Args:
+        cost_s: float64[pipes], from when a pipe is free to when a message has arrived.
+        busy_s: float64[pipes], for how long a message holds the links of the pipe.
         ready_s: float64[nodes], when nodes that have the message are ready, infinite elsewhere; changed.
         wanted: bool[nodes], the nodes to be reached; changed.
     """
-    out_offsets, out_pipes, src, dst, cost_s, busy_s, hop_offsets, hop_links, link_count = pipes
+    src, dst, hop_offsets, hop_links, _, _, _, out_offsets, out_pipes = pipes
     free = np.zeros(link_count)
     taken = np.empty(len(ready_s), dtype=np.int64)
     count, left = 0, 0

@@ -225,17 +225,17 @@ def _grow_tree(paths: Paths, size: float, ready_s: dict[int, float], ranks: Int3
         size: bytes; the tree's own transfers hold each other up on the links.
         backward: time and pipes are reversed: how each rank reaches one of the nodes.
     """
-    network = paths.network
-    src, dst = (network.dst, network.src) if backward else (network.src, network.dst)
+    network, columns = paths.network, paths.network.columns
+    src, dst = (columns.dst, columns.src) if backward else (columns.src, columns.dst)
+    out_offsets, out_pipes = paths.entering if backward else paths.leaving
+    pipes = columns._replace(src=src, dst=dst, out_offsets=out_offsets, out_pipes=out_pipes)
     ready, wanted = np.full(len(paths.distance), np.inf), np.zeros(len(paths.distance), dtype=np.bool_)
     wanted[ranks] = True
     ready[list(ready_s)] = list(ready_s.values())
     wanted[list(ready_s)] = False
-    pipes = kernel_growth.Pipes(
-        *(paths.entering if backward else paths.leaving), src, dst, paths.cost, network.per_byte * size,
-        *network.hops, network.topology.link_count,
-    )  # fmt: skip
-    taken = at_speed(kernel_growth.grow, GROWTH_STEPS * len(paths.usable))(pipes, ready, wanted)
+    taken = at_speed(kernel_growth.grow, GROWTH_STEPS * len(paths.usable))(
+        pipes, network.topology.link_count, paths.cost, network.per_byte * size, ready, wanted
+    )
     return list(zip(taken.tolist(), dst[taken].tolist(), strict=True))
 
 
