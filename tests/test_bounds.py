@@ -342,7 +342,7 @@ def test_what_enters_a_server_late_does_not_come_to_all():
 def test_a_bound_by_reach_is_found_again_and_no_plan_beats_it(kind, seed, size):
     net = random_network(seed)
     load = Workload((make_collective(kind, net, size),))
-    c, cuts, near = load.collectives[0], candidate_cuts(net, load), distances(net, 0.0)
+    c, cuts, near = load.collectives[0], candidate_cuts(net), distances(net, 0.0)
     found = [(s, reach_bound(net, c, s, near, near)) for s in cuts]
     cut, best = max(((s, r) for s, r in found if r is not None), key=lambda f: f[1].seconds)
     again = check_reach(net, c, set(np.flatnonzero(cut)), set(best.holders), set(best.receivers))
@@ -356,7 +356,7 @@ def test_chunks_that_enter_a_set_by_a_switch_are_not_stored_there():
     net = random_network(0)
     load = Workload((make_collective("allgather", net, 500),))
     c, near, far = load.collectives[0], distances(net, 0.0), distances(net, float(load.chunk_bytes.min()))
-    found = [reach_bound(net, c, cut, near, far) for cut in candidate_cuts(net, load)]
+    found = [reach_bound(net, c, cut, near, far) for cut in candidate_cuts(net)]
     completion = simulate(run_planner("mtegcca", net, load)).completion_s
     assert completion >= max(f.seconds for f in found if f is not None) * (1 - 1e-9)
 

@@ -1,73 +1,53 @@
-"""Sets of nodes worth trying as cuts, without max-flows: servers, sites, single nodes and pairs."""
+"""Sets of nodes worth trying as cuts, without max-flows: single nodes, servers, sites, unions and pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations, product
+from collections.abc import Iterable, Iterator
+from itertools import chain, combinations
 
 import numpy as np
 
 from ..model.arrays import Bool, Float64, Int64
-from ..model.collective import Workload
-from ..model.topology import ACCELERATOR, Topology
+from ..model.topology import Topology
 
 ALL_CUTS_UP_TO = 11
 """With as many accelerators or fewer, every cut is tried."""
 
-ALL_SIDES_UP_TO = 4
-"""With as many switches and routers or fewer, each is tried on both sides of every cut."""
+UNIONS_UP_TO = 8
+"""With as many sites or servers or fewer, cuts around their unions are tried."""
+
+PAIRS_UP_TO = 2000
+"""With as many links or fewer, cuts around linked pairs are tried."""
 
 MOST_ROUNDS = 4
-"""Where there are more of them: in how many rounds they may change sides."""
+"""Rounds in which switches and routers may change sides."""
 
 
-def candidate_cuts(topology: Topology, workload: Workload) -> Bool:
+def candidate_cuts(topology: Topology) -> Bool:
     """bool[cuts, nodes]: each set once, with switches and routers on the side on which they narrow it most."""
-    accelerators = topology.accelerators
-    groups: dict[frozenset[int], None] = {}
+    everyone = frozenset(topology.accelerators.tolist())
+    groups = dict.fromkeys(group for group in map(frozenset, _groups(topology)) if 0 < len(group) < len(everyone))
+    sets = [members for group in groups for members in (group, everyone - group)]
+    inside = np.zeros((len(sets), topology.node_count), dtype=np.bool_)
+    for row, members in zip(inside, sets, strict=True):
+        row[list(members)] = True
+    return _settled(topology, inside) if len(everyone) < topology.node_count else inside
 
-    def add(nodes: Iterable[int]) -> None:
-        group = frozenset(map(int, nodes))
-        if 0 < len(group) < len(accelerators):
-            groups.setdefault(group)
 
-    for v in accelerators:
-        add([v])
+def _groups(topology: Topology) -> Iterator[Iterable[int]]:
+    """Single accelerators; then all sets of them where there are few, else sites, servers, unions and linked pairs."""
+    accelerators = topology.accelerators.tolist()
+    yield from ([v] for v in accelerators)
     if len(accelerators) <= ALL_CUTS_UP_TO:
         for size in range(2, len(accelerators) // 2 + 1):
-            for some in combinations(map(int, accelerators), size):
-                add(some)
-    else:
-        _add_clusters(topology, add)
-    everyone = frozenset(map(int, accelerators))
-    rows = []
-    for group in groups:
-        for members in (group, everyone - group):
-            row = np.zeros(topology.node_count, dtype=np.bool_)
-            row[list(members)] = True
-            rows.append(row)
-    inside = np.array(rows)
-    if len(accelerators) < topology.node_count:
-        inside = _settle(topology, inside)
-    return inside
-
-
-def _add_clusters(topology: Topology, add: object) -> None:
-    """Sites, servers, their unions, and linked pairs."""
-    assert callable(add)
+            yield from combinations(accelerators, size)
+        return
     for groups in clusters(topology):
-        most = len(groups) // 2 if len(groups) <= 8 else 1
-        for size in range(1, most + 1):
-            for union in combinations(groups, size):
-                add(v for group in union for v in group)
-        if len(groups) > 8:
-            for end in range(2, len(groups)):
-                add(v for group in groups[:end] for v in group)
-    if topology.link_count <= 2000:
-        kinds = topology.kind
-        for a, b in zip(topology.src, topology.dst, strict=True):
-            if kinds[a] == ACCELERATOR and kinds[b] == ACCELERATOR:
-                add((a, b))
+        for size in range(1, len(groups) // 2 + 1 if len(groups) <= UNIONS_UP_TO else 2):
+            yield from map(chain.from_iterable, combinations(groups, size))
+    if topology.link_count <= PAIRS_UP_TO:
+        joined = topology.is_accelerator[topology.src] & topology.is_accelerator[topology.dst]
+        yield from zip(topology.src[joined].tolist(), topology.dst[joined].tolist(), strict=True)
 
 
 def clusters(topology: Topology) -> list[list[list[int]]]:
@@ -102,29 +82,18 @@ def _components(topology: Topology, usable: Bool) -> list[list[int]]:
     return list(parts.values())
 
 
-def _settle(topology: Topology, inside: Bool) -> Bool:
-    """Put switches and routers on the side on which they narrow each cut.
+def _settled(topology: Topology, inside: Bool) -> Bool:
+    """The cuts with switches and routers on the side on which they narrow each.
 
-    Where few nodes can move, all ways are tried. Else they move one at a time, once from all outside and once from all
-    inside, and the narrower cut is kept.
+    They move one at a time, once from all outside and once from all inside, and the narrower cut is kept.
     """
     movable = np.flatnonzero(~topology.is_accelerator)
-    if len(movable) <= ALL_SIDES_UP_TO:
-        starts = [np.array(sides, dtype=np.bool_) for sides in product((False, True), repeat=len(movable))]
-        moves = False
-    else:
-        starts, moves = [np.zeros(len(movable), np.bool_), np.ones(len(movable), np.bool_)], True
-    best, best_width = inside, np.full(len(inside), np.inf)
-    for sides in starts:
-        placed = inside.copy()
-        placed[:, movable] = sides
-        if moves:
-            _move(topology, placed, movable)
-        width = width_into(topology, placed)
-        narrower = width < best_width
-        best = np.where(narrower[:, None], placed, best)
-        best_width = np.minimum(width, best_width)
-    return best
+    begun_outside, begun_inside = inside.copy(), inside.copy()
+    begun_outside[:, movable], begun_inside[:, movable] = False, True
+    for placed in (begun_outside, begun_inside):
+        _move(topology, placed, movable)
+    narrower = width_into(topology, begun_inside) < width_into(topology, begun_outside)
+    return np.where(narrower[:, None], begun_inside, begun_outside)
 
 
 def _move(topology: Topology, inside: Bool, movable: Int64) -> None:

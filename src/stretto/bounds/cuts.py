@@ -8,18 +8,21 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from ..model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ..model.arrays import Bool, Float64, Int64
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into
-from .exact import bottleneck
+from .exact import bottleneck, lacking
 from .latency import distances
 from .model import Bound
 from .reach import reach_bound
 
 MOST_REFINED = 64
 """How many of the best cuts are looked at more closely: when bytes arrive, and how far they go inside."""
+
+MOST_ENTRIES = 20_000_000
+"""Pairs of a cut and a piece that are looked at together, so that they fit into memory."""
 
 MOST_TAILS = 4
 """How many thresholds are tried for the way inside a cut: pieces that have less far to go are then left out."""
@@ -34,7 +37,7 @@ def cut_bounds(
         near, far: see :func:`~stretto.bounds.reach.reach_bound`.
         whole: whether plans move the workload's chunks, none cut further.
     """
-    inside = candidate_cuts(topology, workload)
+    inside = candidate_cuts(topology)
     if not topology.planes:
         exact = (bottleneck(topology, c) for c in workload.collectives)
         inside = np.concatenate((inside, *(found.inside[None] for found in exact if found is not None)))
@@ -117,41 +120,11 @@ def _group_name(topology: Topology, nodes: list[int]) -> str:
     return "{" + ", ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]]) + f"}} ({len(nodes)} nodes)"
 
 
-def _incidence(c: Collective, lists: Ragged) -> Int32 | Float64 | str:
-    """Which ranks are on each piece's list: "everyone", one rank a piece, or a matrix [ranks, pieces]."""
-    lengths = lists.lengths
-    if (lengths == len(c.ranks)).all():
-        return "everyone"
-    if (lengths == 1).all():
-        return lists.values
-    matrix = np.zeros((len(c.ranks), len(lengths)))
-    matrix[lists.values, lists.owners] = 1.0
-    return matrix
-
-
 def _bytes_into(c: Collective, inside: Bool) -> Float64:
     """float64[cuts]: bytes that must enter each set, copies and sums once."""
-    holders, wanted = _incidence(c, c.holders), _incidence(c, c.wanted)
-    batch = max(1, 20_000_000 // max(len(c.piece_bytes), 1))
-    total = np.zeros(len(inside))
-    for low in range(0, len(inside), batch):
-        ranks = inside[low : low + batch][:, c.ranks]
-        needed = _some(ranks, wanted) & (_some(~ranks, holders) if c.reduces else ~_some(ranks, holders))
-        total[low : low + batch] = np.broadcast_to(needed, (len(ranks), len(c.piece_bytes))) @ c.piece_bytes.astype(
-            float
-        )
-    return total
-
-
-def _some(ranks: Bool, listed: Int32 | Float64 | str) -> Bool:
-    """bool[cuts, pieces (or 1)]: whether some rank of a piece's list is among ``ranks[cuts, ranks]``."""
-    if isinstance(listed, str):
-        anyone: Bool = np.asarray(ranks.any(axis=1, keepdims=True))
-        return anyone
-    if listed.ndim == 1:
-        return ranks[:, listed]
-    some: Bool = ranks.astype(float) @ listed > 0
-    return some
+    batch = max(1, MOST_ENTRIES // max(len(c.piece_bytes), 1))
+    size = c.piece_bytes.astype(float)
+    return np.concatenate([lacking(c, inside[low : low + batch]) @ size for low in range(0, len(inside), batch)])
 
 
 def _way_in(topology: Topology, workload: Workload, inside: Bool) -> float:
@@ -173,37 +146,26 @@ def _refined(
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     if not len(links):
         return 0.0
-    arrive_s: list[Float64] = []
-    sizes: list[Float64] = []
-    tails: list[Float64] = []
+    found: list[tuple[Float64, Float64, Float64]] = []
     for c in workload.collectives:
-        # a chunk must first come to the beginning of a link, and is inside one latency later
-        entry = (far[np.ix_(c.ranks, topology.src[links])] + topology.latency_s[links]).min(axis=1)
-        holders, wanted = _incidence(c, c.holders), _incidence(c, c.wanted)
-        ranks = inside[c.ranks]
-        needed = _some(ranks[None], wanted) & (
-            _some(~ranks[None], holders) if c.reduces else ~_some(ranks[None], holders)
-        )
-        pieces = np.flatnonzero(np.broadcast_to(needed[0], len(c.piece_bytes)))
+        pieces = np.flatnonzero(lacking(c, inside[None])[0])
         if not len(pieces):
             continue
+        # a chunk must first come to the beginning of a link, and is inside one latency later
+        entry = (far[np.ix_(c.ranks, topology.src[links])] + topology.latency_s[links]).min(axis=1)
         lists = c.holders.take(pieces)
-        starts = np.where(ranks[lists.values], -np.inf if c.reduces else np.inf, entry[lists.values])
-        gather = np.maximum if c.reduces else np.minimum
-        arrive = c.start_s + gather.reduceat(starts, lists.offsets[:-1])
-        size = c.piece_bytes[pieces].astype(float)
+        starts = np.where(inside[c.ranks][lists.values], -np.inf if c.reduces else np.inf, entry[lists.values])
+        arrive = c.start_s + lists.reduced(np.maximum if c.reduces else np.minimum, starts)
+        size = c.piece_bytes[pieces]
         tail = _way_inside(topology, c, pieces, inside, links, near, far)
         if whole:
             chunk = np.flatnonzero(np.isin(c.chunk_piece, pieces))
             piece = np.searchsorted(pieces, c.chunk_piece[chunk])
-            arrive, tail = arrive[piece], tail[piece]
-            size = c.chunk_bytes[chunk].astype(float)
-        arrive_s.append(arrive)
-        sizes.append(size)
-        tails.append(tail)
-    if not sizes:
+            arrive, tail, size = arrive[piece], tail[piece], c.chunk_bytes[chunk]
+        found.append((arrive, size.astype(float), tail))
+    if not found:
         return 0.0
-    all_when, all_sizes, tail = np.concatenate(arrive_s), np.concatenate(sizes), np.concatenate(tails)
+    all_when, all_sizes, tail = map(np.concatenate, zip(*found, strict=True))
     best = 0.0
     for least in np.unique(np.quantile(tail, np.linspace(0.0, 1.0, MOST_TAILS), method="nearest")).tolist():
         when, size = all_when[tail >= least], all_sizes[tail >= least]
@@ -228,14 +190,8 @@ def _carried(bandwidth: Float64, chunks: int, chunk_bytes: float) -> Float64:
 
 
 def _way_inside(
-    topology: Topology,
-    c: Collective,
-    pieces: Int64,
-    inside: Bool,
-    links: Int64,
-    near: Float64,
-    far: Float64,
-) -> Float64:
+    topology: Topology, c: Collective, pieces: Int64, inside: Bool, links: Int64, near: Float64, far: Float64
+) -> Float64:  # fmt: skip
     """float64[pieces]: how long each needs from the nearest entry to the farthest rank inside that wants it."""
     if c.reduces and (c.wanted.lengths > 1).any():
         return np.zeros(len(pieces))
@@ -244,5 +200,4 @@ def _way_inside(
     ways = np.where(stores[:, None], far[np.ix_(entries, c.ranks)], near[np.ix_(entries, c.ranks)]).min(axis=0)
     ways[~inside[c.ranks]] = 0.0
     wanted = c.wanted.take(pieces)
-    farthest: Float64 = np.maximum.reduceat(ways[wanted.values], wanted.offsets[:-1])
-    return farthest
+    return wanted.reduced(np.maximum, ways[wanted.values])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..kernels import maxflow as maxflow_kernel
-from ..model.arrays import Bool, Float64, Int64
+from ..model.arrays import Bool, Float64, Int64, Ragged, offsets_of
 from ..model.collective import Collective
 from ..model.topology import Topology
 
@@ -73,13 +73,28 @@ def measured(topology: Topology, collective: Collective, inside: Bool) -> Bottle
     """A cut with its load and width; None where nothing must enter it, or nothing can."""
     enters = ~inside[topology.src] & inside[topology.dst]
     width = sum(map(Fraction, topology.bandwidth[enters].tolist()), Fraction(0))
-    within = inside[collective.ranks]
-    wanted = np.logical_or.reduceat(within[collective.wanted.values], collective.wanted.offsets[:-1])
-    held = np.logical_or.reduceat(within[collective.holders.values], collective.holders.offsets[:-1])
-    held_outside = np.logical_or.reduceat(~within[collective.holders.values], collective.holders.offsets[:-1])
-    needed = wanted & (held_outside if collective.reduces else ~held)
-    load = int(collective.piece_bytes[needed].sum())
+    load = int(collective.piece_bytes[lacking(collective, inside[None])[0]].sum())
     return Bottleneck(inside, load, width) if load and width else None
+
+
+def lacking(collective: Collective, inside: Bool) -> Bool:
+    """bool[cuts, pieces]: what must enter each set, bool[cuts, nodes], since it is wanted inside.
+
+    A piece that is copied must enter if nobody inside holds it, a sum if somebody outside contributes to it.
+    """
+    c, within = collective, inside[:, collective.ranks]
+    missing = _any_of(~within, c.holders) if c.reduces else ~_any_of(within, c.holders)
+    return np.broadcast_to(_any_of(within, c.wanted) & missing, (len(inside), len(c.piece_bytes)))
+
+
+def _any_of(ranks: Bool, lists: Ragged) -> Bool:
+    """bool[cuts, lists (or 1 if all are alike)]: whether some rank of a list is among ``ranks``, bool[cuts, ranks]."""
+    lengths = lists.lengths
+    if (lengths == ranks.shape[1]).all():
+        anyone: Bool = ranks.any(axis=1, keepdims=True)
+        return anyone
+    listed: Bool = ranks[:, lists.values]
+    return listed if (lengths == 1).all() else np.logical_or.reduceat(listed, lists.offsets[:-1], axis=1)
 
 
 def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
@@ -166,13 +181,10 @@ class _Search:
         while True:
             bytes_per, width_per = ratio.denominator, ratio.numerator
             need = self.total * bytes_per
-            unlimited = np.int64(need)
             assert need < 1 << 61 and int(self.width.sum()) * width_per < 1 << 61, "24 bits a number keep this small"
-            held = np.where(passed, unlimited, self.weight[origins] * bytes_per)
+            held = np.where(passed, need, self.weight[origins] * bytes_per)
             capacity = arcs.capacities(np.concatenate((self.width * width_per, held)))
-            at, side, _ = at_speed(maxflow_kernel.first_violated, work)(
-                arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, begin, self.nodes, need, unlimited
-            )
+            at, side, _ = arcs.first_violated(capacity, self.sinks, begin, self.nodes, need, need, work)
             if at == len(self.sinks):
                 return
             passed |= np.isin(origins, self.sinks[begin:at])
@@ -206,8 +218,7 @@ class Arcs:
         order = np.argsort(start, kind="stable")
         place = np.empty(2 * edges, dtype=np.int64)
         place[order] = np.arange(2 * edges)
-        offsets = np.zeros(nodes + 1, dtype=np.int64)
-        np.cumsum(np.bincount(start, minlength=nodes), out=offsets[1:])
+        offsets = offsets_of(np.bincount(start, minlength=nodes))
         to = np.concatenate((heads, tails)).astype(np.int64)[order]
         other = np.concatenate((place[edges:], place[:edges]))
         return cls(offsets, to, other[order], place[:edges])
@@ -217,6 +228,15 @@ class Arcs:
         capacity = np.zeros(len(self.to), dtype=np.int64)
         capacity[self.forward] = edge
         return capacity
+
+    def first_violated(
+        self, capacity: Int64, sinks: Int64, begin: int, target: int, need: int, unlimited: int, work: float
+    ) -> tuple[int, Bool, int]:  # fmt: skip
+        """See :func:`stretto.kernels.maxflow.first_violated`; ``work`` is for :func:`stretto.kernels.at_speed`."""
+        at, side, flow = at_speed(maxflow_kernel.first_violated, work)(
+            self.offsets, self.to, self.pair, capacity, sinks, begin, target, need, np.int64(unlimited)
+        )
+        return int(at), side, int(flow)
 
 
 def near_first(topology: Topology, sinks: Int64) -> Int64:

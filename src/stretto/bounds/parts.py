@@ -32,8 +32,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels import at_speed
-from ..kernels import maxflow as maxflow_kernel
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
@@ -171,11 +169,10 @@ class _Search:
         edge = np.full(ends[-1], UNLIMITED >> 8, dtype=np.int64)
         edge[: ends[0]] = self.width * self.scale
         edge[ends[0] : ends[1]], edge[ends[1] : ends[2]] = gain, loss
-        _, side, flow = at_speed(maxflow_kernel.first_violated, self.work)(
-            self.arcs.offsets, self.arcs.to, self.arcs.pair, self.arcs.capacities(edge),
-            np.array([self.source]), 0, self.target, UNLIMITED, np.int64(UNLIMITED),
-        )  # fmt: skip
-        return int(flow), side[: self.nodes]
+        _, side, flow = self.arcs.first_violated(
+            self.arcs.capacities(edge), np.array([self.source]), 0, self.target, UNLIMITED, UNLIMITED, self.work
+        )
+        return flow, side[: self.nodes]
 
     def best_partition(self, width: int, receivers: int) -> tuple[int, Int64]:
         """Dilworth truncation of ``entering(S) - width / receivers``.

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import at_speed
-from ..kernels import maxflow as maxflow_kernel
 from ..model.arrays import Bool, Float64, Int32
 from ..model.topology import Topology
 from .exact import Arcs, near_first
@@ -160,10 +158,7 @@ class _Separator:
         found: list[Bool] = []
         begin = 0
         while begin < len(self.sinks):
-            at, side, _ = at_speed(maxflow_kernel.first_violated, work)(
-                self.arcs.offsets, self.arcs.to, self.arcs.pair, capacity, self.sinks, begin, self.nodes,
-                need - slack, np.int64(need),
-            )  # fmt: skip
+            at, side, _ = self.arcs.first_violated(capacity, self.sinks, begin, self.nodes, need - slack, need, work)
             if at < len(self.sinks):
                 found.append(side[: self.nodes])
             begin = at + 1
