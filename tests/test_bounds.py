@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import weakref
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,19 +22,15 @@ from stretto.bounds import (
     bottleneck,
     bounds,
     check_cut,
-    check_expanded,
     check_lengths,
     check_reach,
-    expanded_bound,
     reach_bound,
     tree_rates,
 )
 from stretto.bounds.candidates import candidate_cuts
 from stretto.bounds.latency import distances
-from stretto.bounds.symmetry import symmetries
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import Unsupported
 from stretto.model.kinds import KINDS
 from stretto.model.reach import find_unreachable
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
@@ -359,55 +354,6 @@ def test_chunks_that_enter_a_set_by_a_switch_are_not_stored_there():
     found = [reach_bound(net, c, cut, near, far) for cut in candidate_cuts(net)]
     completion = simulate(run_planner("mtegcca", net, load)).completion_s
     assert completion >= max(f.seconds for f in found if f is not None) * (1 - 1e-9)
-
-
-def expanded(net: Topology, kind: str, shard: int, parts: int = 1, **more):
-    c = make_collective(kind, net, shard_bytes=shard, **more)
-    return c, expanded_bound(net, c, bounds(net, Workload((c,)))[0].seconds, parts)
-
-
-def recheck(net: Topology, c, found) -> float:
-    pairs = list(zip(found.piece.tolist(), found.rank.tolist(), strict=True))
-    return check_expanded(net, c, found.slot_s, pairs, found.price.tolist())
-
-
-def test_prices_join_cuts_around_many_ranks():
-    # cuts say 4.037 us: the dies' pairs all wait at once for what comes the long way round
-    net = load_topology("amd:1")
-    _, found = expanded(net, "allgather", 64_000)
-    assert found.seconds == pytest.approx(4.1133e-6, rel=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "broadcast"])
-@pytest.mark.parametrize(("seed", "shard"), [(2, 300), (3, 100), (4, 50), (11, 300)])
-def test_no_plan_beats_prices(kind, seed, shard):
-    net = random_network(seed)
-    c, found = expanded(net, kind, shard)
-    if found is None:
-        return
-    assert recheck(net, c, found) == pytest.approx(found.seconds, rel=1e-9)
-    load = Workload((c,))
-    for planner in ("greedy", "mtegcca", "forest"):
-        with suppress(Unsupported):
-            plan = run_planner(planner, net, load)
-            assert simulate(plan).completion_s >= found.seconds * (1 - 1e-9)
-
-
-def test_prices_of_one_link_are_its_time():
-    net = load_topology("line:2?bandwidth=1GB/s&latency=1us")
-    c, found = expanded(net, "broadcast", 5_000)
-    assert found.seconds == pytest.approx(c.size_bytes / 1e9 + 1e-6)
-
-
-@pytest.mark.parametrize(("spec", "many"), [("ring:8", 16), ("hypercube:3", 48), ("ndv2:2", 2), ("zoo:Abilene", 1)])
-def test_symmetries_are_counted(spec, many):
-    net = load_topology(spec)
-    found = symmetries(net, net.accelerators)
-    links = set(zip(net.src.tolist(), net.dst.tolist(), net.bandwidth.tolist(), strict=True))
-    assert (found[0] == np.arange(net.node_count)).all()
-    for g in found:
-        assert {(g[a], g[b], w) for a, b, w in links} == links
-    assert len(found) == many
 
 
 def test_bounds_do_not_keep_a_topology_or_a_workload_alive():

@@ -11,8 +11,8 @@ Four kinds of reason, of which :func:`bounds` gives one bound each:
 - *Parts* (``parts``): if a network is divided into k parts, these must receive each byte of an AllReduce 2 (k - 1)
   times, over links that can serve for that only a part of the time (``windows``).
 
-Two more take up to seconds of CPU and are computed on request only: *prices* of links at each time (``expanded``), and
-*covers*, prices of an AllReduce's crossings from one server to another (``covers``).
+One more takes up to seconds of CPU and is computed on request only: *covers*, prices of an AllReduce's crossings from
+one server to another (``covers``).
 
 All bounds hold where switches copy. Those of an AllReduce assume that switches do not sum; the others hold even if they
 did. Unless ``chunk_bytes`` is given, all hold however finely the data is cut.
@@ -23,19 +23,18 @@ nodes and pairs; where there are few nodes, every cut (``candidates``).
 
 The other files: ``model`` has the class of a bound, ``check`` recomputes bounds from their certificates. ``trees`` says
 how fast AllReduce can be by trees, ``upgrade`` which link is worth widening. ``concurrent`` and ``kernel_concurrent``
-find paths for data that is not copied, ``symmetry`` the symmetries of a network.
+find paths for data that is not copied.
 """
 
 from __future__ import annotations
 
 from ..model.collective import Workload
 from ..model.topology import Topology
-from .check import check_covers, check_cut, check_expanded, check_lengths, check_parts, check_reach, check_windows
+from .check import check_covers, check_cut, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
-from .expanded import Expanded, expanded_bound
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .model import Bound
@@ -46,10 +45,10 @@ from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
 
 __all__ = [
-    "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Expanded", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade",
-    "Windows", "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut",
-    "check_expanded", "check_lengths", "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound",
-    "distances", "expanded_bound", "reach_bound", "tree_rates", "windows",
+    "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "Windows",
+    "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
+    "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "reach_bound",
+    "tree_rates", "windows",
 ]  # fmt: skip
 
 

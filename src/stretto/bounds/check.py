@@ -80,52 +80,6 @@ def check_reach(
     return collective.start_s + _halved(hinges, needed)
 
 
-def check_expanded(
-    topology: Topology,
-    collective: Collective,
-    slot_s: float,
-    pairs: list[tuple[int, int]],
-    price: list[list[list[int]]],
-) -> float:
-    """Seconds before which the links have no room for the cheapest ways of all pairs of a piece and a node.
-
-    It is at most the end of the slots. Sums are looked at as their spreading backward in time.
-    """
-    ends = zip(topology.src.tolist(), topology.dst.tolist(), topology.latency_s.tolist(), strict=True)
-    links = [(b, a, late) if collective.reduces else (a, b, late) for a, b, late in ends]
-    sources = collective.wanted if collective.reduces else collective.holders
-    slots, ranks = len(price[0][0]), collective.ranks.tolist()
-    needed = 0
-    shared: dict[tuple[int, int], dict[int, int]] = {}
-    for (piece, goal), its in zip(pairs, price, strict=True):
-        (source,) = sources[piece]
-        cost = {(ranks[int(source)], 0): 0}
-        for slot in range(slots):
-            for v in range(topology.node_count):
-                if (v, slot - 1) in cost:
-                    cost[v, slot] = min(cost.get((v, slot), cost[v, slot - 1]), cost[v, slot - 1])
-            for _ in range(topology.node_count):  # as often as links without latency may follow each other
-                for e, (a, b, late) in enumerate(links):
-                    then = slot + int(late / slot_s + 1e-9)
-                    if (a, slot) in cost and then < slots:
-                        paid = cost[a, slot] + its[e][slot]
-                        cost[b, then] = min(cost.get((b, then), paid), paid)
-        needed += int(collective.piece_bytes[piece]) * cost[goal, slots - 1]
-        for e, of_link in enumerate(its):
-            for slot, what in enumerate(of_link):
-                by_piece = shared.setdefault((e, slot), {})
-                by_piece[piece] = by_piece.get(piece, 0) + what
-    low, high = 0.0, slots * slot_s
-    for _ in range(60):
-        middle = (low + high) / 2
-        room = 0.0
-        for (e, slot), by_piece in shared.items():
-            open_s = min(max(middle - links[e][2] - slot * slot_s, 0.0), slot_s)
-            room += float(topology.bandwidth[e]) * open_s * max(by_piece.values())
-        low, high = (middle, high) if room < needed else (low, middle)
-    return collective.start_s + low
-
-
 def check_parts(topology: Topology, collective: Collective, parts: list[set[int]]) -> Fraction:
     """The least seconds in which the buffer of an AllReduce can enter the parts: twice for each part but one."""
     width = Fraction(0)

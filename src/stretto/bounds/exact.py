@@ -91,7 +91,7 @@ def _any_of(ranks: Bool, lists: Ragged) -> Bool:
     """bool[cuts, lists (or 1 if all are alike)]: whether some rank of a list is among ``ranks``, bool[cuts, ranks]."""
     lengths = lists.lengths
     if (lengths == ranks.shape[1]).all():
-        anyone: Bool = ranks.any(axis=1, keepdims=True)
+        anyone: Bool = np.asarray(ranks.any(axis=1, keepdims=True))
         return anyone
     listed: Bool = ranks[:, lists.values]
     return listed if (lengths == 1).all() else np.logical_or.reduceat(listed, lists.offsets[:-1], axis=1)

@@ -165,8 +165,8 @@ class Flows:
 
     def surrogate(self, rate: Float64) -> float:
         """The mean over collectives of their slowest group's time at constant rates (eq. 10), seconds."""
-        took: Float64 = np.bincount(self.group, weights=self.size / rate)
-        return float(self.latest(took[self.group]).mean())
+        took = np.bincount(self.group, weights=self.size / rate)
+        return float(self.latest(took[self.group].astype(np.float64)).mean())
 
 
 def flows_of(plan: Plan) -> Flows:
