@@ -81,11 +81,11 @@ def both_searches(net: Topology, rule: str) -> tuple[list[float], list[float]]:
     slot_s = 1.7e-6
     work = allgather(net, 10_007)
     tasks = task_order(work, "interleaved")
-    implicit, finish = grow_implicitly(net, work, tasks, slot_s, *mtegcca.RULES[rule])
-    explicit, same_finish = expanded.grow_trees(net, work, tasks, slot_s, rule == "nearest", slots=3000)
+    implicit = grow_implicitly(net, work, tasks, slot_s, *mtegcca.RULES[rule])
+    explicit = expanded.grow_trees(net, work, tasks, slot_s, rule == "nearest", slots=3000)
     plans = [mtegcca.trees_to_plan(net, work, grown, {}) for grown in (implicit, explicit)]
     assert all(verify(plan).ok for plan in plans)
-    return [round(f / slot_s) for f in (finish, same_finish)], [simulate(p).completion_s for p in plans]
+    return [round(grown.finish_s / slot_s) for grown in (implicit, explicit)], [simulate(p).completion_s for p in plans]
 
 
 @settings(max_examples=20)

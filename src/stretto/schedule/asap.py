@@ -20,32 +20,23 @@ from ..model.topology import Topology
 
 @dataclass(frozen=True)
 class Send:
-    """A chunk put on a link at some time: what the schedules of solvers consist of.
+    """A chunk put on a link at some time: what the schedules of solvers consist of."""
 
-    Attributes:
-        at: when it is put on the link, in any unit; sends of one link are made in this order.
-        there: when it has arrived at the link's other end, in the same unit.
-    """
-
-    at: float
-    there: float
+    at: float  # when it is put on the link, in any unit; sends of one link are made in this order
+    there: float  # when it has arrived at the link's other end, in the same unit
     chunk: int
     link: int
 
 
 @dataclass
 class Pass:
-    """A transfer of one chunk over a route, in order from ``src``.
-
-    Attributes:
-        after: the pass that brings the chunk to ``src``, -1 if ``src`` holds it.
-    """
+    """A transfer of one chunk over a route, in order from ``src``."""
 
     chunk: int
     src: int
     dst: list[int]
     route: list[int]
-    after: int
+    after: int  # the pass that brings the chunk to ``src``, -1 if ``src`` holds it
 
 
 def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send], meta: dict[str, Any]) -> Plan:
@@ -59,7 +50,7 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
     """
     passes = passes_of(topology, workload, sends)
     start, finish = as_soon_as_possible(topology, workload, passes)
-    order = sorted(range(len(passes)), key=lambda k: (start[k], k))
+    order = sorted(range(len(passes)), key=lambda k: start[k])
     rank = {old: new for new, old in enumerate(order)}
     chosen = [passes[k] for k in order]
     return make_plan(
@@ -78,18 +69,13 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
 
 
 def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
-    """The passes of :func:`plan_of_sends`, each after the one that brings its chunk."""
-    passes = _passes(topology, workload, sorted(sends, key=lambda s: (s.at, s.link, s.chunk)))
-    return _needed(workload, passes)
-
-
-def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
-    """Transfers between nodes that store, switches passed through; each after the one that fed it."""
+    """The passes of :func:`plan_of_sends`: transfers between nodes that store, each after the one that fed it."""
     inside: dict[tuple[int, int], list[tuple[float, Pass]]] = {}
     brought = {(q, int(v)): -1 for q in range(workload.chunk_count) for v in workload.chunk_holders[q]}
     passes: list[Pass] = []
     # a send out of a switch may be listed in the epoch in which it arrived there: feed it first
-    for s in sorted(sends, key=lambda s: (s.at, topology.is_switch[topology.src[s.link]], s.there)):
+    from_switch = topology.is_switch[topology.src]
+    for s in sorted(sends, key=lambda s: (s.at, from_switch[s.link], s.there, s.link, s.chunk)):
         a, b = int(topology.src[s.link]), int(topology.dst[s.link])
         if topology.is_switch[a]:
             fed = [p for t, p in inside.get((s.chunk, a), ()) if abs(t - s.at) < 1e-9]
@@ -106,22 +92,21 @@ def _passes(topology: Topology, workload: Workload, sends: Sequence[Send]) -> li
         elif b not in one.dst:
             one.dst.append(b)
     for k, p in enumerate(passes):
+        _trim(topology, p)
         for v in p.dst:
             brought.setdefault((p.chunk, v), k)
     for p in passes:
         p.after = brought[p.chunk, p.src]
-    return [_trim(topology, p) for p in passes]
+    return _needed(workload, passes)
 
 
-def _trim(topology: Topology, one: Pass) -> Pass:
-    """A pass without the branches of its route that end in a switch."""
-    route = one.route
-    while True:
-        leaves = {int(topology.src[i]) for i in route} | set(one.dst)
-        kept = [i for i in route if int(topology.dst[i]) in leaves]
-        if len(kept) == len(route):
-            return Pass(one.chunk, one.src, one.dst, route, one.after)
-        route = kept
+def _trim(topology: Topology, one: Pass) -> None:
+    """Drop the branches of the route that end in a switch."""
+    kept: list[int] = []
+    while len(kept) != len(one.route):
+        kept = one.route
+        leaves = {int(topology.src[i]) for i in kept} | set(one.dst)
+        one.route = [i for i in kept if int(topology.dst[i]) in leaves]
 
 
 def _needed(workload: Workload, passes: list[Pass]) -> list[Pass]:

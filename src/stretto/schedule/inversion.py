@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,24 +27,23 @@ from .moments import settled
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """Copies of chunks, each after the one that brought the chunk to its source.
+    """Copies of chunks, each after the one that brought the chunk to its source."""
 
-    Attributes:
-        chunk, src, dst: int32 or int64[transfers].
-        route: the links of each.
-        parent: int32 or int64[transfers], the row that brought the chunk to ``src``; -1 where ``src`` held it.
-        start_s, seconds: float64[transfers].
-        arrival_s: float64[transfers], when all has arrived.
-    """
-
-    chunk: Int64
+    chunk: Int64  # int32 or int64[transfers]
     src: Int64
     dst: Int64
-    route: Ragged
-    parent: Int64
+    route: Ragged  # the links of each
+    parent: Int64  # the transfer that brought the chunk to ``src``; -1 where ``src`` held it
     start_s: Float64
-    seconds: Float64
-    arrival_s: Float64
+    seconds: Float64  # on each link
+    arrival_s: Float64  # when all has arrived
+
+    def in_order(self, order: Int64) -> Transfers:
+        """The same transfers in another order, in which each parent still comes before its children."""
+        names = [f.name for f in fields(self) if f.name != "route"]
+        moved = replace(self, route=self.route.take(order), **{name: getattr(self, name)[order] for name in names})
+        rank = np.argsort(order)
+        return replace(moved, parent=np.where(moved.parent >= 0, rank[moved.parent], -1))
 
 
 Spread = Callable[[Topology, Workload, bool], Transfers]
@@ -55,24 +53,14 @@ Spread = Callable[[Topology, Workload, bool], Transfers]
 def transfers_of(topology: Topology, workload: Workload, passes: Sequence[Pass]) -> Transfers:
     """The transfers of passes with one receiver each: every one starts as early as the physics let it; by start."""
     begin, finish = (np.array(t) for t in as_soon_as_possible(topology, workload, passes))
-    order = np.lexsort((np.arange(len(passes)), begin))
-    rank = np.empty(len(passes), dtype=np.int64)
-    rank[order] = np.arange(len(passes))
-    chosen = [passes[k] for k in order]
-    chunk, route = np.array([p.chunk for p in chosen], dtype=np.int64), Ragged.of([p.route for p in chosen])
-    latency = np.array([topology.latency_s[p.route].sum() for p in chosen])
-    slowest = np.array([topology.bandwidth[p.route].min() for p in chosen])
-    return Transfers(
-        chunk=chunk,
-        src=np.array([p.src for p in chosen], dtype=np.int64),
-        dst=np.array([p.dst[0] for p in chosen], dtype=np.int64),
-        route=route,
-        parent=np.array([rank[p.after] if p.after >= 0 else -1 for p in chosen], dtype=np.int64),
-        start_s=begin[order],
-        # computed from size and bandwidth: a difference of two moments would be rounded
-        seconds=workload.chunk_bytes[chunk] / slowest,
-        arrival_s=finish[order] + latency,
-    )
+    columns = np.array([(p.chunk, p.src, p.dst[0], p.after) for p in passes], dtype=np.int64).reshape(-1, 4)
+    chunk, src, dst, parent = columns.T
+    route = Ragged.of([p.route for p in passes])
+    # computed from size and bandwidth: a difference of two moments would be rounded
+    seconds = workload.chunk_bytes[chunk] / topology.route_bandwidth(route)
+    arrival_s = finish + topology.route_latency_s(route)
+    sent = Transfers(chunk, src, dst, route, parent, begin, seconds, arrival_s)
+    return sent.in_order(np.argsort(begin, kind="stable"))
 
 
 def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, mirrored: bool = False) -> Plan:
@@ -177,9 +165,7 @@ Phase = tuple[Transfers, Ragged, int]
 def _copies(sent: Transfers, chunks: Int64 | None = None) -> Phase:
     """A phase of copies. ``chunks`` has the workload's number of each chunk in ``sent``; None if they are the same."""
     has_parent = sent.parent >= 0
-    offsets = np.zeros(len(has_parent) + 1, dtype=np.int64)
-    np.cumsum(has_parent, out=offsets[1:])
-    depends = Ragged(offsets, sent.parent[has_parent].astype(np.int32, copy=False))
+    depends = Ragged.from_lengths(has_parent, sent.parent[has_parent])
     return sent if chunks is None else replace(sent, chunk=chunks[sent.chunk]), depends, COPY
 
 
@@ -188,27 +174,21 @@ def _inverted(sent: Transfers, chunks: Int64, begin_s: float) -> Phase:
     n = len(sent.chunk)
     end = float(sent.arrival_s.max(initial=0.0))
     back = np.arange(n - 1, -1, -1)
-    after = np.flatnonzero(sent.parent >= 0)
-    # parent and child change places: the row of the parent now depends on the row of the child
-    waits, on = n - 1 - sent.parent[after], n - 1 - after
-    order = np.lexsort((on, waits))
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(waits, minlength=n)))).astype(np.int64)
-    lists = sent.route.take(back)
-    # each route from its end to its beginning
-    index = np.arange(len(lists.values))
-    mirrored = (lists.offsets[:-1] + lists.offsets[1:] - 1)[lists.owners] - index
+    after = np.flatnonzero(sent.parent[back] >= 0)
     start = begin_s + np.maximum(end - sent.arrival_s[back], 0.0)
     turned = Transfers(
         chunk=chunks[sent.chunk[back]],
         src=sent.dst[back],
         dst=sent.src[back],
-        route=Ragged(lists.offsets, lists.values[mirrored]),
+        # each route from its end to its beginning
+        route=Ragged.from_lengths(sent.route.lengths[back], sent.route.values[::-1]),
         parent=np.full(n, -1, dtype=np.int64),
         start_s=start,
         seconds=sent.seconds[back],
         arrival_s=start + (sent.arrival_s - sent.start_s)[back],
     )
-    return turned, Ragged(offsets, on[order].astype(np.int32)), REDUCE
+    # parent and child change places: the row of the parent now depends on the row of the child
+    return turned, Ragged.grouped(n - 1 - sent.parent[back[after]], after, n), REDUCE
 
 
 def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phase:
@@ -217,17 +197,14 @@ def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phas
     The sums are the phase just before, so their rows are numbered from -len(sums) to -1.
     """
     sent, depends, op = copies
+    before = sums[0]
     root_of = np.full(int(chunks.max()) + 1, -1, dtype=np.int64)
     root_of[chunks] = roots
-    before = sums[0]
     arrives = np.flatnonzero(before.dst == root_of[before.chunk])
-    by_chunk: dict[int, list[int]] = {}
-    for k in arrives.tolist():
-        by_chunk.setdefault(int(before.chunk[k]), []).append(k - len(before.chunk))
-    lists: list[Any] = [
-        depends[k] if sent.parent[k] >= 0 else by_chunk.get(int(sent.chunk[k]), []) for k in range(len(sent.chunk))
-    ]
-    return sent, Ragged.of(lists), op
+    leaves = np.flatnonzero(sent.parent < 0)
+    at_root = Ragged.grouped(before.chunk[arrives], arrives - len(before.chunk), len(root_of)).take(sent.chunk[leaves])
+    owners, awaited = np.concatenate((depends.owners, leaves[at_root.owners])), (depends.values, at_root.values)
+    return sent, Ragged.grouped(owners, np.concatenate(awaited), len(sent.chunk)), op
 
 
 def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan:
@@ -251,19 +228,11 @@ def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan
 
 def _one_after_another(phases: list[Phase]) -> tuple[Transfers, Ragged, NDArray[np.int8]]:
     """All phases as one, with an operation for each row. ``parent`` still counts rows within each phase."""
-    sizes = [len(sent.chunk) for sent, _, _ in phases]
-    columns = {
-        f.name: np.concatenate([getattr(sent, f.name) for sent, _, _ in phases])
-        for f in fields(Transfers)
-        if f.name != "route"
-    }
-    sent = Transfers(**columns, route=_stacked([sent.route for sent, _, _ in phases], [0] * len(phases)))
-    depends = _stacked([waits for _, waits, _ in phases], list(accumulate(sizes[:-1], initial=0)))
-    return sent, depends, np.repeat(np.array([op for _, _, op in phases], dtype=np.int8), sizes)
-
-
-def _stacked(parts: list[Ragged], bases: list[int]) -> Ragged:
-    """The lists of all parts, one part after the other; the base of a part is added to its values."""
-    lengths = np.concatenate([p.lengths for p in parts])
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    return Ragged(offsets, np.concatenate([p.values + base for p, base in zip(parts, bases, strict=True)]))
+    parts = [sent for sent, _, _ in phases]
+    sizes = [len(sent.chunk) for sent in parts]
+    names = [f.name for f in fields(Transfers) if f.name != "route"]
+    columns = {name: np.concatenate([getattr(sent, name) for sent in parts]) for name in names}
+    begins = accumulate(sizes[:-1], initial=0)
+    depends = [waits.with_values(waits.values + begin) for (_, waits, _), begin in zip(phases, begins, strict=True)]
+    sent = Transfers(**columns, route=Ragged.concatenate([part.route for part in parts]))
+    return sent, Ragged.concatenate(depends), np.repeat(np.array([op for _, _, op in phases], dtype=np.int8), sizes)

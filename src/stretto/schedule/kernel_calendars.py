@@ -7,7 +7,7 @@ the same bytes at the same time, each link later than the one before by its late
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,54 +16,52 @@ Int8 = NDArray[np.int8]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
-
 INF = np.inf
 EPS = 1e-12
 SLACK = 1 + EPS
 
 
 class Calendars(NamedTuple):
-    """When links are reserved for the trees that are whole.
+    """When links are reserved for the trees that are whole."""
 
-    Attributes:
-        head, tail: int64[links], the first and the last segment of each link, -1 for none.
-        start, end: float64[segments].
-        following: int64[segments], the next segment of the same link, -1 after the last.
-    """
-
-    head: Int64
-    tail: Int64
-    start: Float64
-    end: Float64
-    following: Int64
+    head: Int64  # int64[links], the first segment of each link, -1 for none
+    tail: Int64  # int64[links], the last segment of each link
+    start: Float64  # float64[segments]
+    end: Float64  # float64[segments]
+    following: Int64  # int64[segments], the next segment of the same link, -1 after the last
 
 
 class Reservations(NamedTuple):
-    """When links are reserved for the tree that is growing.
+    """When links are reserved for the tree that is growing."""
 
-    Attributes:
-        head: int64[links], the latest reservation of each link, -1 for none.
-        link, start, end, following: of each reservation its link, its time, and an earlier one of its link (-1: none).
-    """
-
-    head: Int64
-    link: list[int]
-    start: list[float]
-    end: list[float]
-    following: list[int]
+    latest: Int64  # int64[links], the latest reservation of each link, -1 for none
+    rows: list[tuple[int, float, float, int]]  # the link, its time from and to, an earlier one of its link (-1: none)
 
 
-class Routes(NamedTuple):
-    """The links of many pipes, one pipe after the other, and how much later than its first link each link begins."""
+class Hop(NamedTuple):
+    """A link of a pipe. Pipes that begin alike share hops."""
 
-    link: list[int]
-    offset: list[float]
+    link: int
+    first: int  # the pipe's first link
+    before: int  # the hop before it, -1 if it is the first
+    place: int  # how many hops are before it
+    offset: float  # how much later than the pipe's first link it begins
+    seconds: float  # for how long the slowest link up to it is busy
+    price: float  # the highest of the links up to it
 
 
 def seconds_on(size: float, per_byte: float, whole: bool) -> float:
     """Time that ``size`` bytes occupy a link (in slots, rounded up, if ``whole``)."""
     seconds: float = np.ceil(size * per_byte - 1e-9) if whole else size * per_byte
     return seconds
+
+
+def slots_early(hops: int, whole: bool) -> float:
+    """How many slots before its turn a pipe may come to its link number ``hops``.
+
+    Latencies are rounded up to slots, but bytes come when they come.
+    """
+    return float(hops) if whole else 0.0
 
 
 def gap(t: float, d: float, link: int, calendars: Calendars) -> float:
@@ -85,6 +83,50 @@ def gap(t: float, d: float, link: int, calendars: Calendars) -> float:
     return t
 
 
+def gap_in_tree(t: float, d: float, link: int, calendars: Calendars, reservations: Reservations) -> float:
+    """The same where the tree that is growing leaves the link free for ``d`` seconds, too."""
+    t = gap(t, d, link, calendars)
+    i = reservations.latest[link]
+    while i >= 0:
+        _, start, end, earlier = reservations.rows[i]
+        if t < end and t + d > start * SLACK:
+            t = end
+            i = reservations.latest[link]
+        else:
+            i = earlier
+    return t
+
+
+def hop_at(place: int, last: int, hops: list[Hop]) -> Hop:
+    """The hop at a place of the pipe that ends with hop number ``last``."""
+    h = last
+    while hops[h].place > place:
+        h = hops[h].before
+    return hops[h]
+
+
+def pipe_start(
+    t: float, whole: bool, last: int, hops: list[Hop], calendars: Calendars, reservations: Reservations
+) -> float:
+    """The first time from ``t`` at which every link of a pipe is free, each in its turn, as long as the slowest needs.
+
+    Args:
+        last: the number of the pipe's last hop.
+    """
+    d, moved = hops[last].seconds, True
+    while moved:
+        moved = False
+        for place in range(hops[last].place + 1):
+            hop = hop_at(place, last, hops)
+            early = slots_early(place, whole)
+            late = hop.offset - early
+            s = gap_in_tree(t + late, d + early, hop.link, calendars, reservations)
+            if s - (t + late) > EPS * abs(s):
+                t = s - late
+                moved = True
+    return t
+
+
 def reserve(begin: float, finish: float, link: int, least: float, calendars: Calendars, count: int) -> int:
     """Enter ``[begin, finish)`` in a link's calendar, merging over gaps below ``least``.
 
@@ -94,20 +136,11 @@ def reserve(begin: float, finish: float, link: int, least: float, calendars: Cal
         The new count.
     """
     head, tail, start, end, following = calendars
-    last = tail[link]
-    if last >= 0 and begin >= start[last]:
-        if begin - end[last] < least:
-            end[last] = max(end[last], finish)
-            return count
-        start[count], end[count], following[count] = begin, finish, -1
-        following[last] = count
-        tail[link] = count
-        return count + 1
-    before = -1
-    i = head[link]
+    before, i = -1, head[link]
+    if i >= 0 and begin >= start[tail[link]]:
+        before, i = tail[link], -1
     while i >= 0 and start[i] <= begin:
-        before = i
-        i = following[i]
+        before, i = i, following[i]
     if before >= 0 and begin - end[before] < least:
         end[before] = max(end[before], finish)
         if i >= 0 and start[i] - end[before] < least:
@@ -127,64 +160,3 @@ def reserve(begin: float, finish: float, link: int, least: float, calendars: Cal
     if i < 0:
         tail[link] = count
     return count + 1
-
-
-def gap_in_tree(t: float, d: float, link: int, reservations: Reservations) -> float:
-    """The first time from ``t`` at which the tree that is growing leaves the link free for ``d`` seconds."""
-    i = reservations.head[link]
-    if i < 0:
-        return t
-    start, end, following = reservations.start, reservations.end, reservations.following
-    while i >= 0:
-        if t < end[i] and t + d > start[i] * SLACK:
-            t = end[i]
-            i = reservations.head[link]
-        else:
-            i = following[i]
-    return t
-
-
-def slots_early(hops: int, whole: bool) -> float:
-    """How many slots before its turn a pipe may come to its link number ``hops``.
-
-    Latencies are rounded up to slots, but bytes come when they come.
-    """
-    return float(hops) if whole else 0.0
-
-
-def pipe_start(
-    t: float,
-    d: float,
-    whole: bool,
-    routes: Routes,
-    first: int,
-    length: int,
-    calendars: Calendars,
-    reservations: Reservations,
-) -> float:
-    """The first time from ``t`` at which every link of a pipe is free for ``d`` seconds, each in its turn.
-
-    Args:
-        first, length: where the pipe's links are among the routes.
-    """
-    path, offset = routes
-    moved = True
-    while moved:
-        moved = False
-        for i in range(first, first + length):
-            link = path[i]
-            early = slots_early(i - first, whole)
-            late = offset[i] - early
-            s = gap(t + late, d + early, link, calendars)
-            s = gap_in_tree(s, d + early, link, reservations)
-            if s - (t + late) > EPS * abs(s):
-                t = s - late
-                moved = True
-    return t
-
-
-def grown(array: NDArray[Any], needed: int) -> NDArray[Any]:
-    """``array`` with room for ``needed`` entries or twice as many as before."""
-    larger = np.empty(max(needed, 2 * len(array)), dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger

@@ -11,18 +11,20 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+import numpy as np
+
 from .kernel_calendars import (
     EPS,
     INF,
     Bool,
     Calendars,
     Float64,
+    Hop,
     Int8,
     Int64,
     Reservations,
-    Routes,
-    gap,
     gap_in_tree,
+    hop_at,
     pipe_start,
     seconds_on,
     slots_early,
@@ -33,148 +35,51 @@ SWITCH = 2
 
 
 class Network(NamedTuple):
-    """A topology in seconds, or in slots.
+    """A topology in seconds, or in slots."""
 
-    Attributes:
-        out_offsets, out_links: CSR, the links that leave each node.
-        link_src, link_dst: int64[links].
-        per_byte: float64[links], seconds (or slots) a byte.
-        latency: float64[links], seconds (or whole slots).
-        kind, replicates: of each node.
-    """
-
-    out_offsets: Int64
+    out_offsets: Int64  # CSR, the links that leave each node
     out_links: Int64
     link_src: Int64
     link_dst: Int64
-    per_byte: Float64
-    latency: Float64
+    per_byte: Float64  # float64[links], seconds (or slots) a byte
+    latency: Float64  # float64[links], seconds (or whole slots)
     kind: Int8
     replicates: Bool
 
 
 class Rule(NamedTuple):
-    """How trees grow.
+    """How trees grow."""
 
-    Attributes:
-        whole: count time in whole slots.
-        nearness: 0 to attach the node that is reached first, 1 the one nearest to the tree.
-        thrift: float64[links], how much a second of each link's time counts against one of waiting.
-    """
-
-    whole: bool
-    nearness: float
-    thrift: Float64
+    whole: bool  # count time in whole slots
+    nearness: float  # 0 to attach the node that is reached first, 1 the one nearest to the tree
+    thrift: Float64  # float64[links], how much a second of each link's time counts against one of waiting
 
 
 class Tree(NamedTuple):
-    """The tree that is growing, by node.
+    """The tree that is growing: its nodes, its passes, and how it may go on."""
 
-    Attributes:
-        reached, wanted: whether the node is attached, and whether it wants the chunk.
-        paid: whether a path to a node that wants the chunk leads through it: waiting there costs nothing more.
-        first_byte, last_byte: when the chunk's bytes arrive.
-        cost: what it costs to reach the node.
-        kept_until: until when the chunk waits there in any case, for a pass that is already part of a path.
-        best: the least cost of the candidates that lead there over one link, or over a pipe.
-        pass_of: the pass that delivers to it, -1 at a holder.
-    """
-
-    reached: Bool
-    wanted: Bool
-    paid: Bool
-    first_byte: Float64
-    last_byte: Float64
-    cost: Float64
-    kept_until: Float64
-    best: Float64
-    pass_of: Int64
-
-
-class TreePasses(NamedTuple):
-    """The passes of the tree that is growing, and whom they reach.
-
-    Attributes:
-        used: int64[2], how many passes and how many hits there are.
-        src, start, seconds: of each pass its node, when it starts, and how long it takes.
-        parent: of each pass the one that brought the chunk to its node, -1 at a holder.
-        number: of each pass its number among those of all trees, -1 if it is left out.
-        hit_pass, hit_node: of each hit.
-        hit_first, hit_length: where the links from the pass's node to the hit are among the routes.
-        of_link: int64[links], the pass that uses a link, -1 for none.
-    """
-
-    used: Int64
-    src: Int64
-    start: Float64
-    seconds: Float64
-    parent: Int64
-    number: Int64
-    hit_pass: Int64
-    hit_node: Int64
-    hit_first: Int64
-    hit_length: Int64
-    of_link: Int64
-
-
-class Candidates(NamedTuple):
-    """The candidates of the tree that is growing.
-
-    Attributes:
-        src, dst: nodes; src is -1 where a holder is a candidate of its own.
-        first, length: where the links are among the routes.
-        start: when it could start as it was offered.
-        heap: (key, dst, index of the candidate), the least first.
-    """
-
-    src: list[int]
-    dst: list[int]
-    first: list[int]
-    length: list[int]
-    start: list[float]
-    heap: list[tuple[float, int, int]]
-
-
-class Kept(NamedTuple):
-    """The passes, hits and links of all whole trees, as :func:`.kernel_multicast.grow_trees` returns them."""
-
-    chunk: list[int]
-    src: list[int]
-    parent: list[int]
-    start: list[float]
-    seconds: list[float]
-    hit_pass: list[int]
-    hit_node: list[int]
-    hop_pass: list[int]
-    hop_link: list[int]
-
-
-class Beyond(NamedTuple):
-    """The search through switches from one node.
-
-    Attributes:
-        time: float64[nodes], when the first byte arrives at each switch at the earliest.
-        link: int64[nodes], the link by which it does.
-        done: bool[nodes], whether its links were tried.
-        front: (time, node), the earliest first.
-    """
-
-    time: Float64
-    link: Int64
-    done: Bool
-    front: list[tuple[float, int]]
+    reached: Bool  # bool[nodes], whether a node is attached
+    wanted: Bool  # bool[nodes], whether it wants the chunk
+    paid: Bool  # bool[nodes], whether a path to one that wants the chunk leads through it: to wait there costs no more
+    first_byte: Float64  # float64[nodes], when the chunk begins to arrive
+    last_byte: Float64  # float64[nodes], when all of it has arrived
+    cost: Float64  # float64[nodes], what it costs to reach a node
+    kept_until: Float64  # float64[nodes], until when the chunk waits there in any case, for a pass that is on a path
+    best: Float64  # float64[nodes], the least cost of the candidates that lead there
+    pass_of: Int64  # int64[nodes], the pass that delivers to a node, -1 at a holder
+    pass_over: Int64  # int64[links], the pass that uses a link, -1 for none
+    passes: list[tuple[int, float, float, int]]  # node, start, seconds; the pass that brought the chunk there, or -1
+    hits: list[tuple[int, int, int]]  # pass, node, and the last hop of the pipe to it
+    hops: list[Hop]
+    candidates: list[tuple[int, int, float]]  # node, or -1 for a holder itself; the last hop; when it could start
+    heap: list[tuple[float, int, int]]  # key, receiver and index of each candidate, the least first
+    reservations: Reservations
 
 
 def cost_at(
-    cost: float,
-    arrived: float,
-    kept_until: float,
-    nearness: float,
-    price: float,
-    start: float,
-    d: float,
-    arrival: float,
-) -> float:
+    cost: float, arrived: float, kept_until: float, nearness: float, price: float,
+    start: float, d: float, arrival: float,
+) -> float:  # fmt: skip
     """What it costs to reach a node at ``arrival``: time since the tree, and link time.
 
     Args:
@@ -185,14 +90,51 @@ def cost_at(
     return cost + arrival - arrived - free + price * d
 
 
-def offer(candidates: Candidates, u: int, w: int, first: int, length: int, start: float, key: float) -> None:
-    """Enter a candidate from u to w."""
-    candidates.src.append(u)
-    candidates.dst.append(w)
-    candidates.first.append(first)
-    candidates.length.append(length)
-    candidates.start.append(start)
-    heappush(candidates.heap, (key, w, len(candidates.dst) - 1))
+def try_pipe(
+    u: int, last: int, network: Network, rule: Rule, tree: Tree, calendars: Calendars
+) -> tuple[float, float, float, float, int]:
+    """What it costs now to reach the end of a pipe from u.
+
+    Args:
+        last: the number of the pipe's last hop.
+    Returns:
+        The cost; when the pipe starts, how long each link is busy, when the first byte arrives; the pass of u that it
+        branches off from, -1 for none.
+    """
+    hop, last_byte = tree.hops[last], tree.last_byte[u]
+    d = hop.seconds
+    # a router cuts through; others send what has arrived whole
+    ready = max(tree.first_byte[u], last_byte - d) if network.kind[u] == ROUTER else last_byte
+    start = pipe_start(ready, rule.whole, last, tree.hops, calendars, tree.reservations)
+    joined = tree.pass_over[hop.first] if hop.place > 0 else -1
+    if joined >= 0:
+        src, shared, seconds, _ = tree.passes[joined]
+        under_way = src == u and ready <= shared <= start and seconds >= d
+        if under_way and branches_off(joined, last, network, rule, tree, calendars):
+            start, d = shared, seconds
+        else:
+            joined = -1
+    arrival = start + (hop.offset + network.latency[hop.link])
+    cost = cost_at(tree.cost[u], last_byte, tree.kept_until[u], rule.nearness, hop.price, start, d, arrival + d)
+    return cost, start, d, arrival, joined
+
+
+def branches_off(p: int, last: int, network: Network, rule: Rule, tree: Tree, calendars: Calendars) -> bool:
+    """Whether a pipe that begins as the pass p under way can branch off from it, without a link that is taken then."""
+    hops, (_, start, seconds, _) = tree.hops, tree.passes[p]
+    branch, end = 1, hops[last].place
+    while branch <= end and tree.pass_over[hop_at(branch, last, hops).link] == p:
+        branch += 1
+    if branch > end or not network.replicates[network.link_src[hop_at(branch, last, hops).link]]:
+        return False
+    for place in range(branch, end + 1):
+        hop = hop_at(place, last, hops)
+        early = slots_early(place, rule.whole)
+        at = start + hop.offset - early
+        s = gap_in_tree(at, seconds + early, hop.link, calendars, tree.reservations)
+        if s - at > EPS * abs(s):
+            return False
+    return True
 
 
 def promises_gain(u: int, size: float, network: Network, rule: Rule, tree: Tree) -> bool:
@@ -211,113 +153,50 @@ def promises_gain(u: int, size: float, network: Network, rule: Rule, tree: Tree)
     return bool(latest > tree.cost[u] + soonest)
 
 
-def offer_pipes(
-    u: int,
-    size: float,
-    network: Network,
-    rule: Rule,
-    tree: Tree,
-    passes: TreePasses,
-    routes: Routes,
-    candidates: Candidates,
-    beyond: Beyond,
-    calendars: Calendars,
-    reservations: Reservations,
-) -> None:
+def offer_pipes(u: int, size: float, network: Network, rule: Rule, tree: Tree, calendars: Calendars) -> None:
     """Offer the earliest pipe from u through switches to each node that is not in the tree."""
-    out_offsets, out_links, link_src, link_dst, per_byte, latency, kind, _ = network
-    whole, nearness, thrift = rule
-    reached, best, link_pass = tree.reached, tree.best, passes.of_link
+    out_offsets, out_links, _, link_dst, per_byte, latency, kind, _ = network
     first_byte, last_byte, cost_u, kept_until = tree.first_byte[u], tree.last_byte[u], tree.cost[u], tree.kept_until[u]
-    router = kind[u] == ROUTER  # which cuts through: others send what has arrived whole
-    path, offset = routes
-    time, via, done, front = beyond
-    front.clear()
-    time[:] = INF
-    done[:] = False
-    time[u] = last_byte
-    heappush(front, (last_byte, u))
+    reached, best, hops, passes, pass_over = tree.reached, tree.best, tree.hops, tree.passes, tree.pass_over
+    nodes = len(reached)
+    soonest = np.full(nodes, INF)  # when the first byte arrives at each switch
+    via = np.full(nodes, -1)  # the last hop of the pipe by which it does
+    soonest[u] = last_byte
+    front = [(last_byte, u)]
     while len(front) > 0:
-        _, s = heappop(front)
-        if done[s]:
+        time, s = heappop(front)
+        if time > soonest[s]:
             continue
-        done[s] = True
+        before = hops[via[s]] if s != u else Hop(-1, -1, -1, -1, 0.0, 0.0, 0.0)
+        offset = before.offset + latency[before.link] if s != u else 0.0
         for e in range(out_offsets[s], out_offsets[s + 1]):
             link = out_links[e]
             w = link_dst[link]
             onward = kind[w] == SWITCH
-            if done[w] or (not onward and (reached[w] or s == u)):
+            if soonest[w] < time or (not onward and (reached[w] or s == u)):
                 continue
-            # the links from u to w, in order, at the end of the routes
-            first = len(path)
-            path.append(link)
-            v = s
-            while v != u:
-                path.append(via[v])
-                v = link_src[via[v]]
-            length = len(path) - first
-            for i in range(length // 2):
-                path[first + i], path[first + length - 1 - i] = path[first + length - 1 - i], path[first + i]
-            late, d, price = 0.0, 0.0, 0.0
-            for i in range(first, first + length):
-                price = max(price, thrift[path[i]])
-                offset.append(late)
-                late += latency[path[i]]
-                d = max(d, seconds_on(size, per_byte[path[i]], whole))
-            ready = max(first_byte, last_byte - d) if router else last_byte
-            start = pipe_start(ready, d, whole, routes, first, length, calendars, reservations)
-            if length > 1 and link_pass[path[first]] >= 0:
-                shared, joined = shared_start(
-                    ready, d, whole, u, routes, first, length, passes, network, calendars, reservations
-                )
-                if shared < start:
-                    start, d = shared, passes.seconds[joined]
-            if onward:
-                for _ in range(length):
-                    path.pop()
-                    offset.pop()
-                if start + late < time[w]:
-                    time[w] = start + late
-                    via[w] = link
-                    heappush(front, (start + late, w))
-            else:
-                arrival = start + late + d
-                cost = cost_at(cost_u, last_byte, kept_until, nearness, price, start, d, arrival)
+            first = before.first if s != u else link
+            d = max(before.seconds, seconds_on(size, per_byte[link], rule.whole))
+            price = max(before.price, rule.thrift[link])
+            hops.append(Hop(link, first, via[s], before.place + 1, offset, d, price))
+            last = len(hops) - 1
+            # what try_pipe does, without the cost of a call
+            ready = max(first_byte, last_byte - d) if kind[u] == ROUTER else last_byte
+            start = pipe_start(ready, rule.whole, last, hops, calendars, tree.reservations)
+            joined = pass_over[first] if s != u else -1
+            if joined >= 0:
+                src, shared, seconds, _ = passes[joined]
+                under_way = src == u and ready <= shared < start and seconds >= d
+                if under_way and branches_off(joined, last, network, rule, tree, calendars):
+                    start, d = shared, seconds
+            arrival = start + (offset + latency[link])
+            cost = cost_at(cost_u, last_byte, kept_until, rule.nearness, price, start, d, arrival + d)
+            if not onward:
                 best[w] = min(best[w], cost)
-                offer(candidates, u, w, first, length, start, cost)
-
-
-def shared_start(
-    ready: float,
-    d: float,
-    whole: bool,
-    u: int,
-    routes: Routes,
-    first: int,
-    length: int,
-    passes: TreePasses,
-    network: Network,
-    calendars: Calendars,
-    reservations: Reservations,
-) -> tuple[float, int]:
-    """``(start, pass)`` of a pass of u under way that this pipe can branch off from, or (INF, -1)."""
-    path, offset = routes
-    of_link = passes.of_link
-    p = of_link[path[first]]
-    if p < 0 or passes.src[p] != u or passes.start[p] < ready or passes.seconds[p] < d:
-        return INF, -1
-    k = 1
-    while k < length and of_link[path[first + k]] == p:
-        k += 1
-    if k >= length or not network.replicates[network.link_src[path[first + k]]]:
-        return INF, -1
-    start, seconds = passes.start[p], passes.seconds[p]
-    for i in range(first + k, first + length):
-        link = path[i]
-        early = slots_early(i - first, whole)
-        at = start + offset[i] - early
-        s = gap(at, seconds + early, link, calendars)
-        s = gap_in_tree(s, seconds + early, link, reservations)
-        if s - at > EPS * abs(s):
-            return INF, -1
-    return start, p
+                tree.candidates.append((u, last, start))
+                heappush(tree.heap, (cost, w, len(tree.candidates) - 1))
+            elif arrival < soonest[w]:
+                soonest[w], via[w] = arrival, last
+                heappush(front, (arrival, w))
+            else:
+                hops.pop()

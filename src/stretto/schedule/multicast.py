@@ -8,12 +8,11 @@ it uses is gone for those after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from ..kernels import at_speed
-from ..model.arrays import Float64, Int32, Int64, Ragged
+from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.errors import Infeasible
 from ..model.topology import Topology
@@ -22,47 +21,21 @@ from .kernel_candidates import Network, Rule
 from .kernel_multicast import Tasks
 
 
-class Passes(NamedTuple):
-    """Transmissions of a chunk from a node that stores it, over one link or as one pipe through switches.
+@dataclass(frozen=True, eq=False)
+class MulticastTrees:
+    """One tree for each chunk, tree after tree, as *passes*.
 
-    Attributes:
-        chunk, src: int[passes].
-        parent: int[passes], the pass that brought the chunk to its node, -1 if the node held it.
+    A pass is one transmission from a node that stores the chunk: over one link, or as one pipe through switches.
     """
 
-    chunk: Int32 | Int64
-    src: Int32 | Int64
-    parent: Int32 | Int64
-
-
-class Times(NamedTuple):
-    """When each pass starts, and how long its links take for it."""
-
+    chunk: Int64  # int64[passes]
+    src: Int64  # int64[passes], nodes
+    parent: Int64  # int64[passes], the pass that brought the chunk to its node, -1 if the node held it
     start_s: Float64
-    seconds: Float64
-
-
-class Hits(NamedTuple):
-    """Nodes that passes deliver to, and the pass of each."""
-
-    of_pass: Int32 | Int64
-    node: Int32 | Int64
-
-
-class Hops(NamedTuple):
-    """Links that passes use, and the pass of each; those of a pass in the order of its pipe."""
-
-    of_pass: Int32 | Int64
-    link: Int32 | Int64
-
-
-class MulticastTrees(NamedTuple):
-    """One tree for each chunk, as passes, tree after tree."""
-
-    passes: Passes
-    times: Times
-    hits: Hits
-    hops: Hops
+    seconds: Float64  # float64[passes], how long the links take
+    dst: Ragged  # the nodes that each pass delivers to
+    route: Ragged  # the links of each pass, in the order of its pipe
+    finish_s: float  # when the last wanted chunk has arrived
 
 
 def tree_work(topology: Topology, workload: Workload) -> int:
@@ -95,18 +68,12 @@ def slot_seconds(topology: Topology, workload: Workload) -> float:
 
 @dataclass(frozen=True)
 class Chunks:
-    """What trees are grown for where there is no collective: what a workload says of its chunks.
-
-    Attributes:
-        chunk_bytes: int64[chunks].
-        chunk_start_s: float64[chunks], before which none leaves its holders.
-        chunk_holders, chunk_wanted: the nodes that hold and want each.
-    """
+    """What trees are grown for where there is no collective: what a workload says of its chunks."""
 
     chunk_bytes: Int64
-    chunk_start_s: Float64
-    chunk_holders: Ragged
-    chunk_wanted: Ragged
+    chunk_start_s: Float64  # before which none leaves its holders
+    chunk_holders: Ragged  # the nodes that hold each chunk
+    chunk_wanted: Ragged  # the nodes that want each chunk
 
 
 def grow_implicitly(
@@ -117,8 +84,8 @@ def grow_implicitly(
     nearness: float,
     thrift: float | Float64,
     work: float = 0.0,
-) -> tuple[MulticastTrees, float]:
-    """Trees for tasks in order, by the kernel, and when the last wanted chunk has arrived, seconds.
+) -> MulticastTrees:
+    """Trees for tasks in order, by the kernel.
 
     Args:
         slot_s: the slot, None for continuous time.
@@ -146,9 +113,11 @@ def grow_implicitly(
     )  # fmt: skip
     rule = Rule(slot_s is not None, nearness, np.broadcast_to(thrift, topology.link_count).astype(np.float64))
     grow = at_speed(kernel_multicast.grow_trees, work)
-    passes, (start_s, seconds), hits, hops, unreached, finish = grow(network, spread, rule)
+    passes, times, hits, hops, unreached, finish = grow(network, spread, rule)
     if unreached[0] >= 0:
         source, missed = int(holders[unreached[0]][0]), unreached[1]
         raise Infeasible(f"{topology.names[source]} cannot reach {topology.names[missed]}")
-    times = Times(start_s * unit, seconds * unit)
-    return MulticastTrees(Passes(*passes), times, Hits(*hits), Hops(*hops)), finish * unit
+    dst, route = (Ragged.grouped(of_pass, values, len(passes)) for of_pass, values in (hits.T, hops.T))
+    chunk, src, parent = passes.T
+    start_s, seconds = times.T * unit
+    return MulticastTrees(chunk, src, parent, start_s, seconds, dst, route, finish * unit)

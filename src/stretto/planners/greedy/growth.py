@@ -5,11 +5,11 @@ The kernel is MTEGCCA's (:mod:`stretto.schedule.kernel_multicast`). In the next 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64, Ragged
+from ...model.arrays import Float64, Int64
 from ...model.collective import Workload
 from ...model.topology import SWITCH, Topology
 from ...schedule.effort import Budget
@@ -54,9 +54,9 @@ def grow_trees(
         if best is not None and not budget.allows(grow=steps):
             break
         order = task_order(workload, "interleaved") if best is None else _late_chunks_first(best, workload, rng)
-        trees, finish = grow_implicitly(net, workload, order, None, 0.0, THRIFTS[k % len(THRIFTS)], steps * tries)
+        trees = grow_implicitly(net, workload, order, None, 0.0, THRIFTS[k % len(THRIFTS)], steps * tries)
         budget.spend(grow=steps)
-        score = finish, float((_relative_arrivals(net, trees) ** LATE).mean())
+        score = trees.finish_s, float((_relative_arrivals(net, trees) ** LATE).mean())
         if best is None or score <= best[0]:
             best = score, order, trees
     assert best is not None, "there is at least one try"
@@ -68,9 +68,8 @@ def _late_chunks_first(
 ) -> Int64:
     """The best order with some chunks moved to the front, mostly chunks that came last."""
     (finish, _), order, trees = best
-    (chunk, *_), (start, seconds), _, _ = trees
     last = np.zeros(workload.chunk_count)
-    np.maximum.at(last, chunk, start + seconds)
+    np.maximum.at(last, trees.chunk, trees.start_s + trees.seconds)
     weight = (last / max(finish, 1e-300)) ** LATE + 0.01
     moved = rng.choice(len(order), size=int(rng.integers(1, max(2, len(order) // 4))), p=weight / weight.sum())
     front = np.isin(order, moved)
@@ -79,29 +78,15 @@ def _late_chunks_first(
 
 def _relative_arrivals(topology: Topology, trees: MulticastTrees) -> Float64:
     """float64[passes], relative to the last arrival."""
-    _, (start, seconds), _, (hop_pass, hop) = trees
-    arrives = start + seconds + np.bincount(hop_pass, weights=topology.latency_s[hop], minlength=len(start))
+    arrives = trees.start_s + trees.seconds + topology.route_latency_s(trees.route)
     relative: Float64 = arrives / max(float(arrives.max(initial=0.0)), 1e-300)
     return relative
 
 
 def _transfers(topology: Topology, workload: Workload, trees: MulticastTrees) -> Transfers:
     """What the kernel grew, in the order of its starts."""
-    passes, (start_s, _), (hit_pass, hit), (hop_pass, hop) = trees
-    chunk, src, parent = (column.astype(np.int64) for column in passes)
-    dst = np.empty(len(chunk), dtype=np.int64)
-    dst[hit_pass] = hit
-    route = Ragged.grouped(hop_pass, hop, len(chunk))
-    seconds = workload.chunk_bytes[chunk] * (1.0 / topology.route_bandwidth(route))
-    arrival_s = start_s + seconds + topology.route_latency_s(route)
-    transfers = Transfers(chunk, src, dst, route, parent, start_s, seconds, arrival_s)
-    return in_order(transfers, np.argsort(start_s, kind="stable"))
-
-
-def in_order(transfers: Transfers, order: Int64) -> Transfers:
-    """The same transfers in another order, in which each parent still comes before its children."""
-    columns = {f.name: getattr(transfers, f.name) for f in fields(Transfers) if f.name != "route"}
-    moved = {name: column[order] for name, column in columns.items()}
-    rank = np.argsort(order)
-    moved["parent"] = np.where(moved["parent"] >= 0, rank[moved["parent"]], -1)
-    return Transfers(route=transfers.route.take(order), **moved)
+    seconds = workload.chunk_bytes[trees.chunk] * (1.0 / topology.route_bandwidth(trees.route))
+    arrival_s = trees.start_s + seconds + topology.route_latency_s(trees.route)
+    dst = trees.dst.values.astype(np.int64)
+    sent = Transfers(trees.chunk, trees.src, dst, trees.route, trees.parent, trees.start_s, seconds, arrival_s)
+    return sent.in_order(np.argsort(trees.start_s, kind="stable"))

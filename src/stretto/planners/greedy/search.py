@@ -27,7 +27,7 @@ from ...schedule.effort import Budget
 from ...schedule.inversion import Transfers
 from ...schedule.pipes import Network, build_network
 from .costs import COSTS
-from .growth import LATE, Score, grow_trees, in_order
+from .growth import LATE, Score, grow_trees
 from .translations import DONE, TICK, WINDOW, match_translations
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
@@ -278,4 +278,4 @@ class Matching:
         transfers = Transfers(
             chunk.astype(np.int64), network.src[pipe], network.dst[pipe], route, parent, start_s, seconds, arrival_s
         )
-        return in_order(transfers, np.lexsort((arrival_s, start_s)))
+        return transfers.in_order(np.lexsort((arrival_s, start_s)))

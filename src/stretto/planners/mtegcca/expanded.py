@@ -18,11 +18,11 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from ...model.arrays import Bool, Int8, Int32, Int64
+from ...model.arrays import Bool, Int8, Int32, Int64, Ragged
 from ...model.collective import Workload
 from ...model.errors import Infeasible, Unsupported
 from ...model.topology import Topology
-from ...schedule.multicast import Hits, Hops, MulticastTrees, Passes, Times
+from ...schedule.multicast import MulticastTrees
 
 STORAGE, TRANSMISSION, VIRTUAL = 0, 1, 2
 
@@ -119,14 +119,12 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
 
 def grow_trees(
     topology: Topology, workload: Workload, tasks: Int64, slot_s: float, nearest: bool, slots: int = 0
-) -> tuple[MulticastTrees, float]:
+) -> MulticastTrees:
     """Steps 3 and 4 on the explicit graph.
 
     Args:
         slots: H; 0 for as many as it takes, doubled from 40 until every rank is reached. Paths
             that end later do not exist, so with ``nearest`` a longer H can make a *worse* plan.
-    Returns:
-        The trees, and when the last wanted chunk has arrived, seconds.
     Raises:
         Infeasible: a rank has no path from the source. Unsupported: see :func:`build_mteg`.
     """
@@ -231,17 +229,11 @@ class _Growth:
                     brought[w % n] = carried
             tree[w] = carried
 
-    def trees(self) -> tuple[MulticastTrees, float]:
+    def trees(self) -> MulticastTrees:
         """What :func:`grow_trees` returns."""
-        slot_s = self.graph.slot_s
-        rows = np.array(self.pass_rows, dtype=np.int64).reshape(-1, 4)
-        hits, hops = (np.array(x, dtype=np.int64).reshape(-1, 2) for x in (self.hits, self.hops))
-        first_hop = np.searchsorted(np.sort(hops[:, 0]), np.arange(len(rows)))
-        links = hops[np.argsort(hops[:, 0], kind="stable"), 1][first_hop] if len(rows) else hops[:, 1]
-        trees = MulticastTrees(
-            Passes(rows[:, 0], rows[:, 1], rows[:, 2]),
-            Times(rows[:, 3] * np.float64(slot_s), self.graph.link_slots[links] * np.float64(slot_s)),
-            Hits(hits[:, 0], hits[:, 1]),
-            Hops(hops[:, 0], hops[:, 1]),
-        )
-        return trees, self.finish * slot_s
+        slot_s = np.float64(self.graph.slot_s)
+        chunk, src, parent, start = np.array(self.pass_rows, dtype=np.int64).reshape(-1, 4).T
+        hits, hops = (np.array(rows, dtype=np.int64).reshape(-1, 2).T for rows in (self.hits, self.hops))
+        dst, route = (Ragged.grouped(of_pass, values, len(chunk)) for of_pass, values in (hits, hops))
+        seconds = self.graph.link_slots[route.values[route.offsets[:-1]]] * slot_s
+        return MulticastTrees(chunk, src, parent, start * slot_s, seconds, dst, route, float(self.finish * slot_s))

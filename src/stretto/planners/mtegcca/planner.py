@@ -111,7 +111,7 @@ def mtegcca(
 
         if slot_s is None or tree not in ("earliest", "nearest"):
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "option graph")
-        trees, _ = grow_trees(topology, workload, task_order(workload, order), slot_s, tree == "nearest", slots)
+        trees = grow_trees(topology, workload, task_order(workload, order), slot_s, tree == "nearest", slots)
         return trees_to_plan(topology, workload, trees, {"tree": tree, "order": order})
     return _in_rounds(request, tree, order, rounds, slot_s)
 
@@ -127,7 +127,7 @@ def _in_rounds(request: Request, tree: str, order: str, rounds: int, slot_s: flo
         rounds = min(MOST_ROUNDS, max(ROUNDS_WORK // work, int(work <= ONE_ROUND_WORK))) if tree == "auto" else 0
     total = len(first) + rounds
     budget = request.budget.with_costs(COSTS)
-    best: tuple[float, MulticastTrees, dict[str, Any]] | None = None
+    best: tuple[MulticastTrees, dict[str, Any]] | None = None
     prices: dict[str, Float64] = {}
     for i in range(total):
         if best is not None and not budget.allows(links=work):
@@ -140,29 +140,26 @@ def _in_rounds(request: Request, tree: str, order: str, rounds: int, slot_s: flo
         price = flat if again < 0 else prices.get(rule, flat)
         request.tell(i, total, f"{rule} trees")
         tasks = task_order(workload, turns)
-        trees, finish_s = grow_implicitly(topology, workload, tasks, slot_s, nearness, price, work * total)
-        if best is None or finish_s < best[0]:
-            best = finish_s, trees, {"tree": rule, "order": turns, "round": max(again + 1, 0)}
+        trees = grow_implicitly(topology, workload, tasks, slot_s, nearness, price, work * total)
+        if best is None or trees.finish_s < best[0].finish_s:
+            best = trees, {"tree": rule, "order": turns, "round": max(again + 1, 0)}
         if (rule, turns) in REPRICED:
-            prices[rule] = _repriced(topology, workload, price, trees, finish_s)
+            prices[rule] = _repriced(topology, workload, price, trees)
     assert best is not None
-    return trees_to_plan(topology, workload, best[1], best[2])
+    return trees_to_plan(topology, workload, *best)
 
 
-def _repriced(
-    topology: Topology, workload: Workload, price: Float64, trees: MulticastTrees, finish_s: float
-) -> Float64:
+def _repriced(topology: Topology, workload: Workload, price: Float64, trees: MulticastTrees) -> Float64:
     """float64[links]: links dearer the more they were used, cheaper the less; the mean price stays.
 
     Trees grown at these prices leave the bottleneck where another way is nearly as good: the
     multiplicative weights of fractional packing.
     """
-    if finish_s <= 0:
+    if trees.finish_s <= 0:
         return price
-    hops = trees.hops
-    sent_bytes = workload.chunk_bytes[trees.passes.chunk[hops.of_pass]]
-    busy = np.bincount(hops.link, weights=sent_bytes, minlength=topology.link_count)
-    use = busy / topology.bandwidth / finish_s
+    sent_bytes = workload.chunk_bytes[trees.chunk[trees.route.owners]]
+    busy = np.bincount(trees.route.values, weights=sent_bytes, minlength=topology.link_count)
+    use = busy / topology.bandwidth / trees.finish_s
     changed = price * np.exp(REPRICING * (use - use.mean()))
     scaled: Float64 = changed * (price.mean() / changed.mean())
     return scaled
@@ -170,29 +167,23 @@ def _repriced(
 
 def trees_to_plan(topology: Topology, workload: Workload, trees: MulticastTrees, meta: dict[str, Any]) -> Plan:
     """The passes of all trees as a timed plan, in the order in which they start."""
-    (chunk, src, parent), (start_s, _), hits, hops = trees
-    n = len(chunk)
     # a child starts no earlier than its parent, and has the higher index at equal times
-    order = np.argsort(start_s, kind="stable")
-    rank = np.empty(n, dtype=np.int64)
-    rank[order] = np.arange(n)
-    parent = parent[order]
+    order = np.argsort(trees.start_s, kind="stable")
+    parent = trees.parent[order]
     has_parent = parent >= 0
-    route = Ragged.grouped(rank[hops.of_pass], hops.link, n)
-    # bytes that the slots leave idle are not sent slower: a transfer runs at the route's own speed
-    slowest = topology.route_bandwidth(route)
-    chunk = chunk[order]
-    start_s = start_s[order]
+    route = trees.route.take(order)
+    chunk, start_s = trees.chunk[order], trees.start_s[order]
     return make_plan(
         topology,
         workload,
         "timed",
         chunk=chunk,
-        src=src[order],
-        dst=Ragged.grouped(rank[hits.of_pass], hits.node, n),
+        src=trees.src[order],
+        dst=trees.dst.take(order),
         route=route,
-        depends=Ragged.from_lengths(has_parent, rank[parent[has_parent]]),
+        depends=Ragged.from_lengths(has_parent, np.argsort(order)[parent[has_parent]]),
         start_s=start_s,
-        finish_s=start_s + workload.chunk_bytes[chunk] / slowest,
+        # bytes that the slots leave idle are not sent slower: a transfer runs at the route's own speed
+        finish_s=start_s + workload.chunk_bytes[chunk] / topology.route_bandwidth(route),
         meta=meta,
     )

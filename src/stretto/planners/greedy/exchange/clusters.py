@@ -302,10 +302,9 @@ def _grow_urgent(
         Ragged.of([ranks] * len(urgent)),
     )
     work = float(len(urgent)) * len(links) * len(ranks)
-    (passes, _, hits, hops), _ = grow_implicitly(net, chunks, np.arange(len(urgent)), None, 0.0, THRIFT, work)
-    chunk, pipe, node = passes[0], np.empty(len(passes[0]), np.int64), np.empty(len(passes[0]), np.int64)
-    pipe[hops[0]], node[hits[0]] = pipes[hops[1]], hits[1]
+    grown = grow_implicitly(net, chunks, np.arange(len(urgent)), None, 0.0, THRIFT, work)
+    pipe, node = pipes[grown.route.values], grown.dst.values
     trees: list[Tree] = [[] for _ in urgent]
-    for k, p, v in zip(chunk.tolist(), pipe.tolist(), node.tolist(), strict=True):
+    for k, p, v in zip(grown.chunk.tolist(), pipe.tolist(), node.tolist(), strict=True):
         trees[k].append((p, v))
     return list(zip(urgent, trees, strict=True))
