@@ -163,23 +163,15 @@ def _schedule(
 
 @dataclass(frozen=True)
 class _Problem:
-    """Transfers to be scheduled, which wait for their links and for each other.
+    """Transfers to be scheduled, which wait for their links and for each other."""
 
-    Attributes:
-        route: the links of each transfer.
-        link_count: how many links there are.
-        seconds, lag: float64[transfers], on each link, and from source to receiver.
-        hop_delay: float64[links of routes], how much later than the transfer starts each link carries it.
-        predecessors, successors: for each transfer those that it waits for, and those that wait for it.
-    """
-
-    route: Ragged
+    route: Ragged  # the links of each transfer
     link_count: int
-    seconds: Float64
-    lag: Float64
-    hop_delay: Float64
-    predecessors: Ragged
-    successors: Ragged
+    seconds: Float64  # float64[transfers], on each link
+    lag: Float64  # float64[transfers], seconds from source to receiver
+    hop_delay: Float64  # float64[links of routes], how much later than the transfer starts each link carries it
+    predecessors: Ragged  # for each transfer those that it waits for
+    successors: Ragged  # for each transfer those that wait for it
 
     @classmethod
     def of(cls, plan: Plan, rows: Int64) -> _Problem:

@@ -16,35 +16,22 @@ Float64 = NDArray[np.float64]
 
 
 class Jobs(NamedTuple):
-    """Transfers to be scheduled, and which of them wait for which.
+    """Transfers to be scheduled, and which of them wait for which."""
 
-    Attributes:
-        seconds: float64[transfers], how long a transfer keeps each link of its route.
-        latency_s: float64[transfers], from source to receiver.
-        release_s: float64[transfers], before which none starts.
-        successor_offsets, successors: CSR, for each transfer those that wait for it.
-        predecessor_count: int64[transfers], how many others each waits for.
-    """
-
-    seconds: Float64
-    latency_s: Float64
-    release_s: Float64
-    successor_offsets: Int64
+    seconds: Float64  # float64[transfers], how long a transfer keeps each link of its route
+    latency_s: Float64  # float64[transfers], from source to receiver
+    release_s: Float64  # float64[transfers], before which none starts
+    successor_offsets: Int64  # CSR, for each transfer those that wait for it
     successors: Int64
-    predecessor_count: Int64
+    predecessor_count: Int64  # int64[transfers], how many others each waits for
 
 
 class Routes(NamedTuple):
-    """The links of each transfer.
+    """The links of each transfer."""
 
-    Attributes:
-        offsets, links: CSR, in the order of the route.
-        delay_s: float64[links], how much later than the transfer starts each link carries its first byte.
-    """
-
-    offsets: Int64
+    offsets: Int64  # CSR, in the order of the route
     links: Int64
-    delay_s: Float64
+    delay_s: Float64  # float64[links], how much later than the transfer starts each link carries its first byte
 
 
 def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float64:
@@ -162,21 +149,20 @@ def schedule_single_links(rank: Int64, jobs: Jobs, links: Int64, link_count: int
     free = np.zeros(link_count)
     queued = np.zeros(link_count, dtype=np.bool_)
     # events: transfer k is ready (k < n), or link e, for which transfers wait, is free (n + e)
-    time, event = np.empty(n + link_count), np.empty(n + link_count, dtype=np.int64)
-    events = 0
+    events = [(0.0, 0)]
+    events.clear()
     for k in range(n):
         if missing[k] == 0:
-            events = _push_event(time, event, events, ready[k], k)
-    while events > 0:
-        now, what = time[0], event[0]
-        events = _pop_event(time, event, events)
+            heappush(events, (ready[k], k))
+    while len(events) > 0:
+        now, what = heappop(events)
         if what < n:
             e = links[what]
             _add(heap, base[e], size[e], rank[what])
             size[e] += 1
             if not queued[e]:
                 queued[e] = True
-                events = _push_event(time, event, events, max(now, free[e]), n + e)
+                heappush(events, (max(now, free[e]), n + e))
             continue
         e = what - n
         k = by_rank[heap[base[e]]]
@@ -186,13 +172,13 @@ def schedule_single_links(rank: Int64, jobs: Jobs, links: Int64, link_count: int
         free[e] = now + seconds[k]
         queued[e] = size[e] > 0
         if queued[e]:
-            events = _push_event(time, event, events, free[e], what)
+            heappush(events, (free[e], what))
         for i in range(successor_offsets[k], successor_offsets[k + 1]):
             m = successors[i]
             ready[m] = max(ready[m], free[e] + latency_s[k])
             missing[m] -= 1
             if missing[m] == 0:
-                events = _push_event(time, event, events, ready[m], m)
+                heappush(events, (ready[m], m))
     return start
 
 
@@ -204,38 +190,6 @@ def longest_chains(seconds: Float64, successor_offsets: Int64, successors: Int64
             longest[k] = max(longest[k], longest[successors[i]])
         longest[k] += seconds[k]
     return longest
-
-
-def _push_event(time: Float64, event: Int64, size: int, t: float, e: int) -> int:
-    """Put an event into a heap by time, then number; the new size of the heap."""
-    i = size
-    while i > 0:
-        up = (i - 1) // 2
-        if time[up] < t or (time[up] == t and event[up] < e):
-            break
-        time[i], event[i] = time[up], event[up]
-        i = up
-    time[i], event[i] = t, e
-    return size + 1
-
-
-def _pop_event(time: Float64, event: Int64, size: int) -> int:
-    """Take the first event out of the heap; the new size of the heap."""
-    last = size - 1
-    t, e = time[last], event[last]
-    i = 0
-    while 2 * i + 1 < last:
-        child = 2 * i + 1
-        if child + 1 < last and (
-            time[child + 1] < time[child] or (time[child + 1] == time[child] and event[child + 1] < event[child])
-        ):
-            child += 1
-        if t < time[child] or (t == time[child] and e < event[child]):
-            break
-        time[i], event[i] = time[child], event[child]
-        i = child
-    time[i], event[i] = t, e
-    return last
 
 
 def _wake(link: int, at: float, wake: Float64, events: list[tuple[float, int]], n: int) -> None:
