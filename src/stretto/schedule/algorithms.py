@@ -19,46 +19,33 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..model.arrays import Float64, Int32, Int64, Ragged
-from ..model.collective import Collective, Workload, cut
+from ..model.arrays import Float64, Int8, Int32, Int64, Ragged, offsets_of
+from ..model.collective import Workload, cut
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count
 
 
 class Step(NamedTuple):
-    """Blocks that are sent at the same time.
+    """Blocks that are sent at the same time; each rank sends to one partner, and receives from one."""
 
-    Attributes:
-        block: int[rows], the number of the block: piece * blocks in a piece + index in the piece.
-        src, dst: int[rows], ranks; each has one partner that it sends to, and one that it receives from.
-        op: COPY or REDUCE.
-    """
-
-    block: Int64
-    src: Int64
+    block: Int64  # int[rows], the number of the block: piece * blocks in a piece + index in the piece
+    src: Int64  # int[rows], ranks
     dst: Int64
-    op: int
+    op: int  # COPY or REDUCE
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A pattern for any number of ranks.
-
-    Attributes:
-        kinds: for each kind of collective a function from the numbers of ranks and of blocks to the steps.
-        blocks: a function from kind, number of ranks and bytes of a piece to the number of blocks in each piece.
-        serves: a function from kind and number of ranks to the reason why it does not serve them, None if it does.
-    """
+    """A pattern for any number of ranks."""
 
     name: str
     summary: str
     paper: str
-    kinds: dict[str, Callable[[int, int], list[Step]]]
-    blocks: Callable[[str, int, int], int]
-    serves: Callable[[str, int], str | None] = lambda kind, n: None
+    kinds: dict[str, Callable[[int, int], list[Step]]]  # by kind of collective: steps for numbers of ranks and blocks
+    blocks: Callable[[str, int, int], int]  # in each piece, from kind, number of ranks and bytes of a piece
+    serves: Callable[[str, int], str | None] = lambda kind, n: None  # why it does not serve so many ranks, if so
 
     def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
         """The steps for a kind of collective whose pieces have so many bytes."""
@@ -66,22 +53,15 @@ class Algorithm:
 
 
 class Lowered(NamedTuple):
-    """An algorithm's transfers, by step.
+    """An algorithm's transfers, by step."""
 
-    Attributes:
-        workload: the collectives with their pieces cut into the algorithm's blocks.
-        chunk, src, dst, group: int32[transfers]; src and dst are nodes, group is the step.
-        op: int8[transfers].
-        depends: for each transfer the earlier ones that wrote what it sends or overwrites.
-    """
-
-    workload: Workload
-    chunk: Int32
-    src: Int32
+    workload: Workload  # the collectives with their pieces cut into the algorithm's blocks
+    chunk: Int32  # int32[transfers]
+    src: Int32  # int32[transfers], nodes
     dst: Int32
-    group: Int32
-    op: NDArray[np.int8]
-    depends: Ragged
+    group: Int32  # int32[transfers], the step
+    op: Int8  # int8[transfers]
+    depends: Ragged  # for each transfer the earlier ones that wrote what it sends or overwrites
 
 
 # --- lowering -----------------------------------------------------------------------------------
@@ -92,34 +72,26 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
 
     Where the pieces of a collective are already cut into c chunks each, every block is cut into c chunks.
     """
-    parts, collectives = [], []
-    step_base = chunk_base = row_base = 0
+    finer, columns, depends = [], [], []
+    steps_before = chunks_before = rows_before = 0
     for c in workload.collectives:
-        n = len(c.ranks)
-        piece = int(c.piece_bytes.max())
-        blocks = algorithm.blocks(c.kind, n, piece)
+        n, piece = len(c.ranks), int(c.piece_bytes.max())
         chunks = c.chunk_count // len(c.piece_bytes)
-        finer = cut(c, blocks * chunks)
+        fine = cut(c, algorithm.blocks(c.kind, n, piece) * chunks)
         steps = algorithm.steps(c.kind, n, piece)
-        part = _rows(finer, steps, chunks)
-        chunk, src, dst, group, op, depends = part
-        parts.append(
-            (chunk + chunk_base, finer.ranks[src], finer.ranks[dst], group + step_base, op,
-             Ragged(depends.offsets, depends.values + np.int32(row_base)))
-        )  # fmt: skip
-        collectives.append(finer)
-        step_base += len(steps)
-        chunk_base += finer.chunk_count
-        row_base += len(chunk)
-    columns = [np.concatenate(column) for column in list(zip(*(p[:5] for p in parts), strict=True))]
-    lengths = np.concatenate([p[5].lengths for p in parts])
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    depends = Ragged(offsets, np.concatenate([p[5].values for p in parts]))
-    chunk, src, dst, group, op = columns
+        chunk, src, dst, step, op = _rows(steps, chunks)
+        waits = _dependencies(chunk, src, dst, step, op, n)
+        columns.append((chunk + chunks_before, fine.ranks[src], fine.ranks[dst], step + steps_before, op))
+        depends.append(waits.with_values(waits.values + rows_before))
+        finer.append(fine)
+        steps_before += len(steps)
+        chunks_before += fine.chunk_count
+        rows_before += len(chunk)
+    *rows, ops = (np.concatenate(column) for column in zip(*columns, strict=True))
+    chunks_of, senders, receivers, group = (column.astype(np.int32) for column in rows)
     return Lowered(
-        Workload(tuple(collectives)),
-        chunk.astype(np.int32), src.astype(np.int32), dst.astype(np.int32), group.astype(np.int32), op, depends,
-    )  # fmt: skip
+        Workload(tuple(finer)), chunks_of, senders, receivers, group, ops.astype(np.int8), Ragged.concatenate(depends)
+    )
 
 
 def demands(algorithm: Algorithm, kind: str, ranks: int, size_bytes: int) -> tuple[Float64, Int64]:
@@ -172,17 +144,15 @@ def _together(one: Int32, other: Int32) -> bool:
     return bool(((other[sends] < 0) | (other[sends] == one[sends])).all() and not np.isin(fresh, other).any())
 
 
-def _rows(c: Collective, steps: list[Step], chunks: int) -> tuple[Int64, Int64, Int64, Int64, NDArray[np.int8], Ragged]:
-    """chunk, src, dst (ranks), step, op and dependencies of each transfer, by step, sender and chunk."""
+def _rows(steps: list[Step], chunks: int) -> list[Int64]:
+    """chunk, src, dst (ranks), step and op of each transfer, by step, sender and chunk."""
     parts = []
     for number, step in enumerate(steps):
         order = np.lexsort((step.block, step.src))
         rows = np.repeat(order, chunks)
         chunk = step.block[rows] * chunks + np.tile(np.arange(chunks), len(order))
-        fill = np.ones(len(rows), dtype=np.int64)
-        parts.append((chunk, step.src[rows], step.dst[rows], number * fill, step.op * fill))
-    chunk, src, dst, group, op = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return chunk, src, dst, group, op.astype(np.int8), _dependencies(chunk, src, dst, group, op, len(c.ranks))
+        parts.append((chunk, step.src[rows], step.dst[rows], np.full(len(rows), number), np.full(len(rows), step.op)))
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
 def _dependencies(chunk: Int64, src: Int64, dst: Int64, step: Int64, op: Int64, ranks: int) -> Ragged:
@@ -208,11 +178,10 @@ def _dependencies(chunk: Int64, src: Int64, dst: Int64, step: Int64, op: Int64, 
     over_low, over_high = writes(written)
     over_low = np.where(op == COPY, over_low, over_high)
     count, over = high - low, over_high - over_low
-    offsets = np.concatenate(([0], np.cumsum(count + over)))
     owner = np.repeat(np.arange(rows), count + over)
-    place = np.arange(offsets[-1]) - offsets[owner]
+    place = np.arange(len(owner)) - offsets_of(count + over)[owner]
     at = np.where(place < count[owner], low[owner] + place, over_low[owner] + place - count[owner])
-    return Ragged(offsets.astype(np.int64), order[at].astype(np.int32))
+    return Ragged.from_lengths(count + over, order[at])
 
 
 # --- the algorithms -----------------------------------------------------------------------------
@@ -235,22 +204,19 @@ def _levels(n: int) -> int:
 
 def _halving(n: int, blocks: int) -> list[Step]:
     """Step s: exchange with rank ^ 2^s; each rank keeps the blocks whose numbers agree with its own in bit s."""
-    steps = []
-    for s in range(_levels(n)):
-        block, v = np.meshgrid(np.arange(n), np.arange(n))
-        sends = ((block ^ v) & ((2 << s) - 1)) == 1 << s
-        steps.append(Step(block[sends], v[sends], v[sends] ^ (1 << s), REDUCE))
-    return steps
+    return [_with_distance(n, s, 1 << s, REDUCE) for s in range(_levels(n))]
 
 
 def _doubling(n: int, blocks: int) -> list[Step]:
     """Halving in reverse: each rank sends to rank ^ 2^s all blocks that it has, which agree with it in bits 0 to s."""
-    steps = []
-    for s in reversed(range(_levels(n))):
-        block, v = np.meshgrid(np.arange(n), np.arange(n))
-        sends = ((block ^ v) & ((2 << s) - 1)) == 0
-        steps.append(Step(block[sends], v[sends], v[sends] ^ (1 << s), COPY))
-    return steps
+    return [_with_distance(n, s, 0, COPY) for s in reversed(range(_levels(n)))]
+
+
+def _with_distance(n: int, s: int, differs: int, op: int) -> Step:
+    """Each rank sends to rank ^ 2^s the blocks whose numbers differ from its own, in bits 0 to s, by ``differs``."""
+    block, v = np.meshgrid(np.arange(n), np.arange(n))
+    sends = ((block ^ v) & ((2 << s) - 1)) == differs
+    return Step(block[sends], v[sends], v[sends] ^ (1 << s), op)
 
 
 def _exchange(n: int, blocks: int) -> list[Step]:

@@ -31,19 +31,12 @@ def best(plans: Iterable[Plan]) -> Plan:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one candidate answered.
+    """What one candidate answered."""
 
-    Attributes:
-        name: the candidate.
-        plan: its plan; None if it refused.
-        score_s: the score of the plan, seconds; infinite if the candidate refused.
-        refusal: why the candidate refused.
-    """
-
-    name: str
-    plan: Plan | None = None
-    score_s: float = math.inf
-    refusal: StrettoError | None = None
+    name: str  # the candidate
+    plan: Plan | None = None  # None if it refused
+    score_s: float = math.inf  # the score of the plan, seconds
+    refusal: StrettoError | None = None  # why it refused
 
 
 def ask(name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = completion_s) -> Answer:

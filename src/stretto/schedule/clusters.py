@@ -24,15 +24,11 @@ SLOWER = 1.5
 class Clusters:
     """Nested clusters of the nodes of a network.
 
-    Attributes:
-        of: int64[levels, nodes], the number of each node's cluster. Level 0 has the smallest clusters, the last level
-            what all pipes together join. Clusters of different levels have different numbers.
-        level: int64[pipes], the lowest level whose clusters it helps to join; at lower levels it only leads from one
-            cluster to another.
+    Level 0 has the smallest clusters, the last level what all pipes together join. No two levels share a number.
     """
 
-    of: Int64
-    level: Int64
+    of: Int64  # int64[levels, nodes], the number of each node's cluster
+    level: Int64  # int64[pipes], the lowest level whose clusters it helps to join; below it leads from one to another
 
 
 def clusters_of(network: Network, nodes: int, bandwidth: Float64) -> Clusters:

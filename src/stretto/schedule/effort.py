@@ -34,20 +34,13 @@ class Budget:
     """Steps that are left for a request, and the net that may stop it early.
 
     A budget that is made of another one, by :meth:`with_costs` or :meth:`share`, spends on that one too.
-
-    Attributes:
-        steps: how many steps are allowed.
-        costs: for each kind of work the steps that one unit of it takes.
-        stop: the net.
-        spent: steps spent so far.
-        parent: the budget that this one is a part of.
     """
 
-    steps: float = math.inf
-    costs: Mapping[str, float] = field(default_factory=dict)
-    stop: Stop = field(default_factory=Stop)
-    spent: float = 0.0
-    parent: Budget | None = None
+    steps: float = math.inf  # how many are allowed
+    costs: Mapping[str, float] = field(default_factory=dict)  # for each kind of work the steps that a unit of it takes
+    stop: Stop = field(default_factory=Stop)  # the net
+    spent: float = 0.0  # steps so far
+    parent: Budget | None = None  # the budget that this one is a part of
 
     def with_costs(self, costs: Mapping[str, float]) -> Budget:
         """The rest of this budget, for kinds of work with these costs."""

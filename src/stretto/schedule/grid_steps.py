@@ -29,15 +29,13 @@ HALVES = {"reducescatter": ("reducescatter",), "allgather": ("allgather",), "all
 class Phased(NamedTuple):
     """An algorithm, and where each of its steps belongs.
 
-    Attributes:
-        after: for each step those that end before it begins: the one before it in its phase and part, or
-            the last of the phase before in its part and in its dimension.
-        dimension: int64[steps], along which each goes.
+    A step begins after the one before it in its phase and part, or the last of the phase before in its part and in its
+    dimension.
     """
 
     algorithm: Algorithm
-    after: list[list[int]]
-    dimension: Int64
+    after: list[list[int]]  # for each step those that end before it begins
+    dimension: Int64  # int64[steps], along which each goes
 
 
 def line_algorithms(kind: str, dims: Sequence[int]) -> list[str]:

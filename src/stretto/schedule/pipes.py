@@ -18,7 +18,7 @@ from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
 from ..kernels.pipes import Goals
-from ..model.arrays import Bool, Float64, Int64, Ragged
+from ..model.arrays import Bool, Float64, Int64, Ragged, offsets_of
 from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, Topology
 
@@ -28,25 +28,16 @@ LACKS_WANTED, LACKS, HELD = -1, -2, -9
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The pipes of a topology, for chunks of a typical size. What only some planners ask for is found when they do.
-
-    Attributes:
-        topology: whose pipes they are.
-        src, dst: int64[pipes].
-        hops: the links of each pipe.
-        late_s: float64[hops], how much later than a pipe's beginning each carries the bytes.
-        latency_s, per_byte: float64[pipes], seconds, and seconds a byte.
-        cost_s: float64[pipes], seconds of a typical chunk.
-    """
+    """The pipes of a topology, for chunks of a typical size. What only some planners ask for is found when they do."""
 
     topology: Topology
-    src: Int64
+    src: Int64  # int64[pipes]
     dst: Int64
-    hops: Ragged
-    late_s: Float64
-    latency_s: Float64
-    per_byte: Float64
-    cost_s: Float64
+    hops: Ragged  # the links of each pipe
+    late_s: Float64  # float64[hops], how much later than a pipe's beginning each carries the bytes
+    latency_s: Float64  # float64[pipes]
+    per_byte: Float64  # float64[pipes], seconds a byte
+    cost_s: Float64  # float64[pipes], seconds of a typical chunk
 
     @cached_property
     def columns(self) -> pipes_kernel.Pipes:
@@ -102,41 +93,19 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     """
     passed = topology.forwarding != ACCELERATOR if through_routers else topology.is_switch
     link_s = topology.latency_s + typical_bytes / topology.bandwidth
+    ends = topology.src.astype(np.int64), topology.dst.astype(np.int64)
     if not passed.any():
         return Network(
-            topology=topology,
-            src=topology.src.astype(np.int64),
-            dst=topology.dst.astype(np.int64),
-            hops=Ragged.single(np.arange(topology.link_count, dtype=np.int32)),
-            late_s=np.zeros(topology.link_count),
-            latency_s=topology.latency_s,
-            per_byte=1.0 / topology.bandwidth,
-            cost_s=link_s,
-        )
+            topology, ends[0], ends[1], Ragged.single(np.arange(topology.link_count)),
+            np.zeros(topology.link_count), topology.latency_s, 1.0 / topology.bandwidth, link_s,
+        )  # fmt: skip
     offsets, links = topology.out_links
-    src, dst, hop_offsets, hop_links = at_speed(pipes_kernel.find_pipes, work)(
-        offsets,
-        links.astype(np.int64),
-        topology.src.astype(np.int64),
-        topology.dst.astype(np.int64),
-        link_s,
-        passed,
-    )
-    hops = Ragged(hop_offsets.astype(np.int64), hop_links.astype(np.int32))
-    first = hops.offsets[:-1]
+    src, dst, *lists = at_speed(pipes_kernel.find_pipes, work)(offsets, links.astype(np.int64), *ends, link_s, passed)
+    hops = Ragged(lists[0].astype(np.int64), lists[1].astype(np.int32))
     before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]
-    latency = np.add.reduceat(topology.latency_s[hops.values], first)
-    per_byte = 1.0 / np.minimum.reduceat(topology.bandwidth[hops.values], first)
-    return Network(
-        topology=topology,
-        src=src,
-        dst=dst,
-        hops=hops,
-        late_s=before - np.repeat(before[first], hops.lengths),
-        latency_s=latency,
-        per_byte=per_byte,
-        cost_s=latency + typical_bytes * per_byte,
-    )
+    late_s = before - np.repeat(before[hops.offsets[:-1]], hops.lengths)
+    latency, per_byte = topology.route_latency_s(hops), 1.0 / topology.route_bandwidth(hops)
+    return Network(topology, src, dst, hops, late_s, latency, per_byte, latency + typical_bytes * per_byte)
 
 
 def _csr(keys: NDArray[Any], n: int) -> tuple[Int64, Int64]:
@@ -227,7 +196,7 @@ def set_goals(topology: Topology, network: Network, workload: Workload, work: fl
     return Goals(
         came=came.ravel(),
         whole_region=whole_region,
-        offsets=np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=chunks)))).astype(np.int64),
+        offsets=offsets_of(np.bincount(owner, minlength=chunks)),
         goal=goal.astype(np.int64),
         near=near,
         distance=distance,

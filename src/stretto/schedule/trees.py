@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..model.arrays import Int64, Ragged, offsets_of
 from ..model.collective import Collective, Workload
@@ -21,23 +22,13 @@ from ..model.topology import Topology
 
 @dataclass(frozen=True)
 class Trees:
-    """Trees over the nodes that store; each edge is a route through nodes that pass bytes on.
+    """Trees over the nodes that store; each edge is a route through nodes that pass bytes on."""
 
-    Attributes:
-        root: int64[trees].
-        toward: int64[trees, nodes], the parent of each node; -1 at the root and at nodes outside the tree.
-        hop: int64[trees, nodes], the row of ``routes`` between a node and its parent.
-        routes: links in the order in which bytes take them: to the root in trees that sum, away
-            from it in trees that copy.
-        twin: int64[trees], a child of the root that swaps sums with it, so that both end with the whole sum; -1 where
-            the root alone ends with it.
-    """
-
-    root: Int64
-    toward: Int64
-    hop: Int64
-    routes: Ragged
-    twin: Int64 | None = None
+    root: Int64  # int64[trees]
+    toward: Int64  # int64[trees, nodes], the parent of each node; -1 at the root and at nodes outside the tree
+    hop: Int64  # int64[trees, nodes], the row of ``routes`` between a node and its parent
+    routes: Ragged  # links as bytes take them: to the root in trees that sum, away from it in trees that copy
+    twin: Int64 | None = None  # int64[trees], a child that swaps sums with the root, so that both have it; -1 for none
 
     @classmethod
     def of(
@@ -200,21 +191,15 @@ def lower(
 
 @dataclass(frozen=True)
 class _Edges:
-    """The tree edges that chunks use, each between a node and its parent, in the order of transfers.
+    """The tree edges that chunks use, each between a node and its parent, in the order of transfers."""
 
-    Attributes:
-        chunk, node, parent, hop: int64[edges].
-        nodes: nodes of the topology.
-        keys: int64[edges], chunk x nodes + node, ascending; place: int64[edges], the edge of each key.
-    """
-
-    chunk: Int64
+    chunk: Int64  # int64[edges]
     node: Int64
     parent: Int64
     hop: Int64
-    nodes: int
-    keys: Int64
-    place: Int64
+    nodes: int  # of the topology
+    keys: Int64  # int64[edges], chunk x nodes + node, ascending
+    place: Int64  # int64[edges], the edge of each key
 
     @classmethod
     def to(cls, trees: Trees, tree: Int64, chunks: Int64, targets: Ragged, nodes: int, deepest_first: bool) -> _Edges:
@@ -276,15 +261,21 @@ def _dependencies(rising: _Edges, falling: _Edges, first: Int64, transfer: Int64
 
 
 def depths(trees: Trees) -> Int64:
-    """int64[trees, nodes], the edges between each node and the root, by pointer doubling."""
+    """int64[trees, nodes], the edges between each node and the root."""
+    return sums_to_root(trees, (trees.toward >= 0).astype(np.int64))
+
+
+def sums_to_root(trees: Trees, value: NDArray[Any]) -> NDArray[Any]:
+    """For each node the sum over the edges to the root, by pointer doubling.
+
+    Args:
+        value: [trees, nodes], of the edge between each node and its parent; 0 where there is none.
+    """
     ahead = np.where(trees.toward >= 0, trees.toward, np.arange(trees.toward.shape[1]))
-    depth = (trees.toward >= 0).astype(np.int64)
-    while True:
-        step = np.take_along_axis(depth, ahead, axis=1)
-        if not step.any():
-            return depth
-        depth = depth + step
+    while (onward := np.take_along_axis(value, ahead, axis=1)).any():
+        value = value + onward
         ahead = np.take_along_axis(ahead, ahead, axis=1)
+    return value
 
 
 def _share_first_links(topology: Topology, edges: _Edges, routes: Ragged) -> tuple[Int64, Int64]:

@@ -96,19 +96,12 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
 
 @dataclass(frozen=True)
 class Slots:
-    """A topology in slots (section 1.2, definitions 1 to 3).
+    """A topology in slots (section 1.2, definitions 1 to 3)."""
 
-    Attributes:
-        seconds: tau, the largest chunk on the fastest link.
-        busy: int64[links], l: slots that a chunk keeps the link busy.
-        whole: int64[links], L = delta + l: slots until it is there.
-        release: int64[chunks], the slot in which a chunk's collective starts.
-    """
-
-    seconds: float
-    busy: Int64
-    whole: Int64
-    release: Int64
+    seconds: float  # tau, the largest chunk on the fastest link
+    busy: Int64  # int64[links], l: slots that a chunk keeps the link busy
+    whole: Int64  # int64[links], L = delta + l: slots until it is there
+    release: Int64  # int64[chunks], the slot in which a chunk's collective starts
 
     @classmethod
     def of(cls, topology: Topology, workload: Workload) -> Slots:

@@ -37,29 +37,20 @@ FIRST_SLOTS = 40
 class Mteg:
     """A multicast time-expanded graph.
 
-    Attributes:
-        slots: H; slots 0 to H have a copy of every node: node v in slot t is ``t * nodes + v``.
-        nodes: how many the network has.
-        slot_s: the length of a slot, seconds.
-        terminals: int32[terminals, 2], (node, chunk) of each virtual node; virtual node i has
-            the number ``(slots + 1) * nodes + i``.
-        src, dst: int64[edges].
-        cost: int64[edges], slots.
-        kind: int8[edges], STORAGE, TRANSMISSION or VIRTUAL.
-        link: int32[edges], of a transmission, else -1.
-        link_slots: int64[links], for how many slots a chunk keeps each link busy.
+    Slots 0 to H have a copy of every node: node v in slot t is ``t * nodes + v``. Virtual node i has the number
+    ``(slots + 1) * nodes + i``.
     """
 
-    slots: int
-    nodes: int
-    slot_s: float
-    terminals: Int32
-    src: Int64
+    slots: int  # H
+    nodes: int  # how many the network has
+    slot_s: float  # the length of a slot
+    terminals: Int32  # int32[terminals, 2], (node, chunk) of each virtual node
+    src: Int64  # int64[edges]
     dst: Int64
-    cost: Int64
-    kind: Int8
-    link: Int32
-    link_slots: Int64
+    cost: Int64  # int64[edges], slots
+    kind: Int8  # int8[edges], STORAGE, TRANSMISSION or VIRTUAL
+    link: Int32  # int32[edges], of a transmission, else -1
+    link_slots: Int64  # int64[links], for how many slots a chunk keeps each link busy
 
     @property
     def node_count(self) -> int:

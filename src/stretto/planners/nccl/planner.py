@@ -35,22 +35,6 @@ from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, fi
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
 """Steps of a channel's buffer that a slice fills, by kind: ALLGATHER_SLICESTEPS and the like."""
 
-CHOICE_OPTIONS = (
-    Option("by", str, "simulation", "what ring and tree are compared by", ("simulation", "model")),
-    Option("channels", str, "auto", f"as of nccl-ring and nccl-tree: auto, or 1 to {MOST_CHANNELS}"),
-    Option("slices", int, 0, "as of nccl-ring and nccl-tree; 0 as NCCL"),
-)
-
-RING_OPTIONS = (
-    Option("channels", str, "auto", f"rings side by side; auto for as many as have links, or 1 to {MOST_CHANNELS}"),
-    Option("slices", int, 0, "parts in which a channel sends what it sends in a step; 0 as NCCL, of 1 MiB or less"),
-)
-
-TREE_OPTIONS = (
-    Option("channels", str, "auto", f"trees side by side; auto for two for each ring, or 1 to {MOST_CHANNELS}"),
-    Option("slices", int, 0, "parts in which a channel sends its share; 0 as NCCL, of 32 to 512 KiB"),
-)
-
 
 @dataclass(frozen=True)
 class RankTree:
@@ -66,7 +50,11 @@ class RankTree:
     collectives=tuple(SLICE_STEPS),
     topologies="any without planes",
     paper="NVIDIA NCCL 2.20, src/graph/tuning.cc",
-    options=CHOICE_OPTIONS,
+    options=(
+        Option("by", str, "simulation", "what ring and tree are compared by", ("simulation", "model")),
+        Option("channels", str, "auto", f"as of nccl-ring and nccl-tree: auto, or 1 to {MOST_CHANNELS}"),
+        Option("slices", int, 0, "as of nccl-ring and nccl-tree; 0 as NCCL"),
+    ),
     serves=over_links,
     library=50,
 )
@@ -122,7 +110,10 @@ def _with_meta(plan: Plan, meta: dict[str, Any]) -> Plan:
     collectives=tuple(SLICE_STEPS),
     topologies="any without planes",
     paper="NVIDIA NCCL 2.20, src/graph/search.cc and src/device/*.h",
-    options=RING_OPTIONS,
+    options=(
+        Option("channels", str, "auto", f"rings side by side; auto for as many as have links, or 1 to {MOST_CHANNELS}"),
+        Option("slices", int, 0, "parts in which a channel sends what it sends in a step; 0 as NCCL, of 1 MiB or less"),
+    ),
     serves=over_links,
 )
 def nccl_ring(request: Request, *, channels: str = "auto", slices: int = 0) -> Plan:
@@ -215,7 +206,10 @@ def _ring_meta(topology: Topology, rings: Rings, lanes: int, slice_bytes: int) -
     collectives=("allreduce", "broadcast", "reduce"),
     topologies="any without planes",
     paper="NVIDIA NCCL 2.20, src/graph/trees.cc; Sanders et al., Parallel Computing 2009",
-    options=TREE_OPTIONS,
+    options=(
+        Option("channels", str, "auto", f"trees side by side; auto for two for each ring, or 1 to {MOST_CHANNELS}"),
+        Option("slices", int, 0, "parts in which a channel sends its share; 0 as NCCL, of 32 to 512 KiB"),
+    ),
     serves=over_links,
     auto=Candidate(
         40, lambda request: 400.0 * sum(len(c.ranks) ** 2 for c in request.workload.collectives), early_up_to=16

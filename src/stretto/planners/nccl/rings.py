@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64
+from ...model.arrays import Int64
 from ...model.errors import InputError
 from ...model.topology import Topology
 from ...schedule.shortest_trees import shortest_trees
-from ...schedule.trees import Trees, depths
+from ...schedule.trees import depths, sums_to_root
 
 MOST_CHANNELS = 32
 """MAXCHANNELS of NCCL 2.20."""
@@ -59,31 +59,20 @@ PREFERENCES: tuple[int | Room, ...] = (*BY_RANK, *BY_ROOM)
 
 @dataclass(frozen=True)
 class Ring:
-    """One channel's ring.
+    """One channel's ring."""
 
-    Attributes:
-        order: the ranks' nodes in turn.
-        walk: the nodes that store along it, relays among them; it closes.
-        routes: for each node of the walk the links to the next.
-    """
-
-    order: tuple[int, ...]
-    walk: tuple[int, ...]
-    routes: tuple[Route, ...]
+    order: tuple[int, ...]  # the ranks' nodes in turn
+    walk: tuple[int, ...]  # the nodes that store along it, relays among them; it closes
+    routes: tuple[Route, ...]  # for each node of the walk the links to the next
 
 
 @dataclass(frozen=True)
 class Rings:
-    """The rings of all channels.
-
-    Attributes:
-        bandwidth: bytes/s that each has on its links.
-        relayed: pairs of neighbours with an accelerator between them.
-    """
+    """The rings of all channels."""
 
     rings: tuple[Ring, ...]
-    bandwidth: float
-    relayed: tuple[tuple[int, int], ...]
+    bandwidth: float  # bytes/s that each has on its links
+    relayed: tuple[tuple[int, int], ...]  # pairs of neighbours with an accelerator between them
 
 
 def channel_count(text: str) -> int:
@@ -164,12 +153,9 @@ class _Search:
         """False where some rank is a dead end, so that no ring can exist."""
         left = self.topology.bandwidth.tolist()
         reach = {a: set(self._reach(a, width, left)) for a in self.ranks}
-        into: dict[int, set[int]] = {a: set() for a in self.ranks}
-        for a, others in reach.items():
-            for b in others:
-                into[b].add(a)
-        two = len(self.ranks) > 2
-        return all(reach[a] and into[a] and not (two and len(reach[a] | into[a]) < 2) for a in self.ranks)
+        into = {b: {a for a in self.ranks if b in reach[a]} for b in self.ranks}
+        neighbours = min(2, len(self.ranks) - 1)
+        return all(reach[a] and into[a] and len(reach[a] | into[a]) >= neighbours for a in self.ranks)
 
     def most_rings(self, width: float) -> int:
         """How many rings of this bandwidth can pass all ranks and servers at most."""
@@ -306,7 +292,7 @@ def _relayed(topology: Topology, ranks: Int64, server: dict[int, str]) -> Rings:
     """One ring that goes on to the nearest rank by a shortest way, and leaves a server when all its ranks are on it."""
     trees = shortest_trees(topology, ranks, np.zeros(len(ranks)))
     row = {int(v): i for i, v in enumerate(ranks)}
-    far, depth = _lengths(topology, trees), depths(trees)
+    far, depth = sums_to_root(trees, np.append(topology.route_latency_s(trees.routes), 0.0)[trees.hop]), depths(trees)
     order = [int(ranks[0])]
     rest = set(map(int, ranks[1:]))
     while rest:
@@ -328,13 +314,3 @@ def _relayed(topology: Topology, ranks: Int64, server: dict[int, str]) -> Rings:
             relayed.append((a, b))
     width = min(float(topology.bandwidth[list(route)].min()) for route in routes)
     return Rings((Ring(tuple(order), tuple(walk), tuple(routes)),), width, tuple(relayed))
-
-
-def _lengths(topology: Topology, trees: Trees) -> Float64:
-    """float64[trees, nodes], the latency of the way between the root and each node."""
-    hop_s = np.append(topology.route_latency_s(trees.routes), 0.0)
-    far, ahead = hop_s[trees.hop], np.where(trees.toward >= 0, trees.toward, np.arange(trees.hop.shape[1]))
-    for _ in range(far.shape[1].bit_length()):
-        far = far + np.take_along_axis(far, ahead, axis=1)
-        ahead = np.take_along_axis(ahead, ahead, axis=1)
-    return far
