@@ -1,8 +1,8 @@
 """`greedy`: chunks matched to links event by event, and searched; AllReduce also by exchange.
 
 - ``planner``: the registered planner, its stages and its options.
-- ``search``: matchings by random keys (Bean, ORSA Journal on Computing 1994), restarts and neighbourhoods; the matching
-  itself is ``stretto.kernels.matching`` (nearest relative: TACOS, Won et al., MICRO 2024).
+- ``search``: matchings by random keys (Bean, ORSA Journal on Computing 1994); the matching itself is
+  ``stretto.kernels.matching`` (nearest relative: TACOS, Won et al., MICRO 2024).
 - ``translations``, ``kernel_translations``: networks that look the same from every node, planned for one node.
 - ``tree_swap``: AllReduce in which what is summed over a deep tree spreads over a shallow one.
 - ``exchange``: AllReduce in which partial sums meet, instead of all going to a root and back.

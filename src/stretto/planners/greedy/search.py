@@ -1,11 +1,9 @@
-"""The search of the greedy planner: restarts, and large neighbourhoods of the best solution.
+"""The search of the greedy planner: matchings by random keys (Bean, ORSA Journal on Computing 1994).
 
 A solution is how ties are broken: for each chunk the salt from which its preferences for pipes are drawn, and for each
 pipe its turn and the time from which on it is used (a slow link that takes a chunk at once may take what a fast one
-would then lack). A neighbour redraws the keys of some chunks, or of the pipes into some nodes, and everything that
-follows from them is routed anew (random keys: Bean, ORSA Journal on Computing 1994). Where chunks must pass through
-nodes that do not want them, trees are grown instead (:mod:`stretto.schedule.kernel_multicast`), and the order of chunks
-is searched.
+would then lack). Each try draws all keys anew. Where chunks must pass through nodes that do not want them, trees are
+grown instead (:mod:`stretto.schedule.kernel_multicast`), and the order of chunks is searched.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy as np
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
 from ...kernels.chunks import Chunks, Keys
-from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ...model.arrays import Float64, Int32, Ragged
 from ...model.collective import Workload
 from ...model.topology import Topology
 from ...schedule.clusters import SLOWER, Clusters, clusters_of
@@ -32,9 +30,6 @@ from .translations import DONE, TICK, WINDOW, match_translations
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
 """How many more copies than the rarest chunk a preferred chunk may have, in turn."""
-
-RESTARTS = 0.4
-"""Share of the tries that are restarts."""
 
 DIRECT_TRIES = 4
 """Matchings over links alone that are tried in one kernel call each."""
@@ -128,17 +123,11 @@ class Search:
         least = len(PATIENCE) if len(matching.clusters.of) > 1 else 1
         plain = matching.work > (BOTH_PATIENCES if least > 1 else 1.0) * self.work
         tries = int(min(max(self.work / matching.work, 1 if plain else least), max(self.tries, least)))
-        restarts = max(least, RESTARTS * tries)
-        best: tuple[Score, Keys, Any] | None = None
+        best: tuple[Score, Any] | None = None
         for k in range(tries):
             if best is not None and not self.budget.allows(match=matching.work):
                 break
-            if plain:
-                keys = matching.plain_keys(rng)
-            elif best is None or k < restarts:
-                keys = matching.restart(k, rng)
-            else:
-                keys = matching.neighbour(best[1], rng)
+            keys = matching.plain_keys(rng) if plain else matching.keys(k, rng)
             sent, missing = matching.run(keys, matching.work * tries * 10)
             self.budget.spend(match=matching.work)
             if missing:
@@ -147,9 +136,9 @@ class Search:
                 return matching, sent
             score = _score(sent[-1])
             if best is None or score <= best[0]:
-                best = score, keys, sent
+                best = score, sent
         assert best is not None, "there is at least one try"
-        return matching, best[2]
+        return matching, best[1]
 
 
 def _score(arrival_s: Float64) -> Score:
@@ -215,13 +204,12 @@ class Matching:
         salt, turn = np.zeros(chunks, dtype=np.int64), rng.random(pipes)
         return Keys(salt, turn, np.zeros(pipes), 0.0, SCARCITIES[0], False, True)
 
-    def restart(self, k: int, rng: np.random.Generator) -> Keys:
-        """New keys for the k-th try."""
-        pipes = np.arange(len(self.network.src))
-        hold_s = self.hold_back(pipes, HELD_SHARES[k % len(HELD_SHARES)], rng)
+    def keys(self, k: int, rng: np.random.Generator) -> Keys:
+        """Keys for the k-th try."""
+        hold_s = self.hold_back(HELD_SHARES[k % len(HELD_SHARES)], rng)
         return Keys(
             rng.integers(0, 1 << 30, self.workload.chunk_count),
-            rng.random(len(pipes)),
+            rng.random(len(hold_s)),
             hold_s,
             SPREADS[k // len(HELD_SHARES) % len(SPREADS)],
             SCARCITIES[k % len(SCARCITIES)],
@@ -229,28 +217,13 @@ class Matching:
             PATIENCE[k % len(PATIENCE)],
         )
 
-    def neighbour(self, keys: Keys, rng: np.random.Generator) -> Keys:
-        """The same keys but for those of some chunks, or of the pipes into two nodes, which are drawn anew."""
-        salt, turn, hold_s, spread = keys.salt.copy(), keys.turn.copy(), keys.hold_s.copy(), keys.spread
-        what = rng.integers(0, 3)
-        if what != 1:
-            chunks = rng.integers(0, len(salt), rng.integers(1, max(2, len(salt) // 3)))
-            salt[chunks] = rng.integers(0, 1 << 30, len(chunks))
-        if what != 0:
-            a, b = rng.integers(0, len(self.network.out[0]) - 1, 2)
-            into = np.flatnonzero((self.network.dst == a) | (self.network.dst == b))
-            turn[into] = rng.random(len(into))
-            hold_s[into] = self.hold_back(into, HELD_SHARES[rng.integers(0, len(HELD_SHARES))], rng)
-        if rng.random() < 0.1:
-            spread = SPREADS[rng.integers(0, len(SPREADS))]
-        return keys._replace(salt=salt, turn=turn, hold_s=hold_s, spread=spread)
-
-    def hold_back(self, pipes: Int64, share: float, rng: np.random.Generator) -> Float64:
-        """float64[pipes given], from when on each is used: some slow ones after one or two of the quickest ones."""
-        if share == 0.0 or not (slow := self.slow[pipes]).any():
-            return np.zeros(len(pipes))
-        times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(pipes))
-        return np.where(slow & (rng.random(len(pipes)) < share), self.took_s.min() * times, 0.0)
+    def hold_back(self, share: float, rng: np.random.Generator) -> Float64:
+        """float64[pipes], from when on each is used: some slow ones after one or two of the quickest ones."""
+        slow = self.took_s > SLOW * self.took_s.min()
+        if share == 0.0 or not slow.any():
+            return np.zeros(len(slow))
+        times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(slow))
+        return np.where(slow & (rng.random(len(slow)) < share), self.took_s.min() * times, 0.0)
 
     @cached_property
     def shares_links(self) -> bool:
@@ -262,12 +235,6 @@ class Matching:
         """float64[pipes], seconds that the smallest chunk takes over each."""
         took: Float64 = self.network.latency_s + self.workload.chunk_bytes.min() * self.network.per_byte
         return took
-
-    @cached_property
-    def slow(self) -> Bool:
-        """bool[pipes], which of them may be held back."""
-        slow: Bool = self.took_s > SLOW * self.took_s.min()
-        return slow
 
     def transfers(self, sent: Any) -> Transfers:
         """What was sent, in the order of its starts."""
