@@ -30,8 +30,8 @@ from ..model.errors import Infeasible, InputError
 Progress = Callable[[float, float | None], None]
 """Called with (best bound, objective of the incumbent or None) now and then."""
 
-SOLVERS = ("highs", "cp-sat", "cbc", "gurobi")
-"""Names of the solvers."""
+SOLVERS = {"highs": "HiGHS", "cp-sat": "CP-SAT", "cbc": "CBC", "gurobi": "Gurobi"}
+"""What solutions call the solver of each name."""
 
 INFINITY = float("inf")
 
@@ -164,6 +164,7 @@ class Solution:
         objective: the value of the incumbent; None without one.
         bound: a value that no solution is below.
         effort: work that the solver has done, in the units of :func:`solve`; 0 where it counts nothing.
+        solver: who answered; columns and rows: of the model.
         seconds, cpu_s: wall and CPU seconds, including the conversion of the model.
     """
 
@@ -171,10 +172,10 @@ class Solution:
     x: Float64 | None
     objective: float | None
     bound: float
-    solver: str
-    columns: int
-    rows: int
     effort: float = 0.0
+    solver: str = ""
+    columns: int = 0
+    rows: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
 
@@ -232,4 +233,7 @@ def solve(
     else:
         from .gurobi import run
     answer = run(built, limits, start, progress)
-    return replace(answer, seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu)
+    return replace(
+        answer, solver=SOLVERS[solver], columns=len(built.cost), rows=len(built.row_lower),
+        seconds=time.perf_counter() - wall, cpu_s=time.process_time() - cpu,
+    )  # fmt: skip

@@ -35,20 +35,9 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
         solver.SetHint(columns, start.tolist())
     parameters = pywraplp.MPSolverParameters()
     parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, limits.gap)
-    status = solver.Solve(parameters)
-    state = {solver.OPTIMAL: "optimal", solver.FEASIBLE: "feasible", solver.INFEASIBLE: "infeasible"}.get(
-        status, "unknown"
-    )
-    feasible = state in ("optimal", "feasible")
-    bound = np.inf if state == "infeasible" else -np.inf
-    if feasible:
-        bound = objective.BestBound() if model.integer.any() else objective.Value()
-    return Solution(
-        state,
-        np.array([column.solution_value() for column in columns]) if feasible else None,
-        objective.Value() if feasible else None,
-        float(bound),
-        "CBC",
-        len(model.cost),
-        len(model.row_lower),
-    )
+    states = {solver.OPTIMAL: "optimal", solver.FEASIBLE: "feasible", solver.INFEASIBLE: "infeasible"}
+    state = states.get(solver.Solve(parameters), "unknown")
+    if state not in ("optimal", "feasible"):
+        return Solution(state, None, None, np.inf if state == "infeasible" else -np.inf)
+    x, value = np.array([column.solution_value() for column in columns]), objective.Value()
+    return Solution(state, x, value, float(objective.BestBound() if model.integer.any() else value))

@@ -64,7 +64,7 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     objective = float(model.cost @ x) if x is not None else None
     bound = float(solver.best_objective_bound) if len(priced) else 0.0
     effort = float(solver.response_proto.deterministic_time)
-    return Solution(state, x, objective, bound, "CP-SAT", len(model.cost), len(model.row_lower), effort)
+    return Solution(state, x, objective, bound, effort)
 
 
 def _whole(values: Float64, toward: object) -> list[int]:

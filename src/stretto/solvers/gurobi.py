@@ -38,16 +38,9 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     if start is not None:
         x.Start = start
     m.optimize()
-    state = "infeasible" if m.Status in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD) else "unknown"
     if m.SolCount:
         state = "optimal" if m.Status == gp.GRB.OPTIMAL else "feasible"
-    return Solution(
-        state,
-        np.array(x.X) if m.SolCount else None,
-        float(m.ObjVal) if m.SolCount else None,
-        float(m.ObjBound) if state != "infeasible" else np.inf,
-        "Gurobi",
-        len(model.cost),
-        len(model.row_lower),
-        float(m.Work),
-    )
+        return Solution(state, np.array(x.X), float(m.ObjVal), float(m.ObjBound), float(m.Work))
+    if m.Status in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD):
+        return Solution("infeasible", None, None, np.inf, float(m.Work))
+    return Solution("unknown", None, None, float(m.ObjBound), float(m.Work))

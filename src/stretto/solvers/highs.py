@@ -71,14 +71,12 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     else:
         state = "feasible" if feasible else "unknown"
     objective = float(info.objective_function_value) if feasible else None
-    bound = (
-        float(info.mip_dual_bound)
-        if mixed
-        else (objective if state == "optimal" and objective is not None else -np.inf)
-    )
+    bound = float(info.mip_dual_bound)
+    if not mixed:
+        bound = float(info.objective_function_value) if state == "optimal" else -np.inf
     x = np.array(h.getSolution().col_value) if feasible else None
     effort = max(info.mip_node_count if mixed else info.simplex_iteration_count, 0) / counts_a_unit
-    return Solution(state, x, objective, bound, "HiGHS", len(model.cost), len(model.row_lower), effort)
+    return Solution(state, x, objective, bound, effort)
 
 
 class Growing:
