@@ -156,7 +156,7 @@ def cvxpy_rate_alloc(flows) -> float:
     for g in range(flows.groups):
         own = np.flatnonzero(flows.group == g)
         constraints.append(t[flows.collective[g]] >= cp.sum(cp.multiply(size[own], cp.inv_pos(b[own]))))
-    constraints.append(e[flows.pair] >= b[flows.route.owners])
+    constraints.append(e[flows.pair] >= b[flows.owner])
     for link in np.unique(flows.pair_link):
         constraints.append(cp.sum(e[np.flatnonzero(flows.pair_link == link)]) <= width[link])
     problem = cp.Problem(cp.Minimize(cp.sum(t) / flows.collectives), constraints)
@@ -183,7 +183,7 @@ def test_equation_12_on_conic_arrays_agrees_with_the_readable_model(seed):
     volume = np.bincount(k, weights=flows.size)
     b = cp.Variable(4, pos=True)
     unit = flows.width.mean()
-    users = [np.unique(k[flows.route.owners[flows.route.values == e]]) for e in range(len(flows.width))]
+    users = [np.unique(k[flows.owner[flows.link == e]]) for e in range(len(flows.width))]
     limits = [cp.sum(b[u]) <= flows.width[e] / unit for e, u in enumerate(users) if len(u)]
     problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(volume / volume.mean(), cp.inv_pos(b)))), limits)
     problem.solve(solver="CLARABEL")
@@ -199,7 +199,7 @@ def test_algorithm_1_line_5_agrees_with_the_readable_model():
     flows = flows_of(run_planner("ring", wan, work))
     before = np.full(flows.groups, 1 / flows.groups)
     total = np.bincount(flows.pair_link, weights=before[flows.pair_group], minlength=len(flows.width))
-    per_weight = flows.least((flows.width / np.where(total > 0, total, 1.0))[flows.route.values])
+    per_weight = flows.least((flows.width / np.where(total > 0, total, 1.0))[flows.link])
     a = np.bincount(flows.group, weights=flows.size / per_weight)
     w, t = cp.Variable(flows.groups, pos=True), cp.Variable(3)
     rows = [t[flows.collective[g]] >= a[g] / a.mean() * cp.inv_pos(w[g]) for g in range(flows.groups)]
