@@ -14,7 +14,9 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.plan import REDUCE, Plan, make_plan
+from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
+from stretto.schedule.moments import ends
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -145,6 +147,66 @@ def test_two_transfers_at_once_on_a_full_link_are_found():
     start, finish = plan.start_s.copy(), plan.finish_s.copy()
     start[first[1]], finish[first[1]] = start[first[0]], finish[first[0]]
     assert code(replace(plan, start_s=start, finish_s=finish)) == "capacity"
+
+
+def train(count: int, seconds: float, first_s: float, step_s: float) -> Plan:
+    """A plan in which node 0 sends ``count`` bytes to its neighbour, one by one, each ``step_s`` after the last began.
+
+    Args:
+        seconds: how long the link takes for a byte.
+        first_s: when the first begins; the collective starts at 0.
+    """
+    net = make_topology("pair", [ACCELERATOR] * 2, [(0, 1, 1 / seconds, 0.0), (1, 0, 1 / seconds, 0.0)])
+    workload = Workload((make_collective("broadcast", net, count, chunks=count),))
+    start = first_s + step_s * np.arange(count)
+    return make_plan(
+        net, workload, "timed", chunk=np.arange(count), src=np.zeros(count), dst=Ragged.single(np.ones(count)),
+        route=Ragged.single(np.zeros(count)), depends=Ragged.empty(count), start_s=start,
+        finish_s=np.maximum(ends(start, np.full(count, seconds)), np.nextafter(start, np.inf)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [50, 5000])
+@pytest.mark.parametrize("first_s", [0.0, 1.0, 1e3, 1e6])
+def test_many_tiny_transfers_at_one_late_moment_are_found(count, first_s):
+    assert code(train(count, 1e-9, first_s, 0.0)) == "capacity"
+
+
+@given(
+    count=st.integers(2, 3000), seconds=st.floats(1e-9, 1e-3), late=st.floats(1.0, 1e9),
+    overlap=st.sampled_from([0.0, 1e-12, 1e-9, 1e-8, 1e-7, 1e-6, 1e-3, 0.5, 1.0]),
+)  # fmt: skip
+def test_no_number_of_transfers_hides_behind_a_late_moment(count, seconds, late, overlap):
+    """What verifies carries no more than its link can in that time: docs/physics.md, "What rounding may hide"."""
+    plan = train(count, seconds, late * seconds, seconds * (1 - overlap))
+    end_s = plan.finish_s.max()
+    short_s = count * seconds - (end_s - plan.start_s.min())
+    if verify(plan).ok:
+        assert short_s <= count * seconds * 2e-8 + 20 * np.spacing(end_s)
+    else:
+        assert code(plan) == "capacity"
+        assert short_s > 10 * np.spacing(end_s)
+
+
+@given(hops=st.integers(2, 300), late=st.floats(1.0, 1e9), early=st.sampled_from([0.0, 1e-12, 1e-9, 1e-6, 1e-3, 1.0]))
+def test_no_number_of_hops_hides_behind_a_late_moment(hops, late, early):
+    """The same of a chain of dependencies: each hop gains no more than a rounding of the clock."""
+    seconds = 1e-9
+    net = load_topology(f"line:{hops + 1}?bandwidth=1GB/s&latency=0s")
+    workload = Workload((make_collective("broadcast", net, 1),))
+    start = (late + np.arange(hops) * (1 - early)) * seconds
+    links = [int(np.flatnonzero((net.src == v) & (net.dst == v + 1))[0]) for v in range(hops)]
+    plan = make_plan(
+        net, workload, "timed", chunk=np.zeros(hops), src=np.arange(hops), dst=Ragged.single(np.arange(hops) + 1),
+        route=Ragged.single(np.array(links)), depends=Ragged.of([[], *([k] for k in range(hops - 1))]),
+        start_s=start, finish_s=ends(start, np.full(hops, seconds)),
+    )  # fmt: skip
+    short_s = hops * seconds - (plan.finish_s[-1] - plan.start_s[0])
+    if verify(plan).ok:
+        assert short_s <= hops * (2e-9 * seconds + 20 * np.spacing(plan.finish_s[-1]))
+    else:
+        assert code(plan) == "before-dependency"
+        assert short_s > 0
 
 
 def test_a_dependency_on_itself_cannot_be_written():

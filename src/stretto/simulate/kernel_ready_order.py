@@ -19,11 +19,11 @@ Float64 = NDArray[np.float64]
 CUTS_THROUGH = 1
 """How a router forwards, see :attr:`stretto.model.topology.Topology.forwarding`."""
 
-TIME_TOLERANCE = 1e-12
-"""Part of a moment by which two reservations of a link may overlap."""
-
 RATE_TOLERANCE = 1e-9
 """Part of a link's bandwidth by which reservations may exceed it."""
+
+EQUAL_LOADS = 1e-12
+"""Part of a link's bandwidth: loads that differ by less are the same load."""
 
 
 class Transfers(NamedTuple):
@@ -36,6 +36,7 @@ class Transfers(NamedTuple):
         earliest_s: float64[transfers], no transfer starts before.
         seconds: float64[transfers], how long each keeps a link.
         rate: float64[transfers], bytes/s meanwhile.
+        slack_s: float64[transfers], seconds by which a transfer may overlap others on a link: what rounding may hide.
     """
 
     chunk: Int32
@@ -46,6 +47,19 @@ class Transfers(NamedTuple):
     earliest_s: Float64
     seconds: Float64
     rate: Float64
+    slack_s: Float64
+
+
+Room = tuple[Int64, Int64, Float64, Float64, Float64, Float64, Int64]
+"""What links carry from now on: the load of each link as a step function of time, a linked list of segments.
+
+- int64[links], the segment of each link that holds the present moment.
+- int64[segments], the segment after each, -1 for none: the last one of a link is empty and has no end.
+- float64[segments], when each begins. float64[segments], its load in bytes/s.
+- float64[links], bytes/s that loads may reach.
+- float64[links], bytes/s of the slowest transfer over each link: a segment without room for it is full.
+- int64[1], how many segments there are.
+"""
 
 
 def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -> tuple[Float64, Float64, Float64, int]:
@@ -58,7 +72,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
         start: float64[transfers]. arrival: float64[receivers]. hop: float64[hops], how much later than its source
         each link of a route carries the bytes. done: the number of transfers that ran.
     """
-    chunk, src, dst, route, depends, earliest_s, seconds, rate = transfers
+    chunk, src, dst, route, depends, earliest_s, seconds, rate, slack = transfers
     n = len(src)
     hop, delay = delays(src, dst, route, links, len(forwarding))
     next_offsets, dependents = _dependents(depends)
@@ -67,11 +81,12 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
     arrival = np.zeros(len(dst.values))
 
     free = np.zeros(len(links.src))
-    most_uses = 1 if exclusive else len(route.values) + 1
-    first_use = np.full(len(links.src), -1, dtype=np.int64)
-    next_use = np.empty(most_uses, dtype=np.int64)
-    use_start, use_end, use_rate = np.empty(most_uses), np.empty(most_uses), np.empty(most_uses)
-    uses = 0
+    segments = len(links.src) + (0 if exclusive else 2 * len(route.values))
+    room = (
+        np.arange(len(links.src)), np.full(segments, -1, dtype=np.int64), np.full(segments, -np.inf),
+        np.zeros(segments), links.bandwidth * (1 + RATE_TOLERANCE), _least(route, rate, links.bandwidth),
+        np.array([len(links.src)]),
+    )  # fmt: skip
 
     ready = earliest_s.copy()
     heap = [(0.0, 0)]
@@ -89,16 +104,10 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
             for i in range(first, end):
                 free[route.values[i]] = t + hop[i] + seconds[k]
         else:
-            t = _first_room(
-                t, seconds[k], rate[k], route.values[first:end], hop[first:end], links.bandwidth,
-                first_use, next_use, use_start, use_end, use_rate,
-            )  # fmt: skip
-            for i in range(first, end):
-                link = route.values[i]
-                use_start[uses], use_end[uses] = t + hop[i], t + hop[i] + seconds[k]
-                use_rate[uses], next_use[uses] = rate[k], first_use[link]
-                first_use[link] = uses
-                uses += 1
+            own, offset = route.values[first:end], hop[first:end]
+            t = _first_room(t, seconds[k], rate[k], slack[k], own, offset, room)
+            for i in range(len(own)):
+                _reserve(own[i], t + offset[i], t + offset[i] + seconds[k], rate[k], slack[k], room)
         start[k] = t
         done += 1
         everywhere = t + seconds[k]
@@ -139,72 +148,93 @@ def _dependents(depends: Lists) -> tuple[Int64, Int64]:
     return offsets, dependents
 
 
-def _first_room(
-    now: float, seconds: float, rate: float, route: Int32, hop: Float64, bandwidth: Float64,
-    first_use: Int64, next_use: Int64, use_start: Float64, use_end: Float64, use_rate: Float64,
-) -> float:  # fmt: skip
+def _least(route: Lists, rate: Float64, bandwidth: Float64) -> Float64:
+    """float64[links], bytes/s of the slowest transfer over each link."""
+    least = bandwidth.copy()
+    for k in range(len(route.offsets) - 1):
+        for i in range(route.offsets[k], route.offsets[k + 1]):
+            least[route.values[i]] = min(least[route.values[i]], rate[k])
+    return least
+
+
+def _first_room(now: float, seconds: float, rate: float, slack: float, route: Int32, hop: Float64, room: Room) -> float:
     """The first moment from ``now`` at which every link of a route has ``rate`` to spare for ``seconds``.
 
     Args:
         route, hop: of one transfer: its links, and how much later than its source each carries the bytes.
-        first_use, next_use: the reservations of each link, as a linked list that ends with -1; those that ended before
-            ``now`` are taken out, since no later transfer starts before.
-        use_start, use_end, use_rate: float64[reservations].
     """
+    first, after, begin_s, _, _, _, _ = room
     t = now
     moved = True
     while moved:
         moved = False
         for i in range(len(route)):
-            link = route[i]
-            j = first_use[link]
-            before = -1
-            while j >= 0:
-                if use_end[j] <= now:
-                    if before < 0:
-                        first_use[link] = next_use[j]
-                    else:
-                        next_use[before] = next_use[j]
-                else:
-                    before = j
-                j = next_use[j]
-            s = _room_on_link(
-                t + hop[i], seconds, rate, bandwidth[link], first_use[link], next_use, use_start, use_end, use_rate
-            )
-            if s > t + hop[i]:
-                t = s - hop[i]
+            # no later transfer starts before now
+            while after[first[route[i]]] >= 0 and begin_s[after[first[route[i]]]] <= now:
+                first[route[i]] = after[first[route[i]]]
+            at = _room_on_link(route[i], t + hop[i], seconds, rate, slack, room)
+            if at > t + hop[i] and at - hop[i] > t:
+                t = at - hop[i]
                 moved = True
     return t
 
 
-def _room_on_link(
-    t: float, seconds: float, rate: float, bandwidth: float,
-    head: int, next_use: Int64, use_start: Float64, use_end: Float64, use_rate: Float64,
-) -> float:  # fmt: skip
-    """``t`` if a link has ``rate`` to spare from then for ``seconds``; else a later moment at which to try again.
+def _room_on_link(link: int, t: float, seconds: float, rate: float, slack: float, room: Room) -> float:
+    """The first moment from ``t`` at which a link has ``rate`` to spare for ``seconds``.
 
-    Between the ends of reservations the load does not fall, so only these moments are worth another try.
+    A transfer that is too fast for the link has room where nobody else is.
     """
-    end = t + seconds
-    slack = TIME_TOLERANCE * max(abs(end), seconds)
-    peak = 0.0
-    again = np.inf
-    counted = False
-    i = head
-    while i >= 0:
-        if use_start[i] < end - slack and use_end[i] > t + slack:
-            # the load can peak only where a reservation starts, or (looked at once) at t
-            at = max(use_start[i], t)
-            load = 0.0
-            j = -1 if counted and at == t else head
-            counted = counted or at == t
-            while j >= 0:
-                if use_start[j] <= at + slack and use_end[j] > at + slack:
-                    load += use_rate[j]
-                j = next_use[j]
-            peak = max(peak, load)
-            again = min(again, use_end[i])
-        i = next_use[i]
-    if peak + rate <= bandwidth * (1 + RATE_TOLERANCE):
-        return t
-    return again
+    first, after, begin_s, load, limit, _, _ = room
+    j = first[link]
+    while after[j] >= 0 and begin_s[after[j]] <= t + slack:
+        j = after[j]
+    # j is the segment that holds t, and then those after it until the transfer ends
+    while after[j] >= 0:
+        if load[j] > 0.0 and load[j] + rate > limit[link]:
+            t = begin_s[after[j]]
+        elif begin_s[after[j]] >= t + seconds - slack:
+            break
+        j = after[j]
+    return t
+
+
+def _reserve(link: int, begin: float, end: float, rate: float, slack: float, room: Room) -> None:
+    """Add a load of ``rate`` to a link; a bound within ``slack`` of another one is that one."""
+    first, after, _, load, limit, least, _ = room
+    start, j = _segment_at(link, begin, slack, first[link], room)
+    _, stop = _segment_at(link, end, slack, j, room)
+    while j != stop:
+        load[j] += rate
+        j = after[j]
+    # neighbours that are the same to every transfer become one segment
+    j = start if start >= 0 else first[link]
+    same = EQUAL_LOADS * limit[link]
+    while j != stop and after[j] >= 0:
+        other = after[j]
+        full = load[j] + least[link] > limit[link] and load[other] + least[link] > limit[link]
+        if after[other] >= 0 and (full or abs(load[j] - load[other]) <= same):
+            load[j] = max(load[j], load[other])
+            after[j] = after[other]
+            if other == stop:
+                break
+        else:
+            j = other
+
+
+def _segment_at(link: int, t: float, slack: float, j: int, room: Room) -> tuple[int, int]:
+    """The segment before the one that begins at ``t`` (-1 for none) and that one, which is made if there is none.
+
+    Args:
+        j: a segment that begins no later.
+    """
+    _, after, begin_s, load, _, _, used = room
+    before = -1
+    while after[j] >= 0 and begin_s[after[j]] <= t + slack:
+        before, j = j, after[j]
+    if begin_s[j] >= t - slack:
+        return before, j
+    new = used[0]
+    used[0] += 1
+    after[new], begin_s[new], load[new] = after[j], t, load[j]
+    after[j] = new
+    return j, new

@@ -15,6 +15,9 @@ from . import kernel_ready_order
 from .completion import completions_s
 from .planes import circuit_links, events
 
+ULPS = 16
+"""Units in the last place of a plan's last moment by which rounding may make transfers overlap on a link."""
+
 STEPS_A_TRANSFER = 4.0
 """Steps of the event loop for each transfer, about."""
 
@@ -30,6 +33,7 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         earliest_s = np.maximum(earliest_s, plan.start_s)
     extra = events(plan, plan.barriers and barriers, timed)
     count = len(extra.earliest_s)
+    rounding_s = ULPS * np.spacing((earliest_s + seconds).max(initial=0.0))
     transfers = kernel_ready_order.Transfers(
         chunk=_padded(plan.chunk, count, -1),
         src=_padded(plan.src, count, topology.node_count),
@@ -39,6 +43,7 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         earliest_s=np.concatenate((earliest_s, extra.earliest_s)),
         seconds=np.concatenate((seconds, extra.seconds)),
         rate=_padded(rate, count, 0.0),
+        slack_s=_padded(np.minimum(rounding_s, seconds / 4), count, 0.0),
     )
     work = STEPS_A_TRANSFER * (n + count)
     start, arrival, hop, done = at_speed(kernel_ready_order.run, work)(

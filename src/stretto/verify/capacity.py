@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..kernels import at_speed
 from ..model.arrays import Float64
 from ..model.plan import Plan
 from ..model.units import format_bandwidth, format_time
-from .findings import LOAD_TOLERANCE, TOLERANCE, Finding, about
+from . import kernel_referee
+from .findings import LOAD_TOLERANCE, TOLERANCE, Finding, about, rounding_s, slack_s
 from .planes import ports_of
 
 
@@ -22,9 +24,8 @@ def too_fast(plan: Plan) -> Finding | None:
     if seconds is None:
         return None
     # the rounding of its two moments may make a short transfer seem too fast
-    rounding = 0.0 if plan.finish_s is None else 4 * np.spacing(plan.finish_s)
     with np.errstate(divide="ignore", invalid="ignore"):
-        speed = np.where(seconds > 0, plan.size_bytes / (seconds + rounding), np.inf)
+        speed = np.where(seconds > 0, plan.size_bytes / (seconds + slack_s(plan, seconds)), np.inf)
     owners = plan.route.owners
     width = plan.topology.bandwidth[plan.route.values]
     bad = np.flatnonzero(speed[owners] > width * (1 + TOLERANCE))
@@ -57,20 +58,23 @@ def crowded_link(plan: Plan, hop_s: Float64) -> Finding | None:
     width = np.concatenate((plan.topology.bandwidth, widths))
     later = np.concatenate((hop_s, np.zeros(len(rows))))
     begin, end = plan.start_s[owners] + later, plan.finish_s[owners] + later
-    # no transfer is faster than its link, except by the rounding of its two moments
-    speed = np.minimum(plan.size_bytes[owners] / (plan.finish_s - plan.start_s)[owners], width[links])
-    # what ends as another begins does not overlap it, up to rounding
-    end = np.maximum(end - TOLERANCE * np.abs(end), begin)
+    speed = plan.size_bytes[owners] / (plan.finish_s - plan.start_s)[owners]
     n = len(owners)
     link2, time2 = np.concatenate((links, links)), np.concatenate((begin, end))
     change = np.concatenate((speed, -speed))
     order = np.lexsort((change, time2, link2))
-    load = np.cumsum(change[order])
-    over = load > width[link2[order]] * (1 + LOAD_TOLERANCE)
+    limit = width * (1 + LOAD_TOLERANCE)
+    over = np.cumsum(change[order]) > limit[link2[order]]
     if not over.any():
         return None
-    hit = np.flatnonzero(over)
-    worst = hit[np.argmin(time2[order][hit])]
+    # most links never carry too much; on the others it may be no more than a rounding
+    suspect = np.zeros(len(width), dtype=np.bool_)
+    suspect[link2[order][over]] = True
+    order = order[suspect[link2[order]]]
+    load = kernel_referee.Load(link2[order], time2[order], change[order], limit, rounding_s(plan))
+    worst = at_speed(kernel_referee.crowded, float(len(order)))(load)
+    if worst < 0:
+        return None
     row = int(order[worst])
     link, k = int(link2[row]), int(owners[row % n])
     when = float(time2[row])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from ..model.arrays import Float64
 from ..model.plan import Plan
 
 CODES = (
@@ -17,10 +20,14 @@ CODES = (
 """What can be wrong. The first 18 are numbered as in :mod:`stretto.verify.kernel_referee`."""
 
 TOLERANCE = 1e-9
-"""Part of a time, a rate or a bandwidth by which it may be missed."""
+"""Share of a rate, of a bandwidth, or of what a transfer takes by which it may be missed."""
 
 LOAD_TOLERANCE = 10 * TOLERANCE
 """The same for sums of rates on a link."""
+
+
+ULPS = 16
+"""Units in the last place of a plan's last moment by which rounding may miss a moment."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +72,13 @@ class Verdict:
 def about(plan: Plan, code: str, k: int, words: str, **where: Any) -> Finding:
     """A finding about transfer ``k``; the message names the transfer and goes on with ``words``."""
     return Finding(code, f"{plan.describe(k)} {words}", transfer=k, chunk=int(plan.chunk[k]), **where)
+
+
+def rounding_s(plan: Plan) -> float:
+    """Seconds by which rounding may miss a moment of a timed plan."""
+    return 0.0 if plan.finish_s is None else ULPS * float(np.spacing(plan.finish_s.max(initial=0.0)))
+
+
+def slack_s(plan: Plan, takes_s: Float64) -> Float64:
+    """float64[transfers], seconds by which transfers may be early: a share of what they take, or a rounding."""
+    return np.maximum(TOLERANCE * takes_s, rounding_s(plan))

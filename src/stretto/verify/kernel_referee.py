@@ -25,9 +25,6 @@ ROUTER, SWITCH = 1, 2
 COPY, REDUCE = 0, 1
 """What a transfer does at its receiver."""
 
-TOLERANCE = 1e-9
-"""Part of a moment by which it may be missed."""
-
 
 class Lists(Protocol):
     """Lists of different lengths: list i is ``values[offsets[i]:offsets[i + 1]]``."""
@@ -85,6 +82,7 @@ class Times(NamedTuple):
         earliest_s: float64[transfers], the start of the collective.
         latency_s: float64[links].
         circuit_latency_s: float64[transfers], the latency of a transfer without a route.
+        slack_s: float64[transfers], by how much others may start before each has arrived.
     """
 
     chunk: Int32
@@ -94,6 +92,7 @@ class Times(NamedTuple):
     earliest_s: Float64
     latency_s: Float64
     circuit_latency_s: Float64
+    slack_s: Float64
 
 
 def routes(paths: Paths, plane: Int32, network: Network, transit: Bool, replicates: Bool) -> Violation:
@@ -275,6 +274,47 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
     return 0, -1, -1, -1
 
 
+class Load(NamedTuple):
+    """What links carry, as events: begins and ends of transfers, link by link and in order of time.
+
+    Attributes:
+        link: int64[events].
+        time_s: float64[events].
+        change: float64[events], bytes/s that come (positive) or go (negative).
+        limit: float64[links], bytes/s.
+        slack_s: seconds for which a link may be this far ahead of its limit, in all.
+    """
+
+    link: Int64
+    time_s: Float64
+    change: Float64
+    limit: Float64
+    slack_s: float
+
+
+def crowded(load: Load) -> int:
+    """The event from which a link first carries more than it can, -1 if none does.
+
+    The excess over the limit collects as in a queue: it grows while the link carries more than its limit and drains
+    while it carries less. Its largest value is the largest excess of any interval, so tiny overlaps add up.
+    """
+    link, time_s, change, limit, slack_s = load
+    worst, worst_s = -1, np.inf
+    begun, active, carried, excess = 0, 0, 0.0, 0.0
+    for i in range(len(link)):
+        if i == 0 or link[i] != link[i - 1]:
+            active, carried, excess = 0, 0.0, 0.0
+        else:
+            excess = max(0.0, excess + (carried - limit[link[i]]) * (time_s[i] - time_s[i - 1]))
+            if excess > limit[link[i]] * slack_s and time_s[begun] < worst_s:
+                worst, worst_s = begun, time_s[begun]
+        active += 1 if change[i] > 0 else -1
+        carried = carried + change[i] if active > 0 else 0.0
+        if change[i] > 0 and carried > limit[link[i]] and excess == 0.0:
+            begun = i
+    return worst
+
+
 def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violation:
     """Does every transfer of a timed plan start no earlier than it may?
 
@@ -285,7 +325,7 @@ def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violat
     src, dst, route = paths
     dst_offsets, dst_nodes, route_offsets, route_links = dst.offsets, dst.values, route.offsets, route.values
     link_src, link_dst, kind = network
-    chunk, depends, start, finish, earliest, latency, circuit_latency = times
+    chunk, depends, start, finish, earliest, latency, circuit_latency, slack = times
     dep_offsets, dep_values = depends.offsets, depends.values
     arrives = np.zeros(len(dst_nodes))
     delay = np.zeros(len(kind))
@@ -301,7 +341,7 @@ def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violat
                 arrives[i] = circuit_latency[k]
         if not finish[k] > start[k]:
             return 15, k, -1, -1
-        if start[k] < earliest[k] - TOLERANCE * abs(earliest[k]):
+        if start[k] < earliest[k]:
             return 16, k, -1, -1
         for e in range(dep_offsets[k], dep_offsets[k + 1]):
             d = dep_values[e]
@@ -315,6 +355,6 @@ def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violat
                     if kind[src[k]] == ROUTER and chunk[d] == chunk[k]:
                         need = start[d] + arrives[i]
                         until = finish[d] + arrives[i]
-            if start[k] < need - TOLERANCE * abs(need) or finish[k] < until - TOLERANCE * abs(until):
+            if start[k] < need - slack[d] or finish[k] < until - slack[d]:
                 return 17, k, d, -1
     return 0, -1, -1, -1

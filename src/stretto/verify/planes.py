@@ -9,7 +9,7 @@ import numpy as np
 from ..model.arrays import Float64, Int64
 from ..model.plan import Plan
 from ..model.units import format_time
-from .findings import TOLERANCE, Finding, about
+from .findings import Finding, about, rounding_s
 
 
 class Circuits(NamedTuple):
@@ -81,7 +81,7 @@ def early_turn(plan: Plan) -> Finding | None:
         quiet = np.zeros(len(turns) + 1)
         np.maximum.at(quiet, epoch, plan.finish_s[rows] + own.latency_s)
         free = np.maximum.accumulate(np.concatenate((quiet[:1], np.maximum(quiet[1:], ends))))
-        early = np.flatnonzero(begins < free[:-1] * (1 - TOLERANCE))
+        early = np.flatnonzero(begins < free[:-1] - rounding_s(plan))
         if len(early):
             i = int(early[0])
             when = float(begins[i])
@@ -91,7 +91,7 @@ def early_turn(plan: Plan) -> Finding | None:
             )
             return Finding("turn", words, time_s=when)
         ready = np.concatenate(([0.0], ends))[epoch]
-        early = np.flatnonzero(plan.start_s[rows] < ready * (1 - TOLERANCE))
+        early = np.flatnonzero(plan.start_s[rows] < ready - rounding_s(plan))
         if len(early):
             k, when = int(rows[early[0]]), float(plan.start_s[rows[early[0]]])
             words = f"starts at {format_time(when)}, while plane {plane} still turns"
@@ -109,7 +109,7 @@ def broken_barrier(plan: Plan, arrival_s: Float64) -> Finding | None:
         return None
     first = np.searchsorted(plan.group, plan.group, side="left")
     so_far = np.concatenate(([0.0], np.maximum.accumulate(arrival_s)))[first]
-    early = np.flatnonzero(plan.start_s < so_far * (1 - TOLERANCE))
+    early = np.flatnonzero(plan.start_s < so_far - rounding_s(plan))
     if not len(early):
         return None
     k = int(early[0])

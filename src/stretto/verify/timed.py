@@ -9,7 +9,7 @@ from ..model.plan import Plan
 from ..model.units import format_time
 from . import kernel_referee
 from .capacity import crowded_link
-from .findings import CODES, Finding, about
+from .findings import CODES, Finding, about, slack_s
 from .planes import broken_barrier, circuit_latency_s, early_turn
 
 STEPS_A_TRANSFER = 4.0
@@ -28,6 +28,7 @@ def wrong_time(plan: Plan) -> Finding | None:
     times = kernel_referee.Times(
         chunk=plan.chunk, depends=plan.depends, start_s=plan.start_s, finish_s=plan.finish_s,
         earliest_s=plan.workload.chunk_start_s[plan.chunk], latency_s=t.latency_s, circuit_latency_s=circuit_s,
+        slack_s=slack_s(plan, plan.finish_s - plan.start_s),
     )  # fmt: skip
     work = STEPS_A_TRANSFER * plan.transfer_count
     code, k, other, _ = at_speed(kernel_referee.starts, work)(paths, network, times, hop_s)
