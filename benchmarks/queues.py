@@ -2,10 +2,10 @@
 
 python benchmarks/queues.py [--most 100000]
 
-Prints a table and writes benchmarks/out/queues.json. All transfers of a timed plan ask for one link at one moment. They
-take the whole link ("whole"), a half or all of it ("halves"), or any part from a tenth on ("any"). CPU microseconds of a
-transfer in this process, kernels loaded before; near-linear cost is the same number in each row. The last column is the
-completion over that of a link that is never idle. The verifier stops at the first violation, which it finds last.
+Prints a table and writes benchmarks/out/queues.json. All transfers of a timed plan ask for one link at one moment.
+They take the whole link ("whole"), a half or all of it ("halves"), or any part from a tenth on ("any"). Costs are CPU
+microseconds of a transfer in this process, kernels loaded before: near-linear cost is the same number in each row. The
+last column is the completion over that of a link that is never idle. Every plan is wrong, and the verifier says so.
 """
 
 from __future__ import annotations
