@@ -186,6 +186,11 @@ class Solution:
             return None
         return max(0.0, self.objective - self.bound) / max(abs(self.objective), 1e-12)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the meta of a plan says of a solve."""
+        return {name: getattr(self, name) for name in ("status", "solver", "columns", "rows", "cpu_s", "gap")}
+
 
 def solve(
     model: Model,

@@ -10,7 +10,6 @@ on a link: a slow link is busy for the ``l`` slots of a chunk. (14) is read as a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ...model.errors import Infeasible, InputError
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.asap import Send, plan_of_sends
-from ...solvers import Model, Solution, affordable, solve
+from ...solvers import Model, affordable, solve
 from .. import Option, Request, plan_by, register
 
 MOST_UNITS = 600.0
@@ -89,7 +88,7 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
     sends = start if solution.x is None else program.sends(solution.x)
     meta = {
         "slots": last, "slot_s": grid.seconds, "reported_s": last * grid.seconds, "gap": solution.gap,
-        "proven": solution.status == "optimal", "attempts": [program.facts(solution)],
+        "proven": solution.status == "optimal", "attempts": [{"epochs": slots, **solution.facts}],
     }  # fmt: skip
     return plan_of_sends(topology, workload, sends, meta)
 
@@ -233,10 +232,3 @@ class Program:
             x[self.delay[n]] = arrival[q, v]
         x[self.latest] = max(arrival.values())
         return x
-
-    def facts(self, solution: Solution) -> dict[str, Any]:
-        """What the plan's meta says of a solve."""
-        return {
-            "epochs": self.horizon, "status": solution.status, "solver": solution.solver, "columns": solution.columns,
-            "rows": solution.rows, "cpu_s": solution.cpu_s, "gap": solution.gap,
-        }  # fmt: skip

@@ -111,10 +111,7 @@ class _Stages:
             time_limit_s=self.budget.stop.limit_s, start=start, seed=self.request.seed,
         )  # fmt: skip
         self.budget.spend(units=solution.effort)
-        self.solves.append(
-            {"stage": stage, "status": solution.status, "solver": solution.solver, "columns": solution.columns,
-             "rows": solution.rows, "cpu_s": solution.cpu_s, "gap": solution.gap}
-        )  # fmt: skip
+        self.solves.append({"stage": stage, **solution.facts})
         self.request.tell(len(self.solves), len(self.solves) + 1, f"{stage}: {solution.status}")
         return solution
 

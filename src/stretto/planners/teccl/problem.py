@@ -103,10 +103,7 @@ class Problem:
         return solution
 
     def _note(self, horizon: int, solution: Solution) -> None:
-        self.attempts.append(
-            {"epochs": horizon, "status": solution.status, "solver": solution.solver, "columns": solution.columns,
-             "rows": solution.rows, "cpu_s": solution.cpu_s, "gap": solution.gap}
-        )  # fmt: skip
+        self.attempts.append({"epochs": horizon, **solution.facts})
         tried = len(self.attempts)
         self.request.tell(tried, tried + 1, f"{horizon} epochs: {solution.status}")
 
