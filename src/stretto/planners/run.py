@@ -14,7 +14,7 @@ from ..model.plan import Plan
 from ..model.reach import find_unreachable
 from ..model.stop import Stop
 from ..model.topology import Topology
-from ..schedule.best import best_of, each_of
+from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
 from ..schedule.moments import from_zero, moved
 from .registry import Entry, Progress, Request, find, registered
@@ -98,7 +98,7 @@ def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mappi
         # a reason that holds after every planner is said once
         if (reason := stage.serves(request.topology, request.workload)) is not None:
             raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
-    answers = list(each_of((each, partial(_run, each, request, options)) for each in specs))
+    answers = [ask(each, partial(_run, each, request, options)) for each in specs]
     for answer in answers:
         if isinstance(answer.refusal, InputError):
             raise answer.refusal

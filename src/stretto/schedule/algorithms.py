@@ -44,7 +44,7 @@ class Algorithm:
     summary: str
     paper: str
     kinds: dict[str, Callable[[int, int], list[Step]]]  # by kind of collective: steps for numbers of ranks and blocks
-    blocks: Callable[[str, int, int], int]  # in each piece, from kind, number of ranks and bytes of a piece
+    blocks: Callable[[str, int, int], int] = lambda kind, n, piece: 1  # of each piece, for ranks and bytes of a piece
     serves: Callable[[str, int], str | None] = lambda kind, n: None  # why it does not serve so many ranks, if so
 
     def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
@@ -287,8 +287,9 @@ def _two_slices(n: int, piece: int) -> int:
     return 2 * min(slice_count(piece / 2, (n - 1).bit_length()), max(piece // 2, 1))
 
 
-def _power(n: int) -> int:
-    return 1 << _levels(n)
+def _a_block_a_rank(kind: str, n: int, piece: int) -> int:
+    """Pieces are cut where the sum of each must come to all."""
+    return n if BY_NAME[kind].reduces_to_all else 1
 
 
 RING = Algorithm(
@@ -300,7 +301,7 @@ RING = Algorithm(
         "reducescatter": _ring_scatter,
         "allreduce": lambda n, blocks: _ring_scatter(n, blocks) + _ring_gather(n, blocks),
     },
-    lambda kind, n, piece: n if BY_NAME[kind].reduces_to_all else 1,
+    _a_block_a_rank,
 )
 
 RECURSIVE_DOUBLING = Algorithm(
@@ -308,8 +309,7 @@ RECURSIVE_DOUBLING = Algorithm(
     "Exchange everything with ranks at distances that are powers of two",
     "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
     {"allgather": _doubling, "allreduce": _folded(_exchange)},
-    lambda kind, n, piece: 1,
-    _power_of_two,
+    serves=_power_of_two,
 )
 
 RABENSEIFNER = Algorithm(
@@ -321,7 +321,7 @@ RABENSEIFNER = Algorithm(
         "allgather": _doubling,
         "allreduce": _folded(lambda n, blocks: _halving(n, blocks) + _doubling(n, blocks)),
     },
-    lambda kind, n, piece: _power(n) if BY_NAME[kind].reduces_to_all else 1,
+    lambda kind, n, piece: _a_block_a_rank(kind, 1 << _levels(n), piece),
     _power_of_two,
 )
 
@@ -330,7 +330,6 @@ PAIRWISE = Algorithm(
     "Step s: everyone sends its block for rank + s there",
     "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
     {"alltoall": _pairwise},
-    lambda kind, n, piece: 1,
 )
 
 ALL_PAIRS = Algorithm(
@@ -342,7 +341,7 @@ ALL_PAIRS = Algorithm(
         "allgather": _direct_gather,
         "allreduce": lambda n, blocks: _direct_scatter(n, blocks) + _direct_gather(n, blocks),
     },
-    lambda kind, n, piece: n if BY_NAME[kind].reduces_to_all else 1,
+    _a_block_a_rank,
 )
 
 BRUCK = Algorithm(
@@ -350,7 +349,6 @@ BRUCK = Algorithm(
     "Blocks travel by powers of two: few steps, more bytes",
     "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
     {"alltoall": _bruck},
-    lambda kind, n, piece: 1,
 )
 
 TWO_TREES = Algorithm(

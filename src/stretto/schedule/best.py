@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..model.errors import StrettoError
@@ -46,12 +46,6 @@ def ask(name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = co
         return Answer(name, plan, score(plan))
     except StrettoError as refusal:
         return Answer(name, refusal=refusal)
-
-
-def each_of(candidates: Iterable[tuple[str, Callable[[], Plan]]]) -> Iterator[Answer]:
-    """Ask candidates one after another, as far as the caller reads on."""
-    for name, make in candidates:
-        yield ask(name, make)
 
 
 def best_of(answers: Iterable[Answer], within: float = 1.0) -> Answer:

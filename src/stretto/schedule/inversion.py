@@ -203,8 +203,9 @@ def _after_sums(copies: Phase, sums: Phase, roots: Int64, chunks: Int64) -> Phas
     arrives = np.flatnonzero(before.dst == root_of[before.chunk])
     leaves = np.flatnonzero(sent.parent < 0)
     at_root = Ragged.grouped(before.chunk[arrives], arrives - len(before.chunk), len(root_of)).take(sent.chunk[leaves])
-    owners, awaited = np.concatenate((depends.owners, leaves[at_root.owners])), (depends.values, at_root.values)
-    return sent, Ragged.grouped(owners, np.concatenate(awaited), len(sent.chunk)), op
+    waiting = np.concatenate((depends.owners, leaves[at_root.owners]))
+    awaited = np.concatenate((depends.values, at_root.values))
+    return sent, Ragged.grouped(waiting, awaited, len(sent.chunk)), op
 
 
 def _joined(topology: Topology, workload: Workload, phases: list[Phase]) -> Plan:

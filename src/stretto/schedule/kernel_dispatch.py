@@ -48,14 +48,9 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
     start = np.zeros(n)
     ready = release_s.copy()
     missing = predecessor_count.copy()
-    by_rank = np.empty(n, dtype=np.int64)
-    for k in range(n):
-        by_rank[rank[k]] = k
-    base = np.zeros(link_count + 1, dtype=np.int64)  # where the heap of each link begins
-    for i in range(len(links)):
-        base[links[i] + 1] += 1
-    for link in range(link_count):
-        base[link + 1] += base[link]
+    by_rank, base = np.empty_like(rank), np.zeros(link_count + 1, dtype=np.int64)
+    by_rank[rank] = np.arange(n)
+    base[1:] = np.cumsum(np.bincount(links, minlength=link_count))  # where the heap of each link begins
     heap = np.empty(len(links), dtype=np.int64)
     size = np.zeros(link_count, dtype=np.int64)
     # the reserved intervals of each link, a list in the order of time: an entry for each hop of each route
@@ -137,13 +132,9 @@ def schedule_single_links(rank: Int64, jobs: Jobs, links: Int64, link_count: int
     start = np.zeros(n)
     ready = release_s.copy()
     missing = predecessor_count.copy()
-    by_rank = np.empty(n, dtype=np.int64)
-    base = np.zeros(link_count + 1, dtype=np.int64)  # where the heap of each link begins
-    for k in range(n):
-        by_rank[rank[k]] = k
-        base[links[k] + 1] += 1
-    for e in range(link_count):
-        base[e + 1] += base[e]
+    by_rank, base = np.empty_like(rank), np.zeros(link_count + 1, dtype=np.int64)
+    by_rank[rank] = np.arange(n)
+    base[1:] = np.cumsum(np.bincount(links, minlength=link_count))  # where the heap of each link begins
     heap = np.empty(n, dtype=np.int64)
     size = np.zeros(link_count, dtype=np.int64)
     free = np.zeros(link_count)

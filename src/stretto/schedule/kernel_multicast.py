@@ -182,12 +182,12 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
                 joined = len(passes)
                 passes.append((u, start, d, pass_of[u]))
             for place in range(hop.place + 1):
-                link, _, _, _, offset, _, _ = hop_at(place, last, hops)
-                if pass_over[link] != joined:
-                    pass_over[link] = joined
-                    begin = start + offset
-                    taken.append((link, begin - slots_early(place, whole), begin + d, latest[link]))
-                    latest[link] = len(taken) - 1
+                hop = hop_at(place, last, hops)
+                if pass_over[hop.link] != joined:
+                    pass_over[hop.link] = joined
+                    begin = start + hop.offset
+                    taken.append((hop.link, begin - slots_early(place, whole), begin + d, latest[hop.link]))
+                    latest[hop.link] = len(taken) - 1
             hits.append((joined, w, last))
             pass_of[w], first_byte[w], last_byte[w], cost[w] = joined, arrival, arrival + d, now
         reached[w] = True
@@ -225,7 +225,7 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
                     d = seconds_on(size, per_byte[link], whole)
                     ready = max(first_byte[u], last_byte[u] - d) if kind[u] == ROUTER else last_byte[u]
                     start = gap(ready, d, link, calendars)
-                    if start - ready <= EPS * start:
+                    if start - ready <= EPS * start:  # a rounding is no wait
                         start = ready
                     arrival = start + latency[link] + d
                     now = cost_at(cost[u], last_byte[u], kept_until[u], nearness, thrift[link], start, d, arrival)

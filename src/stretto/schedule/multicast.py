@@ -51,14 +51,13 @@ def task_order(workload: Workload, order: str) -> Int64:
 
     Tasks of equal size take turns chunk by chunk (``interleaved``) or one after the other.
     """
-    sizes: list[Int64] = []
-    turns: list[Int64] = []
-    for c in workload.collectives:
-        sizes.append(c.piece_bytes[c.chunk_piece])
-        index = np.arange(c.chunk_count)
-        starts = np.searchsorted(c.chunk_piece, c.chunk_piece)
-        turns.append(index - starts if order == "interleaved" else np.zeros_like(index))
-    return np.lexsort((np.arange(workload.chunk_count), np.concatenate(turns), -np.concatenate(sizes)))
+    sizes = np.concatenate([c.piece_bytes[c.chunk_piece] for c in workload.collectives])
+    if order != "interleaved":
+        return np.argsort(-sizes, kind="stable")
+    # the place of each chunk in its piece
+    pieces = [c.chunk_piece for c in workload.collectives]
+    turns = [np.arange(len(piece)) - np.searchsorted(piece, piece) for piece in pieces]
+    return np.lexsort((np.concatenate(turns), -sizes))
 
 
 def slot_seconds(topology: Topology, workload: Workload) -> float:

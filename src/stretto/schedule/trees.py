@@ -84,13 +84,13 @@ def divide(collective: Collective, parts: int) -> tuple[Collective, Int64]:
     # part * size // count without a product that could overflow
     start = part * (size // count) + part * (size % count) // count
     end = (part + 1) * (size // count) + (part + 1) * (size % count) // count
-    divided = replace(
-        collective,
-        chunk_piece=collective.chunk_piece[old],
-        chunk_offset=collective.chunk_offset[old] + start,
-        chunk_bytes=end - start,
-    )
-    return divided, part
+    return _parts_of(collective, old, start, end), part
+
+
+def _parts_of(c: Collective, chunk: Int64, begin: Int64, end: Int64) -> Collective:
+    """The collective whose chunks are the bytes from ``begin`` to ``end`` of these chunks."""
+    offset = c.chunk_offset[chunk] + begin
+    return replace(c, chunk_piece=c.chunk_piece[chunk], chunk_offset=offset, chunk_bytes=end - begin)
 
 
 def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload, Int64]:
@@ -114,15 +114,7 @@ def split_chunks(workload: Workload, chunk: Int64, at: Int64) -> tuple[Workload,
     parts = []
     for c, low, high in zip(workload.collectives, workload.chunk_base[:-1], workload.chunk_base[1:], strict=True):
         rows = slice(first[low], first[high])
-        old = owner[rows] - low
-        parts.append(
-            replace(
-                c,
-                chunk_piece=c.chunk_piece[old],
-                chunk_offset=c.chunk_offset[old] + begin[rows],
-                chunk_bytes=end[rows] - begin[rows],
-            )
-        )
+        parts.append(_parts_of(c, owner[rows] - low, begin[rows], end[rows]))
     return Workload(tuple(parts)), first.astype(np.int64)
 
 

@@ -73,16 +73,15 @@ def nccl(request: Request, *, by: str = "simulation", channels: str = "auto", sl
     """
     if any(not c.traits.reduces_to_all for c in request.workload.collectives):
         ring = nccl_ring(request, channels=channels, slices=slices)
-        return _with_meta(ring, {"algorithm": "ring", "why": "NCCL has trees for AllReduce alone"})
+        return replace(ring, meta=ring.meta | {"algorithm": "ring", "why": "NCCL has trees for AllReduce alone"})
     if by == "model":
         return _by_model(request, channels, slices)
-    plans = {
-        "ring": nccl_ring(request, channels=channels, slices=slices),
-        "tree": nccl_tree(request, channels=channels, slices=slices),
-    }
+    makers = {"ring": nccl_ring, "tree": nccl_tree}
+    plans = {name: make(request, channels=channels, slices=slices) for name, make in makers.items()}
     expected = {name: completion_s(plan) for name, plan in plans.items()}
     algorithm = min(expected, key=lambda name: expected[name])
-    return _with_meta(plans[algorithm], {"algorithm": algorithm, "expected_s": expected})
+    plan = plans[algorithm]
+    return replace(plan, meta=plan.meta | {"algorithm": algorithm, "expected_s": expected})
 
 
 def _by_model(request: Request, channels: str, slices: int) -> Plan:
@@ -98,11 +97,7 @@ def _by_model(request: Request, channels: str, slices: int) -> Plan:
     make = nccl_ring if algorithm == "ring" else nccl_tree
     table = {f"{a} {p}": seconds for (a, p), seconds in expected.items()}
     plan = make(request, channels=channels, slices=slices)
-    return _with_meta(plan, {"algorithm": algorithm, "protocol": protocol, "expected_s": table})
-
-
-def _with_meta(plan: Plan, meta: dict[str, Any]) -> Plan:
-    return replace(plan, meta=plan.meta | meta)
+    return replace(plan, meta=plan.meta | {"algorithm": algorithm, "protocol": protocol, "expected_s": table})
 
 
 @register(
