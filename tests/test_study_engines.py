@@ -79,7 +79,9 @@ def test_a_killed_study_resumes_with_nothing_lost_and_nothing_run_twice(tmp_path
     assert 3 <= len(kept) < 24
     before = {name: (out / "cells" / f"{name}.parquet").read_bytes() for name in kept}
 
-    answer = json.loads(subprocess.run(grid_command(tmp_path, "-o", out), capture_output=True, check=True).stdout)
+    answer = json.loads(
+        subprocess.run(grid_command(tmp_path, "-o", out, "--jobs", "1"), capture_output=True, check=True).stdout
+    )
     assert answer["cells"] == {"asked": 24, "found": len(kept), "run": 24 - len(kept), "failed": 0}
     table = pq.read_table(out / "results.parquet").to_pylist()
     assert len(table) == len({row["key"] for row in table}) == 24

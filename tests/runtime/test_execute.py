@@ -210,7 +210,7 @@ def test_an_empty_transfer_of_a_peer_that_is_ahead_waits_for_this_node_to_begin(
     ours, theirs = socket.socketpair()
     mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
     first, *others = program.receives
-    mesh.waiting[1] = Frame(Kind.DATA, 1, first, 0)
+    mesh.connections[1].ahead = Frame(Kind.DATA, 1, first, 0)
     theirs.sendall(b"".join(encode(Kind.DATA, 1, row) for row in others) + encode(Kind.DONE, 1))
     trace = execute(mesh, program, nothing, nothing, sizes=np.zeros(2, np.int64), timeout_s=5)
     assert set(trace.sent_s) == set(program.sends)

@@ -51,10 +51,10 @@ def test_the_kernel_paces_tcp_with_small_segments_only(pair):
 def test_a_transfer_alone_is_left_to_the_kernel_and_two_are_not(pair):
     queue = Queue(False, pair[0])
     first, second = transfer(0), transfer(1)
-    queue.put(first)
+    queue.waiting.append(first)
     assert queue.next(0.0) is not None and limit(pair[0]) == RATE
     assert first.next_at == 0.0  # the next piece need not wait here
-    queue.put(second)
+    queue.waiting.append(second)
     assert queue.next(0.0) is not None and limit(pair[0]) == math.inf
     assert first.next_at > 0.0 == second.next_at
     for out in (first, second):
@@ -66,7 +66,7 @@ def test_a_transfer_alone_is_left_to_the_kernel_and_two_are_not(pair):
 
 def test_without_the_kernel_a_bucket_says_when_the_next_piece_may_go():
     queue, out = Queue(False), transfer(0, 3 * LEAST_SEGMENT)
-    queue.put(out)
+    queue.waiting.append(out)
     now, sent = 0.0, 0
     while found := queue.next(now):
         sent += len(found[1])
@@ -77,21 +77,21 @@ def test_without_the_kernel_a_bucket_says_when_the_next_piece_may_go():
 
 def test_a_short_transfer_is_not_left_to_the_kernel(pair):
     queue, out = Queue(False, pair[0]), transfer(0, WORTH_BYTES - 1)
-    queue.put(out)
+    queue.waiting.append(out)
     assert queue.next(0.0) is not None and limit(pair[0]) == math.inf
     assert out.next_at > 0.0
 
 
 def test_an_unpaced_transfer_goes_as_fast_as_it_can(pair):
     queue = Queue(False, pair[0])
-    queue.put(Outgoing(0, memoryview(bytes(2 * SEGMENT_BYTES)), math.inf, 0.0, 0.0))
+    queue.waiting.append(Outgoing(0, memoryview(bytes(2 * SEGMENT_BYTES)), math.inf, 0.0, 0.0))
     found = queue.next(0.0)
     assert found is not None and len(found[1]) == SEGMENT_BYTES and limit(pair[0]) == math.inf
 
 
 def test_the_kernel_keeps_the_rate_that_it_is_told(pair):
     queue, out = Queue(False, pair[0]), transfer(0, 300_000)
-    queue.put(out)
+    queue.waiting.append(out)
 
     def send() -> None:
         while (found := queue.next(0.0)) is not None:

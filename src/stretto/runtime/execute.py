@@ -97,31 +97,28 @@ def execute(
     return run.trace
 
 
+@dataclass
 class Run:
     """The state of a program that is running."""
 
-    def __init__(
-        self,
-        mesh: Mesh,
-        program: Program,
-        buffers: Buffers,
-        timeout_s: float,
-        pace: float | None,
-        start: float,
-        delays: Mapping[int, float],
-    ) -> None:
-        self.mesh, self.program, self.buffers = mesh, program, buffers
-        self.timeout_s, self.pace, self.delays = timeout_s, pace, delays
-        self.number, self.start = mesh.runs, start
+    mesh: Mesh
+    program: Program
+    buffers: Buffers
+    timeout_s: float
+    pace: float | None
+    start: float
+    delays: Mapping[int, float]
+
+    def __post_init__(self) -> None:
+        program = self.program
+        self.number, self.culprit = self.mesh.runs, self.mesh.node
+        self.peers = {p: self.mesh.connections[p] for p in program.peers}
         self.trace = Trace()
-        self.culprit = mesh.node
+        for c in self.peers.values():
+            by_kernel = self.pace is not None and paces(c.sock)
+            self.trace.by_kernel |= by_kernel
+            c.begin(Queue(program.plan.sharing == "fair", c.sock if by_kernel else None))
         self.waits = dict(program.waits)
-        self.peers = {p: mesh.connections[p] for p in program.peers}
-        by_kernel = {p: c.sock for p, c in self.peers.items() if pace is not None and paces(c.sock)}
-        self.queues = {p: Queue(program.plan.sharing == "fair", by_kernel.get(p)) for p in self.peers}
-        self.trace.by_kernel = bool(by_kernel)
-        self.blocked: set[int] = set()
-        self.watched = dict.fromkeys(self.peers, 0)
         self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
         self.signals = {key for key in program.wakes if key[1] != program.node}
         self.events = set(program.events)
@@ -138,7 +135,6 @@ class Run:
         if self.mesh.condemned is not None:
             self.fail(*self.mesh.condemned)
         for peer, c in self.peers.items():
-            c.heard_at = now
             if c.closed is not None and c.done < self.number:
                 self.fail(peer, c.closed)
             self.watch(c)
@@ -147,12 +143,10 @@ class Run:
             if count == 0:
                 self._ready(row)
         # only now: an empty transfer has arrived with its header, which may release transfers that wait for it
-        for peer, frame in list(self.mesh.waiting.items()):
-            if peer in self.peers and frame.run == self.number:
-                del self.mesh.waiting[peer]
-                self.incoming.take(self.peers[peer], frame)
-            elif peer in self.peers:
-                self.watch(self.peers[peer])
+        for c in self.peers.values():
+            if c.ahead is not None and c.ahead.run == self.number:
+                frame, c.ahead = c.ahead, None
+                self.incoming.take(c, frame)
         next_ping = now + self.timeout_s / PINGS
         while not self._finished():
             now = time.monotonic()
@@ -164,11 +158,12 @@ class Run:
             if self._finished():
                 break
             wait_s = max(0.0, wake - time.monotonic())
-            awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
+            parked = any(c.parked is not None for c in self.peers.values())
+            awake = self.selector.select(min(wait_s, PATIENCE_S) if parked else wait_s)
             for key, mask in awake:
                 c = self.peers[key.data]
                 if mask & selectors.EVENT_WRITE:
-                    self.blocked.discard(c.peer)
+                    c.blocked = False
                 if mask & selectors.EVENT_READ:
                     self.incoming.read(c)
             if not awake:
@@ -229,7 +224,7 @@ class Run:
         content = self.buffers.content(send.chunk, send.version)
         rate = np.inf if self.pace is None else send.rate / self.pace
         for peer in send.to:
-            self.queues[peer].put(Outgoing(row, as_bytes(content), rate, send.priority, now))
+            self.peers[peer].outgoing.waiting.append(Outgoing(row, as_bytes(content), rate, send.priority, now))
 
     def _end_event(self, row: int) -> None:
         self.events.discard(row)
@@ -252,46 +247,47 @@ class Run:
         """Send what may be sent now; returns the moments at which paced transfers may go on."""
         later = []
         for peer, c in self.peers.items():
-            queue = self.queues[peer]
-            while c.closed is None and not c.broken and peer not in self.blocked:
-                if not c.unsent:
-                    segment = queue.next(now)
-                    if segment is None:
-                        break
-                    out, piece = segment
-                    self.trace.sent_s.setdefault(out.row, now - self.start)
-                    c.unsent.append(memoryview(encode(Kind.DATA, self.number, out.row, len(piece))))
-                    if len(piece):
-                        c.unsent.append(piece)
-                    queue.under_way = out
+            while c.closed is None and not c.broken and not c.blocked:
+                if not c.unsent and not self._next_segment(c, now):
+                    break
                 c.flush()
-                if c.broken:
-                    break
-                if c.unsent:
-                    self.blocked.add(peer)
-                    break
-                self._segment_sent(queue, peer)
+                c.blocked = bool(c.unsent)
+                if not c.blocked and not c.broken:
+                    self._segment_sent(c)
             if c.closed is not None and c.done < self.number and self.pending():
                 self.fail(peer, c.closed)
             self.watch(c)
-            if not c.unsent and queue.wake_at < np.inf:
-                later.append(queue.wake_at)
+            if not c.unsent and c.outgoing.wake_at < np.inf:
+                later.append(c.outgoing.wake_at)
         return later
 
-    def _segment_sent(self, queue: Queue, peer: int) -> None:
-        out, queue.under_way = queue.under_way, None
+    def _next_segment(self, c: Connection, now: float) -> bool:
+        """Put a segment of the transfer whose turn it is on its way; False if none may go now."""
+        segment = c.outgoing.next(now)
+        if segment is None:
+            return False
+        out, piece = segment
+        self.trace.sent_s.setdefault(out.row, now - self.start)
+        c.queue(encode(Kind.DATA, self.number, out.row, len(piece)))
+        if len(piece):
+            c.unsent.append(piece)
+        c.outgoing.under_way = out
+        return True
+
+    def _segment_sent(self, c: Connection) -> None:
+        out, c.outgoing.under_way = c.outgoing.under_way, None
         if out is not None and out.finished:
             send = self.program.sends[out.row]
             self.trace.gone_s[out.row] = time.monotonic() - self.start
             self.buffers.slots[send.chunk].release(send.version)
-            self.unsent.discard((out.row, peer))
+            self.unsent.discard((out.row, c.peer))
 
     def watch(self, c: Connection) -> None:
         """Register with the selector the events that this connection now waits for."""
         if c.closed is not None:
             return
-        events = (0 if self.incoming.stops(c) else selectors.EVENT_READ) | (selectors.EVENT_WRITE if c.unsent else 0)
-        before, self.watched[c.peer] = self.watched[c.peer], events
+        events = (0 if c.stopped else selectors.EVENT_READ) | (selectors.EVENT_WRITE if c.unsent else 0)
+        before, c.events = c.events, events
         if not before and events:
             self.selector.register(c.sock, events, c.peer)
         elif before and not events:
@@ -304,9 +300,9 @@ class Run:
     def closed(self, c: Connection, why: str) -> None:
         """Handle a closed connection: a failure if something is still expected from that peer."""
         c.closed = why
-        if self.watched[c.peer]:
+        if c.events:
             self.selector.unregister(c.sock)
-            self.watched[c.peer] = 0
+            c.events = 0
         if self.pending() and (c.done < self.number or self._needs(c.peer)):
             self.fail(c.peer, why)
 

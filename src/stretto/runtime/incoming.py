@@ -30,14 +30,12 @@ class Incoming:
     Attributes:
         missing: the rows that have not arrived.
         landings: the rows of which some bytes have arrived.
-        parked: for each peer that is not read, since it sends a row before its turn: the first frame of that row.
     """
 
     def __init__(self, run: Run) -> None:
         self.run, self.mesh, self.program, self.buffers = run, run.mesh, run.program, run.buffers
         self.missing = set(run.program.receives)
         self.landings: dict[int, Landing] = {}
-        self.parked: dict[int, Frame] = {}
 
     def missing_from(self, peer: int) -> list[int]:
         """The rows that have not arrived from a peer."""
@@ -48,14 +46,10 @@ class Incoming:
         landing = self.landings.get(row)
         return landing is not None and landing.received >= landing.slot.size
 
-    def stops(self, c: Connection) -> bool:
-        """Whether nothing is read from a peer for now: it is a run ahead, or its next row must wait for its turn."""
-        return c.peer in self.mesh.waiting or c.peer in self.parked
-
     def read(self, c: Connection) -> None:
         """Read what a peer has sent, at most ``READ_AT_ONCE`` frames."""
         for _ in range(READ_AT_ONCE):
-            if c.closed is not None or self.stops(c):
+            if c.closed is not None or c.stopped:
                 return
             try:
                 count = c.sock.recv_into(c.target)
@@ -95,7 +89,7 @@ class Incoming:
         elif frame.kind is Kind.PING:
             pass
         elif frame.run > self.run.number:
-            self.mesh.waiting[c.peer] = frame
+            c.ahead = frame
             c.done = max(c.done, self.run.number)
             self.run.watch(c)
         elif frame.kind is Kind.DONE:
@@ -123,7 +117,7 @@ class Incoming:
         if frame.length % slot.dtype.itemsize:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
-            self.parked[c.peer] = frame
+            c.parked = frame
             self.run.watch(c)
             return
         if landing is None:
@@ -134,11 +128,12 @@ class Incoming:
 
     def unpark(self) -> None:
         """Go on reading a parked peer although its turn has not come, since nothing else happens."""
-        if self.parked:
-            self._unpark(next(iter(self.parked)))
+        for c in self.run.peers.values():
+            if c.parked is not None:
+                return self._unpark(c, c.parked)
 
-    def _unpark(self, peer: int) -> None:
-        c, frame = self.run.peers[peer], self.parked.pop(peer)
+    def _unpark(self, c: Connection, frame: Frame) -> None:
+        c.parked = None
         self._take_data(c, frame, may_park=False)
         self.run.watch(c)
 
@@ -180,10 +175,10 @@ class Incoming:
         landing = self.landings.pop(row)
         landing.finish()
         self.run.happened(row, self.program.node)
-        for peer, frame in list(self.parked.items()):
-            slot = self.buffers.slots[self.program.receives[frame.row].chunk]
-            if slot is landing.slot and not slot.comes_early(frame.row):
-                self._unpark(peer)
+        for c in self.run.peers.values():
+            if c.parked is not None and self.program.receives[c.parked.row].chunk == self.program.receives[row].chunk:
+                if not landing.slot.comes_early(c.parked.row):
+                    self._unpark(c, c.parked)
 
 
 class Landing:

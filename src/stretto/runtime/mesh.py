@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ..model.errors import PeerFailed
+from .pacing import Queue
 from .pool import Pool
 from .wire import HEADER, TEXT_BYTES, Frame, Kind, encode
 
@@ -43,6 +44,10 @@ class Connection:
         heard_at: when the peer last sent anything, by the monotonic clock.
         closed: why nothing more can be received; None while the connection is open.
         broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
+        ahead: the first frame of a later run, which is taken when that run begins.
+        parked: the first frame of a row that has come before its turn.
+        outgoing, blocked, events: of this run: the transfers to send, whether the kernel takes no more bytes now, and
+            what the selector looks for.
     """
 
     def __init__(self, sock: socket.socket, peer: int) -> None:
@@ -54,18 +59,29 @@ class Connection:
         sock.setblocking(False)
         self.unsent: list[memoryview] = []
         self.header = bytearray(HEADER.size)
-        self.frame: Frame | None = None
-        self.target = memoryview(self.header)
+        self.await_header()
         self.text = bytearray()
         self.done = 0
-        self.heard_at = 0.0
         self.closed: str | None = None
         self.broken = False
         self.said_bye = False
+        self.ahead: Frame | None = None
+
+    def begin(self, outgoing: Queue) -> None:
+        """Begin a run."""
+        self.outgoing, self.blocked, self.events = outgoing, False, 0
+        self.parked: Frame | None = None
+        self.heard_at = time.monotonic()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is read for now: the peer is a run ahead, or its next row must wait for its turn."""
+        return self.ahead is not None or self.parked is not None
 
     def await_header(self) -> None:
         """Read a header next."""
-        self.frame, self.target = None, memoryview(self.header)
+        self.frame: Frame | None = None
+        self.target = memoryview(self.header)
 
     def queue(self, frame: bytes) -> None:
         """Send a control frame after the frame that is being sent."""
@@ -87,12 +103,6 @@ class Connection:
             self.broken = True
             self.unsent.clear()
 
-    def part(self) -> None:
-        """Close the sending direction."""
-        self.flush()
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_WR)
-
     def lingers(self) -> bool:
         """Whether the peer's kernel has not acknowledged everything yet. What the peer sends meanwhile is read, since
         unread data would turn the close into a reset, which drops what has not arrived."""
@@ -113,8 +123,6 @@ class Mesh:
         runs: the number of runs begun; all processes of a mesh must run the same programs in the same order.
         failure: what ended the mesh; None while it serves.
         condemned: the node that a peer names as at fault, and why; no run begins after that.
-        waiting: for each peer that is ahead of this process: the first frame of its later run. Nothing more is read
-            from such a peer.
         pool: memory for arrivals.
     """
 
@@ -123,7 +131,6 @@ class Mesh:
         self.runs = 0
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
-        self.waiting: dict[int, Frame] = {}
         self.pool = Pool()
 
     def name(self, node: int) -> str:
@@ -162,7 +169,9 @@ class Mesh:
             for c in self.connections.values():
                 if c.closed is None:
                     c.queue(encode(Kind.BYE, self.runs))
-                    c.part()
+                    c.flush()
+                    with contextlib.suppress(OSError):
+                        c.sock.shutdown(socket.SHUT_WR)
             deadline = time.monotonic() + LINGER_S
             while sum(c.lingers() for c in self.connections.values()) and time.monotonic() < deadline:
                 time.sleep(LOOK_S)

@@ -89,9 +89,6 @@ class Queue:
         self.wake_at = math.inf
         self.under_way: Outgoing | None = None
 
-    def put(self, out: Outgoing) -> None:
-        self.waiting.append(out)
-
     def next(self, now: float) -> tuple[Outgoing, memoryview] | None:
         """The next transfer to send and its piece; None if no transfer may go yet."""
         may = [o for o in self.waiting if o.next_at <= now]

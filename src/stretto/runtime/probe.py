@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from ..model.errors import PeerFailed
 from .wire import fill, receive
@@ -53,16 +54,11 @@ def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s
     for pairs in rounds(ranks):
         for low, high in pairs:
             if rank in (low, high):
-                peer = high if rank == low else low
-                sock = sockets[peer]
-                sock.settimeout(timeout_s)
-                try:
+                with _talk(high if rank == low else low, sockets, timeout_s) as sock:
                     if rank == low:
                         results[high] = _measure(sock)
                     else:
                         _answer(sock, (1,) * ECHOES + (SENT_BYTES,) * TRIALS)
-                except OSError as error:
-                    _silent(peer, error)
     return results
 
 
@@ -79,21 +75,23 @@ def flow(
     for source, sink in flows:
         if rank not in (source, sink):
             continue
-        peer = sink if rank == source else source
-        sockets[peer].settimeout(timeout_s)
-        try:
+        with _talk(sink if rank == source else source, sockets, timeout_s) as sock:
             if rank == sink:
-                _answer(sockets[peer], (1, size_bytes))
+                _answer(sock, (1, size_bytes))
                 return None
-            _timed(sockets[peer], b"?")  # the receiver is ready
-            return _timed(sockets[peer], bytes(size_bytes))
-        except OSError as error:
-            _silent(peer, error)
+            _timed(sock, b"?")  # the receiver is ready
+            return _timed(sock, bytes(size_bytes))
     return None
 
 
-def _silent(peer: int, error: OSError) -> NoReturn:
-    raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
+@contextmanager
+def _talk(peer: int, sockets: Mapping[int, socket.socket], timeout_s: float) -> Iterator[socket.socket]:
+    """The connection to a peer, which is blamed for whatever breaks it."""
+    sockets[peer].settimeout(timeout_s)
+    try:
+        yield sockets[peer]
+    except OSError as error:
+        raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
 
 
 def _measure(sock: socket.socket) -> Link:
