@@ -141,16 +141,12 @@ def _show(data: dict[str, Any]) -> None:
     if "scale" in data:
         over = data["transfer_over_simulated"]
         spread = f"{over['least']:.3f} to {over['most']:.3f} of simulated, median {over['median']:.3f}"
+        factor = data["times_multiplied_by"]
+        divided = f"bandwidths divided by {data['scale']:.4g}, sizes by {data['sizes_divided_by']:.4g}"
+        times = "times as planned" if factor == 1 else f"times multiplied by {factor:.4g}"
         rows[3:4] = [
-            ("simulated", f"{format_time(data['simulated_s'])}, {_factors(data)}"),
+            ("simulated", f"{format_time(data['simulated_s'])}, {divided}, {times}"),
             ("measured / simulated", f"{data['measured_over_simulated']:.3f} (delays by {data['delays_by']})"),
             ("each transfer's arrival", spread),
         ]
     print_table(f"{data['collective']} among {data['ranks']} ranks, run on real bytes", ("", ""), rows)
-
-
-def _factors(data: dict[str, Any]) -> str:
-    """How the emulated plan was scaled."""
-    scale, size, time = (data[key] for key in ("scale", "sizes_divided_by", "times_multiplied_by"))
-    times = "times as planned" if time == 1 else f"times multiplied by {time:.4g}"
-    return f"bandwidths divided by {scale:.4g}, sizes by {size:.4g}, {times}"

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from ..choose.tuning import Tuning
     from ..formats import Exporter
 
-MOST_BYTES = 2**40
-"""Largest size, in bytes, that the exported file of an open-ended range names."""
-
-SIZES = "4KB,64KB,1MB,16MB,256MB"
-"""Sizes of the full buffer that are tuned by default."""
-
 
 def tune(
     collectives: Annotated[
@@ -31,7 +25,7 @@ def tune(
     topology: arguments.Topology,
     sizes: Annotated[
         str, Option(help="Sizes of the full buffer at which planners are compared, separated by commas.")
-    ] = SIZES,
+    ] = "4KB,64KB,1MB,16MB,256MB",
     planners: Annotated[
         str | None,
         Option("-p", "--planners", help="Planners to compare, separated by commas. Default: those registered for it."),
@@ -92,6 +86,7 @@ def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
 
     from ..choose.tuning import read_tuning
     from ..formats import atomic_file, make_folder
+    from ..formats.msccl import MOST_BYTES
     from ..simulate import simulate
     from ..topologies import load_topology
 

@@ -59,9 +59,7 @@ def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
 
 @contextlib.contextmanager
 def built(
-    topology: Topology,
-    hops: Mapping[tuple[int, int], int] | None = None,
-    shares: Shares | None = None,
+    topology: Topology, hops: Mapping[tuple[int, int], int] | None = None, shares: Shares | None = None
 ) -> Iterator[dict[int, Place]]:
     """The place of each node's process, while the network exists.
 

@@ -94,11 +94,8 @@ def _smaller(c: Collective, by: Scaling) -> Collective:
     """A collective with divided sizes. Offsets are rounded down, so that chunks still cover their pieces."""
     begin = np.floor(c.chunk_offset / by.size).astype(np.int64)
     end = np.floor((c.chunk_offset + c.chunk_bytes) / by.size).astype(np.int64)
+    piece_bytes = np.floor(c.piece_bytes / by.size).astype(np.int64)
     return replace(
-        c,
-        size_bytes=int(c.size_bytes / by.size),
-        start_s=c.start_s * by.time,
-        piece_bytes=np.floor(c.piece_bytes / by.size).astype(np.int64),
-        chunk_offset=begin,
-        chunk_bytes=end - begin,
-    )
+        c, size_bytes=int(c.size_bytes / by.size), start_s=c.start_s * by.time, piece_bytes=piece_bytes,
+        chunk_offset=begin, chunk_bytes=end - begin,
+    )  # fmt: skip

@@ -81,8 +81,7 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
 
     The reverse of a link that has no opposite link carries only acknowledgements, at the rate of the link.
     """
-    ends = zip(topology.src.tolist(), topology.dst.tolist(), strict=True)
-    link = {pair: i for i, pair in enumerate(ends)}
+    link = {pair: i for i, pair in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))}
     lines: list[str] = []
     for a, b in cables(topology):
         if v in (a, b):

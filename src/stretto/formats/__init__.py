@@ -111,7 +111,8 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     try:
         check_writable(path)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-        os.fchmod(descriptor, 0o666 & ~_umask())
+        os.umask(umask := os.umask(0))  # the only way to read it
+        os.fchmod(descriptor, 0o666 & ~umask)
         with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
         os.replace(temporary, path)
@@ -121,9 +122,3 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

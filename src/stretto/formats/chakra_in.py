@@ -29,6 +29,7 @@ from .protobuf import fields, messages, packed
 from .routes import Routes
 
 METADATA = 1
+NAMES = {SEND: "send", RECEIVE: "receipt"}
 REFUSED = {2: "loads from memory", 3: "stores to memory", 7: "is a whole collective"}
 """Values of the enum NodeType that a plan cannot express, and what they do."""
 DURATION = 7
@@ -89,7 +90,9 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
         if size != Size(None, None):
             where = " (where switches store, also those of stretto)" if own else ""
             raise InputError(f"its messages have sizes of their own{where}; give no size and no shard", path)
-        collective = _messages([(*key[:2], rows[key].size_bytes) for key in order], topology)
+        ends = np.array([(*key[:2], rows[key].size_bytes) for key in order], dtype=np.int64).reshape(-1, 3).T
+        pieces = ends[2], Ragged.single(ends[0]), Ragged.single(ends[1])
+        collective = Collective.uncut("remainder", topology.accelerators, int(ends[2].sum()), *pieces)
         chunk = list(range(len(order)))
     busy_us = max(sum(node.busy_us for node in nodes if node.kind == COMPUTE) for nodes in traces)
     if busy_us:
@@ -119,20 +122,11 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
 def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> Collective:
     """The collective of traces that stretto wrote."""
     if size == Size(None, None):
-        raise InputError(
-            "give the size of the full buffer or of one rank's shard: traces of a collective do not say it", where
-        )
+        what = "give the size of the full buffer or of one rank's shard: traces of a collective do not say it"
+        raise InputError(what, where)
+    kind, (full, shard) = str(facts.get("kind")), size
     parts, root = (count(facts.get(key), key, where, least, 10**6) for key, least in (("chunks", 1), ("root", 0)))
-    return make_collective(
-        str(facts.get("kind")), topology, size.full_bytes, shard_bytes=size.shard_bytes, chunks=parts, root=root
-    )
-
-
-def _messages(ends: list[tuple[int, int, int]], topology: Topology) -> Collective:
-    """A piece for each (sender, receiver, bytes)."""
-    src, dst, size = np.array(ends, dtype=np.int64).reshape(-1, 3).T
-    pieces = size, Ragged.single(src), Ragged.single(dst)
-    return Collective.uncut("remainder", topology.accelerators, int(size.sum()), *pieces)
+    return make_collective(kind, topology, full, shard_bytes=shard, chunks=parts, root=root)
 
 
 def _paired(traces: Sequence[list[_Node]], where: str, own: bool) -> dict[Message, _Row]:
@@ -169,9 +163,6 @@ def _paired(traces: Sequence[list[_Node]], where: str, own: bool) -> dict[Messag
                 raise InputError(f"its messages have more than {MOST_DEPENDENCIES} dependencies", where)
             rows[node.message] = _Row(chunk, op, ends[SEND][node.message], sorted(waits[node.key]))
     return rows
-
-
-NAMES = {SEND: "send", RECEIVE: "receipt"}
 
 
 def _waits(nodes: list[_Node], where: str) -> dict[int, set[Message]]:

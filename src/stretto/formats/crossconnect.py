@@ -12,8 +12,8 @@ import json
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Bool, Int32
 from ..model.errors import InputError
 from ..model.timeline import Timeline
 from . import atomic_file
@@ -29,37 +29,29 @@ def _switches(timeline: Timeline, path: str) -> list[dict[str, Any]]:
         raise InputError("the plan has no optical planes, so there is nothing to cross-connect", path)
     found = []
     for p, plane in enumerate(plan.topology.planes):
-        now: NDArray[np.int32] = plane.matching
+        now = plane.matching
         turns = []
         for number, i in enumerate(np.flatnonzero(plan.turns.plane == p).tolist()):
-            then: NDArray[np.int32] = np.asarray(plan.turns.matching[i], dtype=np.int32)
+            then = np.asarray(plan.turns.matching[i], dtype=np.int32)
             takes = 0.0 if (now < 0).all() and not number else plane.reconfiguration_s
             start = float(timeline.turn_start_s[i])
             changed = now != then
-            turns.append(
-                {
-                    "start_s": start,
-                    "end_s": start + takes,
-                    "slack_s": _slack(timeline, p, i, start + takes),
-                    "break": _circuits(now, changed & (now >= 0)),
-                    "make": _circuits(then, changed & (then >= 0)),
-                    "keep": _circuits(then, ~changed & (then >= 0)),
-                }
-            )
-            now = then
-        found.append(
-            {
-                "switch": p,
-                "ports": [plan.topology.names[v] for v in plane.nodes],
-                "reconfiguration_s": plane.reconfiguration_s,
-                "initial": _circuits(plane.matching, plane.matching >= 0),
-                "turns": turns,
+            circuits = {
+                "break": _circuits(now, changed & (now >= 0)),
+                "make": _circuits(then, changed & (then >= 0)),
+                "keep": _circuits(then, ~changed & (then >= 0)),
             }
-        )
+            ends = {"start_s": start, "end_s": start + takes, "slack_s": _slack(timeline, p, i, start + takes)}
+            turns.append(ends | circuits)
+            now = then
+        ports = [plan.topology.names[v] for v in plane.nodes]
+        initial = _circuits(plane.matching, plane.matching >= 0)
+        found.append({"switch": p, "ports": ports, "reconfiguration_s": plane.reconfiguration_s, "initial": initial,
+                      "turns": turns})  # fmt: skip
     return found
 
 
-def _circuits(matching: NDArray[np.int32], which: NDArray[np.bool_]) -> list[list[int]]:
+def _circuits(matching: Int32, which: Bool) -> list[list[int]]:
     return [[int(a), int(matching[a])] for a in np.flatnonzero(which)]
 
 

@@ -21,6 +21,7 @@ from .steps import Program, Step, program_of
 MOST_STEPS, MOST_CHANNELS, MOST_ELEMENTS = 256, 32, 4096
 """What runtimes accept: steps of a threadblock, channels of a file, elements of a GPU's buffer."""
 MOST_BYTES = 2**40
+"""Largest size, bytes, that the file of a range without end names."""
 KINDS = {"reducescatter": "reduce_scatter"}
 
 

@@ -132,23 +132,6 @@ def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collectiv
     return c
 
 
-def _parse_header(header: Any, path: str) -> tuple[Topology, Workload]:
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise InputError("is no stretto plan", path)
-    if header.get("version") != VERSION:
-        raise InputError(f"has version {header.get('version')!r}; this stretto reads version {VERSION}", path)
-    topology = topology_from_json(header.get("topology"), f"{path}, topology")
-    try:
-        collectives = [_collective_from_json(c, topology) for c in header["workload"]]
-        if not collectives or not isinstance(header["meta"], dict):
-            raise ValueError("no collective, or no meta")
-        return topology, Workload(tuple(collectives))
-    except StrettoError as error:
-        raise InputError(f"the workload is wrong: {error}", path) from None
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
-        raise InputError(f"the workload is wrong: {type(error).__name__}: {error}", path) from None
-
-
 def _turns(rows: Any, path: str) -> Turns:
     try:
         return Turns.of(
@@ -163,7 +146,19 @@ def _turns(rows: Any, path: str) -> Turns:
 
 
 def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, path: str) -> Plan:
-    topology, workload = _parse_header(header, path)
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise InputError("is no stretto plan", path)
+    if header.get("version") != VERSION:
+        raise InputError(f"has version {header.get('version')!r}; this stretto reads version {VERSION}", path)
+    topology = topology_from_json(header.get("topology"), f"{path}, topology")
+    try:
+        workload = Workload(tuple(_collective_from_json(c, topology) for c in header["workload"]))
+        if not workload.collectives or not isinstance(header["meta"], dict):
+            raise ValueError("no collective, or no meta")
+    except StrettoError as error:
+        raise InputError(f"the workload is wrong: {error}", path) from None
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
+        raise InputError(f"the workload is wrong: {type(error).__name__}: {error}", path) from None
     turns, barriers = _turns(header.get("turns", []), path), entry(header, "barriers", bool, path, False)
     plan = make_plan(
         topology, workload, header.get("sharing", ""), meta=header["meta"], where=path,

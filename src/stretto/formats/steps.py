@@ -23,7 +23,6 @@ from ..model.timeline import Timeline
 
 Slot = tuple[str, int]
 """A buffer, "i", "o" or "s", and the chunk in it."""
-RESERVED = ("rates", "weights", "priorities")
 SERVED = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 """Kinds of collectives that the runtimes of these formats know."""
 
@@ -78,7 +77,7 @@ def only_collective(plan: Plan) -> Collective:
     """The collective of a plan, if steps of ranks can express it; Unsupported says why not."""
     if len(plan.workload.collectives) != 1:
         raise Unsupported("the plan has several collectives; a program of steps holds one")
-    if plan.sharing in RESERVED:
+    if plan.sharing in ("rates", "weights", "priorities"):
         raise Unsupported(f"the plan shares links by {plan.sharing}, which steps cannot say")
     if plan.topology.planes or plan.barriers:
         raise Unsupported("the plan has optical planes or barriers, which steps cannot say")

@@ -88,17 +88,15 @@ def _collective(
     n = len(gpus)
     rank = {v: r for r, v in enumerate(gpus)}
     if all(ends == set(gpus) - {s} for (s, _), ends in wanted.items()):
-        kind = "allgather"
-        for s, c in sorted(wanted):
-            parts[rank[s]].append((s, c))
+        kind, pieces = "allgather", n
     elif all(len(ends) == 1 for ends in wanted.values()):
-        kind = "alltoall"
-        for (s, c), (d,) in sorted(wanted.items()):
-            parts[rank[s] * n + rank[d]].append((s, c))
+        kind, pieces = "alltoall", n * (n - 1)
     else:
         raise InputError("what it delivers is neither an AllGather nor an AllToAll", where)
+    for (s, c), ends in sorted(wanted.items()):
+        parts[rank[s] if kind == "allgather" else rank[s] * n + rank[min(ends)]].append((s, c))
     count = {len(chunks) for chunks in parts.values()}
-    if len(count) != 1 or len(parts) != (n if kind == "allgather" else n * (n - 1)):
+    if len(count) != 1 or len(parts) != pieces:
         raise InputError(f"what it delivers has not equally many chunks for all of an {kind}", where)
     each = count.pop()
     collective = make_collective(kind, topology, size.full_bytes, shard_bytes=size.shard_bytes, ranks=gpus, chunks=each)

@@ -28,17 +28,12 @@ def write(timeline: Timeline, path: str) -> None:
         file.write(",\n".join(json.dumps(event) for event in names + _on_planes(timeline)))
         for k in range(plan.transfer_count):
             duration_us = (timeline.finish_s[k] - timeline.start_s[k]) * 1e6
-            arguments = {
-                "transfer": k,
-                "src": topology.names[plan.src[k]],
-                "dst": [topology.names[v] for v in plan.dst[k]],
-                "bytes": int(plan.size_bytes[k]),
-                "depends": plan.depends[k].tolist(),
-            }
+            ends = {"src": topology.names[plan.src[k]], "dst": [topology.names[v] for v in plan.dst[k]]}
+            content = {"bytes": int(plan.size_bytes[k]), "depends": plan.depends[k].tolist()}
             for i in range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1])):
                 start_us = (timeline.start_s[k] + timeline.hop_offset_s[i]) * 1e6
                 event = _slice(LINKS, int(plan.route.values[i]), f"chunk {plan.chunk[k]}", start_us, duration_us)
-                file.write(",\n" + json.dumps(event | {"args": arguments}))
+                file.write(",\n" + json.dumps(event | {"args": {"transfer": k} | ends | content}))
         order = np.argsort(timeline.arrival_s, kind="stable")
         arrived = np.cumsum(plan.size_bytes[plan.dst.owners][order])
         for i, total in zip(order, arrived, strict=True):

@@ -37,8 +37,6 @@ class Ragged(NamedTuple):
         """From a sequence of sequences."""
         lengths = np.fromiter((len(x) for x in lists), dtype=np.int64, count=len(lists))
         offsets = offsets_of(lengths)
-        if not offsets[-1]:
-            return cls(offsets, np.zeros(0, dtype=np.int32))
         if all(isinstance(x, (list, tuple)) for x in lists):
             return cls(offsets, np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(offsets[-1])))
         return cls(offsets, np.concatenate([np.asarray(x, dtype=np.int32) for x in lists]))
@@ -100,10 +98,9 @@ class Ragged(NamedTuple):
         return Ragged(offsets, self.values[at])
 
     def reduced(self, operation: np.ufunc, entries: NDArray[Any]) -> NDArray[Any]:
-        """For each list ``operation`` (``np.add``, ``np.minimum``, ...) over its entries.
+        """For each list ``operation`` (``np.add``, ``np.minimum``, ...) over its entries, of which each value has one.
 
-        Args:
-            entries: one for each value, in the order of ``values``. No list is empty, unless all are.
+        No list is empty, unless all are.
         """
         return operation.reduceat(entries, self.offsets[:-1]) if len(entries) else entries
 

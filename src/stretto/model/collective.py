@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Int32, Int64, Ragged
+from .arrays import Bool, Float64, Int32, Int64, Ragged
 from .errors import InputError
 from .kinds import BY_NAME, KINDS, Kind, split_evenly
 from .topology import Topology
@@ -61,33 +61,13 @@ class Collective:
 
     @classmethod
     def uncut(
-        cls,
-        kind: str,
-        ranks: Int32,
-        size_bytes: int,
-        piece_bytes: Int64,
-        holders: Ragged,
-        wanted: Ragged,
-        *,
-        root: int = -1,
-        start_s: float = 0.0,
-    ) -> Collective:
+        cls, kind: str, ranks: Int32, size_bytes: int, piece_bytes: Int64, holders: Ragged, wanted: Ragged,
+        *, root: int = -1, start_s: float = 0.0,
+    ) -> Collective:  # fmt: skip
         """A collective whose chunks are its pieces."""
-        pieces = len(piece_bytes)
-        return cls(
-            kind,
-            ranks,
-            size_bytes,
-            root,
-            start_s,
-            piece_bytes,
-            holders,
-            wanted,
-            BY_NAME[kind].reduces,
-            chunk_piece=np.arange(pieces, dtype=np.int32),
-            chunk_offset=np.zeros(pieces, dtype=np.int64),
-            chunk_bytes=piece_bytes,
-        )
+        chunks = np.arange(len(piece_bytes), dtype=np.int32), np.zeros(len(piece_bytes), dtype=np.int64), piece_bytes
+        reduces = BY_NAME[kind].reduces
+        return cls(kind, ranks, size_bytes, root, start_s, piece_bytes, holders, wanted, reduces, *chunks)
 
     def __repr__(self) -> str:
         return f"<Collective: {self.title}, {self.chunk_count} chunks>"
@@ -164,7 +144,7 @@ class Workload:
         return self._each(np.arange(len(self.collectives), dtype=np.int32))
 
     @cached_property
-    def chunk_reduces(self) -> NDArray[np.bool_]:
+    def chunk_reduces(self) -> Bool:
         return self._each(np.array([c.reduces for c in self.collectives], dtype=np.bool_))
 
     @cached_property
@@ -176,7 +156,7 @@ class Workload:
         return Ragged.concatenate([c.chunk_wanted for c in self.collectives])
 
     @cached_property
-    def chunk_start_s(self) -> NDArray[np.float64]:
+    def chunk_start_s(self) -> Float64:
         return self._each(np.array([c.start_s for c in self.collectives], dtype=np.float64))
 
     def _each(self, values: NDArray[Any]) -> NDArray[Any]:

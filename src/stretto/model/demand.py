@@ -29,12 +29,10 @@ def alltoallv(
     """The AllToAll in which rank i has ``demand[i, j]`` bytes for rank j.
 
     Args:
-        ranks: the node of each rank; all accelerators, in order, by default.
-        chunks: how many chunks each piece is cut into (each of at least one byte).
+        ranks, chunks, start_s: as for :func:`~stretto.model.collective.make_collective`.
         where: the argument that errors name.
     Raises:
-        InputError: the matrix is not square with a row for each rank, has entries that are negative or not whole, or
-            asks for nothing.
+        InputError: the matrix has not a row and a column for each rank, asks for nothing, or for negative bytes.
     """
     n = len(topology.accelerators if ranks is None else ranks)
     matrix = np.asarray(demand)

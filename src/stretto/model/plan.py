@@ -64,12 +64,8 @@ class Turns:
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, float, Any]]) -> Turns:
         """From rows (plane, before, start_s, matching)."""
-        return cls(
-            np.array([r[0] for r in rows], dtype=np.int32),
-            np.array([r[1] for r in rows], dtype=np.int32),
-            np.array([r[2] for r in rows], dtype=np.float64),
-            Ragged.of([r[3] for r in rows]),
-        )
+        plane, before, start_s, matching = zip(*rows, strict=True) if rows else ((),) * 4
+        return cls(np.array(plane, np.int32), np.array(before, np.int32), np.array(start_s, float), Ragged.of(matching))
 
 
 NO_TURNS = Turns.of([])

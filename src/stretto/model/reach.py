@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -17,18 +18,15 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
     joined = reachable_from(topology, first) & reachable_from(topology, first, backward=True)
     if joined[collective.ranks].all():
         return None
-    reached: dict[int, Bool] = {}
+    reached = cache(lambda holder: reachable_from(topology, [holder]))
     for p in range(len(collective.piece_bytes)):
-        holders = [int(v) for v in collective.ranks[collective.holders[p]]]
-        for h in holders:
-            if h not in reached:
-                reached[h] = reachable_from(topology, [h])
+        holders = collective.ranks[collective.holders[p]].tolist()
         # a sum needs all its holders, a copy any of them
         gather = np.all if collective.reduces else np.any
-        served = gather([reached[h] for h in holders], axis=0)
-        for w in map(int, collective.ranks[collective.wanted[p]]):
+        served = gather([reached(h) for h in holders], axis=0)
+        for w in collective.ranks[collective.wanted[p]].tolist():
             if not served[w]:
-                return next(h for h in holders if not reached[h][w]), w
+                return next(h for h in holders if not reached(h)[w]), w
     return None
 
 

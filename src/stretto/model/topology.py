@@ -162,10 +162,9 @@ class Topology:
                 node["site"] = self.sites[v]
             if not np.isnan(self.xy[v]).any():
                 node["x"], node["y"] = map(float, self.xy[v])
-            if bool(self.transit[v]) != (self.kind[v] != ACCELERATOR):
-                node["transit"] = bool(self.transit[v])
-            if bool(self.replicates[v]) != (self.kind[v] != ACCELERATOR):
-                node["replicates"] = bool(self.replicates[v])
+            for flag, does in (("transit", bool(self.transit[v])), ("replicates", bool(self.replicates[v]))):
+                if does != (self.kind[v] != ACCELERATOR):
+                    node[flag] = does
             nodes.append(node)
         links = [
             {"src": int(a), "dst": int(b), "bandwidth_Bps": float(w), "latency_s": float(t)}
@@ -214,8 +213,7 @@ def make_topology(
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
-    rows = links if isinstance(links, np.ndarray) else list(links)
-    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    table = np.array(links if isinstance(links, np.ndarray) else list(links), dtype=np.float64).reshape(-1, 4)
     src, dst = table[:, 0].astype(np.int32), table[:, 1].astype(np.int32)
     numbers = [count(), count(), count()]
     labels = list(names or ()) or [f"{('gpu', 'router', 'switch')[k]}{next(numbers[k])}" for k in kind]

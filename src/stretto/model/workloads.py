@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Float64, Int32, Int64
 from .collective import Collective, Workload, make_collective
 from .errors import InputError
 from .topology import Topology
@@ -69,20 +69,14 @@ def wan_workload(
     return wan, Workload(tuple(drawn))
 
 
-def uneven_allreduce(
-    topology: Topology, ranks: NDArray[np.int32], sizes: NDArray[np.int64], start_s: float
-) -> Collective:
+def uneven_allreduce(topology: Topology, ranks: Int32, sizes: Int64, start_s: float) -> Collective:
     """An AllReduce whose buffer is cut into chunks of these sizes, bytes."""
     whole = make_collective("allreduce", topology, int(sizes.sum()), ranks=[int(v) for v in ranks], start_s=start_s)
-    return replace(
-        whole,
-        chunk_piece=np.zeros(len(sizes), dtype=np.int32),
-        chunk_offset=(np.cumsum(sizes) - sizes).astype(np.int64),
-        chunk_bytes=sizes.astype(np.int64),
-    )
+    piece, offset = np.zeros(len(sizes), dtype=np.int32), np.cumsum(sizes) - sizes
+    return replace(whole, chunk_piece=piece, chunk_offset=offset.astype(np.int64), chunk_bytes=sizes.astype(np.int64))
 
 
-def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.0, seed: int = 0) -> NDArray[np.int64]:
+def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.0, seed: int = 0) -> Int64:
     """The bytes that a layer of experts sends, with one expert on each rank: a matrix for
     :func:`stretto.model.demand.alltoallv`.
 
@@ -99,7 +93,7 @@ def expert_demand(ranks: int, tokens: int, token_bytes: int, *, skew: float = 1.
     return np.array([rng.multinomial(tokens, share) for share in shares], dtype=np.int64) * token_bytes
 
 
-def _positive(rng: np.random.Generator, mean: float, spread: float, count: int) -> NDArray[np.float64]:
+def _positive(rng: np.random.Generator, mean: float, spread: float, count: int) -> Float64:
     """Normal draws; those that are not positive are drawn again."""
     drawn = rng.normal(mean, spread, count)
     while (bad := drawn <= 0).any():
