@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,23 +147,19 @@ def tune(
     """
     topology = load_topology(spec)
     names = [entry.name for entry in asked_by("tune")] if planners is None else planners
-    candidates = [(name, count) for name, count in product(names, chunks) if count == min(chunks) or not _cuts(name)]
+    cutting = {name for name in names if any(find(stage).cuts for stage in name.split("+"))}
+    candidates = [(name, n) for name, n in product(names, chunks) if n == min(chunks) or name not in cutting]
     ordered = sorted(set(sizes))
     ranges: list[Range] = []
     for i, kind in enumerate(collectives):
-
-        def tell(done: int, kind: str = kind, i: int = i) -> None:
-            if progress is not None:
-                progress(i * len(ordered) + done, len(collectives) * len(ordered), kind)
-
         race = _Race(topology, kind, root, seed, ranks_only)
-        ranges += _ranges(race, candidates, ordered, tell)
+        for k, size in enumerate(ordered):
+            if progress is not None:
+                progress(i * len(ordered) + k, len(collectives) * len(ordered), kind)
+            for candidate in candidates:
+                race.answer(candidate, size)
+        ranges += _ranges(race, candidates, ordered)
     return Tuning(spec, digest_of(topology), seed, root, ranks_only, tuple(ranges))
-
-
-def _cuts(spec: str) -> bool:
-    """Whether a planner or one of its refiners cuts chunks as it needs."""
-    return any(find(name).cuts for name in spec.split("+"))
 
 
 @dataclass
@@ -211,11 +208,9 @@ def plan_one(planner: str, topology: Topology, collective: Collective, seed: int
     return plan
 
 
-def _ranges(
-    race: _Race, candidates: list[Candidate], sizes: list[int], tell: Callable[[int], None]
-) -> Iterator[Range]:  # fmt: skip
+def _ranges(race: _Race, candidates: list[Candidate], sizes: list[int]) -> Iterator[Range]:
     """The ranges of one collective, from the smallest sizes to the largest."""
-    winners = _winners(race, candidates, sizes, tell)
+    winners = _winners(race, candidates, sizes)
     first = start = 0
     for k in range(1, len(sizes) + 1):
         best, end = winners[first], None
@@ -228,13 +223,10 @@ def _ranges(
         first, start = k, end or 0
 
 
-def _winners(
-    race: _Race, candidates: list[Candidate], sizes: list[int], tell: Callable[[int], None]
-) -> list[Candidate]:  # fmt: skip
+def _winners(race: _Race, candidates: list[Candidate], sizes: list[int]) -> list[Candidate]:
     """The best candidate at each size; the winner at the size before stays the winner while it is nearly the best."""
     winners: list[Candidate] = []
-    for done, size in enumerate(sizes):
-        tell(done)
+    for size in sizes:
         answers = {candidate: race.answer(candidate, size) for candidate in candidates}
         best = best_of(answers.values())
         if math.isinf(best.score_s):
@@ -286,19 +278,18 @@ def read_tuning(path: str) -> Tuning:
         InputError: the file is no table, or the table of another version; the message says what is wrong.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
         if data["stretto_tuning"] != VERSION:
             raise InputError(f"is a table of version {data['stretto_tuning']!r}; this stretto reads {VERSION}", path)
         ranges = tuple(_range(r) for r in data["ranges"])
-        whole = (data["spec"], data["digest"], data["seed"], data["root"], data["ranks_only"])
+        whole = {key: data[key] for key in ("spec", "digest", "seed", "root", "ranks_only")}
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"is no table of `stretto tune`: {type(error).__name__} {error}", path) from None
-    if not all(isinstance(value, kind) for value, kind in zip(whole, (str, str, int, int, bool), strict=True)):
+    if not all(isinstance(value, kind) for value, kind in zip(whole.values(), (str, str, int, int, bool), strict=True)):
         raise InputError("is no table of `stretto tune`: a value has another type", path)
-    return Tuning(*whole, ranges)
+    return Tuning(**whole, ranges=ranges)
 
 
 def _range(data: Mapping[str, Any]) -> Range:

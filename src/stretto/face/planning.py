@@ -92,10 +92,7 @@ def simulate(plan: _plan.Plan, *, barriers: bool = True) -> Timeline:
 
 
 def bound(
-    subject: _plan.Plan | Collectives,
-    topology: Network | None = None,
-    size: Size | None = None,
-    **how: Any,
+    subject: _plan.Plan | Collectives, topology: Network | None = None, size: Size | None = None, **how: Any
 ) -> Bound:
     """The time that no plan can beat, and why: of a plan's request, or of collectives on a topology.
 

@@ -97,12 +97,7 @@ def collective(
     )
 
 
-def workload(
-    collectives: Collectives,
-    topology: Network,
-    size: Size | None = None,
-    **how: Any,
-) -> Workload:
+def workload(collectives: Collectives, topology: Network, size: Size | None = None, **how: Any) -> Workload:
     """Collectives that share a topology.
 
     Args:

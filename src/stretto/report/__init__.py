@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def write_page(
-    path: str,
-    timelines: Sequence[Timeline],
-    bounds: Sequence[Sequence[Bound]],
-    title: str | None = None,
+    path: str, timelines: Sequence[Timeline], bounds: Sequence[Sequence[Bound]], title: str | None = None
 ) -> None:
     """Write a page about plans.
 

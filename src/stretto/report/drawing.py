@@ -17,13 +17,7 @@ SIZE, MARGIN = 800, 60
 
 
 def write_svg(topology: Topology, path: str, emphasised: Iterable[int] = ()) -> None:
-    """Draw a topology to a file, see :func:`svg`.
-
-    Args:
-        emphasised: links drawn in red.
-    Raises:
-        InputError: the path does not end in .svg, or cannot be written.
-    """
+    """Draw a topology to a file that ends in .svg, see :func:`svg`; ``emphasised`` links are red."""
     if not path.lower().endswith(".svg"):
         raise InputError("a drawing is written as .svg", path)
     with atomic_file(path) as file:
@@ -44,8 +38,7 @@ def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: int = 11
     ]
     drawn: set[tuple[int, int]] = set()
     red = {frozenset((int(topology.src[i]), int(topology.dst[i]))) for i in emphasised}
-    for i in range(topology.link_count):
-        a, b = int(topology.src[i]), int(topology.dst[i])
+    for i, (a, b) in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True)):
         if (b, a) in drawn:
             continue
         drawn.add((a, b))

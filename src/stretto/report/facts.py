@@ -59,9 +59,7 @@ def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
 def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | None) -> dict[str, Any]:
     """A plan: what was asked, how long it takes, what planning took, and what its planner says of it.
 
-    Args:
-        limits: lower bounds, the best first.
-        verified: what the verifier said; None if it was not asked.
+    ``limits`` has lower bounds, the best first; ``verified`` is None if the verifier was not asked.
     """
     subject = timeline.plan
     meta = subject.meta
@@ -70,7 +68,7 @@ def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | Non
         | request_facts(subject.topology, subject.workload)
         | {"transfers": subject.transfer_count}
         | time_facts(timeline, limits)
-        | _schedule(meta.get("schedule"))
+        | _steps(meta.get("schedule"))
         | {
             "planning_s": meta.get("planning_s"),
             "planning_cpu_s": meta.get("planning_cpu_s"),
@@ -81,14 +79,12 @@ def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | Non
     )
 
 
-def _schedule(facts: Any) -> dict[str, Any]:
+def _steps(schedule: Any) -> dict[str, Any]:
     """What a refiner of steps says of its schedule: a bound that no other schedule of the same steps can beat."""
-    if not isinstance(facts, dict) or not facts.get("completion_s"):
+    if not isinstance(schedule, dict) or not schedule.get("completion_s"):
         return {}
-    return {
-        "steps_bound_s": facts["bound_s"],
-        "steps_gap": (facts["completion_s"] - facts["bound_s"]) / facts["completion_s"],
-    }
+    completion_s, bound_s = schedule["completion_s"], schedule["bound_s"]
+    return {"steps_bound_s": bound_s, "steps_gap": (completion_s - bound_s) / completion_s}
 
 
 def topology_facts(net: Topology) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..model.arrays import Float64
 from ..model.topology import Topology
 
 
-def positions(topology: Topology) -> NDArray[np.float64]:
+def positions(topology: Topology) -> Float64:
     """float64[nodes, 2] in the unit square, y downward.
 
     Geographic coordinates are projected so that distances near the middle keep their shape.
@@ -25,7 +25,7 @@ def positions(topology: Topology) -> NDArray[np.float64]:
         xy[:, 0] *= math.cos(math.radians(float(np.nanmean(xy[:, 1]))))
     low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
     span = float(max(high - low)) or 1.0
-    unit: NDArray[np.float64] = (xy - (low + high) / 2) / span + 0.5
+    unit: Float64 = (xy - (low + high) / 2) / span + 0.5
     unit[:, 1] = 1 - unit[:, 1]
     for i, v in enumerate(np.flatnonzero(~placed)):
         near = np.concatenate((topology.dst[topology.src == v], topology.src[topology.dst == v]))
@@ -36,20 +36,23 @@ def positions(topology: Topology) -> NDArray[np.float64]:
     return unit
 
 
-def _by_site(topology: Topology) -> NDArray[np.float64]:
+def _by_site(topology: Topology) -> Float64:
     """Each site a circle, the sites on a circle, switches in the middle of theirs."""
     sites = list(dict.fromkeys(topology.sites))
+    middles = _circle(len(sites)) * (3.0 * len(sites) / math.pi if len(sites) > 1 else 0.0)
     xy = np.zeros((topology.node_count, 2))
-    for s, site in enumerate(sites):
-        members = [v for v in range(topology.node_count) if topology.sites[v] == site]
-        outer = [v for v in members if not topology.is_switch[v]] or members
-        radius = 1.0 if len(sites) == 1 else 3.0 * len(sites) / math.pi
-        angle = 2 * math.pi * s / len(sites)
-        middle = np.array([math.sin(angle), math.cos(angle)]) * (radius if len(sites) > 1 else 0.0)
-        for i, v in enumerate(outer):
-            turn = 2 * math.pi * i / len(outer)
-            xy[v] = middle + [math.sin(turn), math.cos(turn)]
-        inner = [v for v in members if v not in set(outer)]
-        for i, v in enumerate(inner):
-            xy[v] = middle + [0.4 * (i - (len(inner) - 1) / 2), 0.0]
+    for site, middle in zip(sites, middles, strict=True):
+        here = np.array([name == site for name in topology.sites])
+        inner = np.flatnonzero(here & topology.is_switch)
+        outer = np.flatnonzero(here & ~topology.is_switch)
+        if not len(outer):
+            outer, inner = inner, outer
+        xy[outer] = middle + _circle(len(outer))
+        xy[inner] = middle
+        xy[inner, 0] += 0.4 * (np.arange(len(inner)) - (len(inner) - 1) / 2)
     return xy
+
+
+def _circle(count: int) -> Float64:
+    turns = 2 * math.pi * np.arange(count) / count
+    return np.column_stack([np.sin(turns), np.cos(turns)])

@@ -142,8 +142,7 @@ class Study:
     """A paper's evaluation.
 
     Attributes:
-        warm_up: cells that run first and are not shown. They are large enough for kernels to be compiled, so that
-            planning times are those of a warm process.
+        warm_up: cells that run first and are not shown, large enough for kernels to be compiled.
         tables: computes tables from the rows that did not fail.
         published: ``sources`` by name, values by source, and ``trends``: the order of schemes in figures
             without numbers, the slowest first.

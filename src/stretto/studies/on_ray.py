@@ -42,7 +42,10 @@ class OnRay:
         self.address, self.jobs = address or os.environ.get("RAY_ADDRESS") or "local", jobs
 
     def __call__(self, tasks: Sequence[Task], warm_up: Sequence[Cell]) -> Iterator[tuple[int, Outcome]]:
-        ray = _imported()
+        try:
+            import ray
+        except ImportError:
+            raise Unsupported("this needs Ray: pip install 'stretto[ray]'") from None
         joined = not ray.is_initialized()
         if joined:
             self._join(ray)
@@ -81,11 +84,3 @@ class OnRay:
         except ray.exceptions.RayError as error:
             outcome = lost_cell(tasks[position][0], f"by Ray: {message_of(error)}".splitlines()[0])
         return position, outcome
-
-
-def _imported() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise Unsupported("this needs Ray: pip install 'stretto[ray]'") from None
-    return ray

@@ -68,7 +68,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         charts.append(drawing + _trends([t for t in result["trends"] if t["figure"] == figure.name]))
     published = _list(f"{name}: {source}" for name, source in result["published"].get("sources", {}).items())
     tables = "".join(
-        f"<h2>{escape(t['title'])}</h2><div class='scroll'>{_html_table(t['columns'], t['rows'])}</div>"
+        f"<h2>{escape(t['title'])}</h2><div class='scroll'>{_html_table(t['columns'], map(_cells, t['rows']))}</div>"
         for t in result["tables"]
     )
     skipped = _list(
@@ -84,7 +84,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         f"{f'<p>Published, dotted or under its figure:</p><ul>{published}</ul>' if published else ''}"
         "<p><a href='#tables'>Tables</a> · <a href='#cells'>every cell</a> · <a href='#skipped'>skipped</a></p>"
         f"{''.join(charts)}<div id='tables'>{tables}</div>"
-        f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, summary_rows(result['rows']))}</div>"
+        f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, map(_cells, summary_rows(result['rows'])))}</div>"
         f"<h2 id='cells'>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
         f"{_trends([t for t in result['trends'] if t['figure'] not in drawn])}"
         f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}",
@@ -98,7 +98,7 @@ def index_page(results: Sequence[Mapping[str, Any]]) -> str:
         + _cells([r["title"], str(r["cells"]["asked"]), str(r["cells"]["failed"]), str(len(r["skipped"]))])
         for r in results
     ]
-    table = _rows(("study", "what", "cells", "failed", "left to the full form"), rows)
+    table = _html_table(("study", "what", "cells", "failed", "left to the full form"), rows)
     return _page("stretto studies", f"<h1>Studies</h1><div class='scroll'>{table}</div>")
 
 
@@ -258,17 +258,14 @@ def _table(rows: Sequence[Row]) -> str:
         f"{_cells(cells[:5])}<td class='failed' colspan='7'>{escape(cells[5])}</td>" if "failed" in r else _cells(cells)
         for r, cells in zip(rows, table_rows(rows), strict=True)
     ]
-    return _rows(COLUMNS, body)
-
-
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return _rows(columns, [_cells(row) for row in rows])
+    return _html_table(COLUMNS, body)
 
 
 def _cells(texts: Sequence[str]) -> str:
     return "".join(f"<td>{escape(text)}</td>" for text in texts)
 
 
-def _rows(columns: Sequence[str], body: Sequence[str]) -> str:
+def _html_table(columns: Sequence[str], body: Iterable[str]) -> str:
+    """A table with a heading; ``body`` has the cells of each row."""
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{b}</tr>' for b in body)}</table>"

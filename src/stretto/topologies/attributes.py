@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 
 from ..model.errors import InputError
-from ..model.topology import KINDS
 from ..model.units import parse_bandwidth, parse_time
-from .values import one_line, real, single
+from .values import one_line, parse_kind, real, single
 from .wan import Cable, Place
 
 UNKNOWN = ("", "None", "?", "null")
@@ -23,16 +22,13 @@ _LATENCIES = {"latency": "", "latency_s": "s", "latency_ms": "ms", "latency_us":
 def place(attributes: dict[str, str], where: str) -> Place:
     """A node from its attributes."""
     known = {key.lower(): value for key, value in attributes.items() if value not in UNKNOWN}
-    kind = {"gpu": "accelerator"}.get(known.get("kind", ""), known.get("kind"))
-    if kind is not None and kind not in KINDS:
-        raise InputError(f"the kind {kind[:40]!r} is none of gpu, {', '.join(KINDS)}", where)
     lon, lat = _number(known, ("longitude", "lon"), where, 360), _number(known, ("latitude", "lat"), where, 90)
     x, y = _number(known, ("x",), where), _number(known, ("y",), where)
     return Place(
         one_line(known.get("label") or known.get("name") or ""),
         lon,
         lat,
-        kind=kind,
+        kind=parse_kind(known.get("kind", "gpu"), where),
         site=one_line(known.get("site", "")),
         drawn=None if x is None or y is None else (x, y),
     )

@@ -8,18 +8,20 @@ import os
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, KINDS, Plane, Topology, make_topology, printable, storing
-from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl
-from .values import entry, indexes, named, number, objects, parse_json, parse_xml, read_text, shown, single, tag
+from ..model.topology import ACCELERATOR, Plane, Topology, make_topology, printable, storing
+from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl, values
+from .values import entry, indexes, named, number, objects, shown, single, tag
 from .wan import SETTINGS as OF_LINKS
 from .wan import Graph, check_connected, to_topology
 
 SETTINGS = (*OF_LINKS, SWITCHES)
+SHORT = ("gpu", "router", "switch")
 
 _HALF = re.compile("[\ud800-\udfff]")
 """Half of a character, which no UTF-8 file could hold."""
@@ -36,7 +38,7 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
     ending = os.path.splitext(path)[1].lower()
     if ending not in ENDINGS and not os.path.isdir(path):
         raise InputError(f"is none of {', '.join(ENDINGS)}", path)
-    found = _parse(ending, read_text(path), path)
+    found = _parse(ending, values.read_text(path), path)
     if isinstance(found, Graph):
         built = to_topology(found, settings, path)
     else:
@@ -50,7 +52,7 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
 def _parse(ending: str, text: str, path: str) -> Topology | Graph:
     """The topology of a text, by the importer of its format."""
     if ending == ".json":
-        data = parse_json(text, path)
+        data = values.parse_json(text, path)
         entries = data if isinstance(data, dict) else {}
         if isinstance(entries.get("TopologyParams"), dict):
             return teccl.parse(data, path)
@@ -58,7 +60,7 @@ def _parse(ending: str, text: str, path: str) -> Topology | Graph:
             return taccl.parse(data, path)
         return topology_from_json(data, path)
     if ending in (".graphml", ".xml"):
-        root = parse_xml(text, path)
+        root = values.parse_xml(text, path)
         if tag(root) == "system":
             return nccl_xml.parse(root, path)
         if tag(root) == "network" and named(root, "networkStructure"):
@@ -95,7 +97,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
     placed = [(node, _at(where, "node", i)) for i, node in enumerate(objects(data, "nodes", where))]
     links = objects(data, "links", where)
     number = _numbered(placed)
-    kinds = [_kind(node, place) for node, place in placed]
+    kinds = [values.parse_kind(node.get("kind", "gpu"), place) for node, place in placed]
     flags = {
         flag: [entry(n, flag, bool, p, k != ACCELERATOR) for (n, p), k in zip(placed, kinds, strict=True)]
         for flag in ("transit", "replicates")
@@ -109,7 +111,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         _text(data, "name", where) or printable(str(where or "topology")),
         kinds,
         [_link(link, number, _at(where, "link", i)) for i, link in enumerate(links)],
-        names=_filled([_label(n, p) for n, p in placed], kinds),
+        names=_names(placed, kinds),
         sites=[_text(n, "site", p) for n, p in placed],
         xy=np.array([_position(n, p) for n, p in placed]).reshape(-1, 2),
         geographic=entry(data, "geographic", bool, where, False),
@@ -135,14 +137,6 @@ def _numbered(placed: list[tuple[dict[str, Any], str]]) -> dict[Hashable, int]:
             raise InputError(f"the id {shown(key)} is given twice", place)
         number[key] = i
     return number
-
-
-def _kind(node: dict[str, Any], where: str) -> int:
-    kind = node.get("kind", "gpu")
-    kind = "accelerator" if kind == "gpu" else kind
-    if kind not in KINDS:
-        raise InputError(f"the kind {shown(kind)} is none of gpu, {', '.join(KINDS)}", where)
-    return KINDS.index(kind)
 
 
 def _position(node: dict[str, Any], where: str) -> tuple[float, float]:
@@ -171,23 +165,15 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
     return ends[0], ends[1], width, delay
 
 
-def _label(node: dict[str, Any], place: str) -> str:
-    """The file's name for a node: its ``name``, or its id if that is a string."""
-    named = _text(node, "name", place)
-    return named if named or not isinstance(node.get("id"), str) else _text(node, "id", place)
-
-
-def _filled(names: list[str], kinds: list[int]) -> list[str]:
-    """Names for all nodes: a node without one gets its kind and a number."""
-    taken, counts, result = set(names), [0, 0, 0], []
-    for name, kind in zip(names, kinds, strict=True):
-        label = name
-        while not label:
-            candidate = f"{('gpu', 'router', 'switch')[kind]}{counts[kind]}"
-            counts[kind] += 1
-            label = candidate if candidate not in taken else ""
-        result.append(label)
-    return result
+def _names(placed: list[tuple[dict[str, Any], str]], kinds: list[int]) -> list[str]:
+    """The file's name for each node: its ``name``, its id if that is text, or else its kind and a number."""
+    given = [
+        _text(node, "name", place) or (_text(node, "id", place) if isinstance(node.get("id"), str) else "")
+        for node, place in placed
+    ]
+    taken = set(given)
+    free = [filter(lambda name: name not in taken, map(f"{word}{{}}".format, count())) for word in SHORT]
+    return [name or next(free[kind]) for name, kind in zip(given, kinds, strict=True)]
 
 
 def _text(data: dict[str, Any], key: str, where: str | None) -> str:

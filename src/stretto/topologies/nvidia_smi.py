@@ -8,10 +8,12 @@ and listed in the notes.
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from ..model.arrays import Int32
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, SWITCH, Topology
 from ..model.units import format_bandwidth, format_time
@@ -59,11 +61,7 @@ def parse(text: str, where: str) -> Topology:
     elif 0 in between:
         notes.append("ways over PCIe left out, since NVLinks join all GPUs")
     return draft.topology(
-        "nvidia-smi",
-        ordered=True,
-        replicates=[name == "nvswitch" for name in draft.names],
-        notes=notes,
-        where=where,
+        "nvidia-smi", ordered=True, replicates=[name == "nvswitch" for name in draft.names], notes=notes, where=where
     )
 
 
@@ -82,35 +80,31 @@ def _matrix(text: str, where: str) -> tuple[list[str], list[list[str]]]:
         if len(row) < len(header):
             raise InputError(f"the row of {name} is missing or has fewer than {len(header)} cells", where)
         cells.append([row[i] for i in columns])
-    for i, name in enumerate(names):
-        for j, other in enumerate(names):
-            cell = cells[i][j]
-            if (cell != "X") if i == j else not (cell in LEVELS or re.fullmatch(r"NV[1-9]\d?", cell)):
-                raise InputError(f"{name} to {other} is {shown(cell)}, none of X, NV#, {', '.join(LEVELS)}", where)
-            if cells[j][i] != cell:
-                raise InputError(f"{name} to {other} is {shown(cell)} one way and {shown(cells[j][i])} back", where)
+    for (i, name), (j, other) in product(enumerate(names), repeat=2):
+        cell = cells[i][j]
+        if (cell != "X") if i == j else not (cell in LEVELS or re.fullmatch(r"NV[1-9]\d?", cell)):
+            raise InputError(f"{name} to {other} is {shown(cell)}, none of X, NV#, {', '.join(LEVELS)}", where)
+        if cells[j][i] != cell:
+            raise InputError(f"{name} to {other} is {shown(cell)} one way and {shown(cells[j][i])} back", where)
     return names, cells
 
 
-def _groups(joined: Any) -> list[int]:
+def _groups(joined: Any) -> Int32:
     """For each GPU the number of its group: GPUs are in one group if the matrix ``joined`` has a path between them."""
     from scipy.sparse.csgraph import connected_components
 
-    group: list[int] = connected_components(np.array(joined, dtype=np.bool_), directed=False)[1].tolist()
-    return group
+    return np.asarray(connected_components(np.array(joined, dtype=np.bool_), directed=False)[1])
 
 
 def _add_pcie(cells: list[list[str]], draft: Draft) -> None:
     """Add a tree of switches: GPUs whose route is of a level, or shorter, share a switch of that level."""
-    n = len(cells)
-    top = list(range(n))
+    top = np.arange(len(cells))
     for level, name in enumerate(LEVELS):
         group = _groups([[cell in LEVELS[: level + 1] for cell in row] for row in cells])
         for number in range(max(group) + 1):
-            below = sorted({top[v] for v in range(n) if group[v] == number})
-            if len(below) < 2:
-                continue
-            switch = draft.node(SWITCH, f"{name.lower()}{number}", "server0")
-            for v in below:
-                draft.join(v, switch, PCIE_BANDWIDTH, PCIE_LATENCY_S)
-            top = [switch if group[v] == number else top[v] for v in range(n)]
+            below = np.unique(top[group == number]).tolist()
+            if len(below) > 1:
+                switch = draft.node(SWITCH, f"{name.lower()}{number}", "server0")
+                for v in below:
+                    draft.join(v, switch, PCIE_BANDWIDTH, PCIE_LATENCY_S)
+                top[group == number] = switch

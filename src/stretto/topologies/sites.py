@@ -85,8 +85,7 @@ def _wan_pairs(count: int, graph: str) -> list[tuple[int, int]]:
 
 def _attachments(gpus: int, routers: int, attached: int | None, spec: str) -> list[tuple[int, int]]:
     """The (accelerator, router) pairs of a site that are joined."""
-    if attached is None or attached == gpus:
-        return [(g, r) for g in range(gpus) for r in range(routers)]
+    attached = gpus if attached is None else attached
     if attached > gpus:
         raise InputError(f"attached={attached}: a site has {gpus} accelerators", spec)
     return sorted({((r * attached + i) % gpus, r) for r in range(routers) for i in range(attached)})

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
 from ..model.errors import InputError
-from ..model.topology import printable
+from ..model.topology import KINDS, printable
 
 MOST_BYTES = 256 * 2**20
 
@@ -59,6 +59,14 @@ def indexes(values: Any, what: str, least: int, below: int, where: str) -> list[
     if not whole or not all(least <= v < below for v in values):
         raise InputError(f"{what} must be a list of whole numbers from {least} to {below - 1}", where)
     return list(values)
+
+
+def parse_kind(word: Any, where: str | None) -> int:
+    """The kind of a node by its name; InputError if there is no such kind."""
+    kind = "accelerator" if word == "gpu" else word
+    if kind not in KINDS:
+        raise InputError(f"the kind {shown(kind)} is none of gpu, {', '.join(KINDS)}", where)
+    return KINDS.index(kind)
 
 
 def single(given: Sequence[str], where: str | None) -> str | None:

@@ -17,14 +17,13 @@ from typing import Any
 
 from ..model.errors import InputError
 from ..model.reach import reachable_from
-from ..model.topology import ACCELERATOR, KINDS, Topology, make_topology
+from ..model.topology import ACCELERATOR, Topology, make_topology
 from ..model.units import format_bandwidth, format_time, parse_bandwidth, parse_time
 from . import Setting
 from .sites import FIBRE_KM_PER_S
 from .values import one_line, shown
 
-DEFAULT_BANDWIDTH = 1.25e9
-DEFAULT_LATENCY_S = 1e-3
+DEFAULT_BANDWIDTH, DEFAULT_LATENCY_S = 1.25e9, 1e-3
 EARTH_RADIUS_KM = 6371.0
 
 SETTINGS = (
@@ -35,19 +34,14 @@ SETTINGS = (
 
 @dataclass
 class Place:
-    """A node of a file; an unknown value is None.
-
-    Attributes:
-        lon, lat: degrees; latencies are computed from them.
-        drawn: where to draw the node if no node has degrees; says nothing of distance.
-    """
+    """A node of a file; an unknown value is None."""
 
     name: str
-    lon: float | None = None
+    lon: float | None = None  # degrees, from which latencies are computed
     lat: float | None = None
-    kind: str | None = None
+    kind: int = ACCELERATOR
     site: str = ""
-    drawn: tuple[float, float] | None = None
+    drawn: tuple[float, float] | None = None  # where to draw the node if no node has degrees
 
 
 @dataclass
@@ -113,7 +107,7 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
     positions = known if geographic else [p.drawn for p in places]
     topology = make_topology(
         graph.name,
-        [ACCELERATOR if p.kind is None else KINDS.index(p.kind) for p in places],
+        [p.kind for p in places],
         [(a, b, *value) for (a, b), value in sorted(links.items())],
         names=_unique([p.name for p in places]),
         sites=[p.site for p in places],
@@ -179,6 +173,5 @@ def check_connected(topology: Topology, where: str) -> None:
     for backward in (False, True):
         lost = topology.accelerators[~reachable_from(topology, [first], backward)[topology.accelerators]]
         if len(lost):
-            a, b = topology.names[first], topology.names[lost[0]]
-            a, b = (b, a) if backward else (a, b)
+            a, b = (topology.names[v] for v in ((lost[0], first) if backward else (first, lost[0])))
             raise InputError(f"{a} cannot reach {b}: the network is not connected; add the missing links", where)

@@ -91,12 +91,10 @@ SIX: dict[str, tuple[tuple[Row, ...], tuple[Row, ...]]] = {
 # fmt: on
 
 SLIPS = {"Gblnet": ("the data has New York in England, so its links are too short",)}
-
-
 SHORT = {"cesnet": "Cesnet1993", "arpanet": "Arpanet196912", "hibernia": "HiberniaIreland"}
 
-TRUTH = {"true": True, "false": False}
-TRANSIT = Setting("transit", choice(TRUTH), False, "true: routes may pass through the nodes, whose routers forward")
+_truth = choice({"true": True, "false": False})
+TRANSIT = Setting("transit", _truth, False, "true: routes may pass through the nodes, whose routers forward")
 
 
 def networks() -> list[str]:
@@ -104,15 +102,13 @@ def networks() -> list[str]:
     import topohub
 
     folder = os.path.join(os.path.dirname(topohub.__file__), "data", "topozoo")
-    others = [name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json")]
-    return sorted({*SIX, *others})
+    return sorted({*SIX, *(name.removesuffix(".json") for name in os.listdir(folder) if name.endswith(".json"))})
 
 
 def _zoo(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     if len(arguments) != 1 or not arguments[0]:
         raise InputError("write it as zoo:NAME, such as zoo:Abilene", spec)
-    asked = arguments[0].lower()
-    asked = SHORT.get(asked, asked).lower()
+    asked = SHORT.get(arguments[0].lower(), arguments[0]).lower()
     names = {name.lower(): name for name in networks()}
     if asked not in names:
         near = difflib.get_close_matches(asked, [*names], n=3)
