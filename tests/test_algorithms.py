@@ -80,6 +80,13 @@ def test_partners_that_nothing_joins_are_named():
         run_planner("pairwise", net, Workload((make_collective("alltoall", net, 100),)))
 
 
+def test_a_ring_that_the_search_does_not_find_is_refused():
+    net = load_topology("dgx2:2")
+    work = Workload((make_collective("allreduce", net, 10**6),))
+    with pytest.raises(Unsupported, match="no ring joins the ranks of collective 0"):
+        run_planner("ring", net, work, options={"order": "near", "metric": "latency"})
+
+
 def test_partners_that_only_switches_join_use_them():
     net = load_topology("star:4")
     plan = run_planner("ring", net, Workload((make_collective("allgather", net, 100),)))

@@ -16,7 +16,7 @@ from stretto.model.errors import Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
-from stretto.planners.forest.pack import RankEdges, pack
+from stretto.planners.forest.pack import pack, rank_edges
 from stretto.planners.forest.rates import _even_out, spreading
 from stretto.planners.forest.refinement import TRANSFER_COUNTS
 from stretto.planners.forest.relays import find_relays, through_relays
@@ -58,7 +58,7 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
     direct = without_switches(net, net.accelerators, trees)
     ends = np.array(sorted(direct.paths))
     capacity = np.array([direct.capacity((u, t)) for u, t in ends.tolist()])
-    edges = RankEdges(len(ranks), *np.searchsorted(ranks, ends).T, capacity)
+    edges = rank_edges(len(ranks), *np.searchsorted(ranks, ends).T, capacity)
     packed, _ = pack(edges, trees.roots, np.ones(len(ends)))
     used, sent = np.zeros_like(capacity), np.zeros_like(trees.roots)
     for via, copies in zip(packed.via, packed.copies.tolist(), strict=True):

@@ -18,8 +18,9 @@ from stretto.planners import run_planner
 from stretto.planners.forest import kernel_branchings
 from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.forest import Forest
-from stretto.planners.forest.kernel_branchings import Branchings, Edges
+from stretto.planners.forest.kernel_branchings import Branchings
 from stretto.planners.forest.meeting import UndirectedEdges, meeting_trees, more_trees
+from stretto.planners.forest.pack import rank_edges
 from stretto.planners.forest.priced import priced_forest
 from stretto.planners.forest.windows import shares_by_windows
 from stretto.schedule.trees import depths
@@ -131,13 +132,10 @@ def test_out_trees_become_shallower_within_what_edges_can_carry():
     n = 6
     tail = np.array([*range(n - 1), *([0] * (n - 2))])
     head = np.array([*range(1, n), *range(2, n)])
-    into = np.argsort(head, kind="stable")
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(head, minlength=n))))
     via = np.array([[-1, 0, 1, 2, 3, 4]])
     spare = np.array([0, 0, 0, 0, 0, 1, 1, 0, 1])
-    kernel_branchings.shorten(
-        Branchings(via, np.array([1])), Edges(tail, np.ones(len(tail)), spare, offsets, into), 1000
-    )
+    edges = rank_edges(n, tail, head, spare)
+    kernel_branchings.shorten(Branchings(via, np.array([1])), edges, np.ones(len(tail)), spare, 1000)
     # node 4 has no room from 0 and stays below 3, which is next to the root now
     assert via.tolist() == [[-1, 0, 5, 6, 3, 8]]
     assert spare.tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 0]

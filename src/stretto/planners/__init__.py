@@ -21,23 +21,10 @@ from .registry import (
     refiner,
     register,
     registered,
-)  # fmt: skip
+)
 from .run import default_effort, plan_by, run_planner
 
 __all__ = [
-    "Candidate",
-    "Entry",
-    "Option",
-    "Progress",
-    "Request",
-    "asked_by",
-    "default_effort",
-    "find",
-    "over_links",
-    "per_delivery",
-    "plan_by",
-    "refiner",
-    "register",
-    "registered",
-    "run_planner",
+    "Candidate", "Entry", "Option", "Progress", "Request", "asked_by", "default_effort", "find", "over_links",
+    "per_delivery", "plan_by", "refiner", "register", "registered", "run_planner",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..bounds import concurrent_flow
-from ..model.arrays import Float64, Int64, Ragged
+from ..model.arrays import Float64, Int64, Ragged, offsets_of
 from ..model.collective import Workload
 from ..model.errors import InputError
 from ..model.plan import Plan, make_plan
@@ -114,7 +114,7 @@ class Streams:
     Attributes:
         chunk: int64[streams], ascending.
         begin_bytes, size_bytes: int64[streams], the range within the chunk.
-        hops: for each stream its hops in order, as rows of ``routes``.
+        hops: for each stream its hops in order, as rows of ``routes``, which are numbered through all streams.
         routes: for each hop its links.
     """
 
@@ -153,12 +153,9 @@ def _route_units(topology: Topology, workload: Workload, latency_weight: float) 
 
 def _latency_counts(topology: Topology, streams: Streams) -> bool:
     """Whether the latency of the longest path is at least ``LATENCY_SHARE`` of the busiest link's time."""
-    routes = streams.routes
-    hop_latency_s = np.bincount(routes.owners, topology.latency_s[routes.values])[streams.hops.values]
-    hop_bytes = np.zeros(routes.rows)
-    hop_bytes[streams.hops.values] = streams.size_bytes[streams.hops.owners]
-    load = np.bincount(routes.values, hop_bytes[routes.owners], topology.link_count)
-    longest_s = np.bincount(streams.hops.owners, hop_latency_s).max()
+    routes, stream = streams.routes, streams.hops.owners[streams.routes.owners]
+    load = np.bincount(routes.values, streams.size_bytes[stream], topology.link_count)
+    longest_s = np.bincount(stream, topology.latency_s[routes.values]).max()
     return bool(longest_s > LATENCY_SHARE * (load / topology.bandwidth).max())
 
 
@@ -175,7 +172,7 @@ def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: f
     counts = np.maximum(np.rint(parts * size / size.mean()), 1).astype(np.int64)
     counts = np.minimum(counts, size)
     stream = np.repeat(np.arange(len(counts)), counts)
-    part = np.arange(len(stream)) - np.repeat(np.cumsum(counts) - counts, counts)
+    part = np.arange(len(stream)) - offsets_of(counts)[stream]
     begin = streams.begin_bytes[stream] + size[stream] * part // counts[stream]
     owner = streams.chunk[stream]
     finer, first = split_chunks(workload, owner, begin)

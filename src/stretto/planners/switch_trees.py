@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,13 +114,14 @@ def switch_trees(request: Request) -> Plan:
     demands = _Demands.of(workload)
     trees = _grow_trees(topology, demands)
     share = _solve_shares(topology, demands, trees)
+    branches = [_branches(topology, demands, tree) for tree in trees]
     parts = list(_cut_chunks(workload, demands, trees, share))
     chunk, begin, place = (np.array([part[i] for part in parts], dtype=np.int64) for i in (0, 1, 2))
     finer, first = split_chunks(workload, chunk, begin)
     sent = [
-        (part, tree.root, *branch)
+        (part, demands.root[trees[tree].demand], *branch)
         for part, (*_, tree) in zip((first[chunk] + place).tolist(), parts, strict=True)
-        for branch in tree.branches
+        for branch in branches[tree]
     ]
     chunks = np.array([part for part, *_ in sent], dtype=np.int64)
     route = Ragged.of([links for *_, links in sent])
@@ -135,34 +136,27 @@ def switch_trees(request: Request) -> Plan:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """A Steiner tree of one demand.
-
-    Attributes:
-        links: each begins at the root or where an earlier link ends.
-        ends: the tail and head of each link.
-    """
+class _Tree(NamedTuple):
+    """A Steiner tree of one demand; each link begins at the root or where an earlier link ends."""
 
     demand: int
-    root: int
     links: tuple[int, ...]
-    ends: tuple[tuple[int, int], ...]
-    receivers: frozenset[int]
 
-    @cached_property
-    def branches(self) -> list[tuple[list[int], list[int]]]:
-        """For each link that leaves the root the receivers and the links of its branch."""
-        branch_at: dict[int, tuple[list[int], list[int]]] = {}
-        branches: list[tuple[list[int], list[int]]] = []
-        for link, (tail, head) in zip(self.links, self.ends, strict=True):
-            if tail == self.root:
-                branches.append(([], []))
-            branch = branch_at[head] = branches[-1] if tail == self.root else branch_at[tail]
-            branch[1].append(link)
-            if head in self.receivers:
-                branch[0].append(head)
-        return branches
+
+def _branches(topology: Topology, demands: _Demands, tree: _Tree) -> list[tuple[list[int], list[int]]]:
+    """For each link that leaves the root the receivers and the links of its branch."""
+    branch_at: dict[int, tuple[list[int], list[int]]] = {}
+    branches: list[tuple[list[int], list[int]]] = []
+    links = list(tree.links)
+    for link, tail, head in zip(links, topology.src[links].tolist(), topology.dst[links].tolist(), strict=True):
+        if tail == demands.root[tree.demand]:
+            branches.append(([], []))
+            branch_at[tail] = branches[-1]
+        branch = branch_at[head] = branch_at[tail]
+        branch[1].append(link)
+        if head in demands.receivers[tree.demand]:
+            branch[0].append(head)
+    return branches
 
 
 def _grow_trees(topology: Topology, demands: _Demands) -> list[_Tree]:
@@ -178,8 +172,7 @@ def _grow_trees(topology: Topology, demands: _Demands) -> list[_Tree]:
             links = network.grow(root, receivers, topology.latency_s + seconds * np.exp(STEEPNESS * load_s / busiest_s))
             assert links is not None, "_serves has grown a tree for each demand"
             load_s[links] += seconds[links]
-            ends = zip(topology.src[links].tolist(), topology.dst[links].tolist(), strict=True)
-            trees.setdefault((k, tuple(sorted(links))), _Tree(k, root, tuple(links), tuple(ends), receivers))
+            trees.setdefault((k, tuple(sorted(links))), _Tree(k, tuple(links)))
     return list(trees.values())
 
 
@@ -209,12 +202,12 @@ def _solve_shares(topology: Topology, demands: _Demands, trees: list[_Tree]) -> 
 
 def _cut_chunks(
     workload: Workload, demands: _Demands, trees: list[_Tree], share: Float64
-) -> Iterator[tuple[int, int, int, _Tree]]:
-    """For each part of a chunk: the chunk, the byte at which the part begins, its place in the chunk, and its tree."""
-    used: list[list[tuple[_Tree, float]]] = [[] for _ in demands.root]
-    for tree, amount in zip(trees, share.tolist(), strict=True):
+) -> Iterator[tuple[int, int, int, int]]:
+    """For each part of a chunk: the chunk, the part's first byte, its place in the chunk, and the index of its tree."""
+    used: list[list[tuple[int, float]]] = [[] for _ in demands.root]
+    for k, amount in enumerate(share.tolist()):
         if amount > 0:
-            used[tree.demand].append((tree, amount))
+            used[trees[k].demand].append((k, amount))
     for chunk in np.flatnonzero(demands.of_chunk >= 0).tolist():
         parts = used[demands.of_chunk[chunk]]
         size = int(workload.chunk_bytes[chunk])

@@ -75,7 +75,10 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     topology = request.topology
     if topology.planes:
         return plan_ring_on_planes(request)
-    collectives = tuple(c if _splits(c) else _cut_more(c) for c in request.workload.collectives)
+    collectives = tuple(
+        cut(c, c.chunk_count * len(c.ranks)) if c.traits.reduces_to_all and c.chunk_count % len(c.ranks) else c
+        for c in request.workload.collectives
+    )
     refined = Workload(collectives)
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     routes: list[Ragged] = []
@@ -112,16 +115,6 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
         depends=depends,
         group=chunk[turn],
     )
-
-
-def _splits(c: Collective) -> bool:
-    """Whether its chunks can go round as they are."""
-    return not c.traits.reduces_to_all or c.chunk_count % len(c.ranks) == 0
-
-
-def _cut_more(c: Collective) -> Collective:
-    """AllReduce with each chunk cut into as many as there are ranks."""
-    return cut(c, c.chunk_count * len(c.ranks))
 
 
 def _first_position(c: Collective, around: Int64) -> Int64:

@@ -21,7 +21,7 @@ from ...model.topology import Topology, opposite
 from ...schedule.trees import Trees
 from .forest import Forest, aligned
 from .meeting import UndirectedEdges, meeting_trees, more_trees
-from .pack import RankEdges, pack, shorten
+from .pack import pack, rank_edges, shorten
 from .rates import TreeCounts, spreading, whole_counts
 from .relays import find_relays, through_relays
 from .split import without_switches
@@ -164,7 +164,7 @@ def _packed(topology: Topology, ranks: Int32, counts: TreeCounts, part_bytes: fl
     place = np.full(topology.node_count, -1)
     place[ranks] = np.arange(len(ranks))
     tail, head = place[np.array(ends)].T
-    edges = RankEdges(len(ranks), tail, head, np.array([network.capacity(edge) for edge in ends]))
+    edges = rank_edges(len(ranks), tail, head, np.array([network.capacity(edge) for edge in ends]))
     latency_s, bandwidth = topology.latency_s, topology.bandwidth
     routes = [[list(path) for _, path in network.paths[edge]] for edge in ends]
     nearest_s, part_s = (

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .kernel_packing import RankEdges
+
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -24,34 +26,19 @@ class Branchings(NamedTuple):
     copies: Int64
 
 
-class Edges(NamedTuple):
-    """The edges that trees may use.
-
-    Attributes:
-        tail: int64[edges], where each edge begins.
-        length: float64[edges].
-        spare: int64[edges], how many more trees each edge has room for.
-        offsets, into: int64[nodes + 1], int64[edges], the edges that end at each node, as CSR.
-    """
-
-    tail: Int64
-    length: Float64
-    spare: Int64
-    offsets: Int64
-    into: Int64
-
-
-def shorten(trees: Branchings, edges: Edges, most_changes: int) -> None:
+def shorten(trees: Branchings, edges: RankEdges, length: Float64, spare: Int64, most_changes: int) -> None:
     """Give nodes nearer parents, as long as the sum of the squares of all arrivals falls.
 
     The new edge is one that has room left, or one that another tree with as many copies swaps for the old edge.
 
     Args:
-        trees: ``via`` is changed in place, and so is ``edges.spare``.
+        trees: ``via`` is changed in place, and so is ``spare``.
+        length: float64[edges].
+        spare: int64[edges], how many more trees each edge has room for.
         most_changes: how many changes may be looked at.
     """
     via, copies = trees
-    tail, length, spare, offsets, into = edges
+    tail, _, _, _, _, offsets, into = edges
     rows, nodes = via.shape
     arrival = np.zeros((rows, nodes))
     below = np.empty(nodes, dtype=np.bool_)

@@ -13,40 +13,38 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
+class RankEdges(NamedTuple):
+    """The edges of a network of ranks.
+
+    Attributes:
+        tail, head: int64[edges], ranks as places from 0 on.
+        capacity: int64[edges], how many trees each edge can carry.
+        out_offsets, out, in_offsets, into: the edges that leave each rank, and those that enter it, as CSR.
+    """
+
+    tail: Int64
+    head: Int64
+    capacity: Int64
+    out_offsets: Int64
+    out: Int64
+    in_offsets: Int64
+    into: Int64
+
+
 class FlowNetwork(NamedTuple):
     """A network for max-flows that leads back from every rank to ``target``, see :mod:`stretto.planners.forest.pack`.
 
     Attributes:
         offsets, to, pair, capacity: arcs, see :mod:`stretto.kernels.maxflow`.
-        edge_arc: int64[edges], the arc of each edge.
-        home: int64[ranks], the arc from each rank to the target.
+        forward: int64[...], the arcs of the edges, then the arc from each rank to the target.
     """
 
     offsets: Int64
     to: Int64
     pair: Int64
     capacity: Int64
-    edge_arc: Int64
-    home: Int64
+    forward: Int64
     target: int
-
-
-class Edges(NamedTuple):
-    """The edges that trees may use.
-
-    Attributes:
-        tail, head: int64[edges].
-        length: float64[edges].
-        left: int64[edges], how many trees may still take each edge.
-        offsets, out: int64[ranks + 1], int64[edges], the edges that leave each rank, as CSR.
-    """
-
-    tail: Int64
-    head: Int64
-    length: Float64
-    left: Int64
-    offsets: Int64
-    out: Int64
 
 
 class GrowingTree(NamedTuple):
@@ -64,7 +62,14 @@ class GrowingTree(NamedTuple):
 
 
 def grow(
-    network: FlowNetwork, edges: Edges, tree: GrowingTree, size: int, count: int, reserved: int
+    network: FlowNetwork,
+    edges: RankEdges,
+    length: Float64,
+    left: Int64,
+    tree: GrowingTree,
+    size: int,
+    count: int,
+    reserved: int,
 ) -> tuple[int, int, int]:
     """Grow equal out-trees until they reach all ranks, or no edge can be taken by all of them.
 
@@ -72,15 +77,17 @@ def grow(
     take, the one is taken that ends nearest to the root.
 
     Args:
-        network: ``capacity`` is changed in place, as are ``edges.left`` and the tree.
+        network: ``capacity`` is changed in place, as are ``left`` and the tree.
+        length: float64[edges].
+        left: int64[edges], how many trees may still take each edge.
         size: ranks that the tree reaches.
         count: how many equal trees there are.
         reserved: how many other trees must still be able to grow.
     Returns:
         How many ranks are reached; the edge that most of the trees can take, where not all can, or -1; and how many.
     """
-    offsets, to, pair, capacity, edge_arc, home, target = network
-    tail, head, length, left, out_offsets, out = edges
+    offsets, to, pair, capacity, forward, target = network
+    tail, head, _, out_offsets, out, _, _ = edges
     order, arrival, via = tree
     ranks = len(order)
     inside = np.zeros(ranks, dtype=np.bool_)
@@ -114,14 +121,14 @@ def grow(
             tried_at[chosen] = size
             limit = min(count, left[chosen])
             residual = capacity.copy()
-            residual[home[tail[chosen]]] = reserved + limit
+            residual[forward[len(tail) + tail[chosen]]] = reserved + limit
             flow, _ = push(offsets, to, pair, residual, head[chosen], target, reserved + limit)
             if flow - reserved > most:
                 best, most = chosen, flow - reserved
         if most < count:
             return size, best, most
         left[best] -= count
-        capacity[edge_arc[best]] = left[best]
+        capacity[forward[best]] = left[best]
         order[size], inside[head[best]], via[head[best]] = head[best], True, best
         arrival[head[best]] = arrival[tail[best]] + length[best]
         for k in range(out_offsets[head[best]], out_offsets[head[best] + 1]):

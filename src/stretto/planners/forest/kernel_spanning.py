@@ -104,14 +104,12 @@ def pack(network: Network, copies: Int64, roots: Int64) -> Bool:
     return within
 
 
-def shorten(network: Network, within: Bool, copies: Int64, most_walks: int) -> Float64:
+def shorten(network: Network, within: Bool, copies: Int64, most_walks: int) -> None:
     """Swap edges between trees, and for edges left over, as long as the sum of the squares of their diameters falls.
 
     Args:
         within: bool[trees, edges], changed in place, as ``copies`` is.
         most_walks: how many walks through a tree may be made, about.
-    Returns:
-        float64[trees], the diameters.
     """
     tail, head, length, offsets, _ = network
     trees, nodes = len(within), len(offsets) - 1
@@ -175,7 +173,6 @@ def shorten(network: Network, within: Bool, copies: Int64, most_walks: int) -> F
                 break
         still = 0 if moved else still + 1
         i = i if moved else (i + 1) % trees
-    return diameter
 
 
 def walk_from_the_middle(network: Network, within: Bool, root: Int64, twin: Int64, via: Int64) -> None:

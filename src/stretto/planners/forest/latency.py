@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...model.arrays import Float64
 from ...model.collective import Collective
 from ...model.topology import Topology
 from .division import largest
@@ -45,9 +46,10 @@ def latency_forests(
     price_of = np.repeat((0.0, *LENGTH_PRICES), [count, *(0 if f is None else len(f.share) for f in priced)])
     uses = LinkUses.of(topology, trees, part_bytes)
     distinct, root = np.unique(trees.up.root, return_inverse=True)
-    amounts = np.array([float(root_share.get(v, 0)) for v in distinct.tolist()])
+    amounts: Float64 | float = np.array([float(root_share.get(v, 0)) for v in distinct.tolist()])
     if free:
-        root, amounts = np.zeros_like(root), np.ones(1)
+        # roots may have any share
+        root, amounts = np.zeros_like(root), 1.0
     forests = []
     for left_out in (LENGTH_PRICES[-1], LENGTH_PRICES[0]):
         chosen = np.flatnonzero(price_of != left_out)

@@ -18,31 +18,17 @@ from ...kernels import at_speed
 from ...model.arrays import Float64, Int64, Ragged
 from . import kernel_branchings, kernel_packing
 from .kernel_branchings import Branchings
-from .kernel_packing import FlowNetwork, GrowingTree
+from .kernel_packing import FlowNetwork, GrowingTree, RankEdges
 
 MOST_CHANGES = 300_000
 """Changes of a parent that are looked at, at most, to make trees shallow."""
 
 
-@dataclass(frozen=True)
-class RankEdges:
-    """The edges of a network of ranks.
-
-    Attributes:
-        ranks: how many there are.
-        tail, head: int64[edges], from 0 to ``ranks`` - 1.
-        capacity: int64[edges], how many trees each edge can carry.
-    """
-
-    ranks: int
-    tail: Int64
-    head: Int64
-    capacity: Int64
-
-    def at(self, ends: Int64) -> tuple[Int64, Int64]:
-        """The edges at each rank, as CSR; ``ends`` is ``tail`` or ``head``."""
-        rows = Ragged.grouped(ends, np.arange(len(ends)), self.ranks)
-        return rows.offsets, rows.values.astype(np.int64)
+def rank_edges(ranks: int, tail: Int64, head: Int64, capacity: Int64) -> RankEdges:
+    """The edges of a network of ranks, as kernels take them."""
+    out, into = (Ragged.grouped(ends, np.arange(len(ends)), ranks) for ends in (tail, head))
+    lists = (out.offsets, out.values.astype(np.int64), into.offsets, into.values.astype(np.int64))
+    return RankEdges(tail, head, capacity, *lists)
 
 
 def pack(edges: RankEdges, roots: Int64, length: Float64) -> tuple[Branchings, Int64]:
@@ -58,7 +44,7 @@ def pack(edges: RankEdges, roots: Int64, length: Float64) -> tuple[Branchings, I
     batches: list[_Batch] = []
     for root in np.flatnonzero(roots).tolist():
         network.pending[root] = 0
-        stack = [_Batch.of(int(roots[root]), root, edges.ranks)]
+        stack = [_Batch.of(int(roots[root]), root, len(roots))]
         while stack:
             batch = stack.pop()
             while (taken := network.grow(batch, stack)) is not None:
@@ -78,9 +64,7 @@ def shorten(trees: Branchings, edges: RankEdges, length: Float64) -> Branchings:
     tree, node = np.nonzero(via >= 0)
     np.add.at(used, via[tree, node], copies[tree])
     at_speed(kernel_branchings.shorten, 2000.0 * via.size)(
-        Branchings(via, copies),
-        kernel_branchings.Edges(edges.tail, length, edges.capacity - used, *edges.at(edges.head)),
-        MOST_CHANGES,
+        Branchings(via, copies), edges, length, edges.capacity - used, MOST_CHANGES
     )
     return Branchings(via, copies)
 
@@ -109,16 +93,16 @@ class _Network:
     """
 
     def __init__(self, edges: RankEdges, roots: Int64, length: Float64) -> None:
-        self.given, self.length, self.left, self.pending = edges, length, edges.capacity.copy(), roots.copy()
-        self.out = edges.at(edges.tail)
+        self.edges, self.length, self.left, self.pending = edges, length, edges.capacity.copy(), roots.copy()
         self._build(2)
 
     def _build(self, slots: int) -> None:
         """Build the max-flow network with room for ``slots`` unfinished batches."""
-        n, every, slot = self.given.ranks, np.arange(self.given.ranks), self.given.ranks + np.arange(slots)
+        n = len(self.pending)
+        every, slot = np.arange(n), n + np.arange(slots)
         self.slots, self.target = slots, n + slots
-        tails = np.concatenate((self.given.head, every, np.tile(every, slots), slot))
-        heads = np.concatenate((self.given.tail, np.full(n, n + slots), np.repeat(slot, n), np.full(slots, n + slots)))
+        tails = np.concatenate((self.edges.head, every, np.tile(every, slots), slot))
+        heads = np.concatenate((self.edges.tail, np.full(n, n + slots), np.repeat(slot, n), np.full(slots, n + slots)))
         self.arcs = Arcs.of(tails, heads, n + slots + 1)
         self.work = 20.0 * len(tails) * n * max(1, int((self.pending > 0).sum()))
 
@@ -130,20 +114,18 @@ class _Network:
         Returns:
             The edge that most of the trees can take, and how many can.
         """
-        edges, n = self.given, self.given.ranks
         if len(unfinished) > self.slots:
             self._build(2 * len(unfinished))
-        member, slot = np.zeros((self.slots, n), dtype=np.int64), np.zeros(self.slots, dtype=np.int64)
+        member = np.zeros((self.slots, len(self.pending)), dtype=np.int64)
+        slot = np.zeros(self.slots, dtype=np.int64)
         for i, other in enumerate(unfinished):
             member[i, other.tree.order[: other.size]] = 1 << 50
             slot[i] = other.count
-        arcs, count = self.arcs, len(edges.tail)
+        arcs = self.arcs
         capacity = arcs.capacities(np.concatenate((self.left, self.pending, member.ravel(), slot)))
-        edge_arc, home = arcs.forward[:count], arcs.forward[count : count + n]
         batch.size, edge, taken = at_speed(kernel_packing.grow, self.work)(
-            FlowNetwork(arcs.offsets, arcs.to, arcs.pair, capacity, edge_arc, home, self.target),
-            kernel_packing.Edges(edges.tail, edges.head, self.length, self.left, *self.out),
-            batch.tree,
+            FlowNetwork(arcs.offsets, arcs.to, arcs.pair, capacity, arcs.forward, self.target),
+            self.edges, self.length, self.left, batch.tree,
             batch.size, batch.count, int(self.pending.sum() + slot.sum()),
         )  # fmt: skip
         if taken == batch.count:
@@ -153,8 +135,8 @@ class _Network:
 
     def take(self, batch: _Batch, edge: int) -> None:
         """Let all trees of a batch take an edge."""
-        head, tree = self.given.head[edge], batch.tree
+        head, tree = self.edges.head[edge], batch.tree
         self.left[edge] -= batch.count
         tree.order[batch.size], tree.via[head] = head, edge
-        tree.arrival[head] = tree.arrival[self.given.tail[edge]] + self.length[edge]
+        tree.arrival[head] = tree.arrival[self.edges.tail[edge]] + self.length[edge]
         batch.size += 1

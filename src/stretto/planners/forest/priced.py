@@ -57,9 +57,9 @@ def priced_forest(topology: Topology, c: Collective, like: Forest, part_bytes: f
 
 def pricing_work(topology: Topology, c: Collective, most: int) -> float:
     """Steps of the kernel's inner loop that growing ``most`` trees takes, about."""
-    relays = int(find_relays(topology, c.ranks).sum())
-    nodes = len(c.ranks) + relays
-    return 2.0 * most * (len(_inner_nodes(topology, c)) * topology.node_count**2 + 10 * nodes**2 * (1 + relays))
+    nodes, inner = _nodes(topology, c)
+    relays = len(nodes) - len(c.ranks)
+    return 2.0 * most * (len(inner) * topology.node_count**2 + 10 * len(nodes) ** 2 * (1 + relays))
 
 
 def priced_trees(
@@ -74,8 +74,7 @@ def priced_trees(
     work = pricing_work(topology, c, count)
     if work > MOST_WORK:
         return None
-    relays, inner = np.flatnonzero(find_relays(topology, c.ranks)), _inner_nodes(topology, c)
-    nodes = np.concatenate((c.ranks, relays)).astype(np.int64)
+    nodes, inner = _nodes(topology, c)
     usable = np.zeros(topology.node_count, dtype=np.bool_)
     usable[nodes], usable[inner] = True, True
     used = np.flatnonzero(usable[topology.src] & usable[topology.dst])
@@ -86,7 +85,7 @@ def priced_trees(
         return None
     both, place = c.traits.reduces_to_all, {v: k for k, v in enumerate(nodes.tolist())}
     roots = np.array([place[v] for v in (c.ranks.tolist() if both else like.root_share)], dtype=np.int64)
-    chosen = np.full(count, -1) if both and len(relays) else roots[np.arange(count) % len(roots)]
+    chosen = np.full(count, -1) if both and len(nodes) > len(c.ranks) else roots[np.arange(count) % len(roots)]
     kinds = np.array([kind for kind in (0, 1) if both or kind == c.reduces])
     far = far.T if c.reduces and not both else far
     length = net.latency_s + part_bytes / net.bandwidth
@@ -108,7 +107,7 @@ def priced_trees(
     return Forest(ways[1], ways[0], share) if both else Forest.one_way(ways[0], c.reduces, share)
 
 
-def _inner_nodes(topology: Topology, c: Collective) -> Int64:
-    """int64[...], nodes that only pass bytes on."""
-    relays = find_relays(topology, c.ranks)
-    return np.setdiff1d(np.flatnonzero(topology.transit & ~relays), c.ranks)
+def _nodes(topology: Topology, c: Collective) -> tuple[Int64, Int64]:
+    """The nodes that trees are made of, first the ranks, then the relays; and nodes that only pass bytes on."""
+    nodes = np.concatenate((c.ranks, np.flatnonzero(find_relays(topology, c.ranks)))).astype(np.int64)
+    return nodes, np.setdiff1d(np.flatnonzero(topology.transit), nodes)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...bounds import bottleneck, tree_rates
 from ...bounds.exact import Arcs, near_first
@@ -52,34 +54,23 @@ class TreeCounts:
 
 def spreading(topology: Topology, ranks: Int32, shares: Float64) -> TreeCounts:
     """The most trees by which roots spread data in these shares to every rank."""
-    balanced = _imbalance(topology, topology.bandwidth, ranks) <= 1e-9 * topology.bandwidth.max()
-    if balanced:
-        total = _rate(topology, ranks, shares)
+    into, out = (np.bincount(ends, topology.bandwidth, topology.node_count) for ends in (topology.dst, topology.src))
+    kept = into - out
+    kept[ranks] = 0.0
+    if np.abs(kept).max() <= 1e-9 * topology.bandwidth.max():
+        total = _bottleneck_rate(topology, ranks, shares)
         return whole_counts(topology, ranks, topology.bandwidth, total * shares / shares.sum())
     rates = tree_rates(topology, ranks, shares)
     return whole_counts(topology, ranks, rates.copies, rates.root)
 
 
-def _rate(topology: Topology, ranks: Int32, shares: Float64) -> float:
-    """Bytes/s of all roots together, by the bottleneck cut."""
-    size = 1 << 40
-    root = np.flatnonzero(shares)
-    if len(root) == 1:
-        cut = bottleneck(
-            topology, make_collective("broadcast", topology, size, ranks=ranks.tolist(), root=int(root[0]))
-        )
-    else:
-        cut = bottleneck(topology, make_collective("allgather", topology, size * len(ranks), ranks=ranks.tolist()))
-        size *= len(ranks)
+def _bottleneck_rate(topology: Topology, ranks: Int32, shares: Float64) -> float:
+    """Bytes/s of all roots together, which are one root or all ranks, by the bottleneck cut."""
+    roots = np.flatnonzero(shares)
+    kind, size = ("broadcast", 1 << 40) if len(roots) == 1 else ("allgather", len(ranks) << 40)
+    cut = bottleneck(topology, make_collective(kind, topology, size, ranks=ranks.tolist(), root=int(roots[0])))
     assert cut is not None
     return float(size / cut.seconds)
-
-
-def _imbalance(topology: Topology, rate: Float64, ranks: Int32) -> float:
-    """By how much the rates into a node that is not a rank differ from the rates out of it, at most."""
-    others = np.setdiff1d(np.arange(topology.node_count), ranks)
-    kept = np.bincount(topology.dst, rate, topology.node_count) - np.bincount(topology.src, rate, topology.node_count)
-    return float(np.abs(kept[others]).max(initial=0.0))
 
 
 def whole_counts(topology: Topology, ranks: Int32, link_rate: Float64, root_rate: Float64) -> TreeCounts:
@@ -159,14 +150,35 @@ def _path_with_capacity(near: Int32, far: Int32, capacity: Int64, node: int, goa
 
 
 def _exist(topology: Topology, ranks: Int32, trees: TreeCounts) -> bool:
-    """Edmonds' condition: every set of nodes with a rank in it can be entered by the trees of all roots outside."""
-    nodes, need = topology.node_count, int(trees.roots.sum())
-    tails = np.concatenate((topology.dst, ranks))
-    arcs = Arcs.of(tails, np.concatenate((topology.src, np.full(len(ranks), nodes))), nodes + 1)
-    work = 20.0 * len(ranks) * len(tails)
-    capacity = arcs.capacities(np.concatenate((trees.capacity, trees.roots)))
-    sinks = near_first(topology, ranks.astype(np.int64))
-    violated, _, _ = at_speed(maxflow_kernel.first_violated, work)(
-        arcs.offsets, arcs.to, arcs.pair, capacity, sinks, 0, nodes, need, np.int64(need)
-    )
-    return need > 0 and int(violated) == len(sinks)
+    check = TreeCheck(topology.src, topology.dst, trees.capacity, ranks, trees.roots, topology.node_count)
+    check.sinks = near_first(topology, check.sinks)
+    return check.need > 0 and not check.lacking(check.capacity)
+
+
+class TreeCheck:
+    """Edmonds' condition: every set of nodes with a rank in it can be entered by the trees of all roots outside.
+
+    Max-flows lead from a rank backward over edges, and from each rank to a target by as many trees as it is root of.
+    """
+
+    def __init__(
+        self, tail: NDArray[Any], head: NDArray[Any], capacity: Int64, ranks: Int32, roots: Int64, nodes: int
+    ) -> None:
+        to_target = np.full(len(ranks), nodes)
+        self.arcs = Arcs.of(np.concatenate((head, ranks)), np.concatenate((tail, to_target)), nodes + 1)
+        self.capacity = self.arcs.capacities(np.concatenate((capacity, roots)))
+        self.sinks, self.target, self.need = ranks.astype(np.int64), nodes, int(roots.sum())
+        self.work = 20.0 * len(ranks) * (len(tail) + len(ranks))
+
+    def lacking(self, capacity: Int64, times: int = 1) -> int:
+        """How many trees too few reach some rank; 0 if all trees exist.
+
+        Args:
+            capacity: int64[arcs].
+            times: how often this is asked.
+        """
+        arcs = self.arcs
+        violated, _, flow = at_speed(maxflow_kernel.first_violated, self.work * times)(
+            arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, 0, self.target, self.need, np.int64(self.need)
+        )
+        return 0 if violated == len(self.sinks) else self.need - int(flow)

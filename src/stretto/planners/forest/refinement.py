@@ -93,11 +93,12 @@ class Refinement:
             if not plans and self.may_add_shallow and min(map(_lateness, cut)) > DEEP:
                 shallow = self.shallow_table()
                 if shallow is not None:
-                    tables = [_best_table(cut, tables), shallow]
+                    tables = [tables[cut.index(best(cut))], shallow]
                     # plans are compared with as many transfers
                     count = max(count, self.edges(shallow) / self.edges(self.reference))
                     cut = [self.cut(table, count) for table in tables]
-            table, plan = _best_table(cut, tables), best(cut)
+            plan = best(cut)
+            table = tables[cut.index(plan)]
             plans.append(plan)
             late, last = _lateness(plan), count
             if late <= NEAR - 1 or (len(plans) > 1 and not _gains(plans[-2], plan)):
@@ -190,11 +191,6 @@ def finest_part_bytes(c: Collective) -> float:
     """Bytes of a part where data is cut into ``TRANSFER_COUNTS[-1]`` transfers."""
     edges = (len(c.ranks) - 1) * (2 if c.traits.reduces_to_all else 1)
     return max(edges * c.size_bytes / TRANSFER_COUNTS[-1], float(SMALLEST_PART_BYTES))
-
-
-def _best_table(plans: list[Plan], tables: list[Forests]) -> Forests:
-    """The table whose plan ends first."""
-    return min(zip(plans, tables, strict=True), key=lambda pair: completion_s(pair[0]))[1]
 
 
 def _gains(coarse: Plan, fine: Plan) -> bool:

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...bounds.exact import Arcs
-from ...kernels import at_speed
-from ...kernels import maxflow as maxflow_kernel
 from ...model.arrays import Int32, Int64
 from ...model.errors import Unsupported
 from ...model.topology import Topology
 from .forest import aligned
-from .rates import TreeCounts
+from .rates import TreeCheck, TreeCounts
 
 Route = tuple[int, ...]
 """Links in the order in which bytes take them."""
@@ -97,12 +94,22 @@ def _remove(network: RankNetwork, w: int, ranks: Int32, roots: Int64) -> None:
     out = sorted(t for u, t in network.paths if u == w and network.capacity((w, t)))
     nodes = network.topology.node_count
     turns = [(u, t) for u in into for t in sorted(out, key=lambda t: (t - u) % nodes) if u != t]
-    cuts = _Cuts(network, turns, ranks, roots)
+    edges = sorted({edge for edge in network.paths if network.capacity(edge)}.union(turns))
+    tail, head = np.array(edges).T
+    capacity = np.array([network.capacity(edge) for edge in edges])
+    check = TreeCheck(tail, head, capacity, ranks, roots, nodes)
+    arc = dict(zip(edges, check.arcs.forward.tolist(), strict=False))
     # pairs that lead back where they came from come last: they carry nothing
     for u, t in [*turns, *((u, u) for u in into if u in out)]:
         amount = min(network.capacity((u, w)), network.capacity((w, t)))
-        amount = cuts.split(w, u, t, amount)
-        if not amount:
+        change = np.zeros_like(check.capacity)
+        change[[arc[u, w], arc[w, t]]] = -1
+        if u != t:
+            change[arc[u, t]] = 1
+        while amount > 0 and (lacking := check.lacking(check.capacity + amount * change, len(turns))):
+            amount -= lacking
+        check.capacity += max(amount, 0) * change
+        if amount <= 0:
             continue
         first, second = network.take((u, w), amount), network.take((w, t), amount)
         for part, (into_w, out_of_w) in aligned(first, second) if u != t else ():
@@ -111,39 +118,3 @@ def _remove(network: RankNetwork, w: int, ranks: Int32, roots: Int64) -> None:
         raise Unsupported("a switch that gets more or less than it sends cannot be split off")
     for edge in [edge for edge in network.paths if w in edge]:
         del network.paths[edge]
-
-
-class _Cuts:
-    """The cuts that must stay wide enough for the trees while one node is split off."""
-
-    def __init__(self, network: RankNetwork, new: list[tuple[int, int]], ranks: Int32, roots: Int64) -> None:
-        edges = sorted({edge for edge in network.paths if network.capacity(edge)}.union(new))
-        self.place = {edge: i for i, edge in enumerate(edges)}
-        self.sinks = ranks.astype(np.int64)
-        self.need, self.target = int(roots.sum()), network.topology.node_count
-        heads, tails = np.array(edges).T
-        tails = np.concatenate((tails, ranks))
-        self.arcs = Arcs.of(tails, np.concatenate((heads, np.full(len(ranks), self.target))), self.target + 1)
-        capacity = np.array([network.capacity(edge) for edge in edges])
-        self.capacity = self.arcs.capacities(np.concatenate((capacity, roots)))
-        self.work = 20.0 * len(ranks) * len(tails) * len(new)
-
-    def split(self, w: int, u: int, t: int, amount: int) -> int:
-        """Split off (u, w) and (w, t) together by as much of ``amount`` as trees allow, and return how much that is."""
-        arcs, place = self.arcs, self.place
-        lose = [arcs.forward[place[u, w]], arcs.forward[place[w, t]]]
-        gain = [arcs.forward[place[u, t]]] if u != t else []
-        begin = 0
-        while amount > 0:
-            trial = self.capacity.copy()
-            trial[lose] -= amount
-            trial[gain] += amount
-            violated, _, flow = at_speed(maxflow_kernel.first_violated, self.work)(
-                arcs.offsets, arcs.to, arcs.pair, trial, self.sinks, begin, self.target, self.need, self.need
-            )
-            if violated == len(self.sinks):
-                self.capacity[lose] -= amount
-                self.capacity[gain] += amount
-                return amount
-            amount -= self.need - int(flow)
-        return 0

@@ -70,28 +70,23 @@ class LinkUses(NamedTuple):
         tree = np.searchsorted(trees, self.tree[used])
         return LinkUses(tree, self.link[used], self.opens_s[used], self.closes_s[used])
 
-    def rounded(self) -> LinkUses:
-        """The uses with windows rounded to a grain, so that windows which hardly differ are one."""
-        grain = GRAIN * float(max(self.opens_s.max(), self.closes_s.max()))
-        opens, closes = (np.round(at / grain) * grain for at in (self.opens_s, self.closes_s))
-        return self._replace(opens_s=opens, closes_s=closes)
-
 
 def counts_by_windows(
-    uses: LinkUses, seconds: Float64, root: Int64 | None = None, share: Float64 | None = None
+    uses: LinkUses, seconds: Float64, root: Int64 | int = 0, share: Float64 | float = 1.0
 ) -> list[int] | None:
     """How much each tree should carry, in about ``SHARE_UNITS`` units; None where numbers are too far apart to solve.
 
     Args:
         seconds: float64[links], for which each link would carry the whole.
         root: int64[trees], the place of each tree's root in ``share``.
-        share: float64[roots], the part of the whole that the trees of each root carry; None if roots may have any
-            share.
+        share: float64[roots], the part of the whole that the trees of each root carry.
     """
     from ...solvers import INFINITY, Model
     from ...solvers.highs import Growing
 
-    uses = uses.rounded()
+    grain = GRAIN * float(max(uses.opens_s.max(), uses.closes_s.max()))
+    opens_s, closes_s = (np.round(at / grain) * grain for at in (uses.opens_s, uses.closes_s))
+    uses = uses._replace(opens_s=opens_s, closes_s=closes_s)
     order = np.argsort(uses.link, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(uses.link[order])) + 1)
     through = np.zeros(int(uses.tree.max()) + 1)
@@ -103,8 +98,7 @@ def counts_by_windows(
     model = Model()
     carried_by = model.columns(len(through), 0.0, INFINITY, DEPTH * through / unit)
     (end,) = model.columns(1, 0.0, INFINITY, 1.0)
-    whole = np.ones(1) if share is None else share
-    model.rows(len(whole), whole, whole, (0 if root is None else root, carried_by, 1.0))
+    model.rows(np.size(share), share, share, (root, carried_by, 1.0))
     program = Growing(model)
     windows = [(of_link, float(uses.opens_s[of_link].min()), float(uses.closes_s[of_link].min())) for of_link in groups]
     while windows:
