@@ -18,7 +18,6 @@ from ..model.errors import InputError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
 from ..schedule.best import Answer, ask
-from ..schedule.effort import Budget
 from .registry import Candidate, Entry, Request, asked_by, register
 from .run import plan_by
 
@@ -41,9 +40,6 @@ BANDWIDTH_DECIDES = 0.8
 LATENCY_IS_LOST = 0.98
 """Share from which on a search for short ways finds nothing better than the planners that fill links."""
 
-LATENCY_DECIDES = 0.5
-"""Share below which planners that fill links need not be given a part of the effort."""
-
 PLANNING_SHARE = 0.9
 """Share of the effort that candidates may spend; the rest is for the bound and for the choice."""
 
@@ -52,13 +48,6 @@ SPLIT_SHARE = 0.5
 
 RELAYS_SHARE = 0.75
 """The same where accelerators outside the collective can add and fork, which a search does not use."""
-
-RESERVE = 1.7
-"""Times the least steps of a planner that fills links: a search before it leaves so much, where neither latency nor
-bandwidth decides."""
-
-RESERVE_SHARE = 0.15
-"""Share of the effort that these least steps may be; otherwise the search leaves nothing."""
 
 PHASES = 1.2
 """A search first sums, then copies. Where the links of some node are busy for more than this many times the bound in
@@ -98,7 +87,7 @@ def auto(request: Request) -> Plan:
                 answers.append(Answer(name, refusal=Unsupported(NO_EFFORT)))
                 continue
         request.tell(number, len(candidates), name)
-        share = case.share(candidate, budget)
+        share = budget.share(case.share(candidate))
         answer = ask(name, partial(plan_by, name, replace(request, budget=share, progress=None)))
         if answer.plan is not None:
             share.charge(max(0.0, candidate.steps(request) - share.spent))
@@ -178,29 +167,13 @@ class _Case:
         # where each chunk has one sender and one receiver, planners that fill links leave a search nothing to find
         return self.wide and alone and "latency" in candidate.good_for and "bandwidth" in best.good_for
 
-    def share(self, candidate: Candidate, budget: Budget) -> Budget:
-        """The part of what is left that a candidate may spend."""
-        if candidate.counts and "bandwidth" in candidate.good_for:
-            return budget.share(self._filling_share())
-        if candidate.counts and "latency" in candidate.good_for:
-            return budget.within(budget.left - self._reserve())
-        return budget.share(1.0)
-
-    def _filling_share(self) -> float:
-        """The share of what is left for a planner that fills links; the rest is for a search after it."""
-        if self.bandwidth >= LATENCY_IS_LOST:
+    def share(self, candidate: Candidate) -> float:
+        """The share of what is left that a candidate may spend."""
+        if not candidate.counts or "bandwidth" not in candidate.good_for or self.bandwidth >= LATENCY_IS_LOST:
             return 1.0
         if self.relays:
             return RELAYS_SHARE
         return SPLIT_SHARE if self.wide and self._phases_s() <= PHASES * self.bound_s else 1.0
-
-    def _reserve(self) -> float:
-        """Steps that a search leaves for the planners that fill links."""
-        if not LATENCY_DECIDES <= self.bandwidth < BANDWIDTH_DECIDES or self.request.topology.planes:
-            return 0.0
-        fills = [c for _, c in _entries() if c.counts and "bandwidth" in c.good_for]
-        least = max((c.steps(self.request) for c in fills), default=0.0)
-        return RESERVE * least if least <= RESERVE_SHARE * self.request.budget.steps else 0.0
 
     def _phases_s(self) -> float:
         """Seconds for which the links into some node and then those out of some node are busy, if all is summed before
