@@ -45,10 +45,10 @@ def allreduce(net: Topology, size: int) -> Workload:
 
 
 def trees_of(net: Topology):
-    edges, (c,) = UndirectedEdges.of(net, net.accelerators), allreduce(net, 1 << 40).collectives
+    edges, (c,) = UndirectedEdges.of(net, net.accelerators, 0.0), allreduce(net, 1 << 40).collectives
     parts = best_parts(net, c)
     rate = c.size_bytes / float(parts.seconds)
-    return edges, rate, meeting_trees(edges, parts, rate, distances(net, 0.0), 0.0)
+    return edges, rate, meeting_trees(edges, parts, rate, distances(net, 0.0))
 
 
 @given(seed=st.integers(0, 100_000))
@@ -109,9 +109,9 @@ def test_links_unlike_both_ways_have_no_edges():
     net = mutual_network(1)
     one_way = net.bandwidth.copy()
     one_way[0] *= 2
-    assert UndirectedEdges.of(net, net.accelerators) is not None
-    assert UndirectedEdges.of(replace(net, bandwidth=one_way), net.accelerators) is None
-    assert UndirectedEdges.of(net, net.accelerators[1:]) is None
+    assert UndirectedEdges.of(net, net.accelerators, 0.0) is not None
+    assert UndirectedEdges.of(replace(net, bandwidth=one_way), net.accelerators, 0.0) is None
+    assert UndirectedEdges.of(net, net.accelerators[1:], 0.0) is None
 
 
 @pytest.mark.parametrize("spec", ["dgx2:2", "amd:2", "torus:8x8", "mesh:8x8", "zoo:Abilene"])
@@ -154,8 +154,8 @@ def test_shares_fill_the_windows_of_links():
     ways = [(0, 1, 1e-3), (0, 2, 8e-3), (1, 2, 8e-3)]
     links = [(a, b, 1e9, s) for x, y, s in ways for a, b in ((x, y), (y, x))]
     net = make_topology("triangle", [ACCELERATOR] * 3, links)
-    edges = UndirectedEdges.of(net, net.accelerators)
-    every = more_trees(edges, 0.75e9, distances(net, 0.0), 0.0)
+    edges = UndirectedEdges.of(net, net.accelerators, 0.0)
+    every = more_trees(edges, 0.75e9, distances(net, 0.0))
     found = shares_by_windows(net, edges, every, 0.0, 60 * 10**6)
     assert sum(found.share) == 1
     tree, link = found.down.uses

@@ -123,16 +123,16 @@ def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> li
 
     Where latency counts, a second forest with other shares.
     """
-    edges, bound = UndirectedEdges.of(topology, c.ranks), best_parts(topology, c)
+    edges, bound = UndirectedEdges.of(topology, c.ranks, part_bytes), best_parts(topology, c)
     if edges is None or bound is None:
         return []
     rate, far = c.size_bytes / float(bound.seconds), distances(topology, part_bytes)
-    forest = meeting_trees(edges, bound, rate, far, part_bytes)
+    forest = meeting_trees(edges, bound, rate, far)
     if forest is None:
         return []
-    if far.max() <= LATENCY_SHARE * float(bound.seconds) or len(edges.tail) > MOST_EDGES_BY_WINDOWS:
+    if far.max() <= LATENCY_SHARE * float(bound.seconds) or len(edges.forth) > MOST_EDGES_BY_WINDOWS:
         return [forest.divided(forest.share)]
-    choice = Forest.concatenate([forest, more_trees(edges, rate, far, part_bytes)])
+    choice = Forest.concatenate([forest, more_trees(edges, rate, far)])
     by_windows = shares_by_windows(topology, edges, choice, part_bytes, c.size_bytes)
     return [trees.divided(trees.share) for trees in (forest, by_windows or forest)]
 

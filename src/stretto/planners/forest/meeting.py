@@ -57,54 +57,47 @@ class UndirectedEdges:
     """Pairs of links that are alike both ways, as edges.
 
     Attributes:
-        tail, head: int64[edges].
         forth, back: int64[edges], the link from tail to head, and the opposite link.
-        bandwidth, latency_s: float64[edges].
-        around: the edges at each node.
+        bandwidth: float64[edges].
+        network: the edges as kernels take them; the length of an edge is the seconds that a part takes over it.
     """
 
-    tail: Int64
-    head: Int64
     forth: Int64
     back: Int64
     bandwidth: Float64
-    latency_s: Float64
-    around: Ragged
+    network: Network
 
     @classmethod
-    def of(cls, topology: Topology, ranks: Int32) -> UndirectedEdges | None:
-        """None where some node is not a rank, or the bandwidth of some link is not alike both ways."""
-        if len(ranks) < topology.node_count:
-            return None
-        other = opposite(topology)
+    def of(cls, topology: Topology, ranks: Int32, part_bytes: float) -> UndirectedEdges | None:
+        """None where some node is not a rank, or the bandwidth of some link is not alike both ways.
+
+        Args:
+            part_bytes: what a tree carries at a time.
+        """
+        other = opposite(topology) if len(ranks) == topology.node_count else None
         if other is None:
             return None
         forth = np.flatnonzero(topology.src < topology.dst)
-        back = other[forth]
+        back, bandwidth = other[forth], topology.bandwidth[forth]
         tail, head = topology.src[forth].astype(np.int64), topology.dst[forth].astype(np.int64)
         around = Ragged.grouped(np.concatenate((tail, head)), np.tile(np.arange(len(tail)), 2), topology.node_count)
-        latency = np.maximum(topology.latency_s[forth], topology.latency_s[back])
-        return cls(tail, head, forth, back, topology.bandwidth[forth], latency, around)
+        length = np.maximum(topology.latency_s[forth], topology.latency_s[back]) + part_bytes / bandwidth
+        network = Network(tail, head, length, around.offsets, around.values.astype(np.int64))
+        return cls(forth, back, bandwidth, network)
 
     @property
     def node_count(self) -> int:
-        return self.around.rows
-
-    def network(self, length: Float64) -> Network:
-        """The edges as the kernels take them."""
-        return Network(self.tail, self.head, length, self.around.offsets, self.around.values.astype(np.int64))
+        return len(self.network.offsets) - 1
 
 
-def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float64, part_bytes: float) -> Forest | None:
+def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float64) -> Forest | None:
     """Trees that share the buffer and together come near the bound by parts; None where too many would have to.
 
     Args:
         rate: bytes/s of the buffer that ``parts`` allow.
         far: float64[nodes, nodes], seconds that a part is on its way.
-        part_bytes: what a tree carries at a time; the time that this takes on an edge counts as length, as latency
-            does.
     """
-    length, central = _lengths_and_center(edges, far, part_bytes, CENTRAL)
+    central = _central(far, CENTRAL)
     for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
         copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
         times = -(-FEWEST_TREES // count)
@@ -112,53 +105,52 @@ def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float6
             continue
         copies = np.minimum(copies, count) * times
         roots = np.resize(central, count * times)
-        within = _pack(edges, length, copies, roots)
+        within = _pack(edges, copies, roots)
         if int(within.sum()) == len(roots) * (edges.node_count - 1):
             break
     else:
         return None
-    _shorten(edges, length, copies, within)
+    _shorten(edges, copies, within)
     shares = _solve_shares(edges, within) if loss else [Fraction(1, len(roots))] * len(roots)
-    return _from_the_middle(edges, within, length, shares)
+    return _from_the_middle(edges, within, shares)
 
 
-def more_trees(edges: UndirectedEdges, rate: float, far: Float64, part_bytes: float) -> Forest:
+def more_trees(edges: UndirectedEdges, rate: float, far: Float64) -> Forest:
     """Further trees, without a share yet, packed with room to spare: a choice where not bandwidth alone decides."""
-    length, central = _lengths_and_center(edges, far, part_bytes, CENTRAL_FOR_CHOICE)
+    central = _central(far, CENTRAL_FOR_CHOICE)
     packed = []
     for room in ROOM_FOR_CHOICE:
         copies = np.floor(edges.bandwidth * (TREES_FOR_CHOICE / rate * room)).astype(np.int64)
         copies, roots = np.minimum(copies, TREES_FOR_CHOICE), np.resize(central, TREES_FOR_CHOICE)
-        within = _pack(edges, length, copies, roots)
-        _shorten(edges, length, copies, within)
+        within = _pack(edges, copies, roots)
+        _shorten(edges, copies, within)
         packed.append(within[within.sum(axis=1) == edges.node_count - 1])
     every = np.concatenate(packed)
     _, first = np.unique(every, axis=0, return_index=True)
-    return _from_the_middle(edges, every[np.sort(first)], length, [Fraction(0)] * len(first))
+    return _from_the_middle(edges, every[np.sort(first)], [Fraction(0)] * len(first))
 
 
-def _lengths_and_center(edges: UndirectedEdges, far: Float64, part_bytes: float, near: float) -> tuple[Float64, Int64]:
-    """The lengths of edges for a part, and the central nodes, from which trees grow, the most central one first."""
+def _central(far: Float64, near: float) -> Int64:
+    """The central nodes, from which trees grow, the most central one first."""
     reach = far.max(axis=1)
-    central = np.argsort(reach, kind="stable")[: int((reach <= near * reach.min()).sum())]
-    return edges.latency_s + part_bytes / edges.bandwidth, central
+    return np.argsort(reach, kind="stable")[: int((reach <= near * reach.min()).sum())]
 
 
-def _pack(edges: UndirectedEdges, length: Float64, copies: Int64, roots: Int64) -> Bool:
-    return at_speed(kernel_spanning.pack, _work(edges))(edges.network(length), copies, roots)
+def _pack(edges: UndirectedEdges, copies: Int64, roots: Int64) -> Bool:
+    return at_speed(kernel_spanning.pack, _work(edges))(edges.network, copies, roots)
 
 
-def _shorten(edges: UndirectedEdges, length: Float64, copies: Int64, within: Bool) -> None:
-    at_speed(kernel_spanning.shorten, _work(edges))(edges.network(length), within, copies, MOST_WALKS)
+def _shorten(edges: UndirectedEdges, copies: Int64, within: Bool) -> None:
+    at_speed(kernel_spanning.shorten, _work(edges))(edges.network, within, copies, MOST_WALKS)
 
 
 def _work(edges: UndirectedEdges) -> float:
-    return 10.0 * edges.node_count**2 * len(edges.tail)
+    return 10.0 * edges.node_count**2 * len(edges.forth)
 
 
 def _plausible(edges: UndirectedEdges, parts: Parts, copies: Int64, count: int) -> bool:
     """Whether there are edges enough for ``count`` trees, in all and between the parts."""
-    crossing = (parts.inside[:, edges.tail] != parts.inside[:, edges.head]).any(axis=0)
+    crossing = (parts.inside[:, edges.network.tail] != parts.inside[:, edges.network.head]).any(axis=0)
     copies = np.minimum(copies, count)
     enough = copies.sum() >= count * (edges.node_count - 1)
     return bool(enough and copies[crossing].sum() >= count * (len(parts.inside) - 1))
@@ -172,15 +164,15 @@ def _solve_shares(edges: UndirectedEdges, within: Bool) -> list[Fraction]:
     return [Fraction(n, int(counts.sum())) for n in counts.tolist()]
 
 
-def _from_the_middle(edges: UndirectedEdges, within: Bool, length: Float64, share: list[Fraction]) -> Forest:
+def _from_the_middle(edges: UndirectedEdges, within: Bool, share: list[Fraction]) -> Forest:
     """Trees walked from the middles of their longest paths: sums go there, and copies go out from there."""
     via = np.full((len(within), edges.node_count), -1, dtype=np.int64)
     root, twin = np.empty(len(within), dtype=np.int64), np.empty(len(within), dtype=np.int64)
-    at_speed(kernel_spanning.walk_from_the_middle, _work(edges))(edges.network(length), within, root, twin, via)
-    node = np.arange(edges.node_count)
-    toward = np.where(via >= 0, edges.tail[via] + edges.head[via] - node, -1)
-    outward = edges.head[via] == node
-    every_link = Ragged.single(np.arange(2 * len(edges.tail)))
+    at_speed(kernel_spanning.walk_from_the_middle, _work(edges))(edges.network, within, root, twin, via)
+    node, (tail, head, *_) = np.arange(edges.node_count), edges.network
+    toward = np.where(via >= 0, tail[via] + head[via] - node, -1)
+    outward = head[via] == node
+    every_link = Ragged.single(np.arange(2 * len(tail)))
     down = Trees(root, toward, np.where(outward, edges.forth[via], edges.back[via]), every_link, twin)
     up = replace(down, hop=np.where(outward, edges.back[via], edges.forth[via]))
     return Forest(up, down, share)
