@@ -29,14 +29,12 @@ def main() -> None:
         whole = []
         for seed in range(given.graphs):
             net = awkward_graph(seed)
-            whole.append((net, forests_of(net, make_collective(kind, net, 10**9), 150_000)[-1]))
-        many = [int(np.bincount(forest.up.root).max()) for _, forest in whole]
+            c = make_collective(kind, net, 10**9)
+            whole.append((net, c, forests_of(net, c, 150_000)[-1]))
+        many = [int(np.bincount(forest.up.root).max()) for *_, forest in whole]
         print(f"{kind}: {min(many)} to {max(many)} trees of a root without a budget")
         for most in map(int, given.trees.split(",")):
-            kept = [
-                rate(net, keep_largest(net, forest, most, len(net.accelerators))) / rate(net, forest)
-                for net, forest in whole
-            ]
+            kept = [rate(net, keep_largest(net, c, forest, most)) / rate(net, forest) for net, c, forest in whole]
             mean = math.exp(sum(map(math.log, kept)) / len(kept))
             print(f"  {most:3} a rank: {100 * mean:6.2f} % of the rate, at least {100 * min(kept):6.2f} %")
 

@@ -20,8 +20,9 @@ def test_sixteen_trees_a_rank_keep_the_rate(kind):
     # capacities of 31, 43, 67, 97 and 101: their least common measure is 1
     for seed in range(30):
         net = random_network(seed)
-        (*_, forest) = forests_of(net, make_collective(kind, net, 10**9), 150_000)
-        kept = keep_largest(net, forest, 16, len(net.accelerators))
+        c = make_collective(kind, net, 10**9)
+        (*_, forest) = forests_of(net, c, 150_000)
+        kept = keep_largest(net, c, forest, 16)
         assert forest.seconds_per_byte(net) >= 0.98 * kept.seconds_per_byte(net), net.name
 
 
@@ -30,10 +31,10 @@ def test_sixteen_trees_a_rank_keep_the_rate(kind):
 def test_no_more_trees_are_left_than_asked_for_and_carry_everything(kind, most):
     for seed in range(10):
         net = random_network(seed)
-        ranks = len(net.accelerators)
-        (*_, forest) = forests_of(net, make_collective(kind, net, 10**9), 150_000)
-        kept = keep_largest(net, forest, most, ranks)
-        assert len(kept.share) <= most * ranks
+        c = make_collective(kind, net, 10**9)
+        (*_, forest) = forests_of(net, c, 150_000)
+        kept = keep_largest(net, c, forest, most)
+        assert len(kept.share) <= most * len(c.ranks)
         assert sum(kept.share) == sum(forest.share) == 1
         if kind == "allgather":
             assert kept.root_share == forest.root_share

@@ -96,8 +96,7 @@ def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mappi
         return _run(specs[0], request, options)
     for stage in map(find, spec.split("+")):
         # a reason that holds after every planner is said once
-        if (reason := stage.serves(request.topology, request.workload)) is not None:
-            raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
+        _check_served(stage, request)
     answers = [ask(each, partial(_run, each, request, options)) for each in specs]
     for answer in answers:
         if isinstance(answer.refusal, InputError):
@@ -110,20 +109,24 @@ def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mappi
 
 def _refuse(stages: list[Entry], request: Request) -> None:
     """Raise the reason why a stage does not serve a request, before any work."""
-    topology, workload = request.topology, request.workload
+    collectives = request.workload.collectives
     for stage in stages:
-        for collective in workload.collectives:
+        for collective in collectives:
             if not {*collective.traits.served_as} & {*stage.collectives}:
                 serves = ", ".join(stage.collectives)
                 raise Unsupported(f"{stage.name} does not serve {collective.kind}; it serves {serves}")
-        reason = stage.serves(topology, workload)
-        if reason is not None:
-            raise Unsupported(f"{stage.name} does not serve {topology.name}: {reason}")
-    for collective in workload.collectives:
-        pair = find_unreachable(topology, collective)
+        _check_served(stage, request)
+    for collective in collectives:
+        pair = find_unreachable(request.topology, collective)
         if pair is not None:
-            a, b = (topology.names[v] for v in pair)
-            raise InputError(f"{a} cannot reach {b}: the ranks are not connected", topology.name)
+            a, b = (request.topology.names[v] for v in pair)
+            raise InputError(f"{a} cannot reach {b}: the ranks are not connected", request.topology.name)
+
+
+def _check_served(stage: Entry, request: Request) -> None:
+    reason = stage.serves(request.topology, request.workload)
+    if reason is not None:
+        raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
 
 
 def _stages(spec: str) -> list[Entry]:

@@ -78,7 +78,8 @@ def routes_from(topology: Topology, source: int, metric: str) -> dict[int, tuple
     return routes
 
 
-def _plan(algorithm: Algorithm, request: Request) -> Plan:
+def plan_algorithm(algorithm: Algorithm, request: Request) -> Plan:
+    """The transfers of an algorithm over shortest routes, or over the first plane."""
     topology, lowered = request.topology, lower(algorithm, request.workload)
     rows = len(lowered.chunk)
     more: dict[str, Any] = {}
@@ -118,15 +119,10 @@ def _spans(group: Int32) -> list[tuple[int, int]]:
 
 def _planner(algorithm: Algorithm) -> Callable[[Request], Plan]:
     def plan(request: Request) -> Plan:
-        return _plan(algorithm, request)
+        return plan_algorithm(algorithm, request)
 
     plan.__doc__ = algorithm.summary
     return plan
-
-
-def plan_ring_on_planes(request: Request) -> Plan:
-    """The ring on optical planes, for the planner :mod:`.ring`, which plans it over links."""
-    return _plan(ALGORITHMS["ring"], request)
 
 
 _ASKED: dict[str, dict[str, Any]] = {

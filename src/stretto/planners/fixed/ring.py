@@ -18,8 +18,9 @@ from ...model.collective import Collective, Workload, cut
 from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
+from ...schedule.algorithms import ALGORITHMS
 from .. import Candidate, Option, Request, per_delivery, register
-from .planner import plan_ring_on_planes, portless, routes_from
+from .planner import plan_algorithm, portless, routes_from
 
 Routes = dict[int, dict[int, tuple[float, list[int]]]]
 """For each source node the length and the links of the route to each node."""
@@ -74,7 +75,7 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     """
     topology = request.topology
     if topology.planes:
-        return plan_ring_on_planes(request)
+        return plan_algorithm(ALGORITHMS["ring"], request)
     collectives = tuple(
         cut(c, c.chunk_count * len(c.ranks)) if c.traits.reduces_to_all and c.chunk_count % len(c.ranks) else c
         for c in request.workload.collectives

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...model.arrays import Float64, Int64
+from ...model.collective import Collective
 from ...model.topology import Topology
 from .forest import Forest
 
@@ -19,16 +20,11 @@ SHARE_UNITS = 1 << 14
 """Units of the whole in which shares are counted."""
 
 
-def keep_largest(topology: Topology, forest: Forest, most: int, ranks: int) -> Forest:
-    """The forest with at most ``most`` trees a rank.
-
-    Args:
-        most: trees of each root; where sums are copied again, ``most`` times the ranks for all roots together.
-        ranks: how many there are.
-    """
-    free = forest.sums_and_copies
+def keep_largest(topology: Topology, c: Collective, forest: Forest, most: int) -> Forest:
+    """The forest with at most ``most`` trees of each root; of an AllReduce ``most`` times the ranks for all roots."""
+    free = c.traits.reduces_to_all
     groups = [0] * len(forest.share) if free else forest.up.root.tolist()
-    kept = largest(forest.share, groups, most * ranks if free else most)
+    kept = largest(forest.share, groups, most * len(c.ranks) if free else most)
     if len(kept) == len(groups):
         return forest
     return divide_data(topology, forest.take(np.array(kept)), None if free else forest.root_share)
@@ -58,11 +54,7 @@ def divide_data(topology: Topology, forest: Forest, root_share: dict[int, Fracti
 
 
 def fastest_rates(
-    trees: int,
-    tree: Int64,
-    link: Int64,
-    bandwidth: Float64,
-    groups: Iterable[tuple[Int64, float]] = (),
+    trees: int, tree: Int64, link: Int64, bandwidth: Float64, groups: Iterable[tuple[Int64, float]] = ()
 ) -> Float64:
     """float64[trees], the shares of the whole with which trees are fastest together, by a linear program.
 

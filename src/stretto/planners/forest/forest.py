@@ -88,11 +88,6 @@ class Forest:
         return total
 
     @property
-    def sums_and_copies(self) -> bool:
-        """Whether sums are copied to all again, so that roots may have any share."""
-        return bool((self.up.toward >= 0).any() and (self.down.toward >= 0).any())
-
-    @property
     def edge_count(self) -> int:
         """Edges of all trees."""
         return int((self.up.toward >= 0).sum() + (self.down.toward >= 0).sum())

@@ -92,7 +92,7 @@ def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budge
     """Forests at the rate of the bottleneck, with no more trees than allowed."""
     budget.spend(packing=len(c.ranks) * topology.link_count * (2 if c.traits.reduces_to_all else 1))
     forests = forests_of(topology, c, TRANSFER_COUNTS[-1])
-    return [keep_largest(topology, forest, trees, len(c.ranks)) for forest in forests]
+    return [keep_largest(topology, c, forest, trees) for forest in forests]
 
 
 def _latency_forests(
