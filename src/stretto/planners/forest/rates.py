@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from ...bounds import bottleneck, tree_rates
 from ...bounds.exact import Arcs, near_first
-from ...kernels import at_speed
-from ...kernels import maxflow as maxflow_kernel
 from ...model.arrays import Bool, Float64, Int32, Int64
 from ...model.collective import make_collective
 from ...model.errors import Unsupported
@@ -177,8 +175,7 @@ class TreeCheck:
             capacity: int64[arcs].
             times: how often this is asked.
         """
-        arcs = self.arcs
-        violated, _, flow = at_speed(maxflow_kernel.first_violated, self.work * times)(
-            arcs.offsets, arcs.to, arcs.pair, capacity, self.sinks, 0, self.target, self.need, np.int64(self.need)
+        violated, _, flow = self.arcs.first_violated(
+            capacity, self.sinks, 0, self.target, self.need, self.need, self.work * times
         )
-        return 0 if violated == len(self.sinks) else self.need - int(flow)
+        return 0 if violated == len(self.sinks) else self.need - flow
