@@ -186,7 +186,7 @@ def test_a_schedule_carries_every_step_whole_and_no_plane_does_two_things_at_onc
     instance = some_instance(seed)
     share = find_schedule(instance)
     np.testing.assert_allclose(share.sum(1), instance.volume, rtol=1e-9)
-    times = course(instance, share)
+    times = course(instance, share / instance.bandwidth)
     barrier = np.concatenate(([0.0], times.step_end_s[:-1]))
     for p in range(instance.planes):
         used = np.flatnonzero(share[:, p] > 0)

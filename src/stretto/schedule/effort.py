@@ -29,6 +29,10 @@ def steps_of(effort: str) -> float:
     return EFFORTS[effort]
 
 
+UNIT_STEPS = 1e6
+"""Steps that a unit of a solver's effort costs, see :func:`stretto.solvers.solve`."""
+
+
 @dataclass
 class Budget:
     """Steps that are left for a request, and the net that may stop it early.
@@ -53,6 +57,10 @@ class Budget:
     def within(self, steps: float) -> Budget:
         """At most this many steps of what is left of this budget."""
         return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self)
+
+    def for_solvers(self, most_units: float) -> Budget:
+        """At most this many units of solvers' effort: the one kind of work of the new budget, ``units``."""
+        return self.within(most_units * UNIT_STEPS).with_costs({"units": UNIT_STEPS})
 
     @property
     def left(self) -> float:

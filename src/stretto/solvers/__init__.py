@@ -81,20 +81,21 @@ class Model:
         self.column_count += count
         return np.arange(first, first + count)
 
-    def rows(self, count: int, lower: Any, upper: Any, *entries: tuple[Any, Any, Any]) -> Int64:
+    def rows(self, count: int, lower: Any, upper: Any, *entries: tuple[Any, ...]) -> Int64:
         """Append ``count`` rows ``lower <= entries <= upper`` and return their indexes.
 
         Args:
             entries: tuples ``(row, column, value)`` of numbers or of arrays of equal length. Rows count from 0
-                within this block. Entries with the same row and column add up.
+                within this block. Entries with the same row and column add up. A tuple ``(column, value)`` has a
+                column, or a list of columns, for each row. Column -1 stands for nothing.
         """
         spread = [np.broadcast_to(np.asarray(v, dtype=np.float64), count) for v in (lower, upper)]
         self._bounds.append((spread[0], spread[1]))
-        for row, column, value in entries:
-            at, which, what = np.broadcast_arrays(np.asarray(row), np.asarray(column), np.asarray(value, np.float64))
-            self._entries.append(
-                (at.ravel().astype(np.int64) + self.row_count, which.ravel().astype(np.int64), what.ravel())
-            )
+        for *row, column, value in entries:
+            at = row[0] if row else np.arange(count).reshape(-1, *[1] * (np.ndim(column) - 1))
+            at, which, what = (a.ravel() for a in np.broadcast_arrays(at, column, np.asarray(value, np.float64)))
+            used = which >= 0
+            self._entries.append((at[used].astype(np.int64) + self.row_count, which[used].astype(np.int64), what[used]))
         first = self.row_count
         self.row_count += count
         return np.arange(first, first + count)

@@ -6,16 +6,15 @@ turn costs anything (ideal).
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...model.arrays import Float64, Int64
-from .instance import FREE, Instance
+from .instance import FREE, Instance, completion
 
 
-def level(instance: Instance, volume: float, ready_s: Float64, planes: NDArray[Any]) -> Float64:
+def level(instance: Instance, volume: float, ready_s: Float64, planes: Int64) -> Float64:
     """float64[planes], the bytes of one step, divided so that all planes that carry a part end together.
 
     Args:
@@ -23,11 +22,10 @@ def level(instance: Instance, volume: float, ready_s: Float64, planes: NDArray[A
         planes: those that may carry; one that could only begin after the end carries nothing.
     """
     share = np.zeros(instance.planes)
-    open_planes = np.asarray(planes, dtype=np.int64)
-    if volume <= 0 or not len(open_planes):
+    if volume <= 0 or not len(planes):
         return share
-    begin = ready_s[open_planes] + instance.latency_s[open_planes]
-    order = open_planes[np.argsort(begin, kind="stable")]
+    begin = ready_s[planes] + instance.latency_s[planes]
+    order = planes[np.argsort(begin, kind="stable")]
     width, start = instance.bandwidth[order], np.sort(begin)
     # with the first r planes the step ends when their bandwidths have carried it
     until = (volume + np.cumsum(width * start)) / np.cumsum(width)
@@ -38,13 +36,8 @@ def level(instance: Instance, volume: float, ready_s: Float64, planes: NDArray[A
 
 def ideal(instance: Instance) -> float:
     """Completion if turning took no time: every step at full bandwidth, seconds."""
-    everyone = np.arange(instance.planes)
-    now = 0.0
-    for volume in instance.volume:
-        share = level(instance, float(volume), np.zeros(instance.planes), everyone)
-        used = share > 0
-        now += float((share / instance.bandwidth + instance.latency_s)[used].max(initial=0.0))
-    return now
+    still = replace(instance, turn_s=np.zeros(instance.planes))
+    return completion(still, strawman(still))
 
 
 def strawman(instance: Instance) -> Float64:
@@ -102,10 +95,8 @@ def _held(instance: Instance, kinds: Int64, which: Int64, owner: Int64) -> Float
     turned = (instance.initial == FREE) | (instance.initial == kinds[owner])
     ready = np.where(turned, 0.0, instance.turn_s)
     for i in range(instance.steps):
-        share[i] = level(
-            instance, float(instance.volume[i]), np.maximum(ready - now, 0.0), np.flatnonzero(owner == which[i])
-        )
-        used = share[i] > 0
-        span = np.maximum(ready - now, 0.0) + share[i] / instance.bandwidth + instance.latency_s
-        now += float(span[used].max(initial=0.0))
+        wait = np.maximum(ready - now, 0.0)
+        share[i] = level(instance, float(instance.volume[i]), wait, np.flatnonzero(owner == which[i]))
+        span = wait + share[i] / instance.bandwidth + instance.latency_s
+        now += float(span[share[i] > 0].max(initial=0.0))
     return share

@@ -18,9 +18,9 @@ from ...model.collective import Collective, Workload
 from ...model.demand import demand_of
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
-from ...schedule.trees import split_chunks
+from ...schedule.trees import cut_at
 from .. import Candidate, Option, Request, per_delivery, register
-from .circuits import refusal, to_nodes, to_ports
+from .circuits import refusal, speeds_of, to_nodes, to_ports
 from .matchings import Matching, decompositions, shifts
 from .placement import Part, Planes, direct_bound, place
 
@@ -55,13 +55,9 @@ def birkhoff(request: Request, *, matchings: str = "few") -> Plan:
 def _planes_of(topology: Topology, c: Collective) -> Planes:
     rank = np.full(topology.node_count + 1, -1, dtype=np.int64)
     rank[c.ranks] = np.arange(len(c.ranks))
-    bandwidth, latency, turn = (
-        np.array([getattr(p, name) for p in topology.planes])
-        for name in ("bandwidth", "latency_s", "reconfiguration_s")
-    )
     free = np.array([(p.matching < 0).all() for p in topology.planes])
     partner = np.array([rank[to_nodes(topology, p)[c.ranks]] for p in topology.planes])
-    return Planes(bandwidth, latency, turn, free, partner)
+    return Planes(*speeds_of(topology), free, partner)
 
 
 def _as_plan(
@@ -70,16 +66,10 @@ def _as_plan(
     """The timed plan in which each part's circuits carry their bytes from its start on."""
     c = workload.collectives[0]
     part, begin = _intervals(c, matchings, parts)
-    piece_base = np.cumsum(c.piece_bytes) - c.piece_bytes
-    old_begin = piece_base[c.chunk_piece] + c.chunk_offset
-    inside = np.searchsorted(old_begin, begin, side="right") - 1
-    fresh = begin > old_begin[inside]
-    finer, _ = split_chunks(workload, inside[fresh], (begin - old_begin[inside])[fresh])
+    finer, interval = cut_at(workload, np.append(begin[1:], c.piece_bytes.sum()))
     c = finer.collectives[0]
-    low = piece_base[c.chunk_piece] + c.chunk_offset
-    interval = np.searchsorted(begin, low, side="right") - 1
-    moves = c.holders.values[c.chunk_piece] != c.wanted.values[c.chunk_piece]
-    chunk = np.flatnonzero(moves)
+    low = np.cumsum(c.chunk_bytes) - c.chunk_bytes
+    chunk = np.flatnonzero(c.holders.values[c.chunk_piece] != c.wanted.values[c.chunk_piece])
     chunk = chunk[np.lexsort((chunk, part[interval[chunk]]))]
 
     row_part, sent = part[interval[chunk]], low[chunk] - begin[interval[chunk]]

@@ -62,18 +62,18 @@ def _windows(instance: Instance) -> float:
     # running sums, so that a window is four entries: time, servings
     time = model.columns(n + 1, 0.0, np.where(np.arange(n + 1) == 0, 0.0, INFINITY), cost=np.arange(n + 1) == n)
     served = model.columns(n + 1, 0.0, np.where(np.arange(n + 1) == 0, 0.0, INFINITY))
-    step = np.arange(n)
-    model.rows(n, 1.0, float(k), (step, served[1:], 1.0), (step, served[:-1], -1.0))
+    model.rows(n, 1.0, float(k), (served[1:], 1.0), (served[:-1], -1.0))
     # D >= L + m / (B x) at whole x: the lines through neighbouring points
     for q in range(1, max(k, 2)):
         slope = work / q - work / (q + 1)
         model.rows(
             n, latency + work / q + slope * q, INFINITY,
-            (step, time[1:], 1.0), (step, time[:-1], -1.0), (step, served[1:], slope), (step, served[:-1], -slope),
+            (time[1:], 1.0), (time[:-1], -1.0), (served[1:], slope), (served[:-1], -slope),
         )  # fmt: skip
-    model.rows(n, latency + work / k, INFINITY, (step, time[1:], 1.0), (step, time[:-1], -1.0))
-    previous = np.array([max(np.flatnonzero(instance.matching[:i] == instance.matching[i]), default=-1) for i in step])
-    saved = _savings(model, instance, served, previous)
+    model.rows(n, latency + work / k, INFINITY, (time[1:], 1.0), (time[:-1], -1.0))
+    earlier = [np.flatnonzero(instance.matching[:i] == matching) for i, matching in enumerate(instance.matching)]
+    previous = np.array([max(steps, default=-1) for steps in earlier])
+    saved = _savings(model, k, served, earlier)
     carried = np.concatenate(([0.0], np.cumsum(work)))
     for a, b in _chosen_windows(n):
         first = k
@@ -82,30 +82,30 @@ def _windows(instance: Instance) -> float:
         kept = saved[a:b][previous[a:b] >= a]
         model.rows(
             1, carried[b] - carried[a] - turn * first, INFINITY,
-            (0, time[b], k), (0, time[a], -k), (0, served[b], -latency - turn), (0, served[a], latency + turn),
-            (np.zeros(len(kept), dtype=np.int64), kept, turn),
+            (time[b], k), (time[a], -k), (served[b], -latency - turn), (served[a], latency + turn),
+            (kept[None], turn),
         )  # fmt: skip
     solution = solve(model)
     return solution.bound * unit if solution.status == "optimal" else 0.0
 
 
-def _savings(model: Model, instance: Instance, served: Int64, previous: Int64) -> Int64:
-    """int64[steps], columns: how many planes still hold the matching of a step from an earlier serving."""
-    n, k = instance.steps, instance.planes
-    saved = model.columns(n, 0.0, np.where(previous >= 0, float(k), 0.0))
-    for i in np.flatnonzero(previous >= 0).tolist():
-        earlier = np.flatnonzero(instance.matching[:i] == instance.matching[i])
-        if len(earlier) < k:  # each was carried by a plane at least
-            zero = np.zeros(len(earlier), dtype=np.int64)
-            model.rows(
-                1, -INFINITY, 0.0, (0, saved[i], 1.0), (zero, served[earlier + 1], -1.0), (zero, served[earlier], 1.0)
-            )
-        model.rows(1, -INFINITY, 0.0, (0, saved[i], 1.0), (0, served[i + 1], -1.0), (0, served[i], 1.0))
-        between = np.arange(previous[i] + 1, i)
-        rows = np.arange(len(between))
+def _savings(model: Model, k: int, served: Int64, earlier: list[Int64]) -> Int64:
+    """int64[steps], columns: how many of ``k`` planes still hold the matching of a step from an earlier serving.
+
+    Args:
+        earlier: for each step those before it of the same matching.
+    """
+    saved = model.columns(len(earlier), 0.0, [float(k) if len(steps) else 0.0 for steps in earlier])
+    for i, same in enumerate(earlier):
+        if not len(same):
+            continue
+        if len(same) < k:  # each was carried by a plane at least
+            model.rows(1, -INFINITY, 0.0, (saved[i], 1.0), (served[None, same + 1], -1.0), (served[None, same], 1.0))
+        model.rows(1, -INFINITY, 0.0, (saved[i], 1.0), (served[i + 1], -1.0), (served[i], 1.0))
+        between = np.arange(same[-1] + 1, i)
         model.rows(
             len(between), -INFINITY, float(k),
-            (rows, saved[i], 1.0), (rows, served[between + 1], 1.0), (rows, served[between], -1.0),
+            (saved[i], 1.0), (served[between + 1], 1.0), (served[between], -1.0),
         )  # fmt: skip
     return saved
 

@@ -26,7 +26,6 @@ from ...schedule.grid_steps import HALVES, Phased, line_algorithms, on_grid
 from .. import Candidate, Option, Request, per_delivery, register
 from .bound import lower_bound
 from .circuits import instance_of, schedule_plan, to_nodes
-from .instance import Instance
 from .search import find_schedule
 
 
@@ -142,7 +141,7 @@ def _on_wide_planes(grid: Grid, request: Request, phased: Phased) -> Plan:
     for d in range(len(grid.dims)):
         steps, planes = np.flatnonzero(phased.dimension == d), np.flatnonzero(grid.dimension == d)
         if len(steps):
-            part = _restricted(whole, steps, planes)
+            part = whole.only(steps, planes)
             share[np.ix_(steps, planes)] = find_schedule(part, stop=request.budget.stop)
             bound = max(bound, lower_bound(part))
     plan = schedule_plan(plan, share, {}, phased.after)
@@ -150,13 +149,6 @@ def _on_wide_planes(grid: Grid, request: Request, phased: Phased) -> Plan:
     latency = np.array([p.latency_s for p in grid.wide.planes])
     end_s = float((plan.finish_s + latency[plan.plane]).max(initial=0.0))
     return replace(plan, meta={"schedule": {"completion_s": end_s, "bound_s": min(bound, end_s)}})
-
-
-def _restricted(whole: Instance, steps: Int64, planes: Int64) -> Instance:
-    return Instance(
-        whole.volume[steps], whole.matching[steps],
-        *(getattr(whole, name)[planes] for name in ("bandwidth", "latency_s", "turn_s", "initial")),
-    )  # fmt: skip
 
 
 def _divide(plan: Plan, grid: Grid, topology: Topology) -> Plan:

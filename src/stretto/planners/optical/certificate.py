@@ -27,9 +27,6 @@ MOST_UNITS = 4.0
 """Units of effort that the programs of an instance may take together, see :func:`stretto.solvers.solve`; on random
 instances of 10 and 14 steps a unit is 7 to 10 s of CPU."""
 
-COSTS = {"units": 1e6}
-"""Steps of effort that a unit of a solver's effort costs, see :mod:`stretto.schedule.effort`."""
-
 
 def certify(instance: Instance, share: Float64 | None = None, budget: Budget | None = None) -> Answer:
     """The best schedule and bound within a budget.
@@ -38,7 +35,7 @@ def certify(instance: Instance, share: Float64 | None = None, budget: Budget | N
         share: a schedule to begin from; by default the search's.
         budget: of a request; at most :data:`MOST_UNITS` of it are spent.
     """
-    budget = (budget or Budget()).within(MOST_UNITS * COSTS["units"]).with_costs(COSTS)
+    budget = (budget or Budget()).for_solvers(MOST_UNITS)
     half = mirrored_half(instance)
     share = find_schedule(instance, stop=budget.stop) if share is None else share
     if half is None:

@@ -20,7 +20,7 @@ from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Plane, Topology
 from ...schedule.algorithms import completed
 from ...schedule.trees import split_chunks
-from .instance import FREE, Instance
+from .instance import FREE, Instance, course, make_instance
 
 
 def refusal(topology: Topology, workload: Workload) -> str | None:
@@ -49,15 +49,14 @@ def instance_of(plan: Plan) -> Instance:
     for plane in plan.topology.planes:
         free = (plane.matching < 0).all()
         initial.append(FREE if free else numbers.setdefault(to_nodes(plan.topology, plane).tobytes(), len(numbers)))
-    planes = plan.topology.planes
-    return Instance(
-        volume,
-        np.array(matching, dtype=np.int64),
-        np.array([p.bandwidth for p in planes]),
-        np.array([p.latency_s for p in planes]),
-        np.array([p.reconfiguration_s for p in planes]),
-        np.array(initial, dtype=np.int64),
-    )
+    return make_instance(volume, matching, *speeds_of(plan.topology), initial)
+
+
+def speeds_of(topology: Topology) -> tuple[Float64, Float64, Float64]:
+    """float64[planes] each: bandwidth, latency, and the time of a turn."""
+    rows = [(p.bandwidth, p.latency_s, p.reconfiguration_s) for p in topology.planes]
+    bandwidth, latency, turn = np.array(rows).T.copy()
+    return bandwidth, latency, turn
 
 
 def _steps(plan: Plan) -> tuple[Int32, Float64]:
@@ -120,15 +119,21 @@ def schedule_plan(
     depends = plan.depends.take(old)
     step = step[old]
 
-    width, latency = (np.array([getattr(p, name) for p in planes]) for name in ("bandwidth", "latency_s"))
-    window, turns = _timed(plan, step, plane, (place + size - begins) / width[plane], latency, after)
-    start = window[step, plane] + (place - begins) / width[plane]
+    # how long after its plane's beginning each transfer starts and ends
+    width = np.array([p.bandwidth for p in planes])[plane]
+    since, until = (place - begins) / width, (place + size - begins) / width
+    span = np.zeros(share.shape)
+    np.maximum.at(span, (step, plane), until)
+    times, (partners, _) = course(instance_of(plan), span, after), _steps(plan)
+    begin = times.start_s[step, plane]
+    first_row = np.searchsorted(step, np.arange(len(partners)))
+    turns = [(p, int(first_row[i]), at, to_ports(planes[p], partners[i])) for p, i, at in times.turns]
     return make_plan(
         plan.topology, workload, "timed", chunk=chunk, src=plan.src[old], op=plan.op[old],
         dst=plan.dst.take(old), route=Ragged.empty(len(old)),
         depends=depends.with_values(new_row[depends.values] + part[depends.owners]),
-        start_s=start, finish_s=window[step, plane] + (place + size - begins) / width[plane],
-        group=step, plane=plane, turns=turns, barriers=after is None, meta={**plan.meta, **meta},
+        start_s=begin + since, finish_s=begin + until,
+        group=step, plane=plane, turns=Turns.of(turns), barriers=after is None, meta={**plan.meta, **meta},
     )  # fmt: skip
 
 
@@ -149,45 +154,6 @@ def _places(plan: Plan, step: Int64, share: Float64) -> tuple[Int64, Int64]:
     until = np.cumsum(share, axis=1) / share.sum(axis=1, keepdims=True)
     until[:, -1] = 1.0
     return low, np.rint(until[step] * total[:, None]).astype(np.int64)
-
-
-def _timed(
-    plan: Plan,
-    step: Int64,
-    plane: Int64,
-    needs_s: Float64,
-    latency_s: Float64,
-    after: Sequence[Sequence[int]] | None = None,
-) -> tuple[Float64, Turns]:
-    """When each plane begins to carry each step, and the turns, all as early as possible.
-
-    Args:
-        needs_s: float64[transfers], how long after its plane's beginning each ends.
-        after: for each step those that end before it begins, by default the one before.
-    """
-    planes = plan.topology.planes
-    k, steps = len(planes), int(step.max(initial=-1)) + 1
-    span = np.zeros((steps, k))
-    np.maximum.at(span, (step, plane), needs_s)
-    first_row = np.searchsorted(step, np.arange(steps))
-    partners, _ = _steps(plan)
-    holds = [to_nodes(plan.topology, p) for p in planes]
-    dark = [bool((p.matching < 0).all()) for p in planes]
-    window, free, turns = np.zeros((steps, k)), [0.0] * k, []
-    ended: list[float] = []
-    for i in range(steps):
-        now = max((ended[j] for j in (after[i] if after is not None else range(max(i - 1, 0), i))), default=0.0)
-        latest = now
-        for p in np.flatnonzero(span[i]).tolist():
-            if not np.array_equal(holds[p], partners[i]):
-                turns.append((p, int(first_row[i]), free[p], to_ports(planes[p], partners[i])))
-                free[p] += 0.0 if dark[p] else planes[p].reconfiguration_s
-                holds[p], dark[p] = partners[i], False
-            window[i, p] = max(now, free[p])
-            free[p] = window[i, p] + span[i, p] + latency_s[p]
-            latest = max(latest, free[p])
-        ended.append(latest)
-    return window, Turns.of(turns)
 
 
 def to_ports(plane: Plane, partners: Int32) -> Int32:

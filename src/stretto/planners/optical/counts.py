@@ -194,12 +194,11 @@ def _dual(setting: _Setting, served: Int64, going: Int64) -> tuple[Float64, floa
     model = Model()
     y = model.columns(n, 0.0, INFINITY, cost=-(work + latency * served))
     lesser = model.columns(len(used), 0.0, INFINITY, cost=-count)
-    row = np.arange(len(used))
     for end in (i, j):
-        model.rows(len(used), -INFINITY, 0.0, (row, lesser, 1.0), (row, y[end], -1.0))
-    step = np.arange(n)
-    q, pair = np.nonzero((step[:, None] > i) & (step[:, None] < j))
-    model.rows(n, -INFINITY, 1.0, (step, y, served.astype(np.float64)), (q, lesser[pair], count[pair]))
+        model.rows(len(used), -INFINITY, 0.0, (lesser, 1.0), (y[end], -1.0))
+    step = np.arange(n)[:, None]
+    q, pair = np.nonzero((step > i) & (step < j))
+    model.rows(n, -INFINITY, 1.0, (y, served), (q, lesser[pair], count[pair]))
     solution = solve(model)
     if solution.x is None:
         return np.zeros(n), 0.0

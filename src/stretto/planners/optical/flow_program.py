@@ -16,6 +16,7 @@ lower bound; the flow, decoded to planes and polished, is a schedule. Where they
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,14 +61,24 @@ def solve_by_flow(instance: Instance, share: Float64, budget: Budget | None = No
     """
     assert instance.alike
     given_s = completion(instance, share)
-    unit = given_s / instance.steps
     arcs = _arcs(instance)
-    model, flow = _program(instance, arcs, given_s, unit)
+    model, flow = _program(instance, arcs, given_s, given_s / instance.steps)
     solution = solve_within(budget, model, gap=1e-7, prove=True)
-    if solution.x is not None:
-        other = _decode(instance, arcs, np.rint(solution.x[flow]).astype(np.int64))
-        share = min(share, polish(instance, other), key=lambda s: completion(instance, s))
-    beaten = given_s * (1 - CERTAIN)
+    other = None if solution.x is None else _decode(instance, arcs, np.rint(solution.x[flow]).astype(np.int64))
+    return answer_of(instance, share, solution, other)
+
+
+def answer_of(instance: Instance, share: Float64, solution: Solution, other: Float64 | None) -> Answer:
+    """The better of two schedules, and the bound of a program that seeks one better than ``share``.
+
+    Args:
+        solution: of the program, with the time of ``share`` over the number of steps as its unit.
+        other: its schedule, not yet polished.
+    """
+    given_s = completion(instance, share)
+    if other is not None:
+        share = min(share, polish(instance, other), key=partial(completion, instance))
+    unit, beaten = given_s / instance.steps, given_s * (1 - CERTAIN)
     bound = beaten if solution.status == "infeasible" else min(solution.bound * unit, beaten)
     return Answer(share, min(max(bound, 0.0), completion(instance, share)))
 
@@ -108,56 +119,46 @@ def _program(instance: Instance, arcs: Arcs, given_s: float, unit: float) -> tup
     longest = np.maximum(target - shortest.sum() + shortest, shortest)
     model = Model()
     length = model.columns(n, shortest, longest, cost=1.0)
-    step = np.arange(n)
     q = np.arange(1, k + 1)
     chosen = model.columns(n * k, 0, 1, integer=True).reshape(n, k)
     part = model.columns(n * k, 0.0, np.repeat(longest, k)).reshape(n, k)
-    rows = np.repeat(step, k)
-    model.rows(n, 1, 1, (rows, chosen.ravel(), 1.0))
-    model.rows(n, 0, 0, (rows, part.ravel(), 1.0), (step, length, -1.0))
-    cell = np.arange(n * k)
+    model.rows(n, 1, 1, (chosen, 1.0))
+    model.rows(n, 0, 0, (part, 1.0), (length, -1.0))
     least = (latency + work[:, None] / q).ravel()
-    model.rows(n * k, 0, INFINITY, (cell, part.ravel(), 1.0), (cell, chosen.ravel(), -least))
-    model.rows(n * k, -INFINITY, 0, (cell, part.ravel(), 1.0), (cell, chosen.ravel(), -np.repeat(longest, k)))
-    model.rows(1, -INFINITY, target, (0, length, 1.0))
+    model.rows(n * k, 0, INFINITY, (part.ravel(), 1.0), (chosen.ravel(), -least))
+    model.rows(n * k, -INFINITY, 0, (part.ravel(), 1.0), (chosen.ravel(), -np.repeat(longest, k)))
+    model.rows(1, -INFINITY, target, (length[None], 1.0))
 
     flow = model.columns(len(arcs.tail), 0, k, integer=True)
-    count = np.tile(q, n).astype(np.float64)
     for ends in (arcs.head, arcs.tail):
         inner = np.flatnonzero((ends >= 0) & (ends < n))
-        model.rows(n, 0, 0, (ends[inner], flow[inner], 1.0), (rows, chosen.ravel(), -count))
+        model.rows(n, 0, 0, (ends[inner], flow[inner], 1.0), (chosen, -q))
     for c, planes in enumerate(_classes(instance)[1]):
-        leaving = flow[arcs.tail == -1 - c]
-        model.rows(1, -INFINITY, planes, (0, leaving, 1.0))
+        model.rows(1, -INFINITY, planes, (flow[None, arcs.tail == -1 - c], 1.0))
 
     turning = np.flatnonzero(arcs.turns)
+    tails, heads = arcs.tail[turning], arcs.head[turning]
     late = model.columns(len(turning), 0.0, turn * k)
-    early = model.columns(len(turning), 0.0, np.where(arcs.tail[turning] >= 0, turn * k, 0.0))
+    early = model.columns(len(turning), 0.0, np.where(tails >= 0, turn * k, 0.0))
     for number, arc in enumerate(turning.tolist()):
-        tail, head = int(arcs.tail[arc]), int(arcs.head[arc])
         at_least = model.columns(k, 0, 1, integer=True)
-        zero = np.zeros(k, dtype=np.int64)
-        model.rows(1, 0, 0, (zero, at_least, 1.0), (0, flow[arc], -1.0))
-        model.rows(k - 1, -INFINITY, 0, (np.arange(k - 1), at_least[1:], 1.0), (np.arange(k - 1), at_least[:-1], -1.0))
-        between = length[max(tail, -1) + 1 : head]
+        model.rows(1, 0, 0, (at_least[None], 1.0), (flow[arc], -1.0))
+        model.rows(k - 1, -INFINITY, 0, (at_least[1:], 1.0), (at_least[:-1], -1.0))
+        between = length[max(int(tails[number]), -1) + 1 : heads[number]]
         model.rows(
             k, 0, INFINITY,
-            (np.arange(k), at_least, -turn * q), (np.arange(k), late[number], 1.0), (np.arange(k), early[number], 1.0),
-            (np.repeat(np.arange(k), len(between)), np.tile(between, k), np.repeat(q, len(between))),
+            (at_least, -turn * q), (late[number], 1.0), (early[number], 1.0), (np.tile(between, (k, 1)), q[:, None]),
         )  # fmt: skip
-    from_step = arcs.tail[turning] >= 0
     model.rows(
-        n, work, INFINITY, (rows, part.ravel(), count), (rows, chosen.ravel(), -latency * count),
-        (arcs.head[turning], late, -1.0), (arcs.tail[turning][from_step], early[from_step], -1.0),
+        n, work, INFINITY, (part, q), (chosen, -latency * q), (heads, late, -1.0),
+        (np.maximum(tails, 0), np.where(tails >= 0, early, -1), -1.0),
     )  # fmt: skip
     for a in range(n):
         for b in range(a + 1, n + 1):
-            inside = turning[(arcs.head[turning] < b) & ((arcs.tail[turning] >= a) | (a == 0))]
-            zero = np.zeros(b - a, dtype=np.int64)
+            inside = turning[(heads < b) & ((tails >= a) | (a == 0))]
             model.rows(
-                1, work[a:b].sum(), INFINITY, (zero, length[a:b], k),
-                (np.zeros((b - a) * k, dtype=np.int64), chosen[a:b].ravel(), -latency * np.tile(q, b - a)),
-                (np.zeros(len(inside), dtype=np.int64), flow[inside], -turn),
+                1, work[a:b].sum(), INFINITY,
+                (length[None, a:b], k), (chosen[None, a:b], -latency * q), (flow[None, inside], -turn),
             )  # fmt: skip
     return model, flow
 

@@ -13,7 +13,8 @@ a schedule run backwards is one, and the two halves meet in equal matchings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -59,16 +60,14 @@ class Instance:
         columns = (self.bandwidth, self.latency_s, self.turn_s)
         return all(bool((c == c[0]).all()) for c in columns)
 
+    def only(self, steps: Any = slice(None), planes: Any = slice(None)) -> Instance:
+        """Some of the steps on some of the planes."""
+        columns = (self.bandwidth, self.latency_s, self.turn_s, self.initial)
+        return Instance(self.volume[steps], self.matching[steps], *(c[planes] for c in columns))  # type: ignore[arg-type]
+
     def part(self, first: int, end: int) -> Instance:
         """Steps ``first`` to ``end`` alone, with planes that are free at first."""
-        return Instance(
-            self.volume[first:end],
-            self.matching[first:end],
-            self.bandwidth,
-            self.latency_s,
-            self.turn_s,
-            np.full(self.planes, FREE, dtype=np.int64),
-        )
+        return replace(self.only(slice(first, end)), initial=np.full(self.planes, FREE, dtype=np.int64))
 
 
 def make_instance(
@@ -102,28 +101,32 @@ class Course(NamedTuple):
         return float(self.step_end_s[-1]) if len(self.step_end_s) else 0.0
 
 
-def course(instance: Instance, share: Float64) -> Course:
+def course(instance: Instance, span_s: Float64, after: Sequence[Sequence[int]] | None = None) -> Course:
     """The times of a schedule: everything as early as its plane and its step allow.
 
     Args:
-        share: float64[steps, planes], the bytes that each plane carries in each step.
+        span_s: float64[steps, planes], how long each plane carries bytes of each step, 0 for not at all.
+        after: for each step those that end before it begins; by default the one before.
     """
-    n, k = share.shape
-    bandwidth, latency, turn = instance.bandwidth.tolist(), instance.latency_s.tolist(), instance.turn_s.tolist()
+    n, k = span_s.shape
+    latency, turn = instance.latency_s.tolist(), instance.turn_s.tolist()
     holds, free = instance.initial.tolist(), [0.0] * k
     start, end = np.full((n, k), np.nan), np.full((n, k), np.nan)
-    step_end, turns, now = [], [], 0.0
-    for i, (row, matching) in enumerate(zip(share.tolist(), instance.matching.tolist(), strict=True)):
+    step_end: list[float] = []
+    turns, now = [], 0.0
+    for i, (row, matching) in enumerate(zip(span_s.tolist(), instance.matching.tolist(), strict=True)):
+        if after is not None:
+            now = max((step_end[j] for j in after[i]), default=0.0)
         latest = now
-        for p, carried in enumerate(row):
-            if carried <= 0:
+        for p, span in enumerate(row):
+            if span <= 0:
                 continue
             if holds[p] != matching:
                 turns.append((p, i, free[p]))
                 free[p] += 0.0 if holds[p] == FREE else turn[p]
                 holds[p] = matching
             begin = free[p] if free[p] > now else now
-            free[p] = begin + carried / bandwidth[p] + latency[p]
+            free[p] = begin + span + latency[p]
             start[i, p], end[i, p] = begin, free[p]
             latest = free[p] if free[p] > latest else latest
         now = latest
@@ -133,7 +136,7 @@ def course(instance: Instance, share: Float64) -> Course:
 
 def completion(instance: Instance, share: Float64) -> float:
     """When the last step of a schedule ends, seconds."""
-    return course(instance, share).completion_s
+    return course(instance, share / instance.bandwidth).completion_s
 
 
 def mirrored_half(instance: Instance) -> Instance | None:

@@ -24,9 +24,8 @@ import numpy as np
 from ...model.arrays import Float64, Int64
 from ...schedule.effort import Budget
 from ...solvers import INFINITY, Model
-from .flow_program import CERTAIN, Answer, solve_within
+from .flow_program import CERTAIN, Answer, answer_of, solve_within
 from .instance import FREE, Instance, completion
-from .polish import polish
 
 
 def solve_by_names(
@@ -42,14 +41,12 @@ def solve_by_names(
     given_s = completion(instance, share)
     model, bytes_of = _program(instance, given_s)
     solution = solve_within(budget, model, solver=solver, gap=gap)
+    other = None
     if solution.x is not None:
         other = solution.x[bytes_of] * instance.volume[:, None]
         other[other < 1e-6 * instance.volume[:, None]] = 0.0
         other *= (instance.volume / other.sum(1))[:, None]
-        share = min(share, polish(instance, other), key=lambda s: completion(instance, s))
-    unit, beaten = given_s / instance.steps, given_s * (1 - CERTAIN)
-    bound = beaten if solution.status == "infeasible" else min(solution.bound * unit, beaten)
-    return Answer(share, min(max(bound, 0.0), completion(instance, share)))
+    return answer_of(instance, share, solution, other)
 
 
 def _program(instance: Instance, given_s: float) -> tuple[Model, Int64]:
@@ -60,56 +57,38 @@ def _program(instance: Instance, given_s: float) -> tuple[Model, Int64]:
     kinds = kinds[kinds != FREE]
     needed = np.searchsorted(kinds, instance.matching)
     model, most = Model(), n * (1 - CERTAIN)
-    step, plane = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(k), indexing="ij"))
-    cell = np.arange(n * k)
-
-    def grid(upper: float, integer: bool = False) -> Int64:
-        return model.columns(n * k, 0.0, upper, integer=integer).reshape(n, k)
-
-    part, last = grid(1.0), grid(most)
-    serves, turns = grid(1.0, integer=True), grid(1.0, integer=True)
-    holds = model.columns(n * k * len(kinds), 0, 1, integer=True).reshape(n, k, len(kinds))
+    step, plane = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
+    # one column for each step and plane, in this order
+    part, last = model.columns(n * k, 0.0, 1.0), model.columns(n * k, 0.0, most)
+    serves, turns = model.columns(n * k, integer=True), model.columns(n * k, integer=True)
+    holds = model.columns(n * k * len(kinds), integer=True).reshape(n * k, len(kinds))
     end = model.columns(n, 0.0, most, cost=np.arange(n) == n - 1)
     latency, turn = instance.latency_s[plane] / unit, instance.turn_s[plane] / unit
     whole = instance.volume[step] / instance.bandwidth[plane] / unit
+    last_before, end_before = np.append(np.full(k, -1), last[:-k]), np.append(np.full(k, -1), end[step[:-k]])
 
-    model.rows(n, 1.0, 1.0, (step, part.ravel(), 1.0))
-    model.rows(n * k, -INFINITY, 0.0, (cell, part.ravel(), 1.0), (cell, serves.ravel(), -1.0))
-    later = step > 0
-    one_after_another = [
-        (cell, last.ravel(), 1.0), (cell, turns.ravel(), -turn), (cell, part.ravel(), -whole),
-        (cell, serves.ravel(), -latency), (cell[later], last[step[later] - 1, plane[later]], -1.0),
-    ]  # fmt: skip
-    model.rows(n * k, 0.0, INFINITY, *one_after_another)
+    model.rows(n, 1.0, 1.0, (part.reshape(n, k), 1.0))
     model.rows(
-        n * k, -most, INFINITY,
-        (cell, last.ravel(), 1.0), (cell, part.ravel(), -whole), (cell, serves.ravel(), -latency - most),
-        (cell[later], end[step[later] - 1], -1.0),
+        n * k, 0.0, INFINITY,
+        (last, 1.0), (turns, -turn), (part, -whole), (serves, -latency), (last_before, -1.0),
     )  # fmt: skip
-    model.rows(
-        n * k, -most, INFINITY, (cell, end[step], 1.0), (cell, last.ravel(), -1.0), (cell, serves.ravel(), -most)
-    )
-    model.rows(n - 1, 0.0, INFINITY, (np.arange(n - 1), end[1:], 1.0), (np.arange(n - 1), end[:-1], -1.0))
-    model.rows(n * k, 1.0, 1.0, (np.repeat(cell, len(kinds)), holds.ravel(), 1.0))
-    model.rows(n * k, 0.0, INFINITY, (cell, holds[step, plane, needed[step]], 1.0), (cell, serves.ravel(), -1.0))
-    for c in range(len(kinds)):
-        rows = np.arange((n - 1) * k)
-        model.rows(
-            len(rows), 0.0, INFINITY,
-            (rows, turns[1:].ravel(), 1.0),
-            (rows, holds[1:, :, c].ravel(), -1.0), (rows, holds[:-1, :, c].ravel(), 1.0),
-        )  # fmt: skip
-        fixed = np.flatnonzero(instance.initial != FREE)
-        held = (instance.initial[fixed] == kinds[c]).astype(np.float64)
-        rows = np.arange(len(fixed))
-        model.rows(len(fixed), -held, INFINITY, (rows, turns[0, fixed], 1.0), (rows, holds[0, fixed, c], -1.0))
+    model.rows(n * k, -INFINITY, 0.0, (part, 1.0), (serves, -1.0))
+    model.rows(n * k, -most, INFINITY, (last, 1.0), (part, -whole), (serves, -latency - most), (end_before, -1.0))
+    model.rows(n * k, -most, INFINITY, (end[step], 1.0), (last, -1.0), (serves, -most))
+    model.rows(n - 1, 0.0, INFINITY, (end[1:], 1.0), (end[:-1], -1.0))
+    model.rows(n * k, 1.0, 1.0, (holds, 1.0))
+    model.rows(n * k, 0.0, INFINITY, (holds[np.arange(n * k), needed[step]], 1.0), (serves, -1.0))
+    fixed = np.flatnonzero(instance.initial != FREE)
+    for c, kind in enumerate(kinds):
+        model.rows((n - 1) * k, 0.0, INFINITY, (turns[k:], 1.0), (holds[k:, c], -1.0), (holds[:-k, c], 1.0))
+        held = (instance.initial[fixed] == kind).astype(np.float64)
+        model.rows(len(fixed), -held, INFINITY, (turns[fixed], 1.0), (holds[fixed, c], -1.0))
     _in_order(model, instance, serves)
-    return model, part
+    return model, part.reshape(n, k)
 
 
 def _in_order(model: Model, instance: Instance, serves: Int64) -> None:
     """Planes that are alike may be named so that, of two neighbours, the first carries step 1 if the second does."""
     columns = (instance.bandwidth, instance.latency_s, instance.turn_s, instance.initial)
     same = np.flatnonzero(np.all([c[1:] == c[:-1] for c in columns], axis=0))
-    rows = np.arange(len(same))
-    model.rows(len(same), 0.0, INFINITY, (rows, serves[0, same], 1.0), (rows, serves[0, same + 1], -1.0))
+    model.rows(len(same), 0.0, INFINITY, (serves[same], 1.0), (serves[same + 1], -1.0))

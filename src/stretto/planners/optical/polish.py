@@ -36,41 +36,27 @@ def polish(instance: Instance, share: Float64) -> Float64:
     came_from = np.where(first[turns], -1, step[before[turns]])
 
     model = Model()
-    end = model.columns(n, 0.0, INFINITY, cost=np.arange(n) == n - 1)
-    late = model.columns(len(turns), 0.0, INFINITY)
-    early = model.columns(len(turns), 0.0, np.where(came_from < 0, 0.0, INFINITY))
-    late_of = np.full(len(step), -1)
-    late_of[turns] = late
-    early_of = np.full(len(step) + 1, -1)
-    early_of[before[turns]] = np.where(came_from < 0, -1, early)
-    early_of = early_of[: len(step)]
-
-    rows = np.arange(len(turns))
-    since, until = came_from >= 0, step[turns] > 0
+    # the end of each step, and -1 for the time zero before step 0
+    end = np.append(model.columns(n, 0.0, INFINITY, cost=np.arange(n) == n - 1), -1)
+    late, early = np.full(len(step), -1), np.full(len(step), -1)
+    late[turns] = model.columns(len(turns), 0.0, INFINITY)
+    bought = np.where(came_from < 0, -1, model.columns(len(turns), 0.0, np.where(came_from < 0, 0.0, INFINITY)))
+    early[before[turns[came_from >= 0]]] = bought[came_from >= 0]
     model.rows(
         len(turns), instance.turn_s[plane[turns]] / unit, INFINITY,
-        (rows, late, 1.0), (rows, early, 1.0),
-        (rows[until], end[step[turns][until] - 1], 1.0), (rows[since], end[came_from[since]], -1.0),
+        (late[turns], 1.0), (bought, 1.0), (end[step[turns] - 1], 1.0), (end[came_from], -1.0),
     )  # fmt: skip
-    serving = np.arange(len(step))
-    later, has_late, has_early = step > 0, late_of >= 0, early_of >= 0
-    parts = (
-        (serving, end[step], np.ones(len(step))),
-        (serving[later], end[step[later] - 1], -np.ones(later.sum())),
-        (serving[has_late], late_of[has_late], -np.ones(has_late.sum())),
-        (serving[has_early], early_of[has_early], -np.ones(has_early.sum())),
-    )
+    parts = ((end[step], 1.0), (end[step - 1], -1.0), (late, -1.0), (early, -1.0))
     model.rows(len(step), instance.latency_s[plane] / unit, INFINITY, *parts)
     width = instance.bandwidth[plane] / instance.bandwidth.sum()
     volume = instance.volume / instance.bandwidth.sum() / unit
     loss = np.bincount(step, weights=width * instance.latency_s[plane] / unit, minlength=n)
-    model.rows(n, volume + loss, INFINITY, *((step[row], column, width[row] * value) for row, column, value in parts))
+    model.rows(n, volume + loss, INFINITY, *((step, column, width * value) for column, value in parts))
     solution = solve(model)
     if solution.x is None:
         return share
-    span = np.zeros(len(step))
-    for row, column, value in parts:
-        np.add.at(span, row, solution.x[column] * value)
+    x = np.append(solution.x, 0.0)
+    span = sum(x[column] * value for column, value in parts)
     better = np.zeros_like(share)
     better[step, plane] = np.maximum(span * unit - instance.latency_s[plane], 0.0) * instance.bandwidth[plane]
     total = better.sum(1, keepdims=True)

@@ -8,12 +8,11 @@ of what remains is drawn out again by repeating one period's shares.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64
+from ...model.arrays import Float64
 from .instance import Instance, completion
 
 LONGEST_PERIOD = 4
@@ -44,14 +43,14 @@ def by_repeating(instance: Instance, solve: Callable[[Instance], Float64]) -> Fl
     kept = np.arange(instance.steps)
     for run in reversed(runs):
         kept = np.delete(kept, slice(run.first, run.first + run.left_out * run.period))
-    share = solve(_steps(instance, kept))
+    share = solve(instance.only(kept))
     # from the last on, so that what comes before a run keeps its place in the short schedule
     gone = sum(run.left_out * run.period for run in runs)
     for run in reversed(runs):
         gone -= run.left_out * run.period
         first, last = run.first - gone, run.end - run.left_out * run.period - gone
         kept = np.insert(kept, first, np.arange(run.first, run.first + run.left_out * run.period))
-        longer, starts = _steps(instance, kept), range(first, last - run.period + 1, run.period)
+        longer, starts = instance.only(kept), range(first, last - run.period + 1, run.period)
         drawn = [_drawn_out(share, start, run) for start in starts]
         share = min(drawn, key=lambda one: completion(longer, one))
     return share
@@ -60,10 +59,6 @@ def by_repeating(instance: Instance, solve: Callable[[Instance], Float64]) -> Fl
 def _drawn_out(share: Float64, start: int, run: Run) -> Float64:
     """A schedule with the shares of one period, those from ``start`` on, as often as was left out."""
     return np.concatenate((share[:start], np.tile(share[start : start + run.period], (run.left_out, 1)), share[start:]))
-
-
-def _steps(instance: Instance, kept: Int64) -> Instance:
-    return replace(instance, volume=instance.volume[kept], matching=instance.matching[kept])
 
 
 def _runs(instance: Instance) -> list[Run]:

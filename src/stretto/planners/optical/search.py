@@ -87,13 +87,8 @@ def _in_groups(instance: Instance, stop: Stop | None) -> Iterator[Float64]:
         first = instance.initial.reshape(-1, size)
         if size == k or not instance.alike or (first != first[:, :1]).any():
             continue
-        wider = replace(
-            instance,
-            bandwidth=size * instance.bandwidth[::size],
-            latency_s=instance.latency_s[::size],
-            turn_s=instance.turn_s[::size],
-            initial=first[:, 0],
-        )
+        wider = instance.only(planes=slice(None, None, size))
+        wider = replace(wider, bandwidth=size * wider.bandwidth)
         yield np.repeat(find_schedule(wider, stop=stop) / size, size, axis=1)
 
 

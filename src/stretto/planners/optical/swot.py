@@ -17,7 +17,7 @@ from ...schedule.algorithms import ALGORITHMS
 from .. import Candidate, Option, Request, per_delivery, refiner
 from .baselines import one_shot, strawman
 from .bound import lower_bound
-from .certificate import COSTS, certify
+from .certificate import certify
 from .circuits import instance_of, refusal, schedule_plan
 from .instance import Instance, completion
 from .named_planes import solve_by_names
@@ -111,6 +111,6 @@ def swot_milp(plan: Plan, request: Request, *, solver: str = "highs", gap: float
     start = min(
         (s for s in (strawman(instance), one_shot(instance)) if s is not None), key=partial(completion, instance)
     )
-    budget = request.budget.within(MOST_UNITS * COSTS["units"]).with_costs(COSTS)
+    budget = request.budget.for_solvers(MOST_UNITS)
     answer = solve_by_names(instance, start, budget, gap, solver)
     return _refine(plan, instance, answer.share, answer.bound_s)
