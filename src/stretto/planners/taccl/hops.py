@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...model.arrays import Bool, Float64, Int64
+from ...model.arrays import Bool, Float64, Int64, Ragged
 from ...model.topology import Topology
 from .sketch import Sketch, site_of
 
@@ -26,7 +26,7 @@ class Hops:
 
     src: Int64
     dst: Int64
-    route: list[list[int]]
+    route: Ragged
     latency_s: Float64
     bandwidth: Float64
     remote: Bool
@@ -38,28 +38,21 @@ def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:
     Args:
         pipes: pass through routers as through switches, for sums, which cannot be stored there.
     """
-    rank = np.full(topology.node_count, -1)
-    rank[topology.accelerators] = np.arange(len(topology.accelerators))
     site, local = site_of(sketch, topology)
-    rows: list[tuple[int, int, list[int], bool]] = []
+    rows: list[tuple[int, int, bool]] = []
+    routes: list[list[int]] = []
     passed = topology.transit & ~topology.is_accelerator if pipes else topology.is_switch
     for a in np.flatnonzero(~passed).tolist():
-        shortest = _widest(topology, a, passed)
-        for b, route in shortest.items():
-            remote = rank[a] >= 0 and rank[b] >= 0 and site[rank[a]] != site[rank[b]]
+        for b, route in _widest(topology, a, passed).items():
+            remote = bool(min(site[a], site[b]) >= 0 and site[a] != site[b])
             if remote and sketch.connections is not None:
-                allowed = sketch.connections.get(int(local[rank[a]]), ())
-                if int(local[rank[b]]) not in allowed:
+                if int(local[b]) not in sketch.connections.get(int(local[a]), ()):
                     continue
-            rows.append((a, b, route, remote))
-    return Hops(
-        src=np.array([r[0] for r in rows], dtype=np.int64),
-        dst=np.array([r[1] for r in rows], dtype=np.int64),
-        route=[r[2] for r in rows],
-        latency_s=np.array([topology.latency_s[r[2]].sum() for r in rows]),
-        bandwidth=np.array([topology.bandwidth[r[2]].min() for r in rows]),
-        remote=np.array([r[3] for r in rows], dtype=np.bool_),
-    )
+            rows.append((a, b, remote))
+            routes.append(route)
+    src, dst, remotes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    ways = Ragged.of(routes)
+    return Hops(src, dst, ways, topology.route_latency_s(ways), topology.route_bandwidth(ways), remotes > 0)
 
 
 def _widest(topology: Topology, source: int, passed: Bool) -> dict[int, list[int]]:

@@ -38,9 +38,6 @@ ROUTING_SHARE = 0.7
 TIMES_GAP = 1e-4
 """Relative gap at which stage 3 stops."""
 
-COSTS = {"units": 1e6}
-"""Steps of effort that a unit of a solver's effort costs, see :mod:`stretto.schedule.effort`."""
-
 OPTIONS = (
     Option("sketch", str, "auto", f"a sketch file, or none, auto, {', '.join(included())}"),
     Option("slack", float, 2.0, "how many times the cheapest way a chunk's way may cost"),
@@ -100,7 +97,7 @@ class _Stages:
     def __init__(self, request: Request, sketch: Sketch, lenient: bool, slack: float, gap: float, solver: str) -> None:
         self.request, self.sketch, self.lenient = request, sketch, lenient
         self.slack, self.gap, self.solver = slack, gap, solver
-        self.budget = request.budget.within(MOST_UNITS * COSTS["units"]).with_costs(COSTS)
+        self.budget = request.budget.for_solvers(MOST_UNITS)
         self.solves: list[dict[str, Any]] = []
         self.reported_s, self.messages = 0.0, 0
 
@@ -119,22 +116,22 @@ class _Stages:
         """Chunks from their holders to all who want them, see :func:`stretto.schedule.inversion.plan_in_phases`."""
         sketch = self.sketch.reversed() if pipes else self.sketch
         try:
-            hops = hops_of(topology, sketch, pipes)
-            routing = Routing(topology, workload, hops, sketch, self.slack)
+            routing = Routing(topology, workload, hops_of(topology, sketch, pipes), sketch, self.slack)
         except (InputError, Infeasible):
             if not self.lenient or sketch.name == "none":
                 raise
             # the family's sketch does not fit this member of it
             self.sketch = sketch = Sketch("none")
-            hops = hops_of(topology, sketch, pipes)
-            routing = Routing(topology, workload, hops, sketch, self.slack)
+            routing = Routing(topology, workload, hops_of(topology, sketch, pipes), sketch, self.slack)
+        hops = routing.hops
         solution = self._solve("routing", routing.model, self.gap, ROUTING_SHARE, routing.start())
         if solution.x is None:
             raise Infeasible("the solver gave up without a routing; raise the effort or the time limit")
         sends, parent, start_s = order_sends(workload, hops, routing.hops_of_chunks(solution))
         self._time(workload, hops, sends, parent, start_s)
         passes = [
-            Pass(q, int(hops.src[h]), [int(hops.dst[h])], hops.route[h], parent[k]) for k, (q, h) in enumerate(sends)
+            Pass(q, int(hops.src[h]), [int(hops.dst[h])], hops.route[h].tolist(), after)
+            for (q, h), after in zip(sends, parent, strict=True)
         ]
         return transfers_of(topology, workload, passes)
 

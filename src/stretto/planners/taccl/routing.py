@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...bounds import bounds
-from ...model.arrays import Bool, Float64, Int64
+from ...model.arrays import Bool, Float64, Int64, Ragged
 from ...model.collective import Workload
 from ...model.errors import Infeasible
 from ...model.topology import Topology
@@ -71,25 +71,24 @@ class Routing:
             load = np.zeros(len(width))
             longest = 0.0
             for q in self.chosen_chunks.tolist():
-                busy = np.array([max(load[i] for i in route) for route in hops.route])
+                busy = hops.route.reduced(np.maximum, load[hops.route.values])
                 taken, time = self._grow_tree(q, self.cost[q] * price + patience * busy, memory)
                 trees[q], longest = taken, max(longest, time)
                 for orbit in {int(self.orbit[q, h]) for h in taken}:
                     for p, h in images[orbit]:
-                        for i in hops.route[h]:
-                            load[i] += sizes[p] / width[i]
+                        load[hops.route[h]] += sizes[p] / width[hops.route[h]]
             relaxed = max(longest, float(load.max()))
             if relaxed < best[0]:
                 best = relaxed, trees
             share = load / max(float(load.max()), 1e-30)
-            price *= np.array([np.exp(max(share[i] for i in route) - 0.5) for route in hops.route])
+            price *= np.exp(hops.route.reduced(np.maximum, share[hops.route.values]) - 0.5)
         return best[1], best[0]
 
     def _grow_tree(self, q: int, price: Float64, memory: float) -> tuple[list[int], float]:
         """A tree for chunk q to all who want it, and when the last of them has it.
 
-        The hop with the least ``memory`` x (price of the way to its source) + price is added first: with
-        memory 1 that is the cheapest way to everyone (Dijkstra), with 0 the cheapest tree (Prim).
+        Its hops come outwards. The hop with the least ``memory`` x (price of the way to its source) + price is added
+        first: with memory 1 that is the cheapest way to everyone (Dijkstra), with 0 the cheapest tree (Prim).
         """
         hops, root = self.hops, int(self.holder[q])
         out: dict[int, list[int]] = {}
@@ -111,13 +110,13 @@ class Routing:
         if missing:
             names = self.topology.names
             raise Infeasible(f"the sketch and the slack leave no way from {names[root]} to {names[min(missing)]}")
-        taken: dict[int, None] = {}
+        taken: set[int] = set()
         ends = np.flatnonzero(self.wanted[q]).tolist()
         for v in ends:
             while by[v] >= 0 and by[v] not in taken:
-                taken[by[v]] = None
+                taken.add(by[v])
                 v = int(hops.src[by[v]])
-        return list(taken), max((arrival[v] for v in ends), default=0.0)
+        return [h for h in by.values() if h in taken], max((arrival[v] for v in ends), default=0.0)
 
     def _build(self, sizes: Float64, sketch: Sketch) -> None:
         hops, model, wanted, holder = self.hops, Model(), self.wanted, self.holder
@@ -144,31 +143,26 @@ class Routing:
         q, v = np.nonzero(wanted & (arrival >= 0))
         number = np.full(wanted.shape, -1)
         number[q, v] = np.arange(len(q))
-        ends = number[chunk, hops.dst[hop]]
+        start, end = hops.src[hop], hops.dst[hop]
+        ends = number[chunk, end]
         model.rows(len(q), 1, 1, (ends[ends >= 0], sent[ends >= 0], 1.0))
-        relays = np.flatnonzero(hops.src[hop] != holder[chunk])
-        into: dict[tuple[int, int], list[int]] = {}
-        for r, key in enumerate(zip(chunk.tolist(), hops.dst[hop].tolist(), strict=True)):
-            into.setdefault(key, []).append(r)
-        feeds = [(n, f) for n, r in enumerate(relays) for f in into.get((int(chunk[r]), int(hops.src[hop[r]])), ())]
-        fed = np.array(feeds, dtype=np.int64).reshape(-1, 2)
-        each = np.arange(len(relays))
-        model.rows(len(relays), -np.inf, 0.0, (each, sent[relays], 1.0), (fed[:, 0], sent[fed[:, 1]], -1.0))
+        relays, nodes = np.flatnonzero(start != holder[chunk]), wanted.shape[1]
+        into = Ragged.grouped(chunk * nodes + end, np.arange(len(chunk)), wanted.size)
+        feeds = into.take((chunk * nodes + start)[relays])
+        model.rows(len(relays), -np.inf, 0.0, (sent[relays], 1.0), (feeds.owners, sent[feeds.values], -1.0))
         # a chunk arrives no sooner than at the node before, plus alpha and beta
-        took, rows = self.cost[chunk, hop] * scale, np.arange(len(chunk))
-        slack = horizon + took - soonest[chunk, hops.dst[hop]]
+        took = self.cost[chunk, hop] * scale
+        slack = horizon + took - soonest[chunk, end]
         model.rows(
-            len(rows), took - slack, np.inf,
-            (rows, arrival[chunk, hops.dst[hop]], 1.0), (rows, arrival[chunk, hops.src[hop]], -1.0),
-            (rows, sent, -slack),
+            len(chunk), took - slack, np.inf,
+            (arrival[chunk, end], 1.0), (arrival[chunk, start], -1.0), (sent, -slack),
         )  # fmt: skip
-        model.rows(len(q), -np.inf, 0.0, (np.arange(len(q)), arrival[q, v], 1.0), (np.arange(len(q)), finish, -1.0))
+        model.rows(len(q), -np.inf, 0.0, (arrival[q, v], 1.0), (finish, -1.0))
         # the relaxed bandwidth: no link works longer than T
-        users = [(i, r) for r, h in enumerate(self.hop.tolist()) for i in hops.route[h]]
-        table = np.array(users, dtype=np.int64).reshape(-1, 2)
-        links, at = np.unique(table[:, 0], return_inverse=True)
-        work = sizes[self.chunk[table[:, 1]]] / self.topology.bandwidth[table[:, 0]] * scale
-        model.rows(len(links), -np.inf, 0.0, (at, self.sent[table[:, 1]], work), (np.arange(len(links)), finish, -1.0))
+        used = hops.route.take(self.hop)
+        links, at = np.unique(used.values, return_inverse=True)
+        work = sizes[self.chunk[used.owners]] / self.topology.bandwidth[used.values] * scale
+        model.rows(len(links), -np.inf, 0.0, (at, self.sent[used.owners], work), (finish, -1.0))
         if sketch.switch_pairs:
             self._pairs(sketch.switch_pairs)
 
@@ -181,14 +175,10 @@ class Routing:
         decided = self.arrival >= 0
         x[self.arrival[decided]] = np.minimum(self.far[decided] * self.scale, self.horizon_s * self.scale)
         for q, tree in self.first_trees.items():
-            time = {int(self.holder[q]): 0.0}
-            rest = list(tree)
-            while rest:
-                h = next(h for h in rest if int(self.hops.src[h]) in time)
-                rest.remove(h)
-                time[int(self.hops.dst[h])] = time[int(self.hops.src[h])] + float(self.cost[q, h]) * self.scale
-            for v, t in time.items():
-                x[self.arrival[q, v]] = t
+            x[self.arrival[q, self.holder[q]]] = 0.0
+            for h in tree:
+                before = x[self.arrival[q, self.hops.src[h]]]
+                x[self.arrival[q, self.hops.dst[h]]] = before + self.cost[q, h] * self.scale
         if self.pair_columns is not None:
             columns, at, through = self.pair_columns
             np.maximum.at(x, columns[at], x[self.sent[through]])
@@ -198,16 +188,14 @@ class Routing:
 
     def _pairs(self, preference: int) -> None:
         """The switch strategies of the sketch: few (uc-min) or many (uc-max) pairs of nodes talk through a switch."""
-        switched = np.array([len(r) > 1 for r in self.hops.route])
-        through = np.flatnonzero(switched[self.hop])
+        through = np.flatnonzero(self.hops.route.lengths[self.hop] > 1)
         names, at = np.unique(self.hop[through], return_inverse=True)
         used = self.model.columns(len(names), cost=-preference * 1e-3 / max(len(names), 1), integer=True)
-        each = np.arange(len(through))
         self.pair_columns = used, at, through
         if preference < 0:  # a pair that is used is paid for
-            self.model.rows(len(through), -np.inf, 0.0, (each, self.sent[through], 1.0), (each, used[at], -1.0))
+            self.model.rows(len(through), -np.inf, 0.0, (self.sent[through], 1.0), (used[at], -1.0))
         else:
-            self.model.rows(len(names), 0.0, np.inf, (at, self.sent[through], 1.0), (np.arange(len(names)), used, -1.0))
+            self.model.rows(len(names), 0.0, np.inf, (at, self.sent[through], 1.0), (used, -1.0))
 
     def hops_of_chunks(self, solution: Solution) -> list[list[int]]:
         """For each chunk the hops that it takes, from its holder outwards, without those that lead nowhere."""
@@ -219,19 +207,14 @@ class Routing:
 
     def _tree(self, q: int, hops: list[int]) -> list[int]:
         net = self.hops
-        reached = {int(self.workload.chunk_holders[q][0])}
+        reached, wanted = {int(self.holder[q])}, set(self.workload.chunk_wanted[q].tolist())
         order: list[int] = []
         rest = sorted(hops, key=lambda h: self.cost[q, h])
-        while True:
-            step = next((h for h in rest if net.src[h] in reached and net.dst[h] not in reached), None)
-            if step is None:
-                break
-            reached.add(int(net.dst[step]))
-            order.append(step)
-        missing = set(self.workload.chunk_wanted[q].tolist()) - reached
-        if missing:
-            raise Infeasible(f"the routing misses {self.topology.names[missing.pop()]}")
-        wanted = set(self.workload.chunk_wanted[q].tolist())
+        while fresh := [h for h in rest if net.src[h] in reached and net.dst[h] not in reached]:
+            reached.add(int(net.dst[fresh[0]]))
+            order.append(fresh[0])
+        if wanted - reached:
+            raise Infeasible(f"the routing misses {self.topology.names[min(wanted - reached)]}")
         while True:
             inner = {int(net.src[h]) for h in order}
             kept = [h for h in order if int(net.dst[h]) in inner or int(net.dst[h]) in wanted]
@@ -257,15 +240,9 @@ def _cheapest(n: int, hops: Hops, cost: Float64, holder: Int64) -> Float64:
 
 def _leaves_elsewhere(topology: Topology, sketch: Sketch, hops: Hops, holder: Int64) -> Bool:
     """bool[chunks, hops], where a chunk would leave its holder's site by another sender than the sketch names."""
-    out = np.zeros((len(holder), len(hops.src)), dtype=np.bool_)
     if sketch.sender_of is None:
-        return out
-    rank = np.full(topology.node_count, -1)
-    rank[topology.accelerators] = np.arange(len(topology.accelerators))
+        return np.zeros((len(holder), len(hops.src)), dtype=np.bool_)
     site, local = site_of(sketch, topology)
-    for q, v in enumerate(holder.tolist()):
-        sender = sketch.sender_of.get(int(local[rank[v]]))
-        if sender is not None:
-            at_home = (rank[hops.src] >= 0) & (site[rank[hops.src]] == site[rank[v]])
-            out[q] = hops.remote & at_home & (local[rank[hops.src]] != sender)
-    return out
+    sender = np.array([sketch.sender_of.get(i, -1) for i in local[holder].tolist()])[:, None]
+    elsewhere: Bool = (site[hops.src] == site[holder, None]) & (local[hops.src] != sender)
+    return elsewhere & hops.remote & (sender >= 0)

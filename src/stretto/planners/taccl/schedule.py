@@ -48,11 +48,11 @@ def order_sends(
     children: dict[int, list[int]] = {}
     for k, p in enumerate(parent):
         children.setdefault(p, []).append(k)
-    free: dict[int, float] = {}
+    free = np.zeros(int(hops.route.values.max(initial=-1)) + 1)
     start = np.zeros(len(sends))
 
     def entry(k: int, ready: float) -> tuple[float, float, float, int]:
-        at = max([ready, *(free.get(i, 0.0) for i in hops.route[sends[k][1]])])
+        at = max(ready, free[hops.route[sends[k][1]]].max())
         return at, -tail[k], depth[k], k
 
     ready = {k: float(workload.chunk_start_s[sends[k][0]]) for k in children.get(-1, [])}
@@ -67,8 +67,7 @@ def order_sends(
             continue
         start[k] = at
         order.append(k)
-        for i in hops.route[sends[k][1]]:
-            free[i] = at + took[k]
+        free[hops.route[sends[k][1]]] = at + took[k]
         for c in children.get(k, ()):
             ready[c] = at + took[k]
             heapq.heappush(queue, entry(c, ready[c]))
@@ -103,15 +102,12 @@ class Scheduling:
         self.finish = model.columns(1, upper=np.inf, cost=1.0)[0]
         # the work of a message up to this send: its beta, and those of the sends that it is joined with
         self.work = model.columns(n, lower=beta, upper=horizon)
-        each = np.arange(n)
-        model.rows(
-            n, alpha, np.inf, (each, self.arrival, 1.0), (each, self.start, -1.0), (each, self.work, -1.0)
-        )  # arrival >= start + alpha + work
-        model.rows(n, -np.inf, 0.0, (each, self.arrival, 1.0), (each, self.finish, -1.0))
-        fed = np.array([k for k in range(n) if parent[k] >= 0], dtype=np.int64)
-        by = np.array([parent[k] for k in fed], dtype=np.int64)
-        rows = np.arange(len(fed))
-        model.rows(len(fed), 0.0, np.inf, (rows, self.start[fed], 1.0), (rows, self.arrival[by], -1.0))
+        # arrival >= start + alpha + work
+        model.rows(n, alpha, np.inf, (self.arrival, 1.0), (self.start, -1.0), (self.work, -1.0))
+        model.rows(n, -np.inf, 0.0, (self.arrival, 1.0), (self.finish, -1.0))
+        by = np.array(parent, dtype=np.int64)
+        fed = np.flatnonzero(by >= 0)
+        model.rows(len(fed), 0.0, np.inf, (self.start[fed], 1.0), (self.arrival[by[fed]], -1.0))
         self.joined: dict[int, int] = {}
         self._orders(model, hops, horizon)
         self.model = model
@@ -122,34 +118,20 @@ class Scheduling:
         after: list[tuple[int, int]] = []
         maybe: list[tuple[int, int]] = []
         for n, (_, h) in enumerate(self.sends):
-            before = {last[i] for i in hops.route[h] if i in last}
+            before = {last[i] for i in hops.route[h].tolist() if i in last}
             for one in before:
                 same = self.sends[one][1] == h and hops.remote[h] and len(before) == 1
                 (maybe if same else after).append((n, one))
-            for i in hops.route[h]:
-                last[i] = n
-        pair = np.array(after, dtype=np.int64).reshape(-1, 2)
-        rows = np.arange(len(pair))
-        model.rows(len(pair), 0.0, np.inf, (rows, self.start[pair[:, 0]], 1.0), (rows, self.arrival[pair[:, 1]], -1.0))
-        pair = np.array(maybe, dtype=np.int64).reshape(-1, 2)
-        k, b, rows = pair[:, 0], pair[:, 1], np.arange(len(pair))
-        joined: Int64 = model.columns(len(pair), integer=True)
+            last.update(dict.fromkeys(hops.route[h].tolist(), n))
+        k, b = np.array(after, dtype=np.int64).reshape(-1, 2).T
+        model.rows(len(k), 0.0, np.inf, (self.start[k], 1.0), (self.arrival[b], -1.0))
+        k, b = np.array(maybe, dtype=np.int64).reshape(-1, 2).T
+        joined: Int64 = model.columns(len(k), integer=True)
         self.joined = dict(zip(k.tolist(), joined.tolist(), strict=True))
         # joined sends start together and arrive together; others go one after the other
-        model.rows(
-            len(pair), 0.0, np.inf,
-            (rows, self.start[k], 1.0), (rows, self.arrival[b], -1.0), (rows, joined, horizon),
-        )  # fmt: skip
+        model.rows(len(k), 0.0, np.inf, (self.start[k], 1.0), (self.arrival[b], -1.0), (joined, horizon))
         for sign in (1.0, -1.0):
-            model.rows(
-                len(pair), -np.inf, horizon,
-                (rows, self.start[k], sign), (rows, self.start[b], -sign), (rows, joined, horizon),
-            )  # fmt: skip
-        model.rows(
-            len(pair), -horizon, np.inf,
-            (rows, self.arrival[b], 1.0), (rows, self.arrival[k], -1.0), (rows, joined, -horizon),
-        )  # fmt: skip
-        model.rows(
-            len(pair), self.beta[k] - horizon, np.inf,
-            (rows, self.work[k], 1.0), (rows, self.work[b], -1.0), (rows, joined, -horizon),
-        )  # fmt: skip
+            model.rows(len(k), -np.inf, horizon, (self.start[k], sign), (self.start[b], -sign), (joined, horizon))
+        model.rows(len(k), -horizon, np.inf, (self.arrival[b], 1.0), (self.arrival[k], -1.0), (joined, -horizon))
+        least = self.beta[k] - horizon
+        model.rows(len(k), least, np.inf, (self.work[k], 1.0), (self.work[b], -1.0), (joined, -horizon))

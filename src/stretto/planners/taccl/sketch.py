@@ -136,13 +136,16 @@ def parse_sketch(text: str, where: str) -> Sketch:
 
 
 def site_of(sketch: Sketch, topology: Topology) -> tuple[Int64, Int64]:
-    """int64[accelerators] twice: the site of each rank, and its index within the site."""
+    """int64[nodes] twice: the site of each accelerator, and its index within the site; -1 elsewhere."""
     nodes = topology.accelerators
+    index = np.arange(len(nodes))
     if sketch.site_size:
-        index = np.arange(len(nodes))
-        return index // sketch.site_size, index % sketch.site_size
-    names = [topology.sites[v] for v in nodes]
-    number = {s: i for i, s in enumerate(dict.fromkeys(names))}
-    site = np.array([number[s] for s in names], dtype=np.int64)
-    local = np.array([names[:i].count(s) for i, s in enumerate(names)], dtype=np.int64)
+        sites = index // sketch.site_size
+    else:
+        names = [topology.sites[v] for v in nodes]
+        number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        sites = np.array([number[name] for name in names], dtype=np.int64)
+    site, local = np.full((2, topology.node_count), -1)
+    site[nodes] = sites
+    local[nodes] = [np.count_nonzero(sites[:i] == sites[i]) for i in index]
     return site, local
