@@ -22,7 +22,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible
 from stretto.planners import run_planner
 from stretto.planners.teccl.copies import CopyModel
-from stretto.planners.teccl.epochs import distances, epoch_seconds, in_epochs, initial_state
+from stretto.planners.teccl.epochs import epoch_seconds, in_epochs, initial_state
 from stretto.solvers import solve
 from stretto.topologies import load_topology
 
@@ -49,7 +49,7 @@ def model_of(spec: str, shard: int, chunks: int, mode: str, alpha: bool, horizon
     size = float(workload.chunk_bytes.max())
     grid = in_epochs(net, size, epoch_seconds(net, size, mode))
     state = initial_state(net, workload, grid.seconds)
-    return CopyModel(net, workload, grid, horizon, state, ~state.held, distances(net, grid))
+    return CopyModel(grid, horizon, state, ~state.held)
 
 
 def solved(spec: str, shard: int, chunks: int, mode: str, alpha: bool, horizon: int, solver: str, limit: float) -> dict:

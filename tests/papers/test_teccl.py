@@ -19,7 +19,7 @@ from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.planners.mtegcca.exact import Slots
 from stretto.planners.teccl.copies import CopyModel
-from stretto.planners.teccl.epochs import distances, epoch_seconds, in_epochs, initial_state
+from stretto.planners.teccl.epochs import epoch_seconds, in_epochs, initial_state
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
@@ -62,7 +62,7 @@ def test_one_epoch_less_is_infeasible_for_highs_alone(spec, shard, chunks, mode,
     state = initial_state(net, workload, grid.seconds)
     wanted = np.ones_like(state.held) & ~state.held
     for horizon, possible in ((epochs - 1, False), (epochs, True)):
-        model = CopyModel(net, workload, grid, horizon, state, wanted, distances(net, grid))
+        model = CopyModel(grid, horizon, state, wanted)
         found = solve(model.model, first=True).status == "optimal" if model.possible else False
         assert found is possible
 
@@ -196,9 +196,8 @@ def test_a_round_leaves_links_alone_that_an_earlier_one_keeps_busy():
     state = replace(initial_state(net, work, epochs.seconds), begun=[(0, -4)])  # so busy until epoch 6
     wanted = np.zeros_like(state.held)
     wanted[0, 1:] = True
-    between = distances(net, epochs)
     for horizon, status in ((6 + 10 + 1, "optimal"), (6 + 10, "infeasible")):
-        model = CopyModel(net, work, epochs, horizon, state, wanted, between)
+        model = CopyModel(epochs, horizon, state, wanted)
         assert solve(model.model, solver="cp-sat", time_limit_s=60.0).status == status
 
 
@@ -278,6 +277,15 @@ def test_little_effort_ends_every_search_at_the_same_place():
     plans = [run_planner("teccl", net, workload, options=options, effort="quick") for _ in range(2)]
     assert [plan.meta["proven"] for plan in plans] == [False, False]
     assert plans[0].digest() == plans[1].digest()
+
+
+@pytest.mark.parametrize("kind", ["allgather", "alltoall", "reducescatter"])
+def test_where_little_effort_finds_no_schedule_the_other_planners_plan_is_the_answer(kind):
+    net = load_topology("sites:2,3")
+    workload = Workload((make_collective(kind, net, 1_000_003),))
+    plan = run_planner("teccl", net, workload, effort="quick")
+    assert plan.meta["proven"] is False
+    assert verify(plan).ok
 
 
 def test_when_time_is_up_the_plan_at_hand_is_the_answer():

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...model.arrays import Bool, Float64, Int32, Int64
-from ...model.collective import Workload
-from ...model.topology import Topology
 from ...schedule.asap import Send
 from ...solvers import Model, affordable
 from .epochs import NEVER, Epochs, State, windows
@@ -24,7 +22,6 @@ class CopyModel:
     Args:
         horizon: K; demands are met when epoch K begins.
         wanted: bool[chunks, nodes], demands not yet met.
-        between: int64[nodes, nodes], see :func:`.epochs.distances`.
         objective: "feasible" (any schedule that meets every demand), "paper" (the public code's
             sum over the epochs of the demand that is met), or "astar" (one round: demands need
             not be met, chunks may be under way at the end, and what is rewarded is meeting
@@ -36,31 +33,22 @@ class CopyModel:
     """
 
     def __init__(
-        self,
-        topology: Topology,
-        workload: Workload,
-        epochs: Epochs,
-        horizon: int,
-        state: State,
-        wanted: Bool,
-        between: Int64,
-        *,
-        objective: str = "feasible",
+        self, epochs: Epochs, horizon: int, state: State, wanted: Bool, *, objective: str = "feasible",
         switch_copies: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         forced = objective != "astar"
-        self.objective, self.between = objective, between
-        self.topology, self.epochs, self.horizon = topology, epochs, horizon
-        self.model = Model()
-        self.wanted, self.state = wanted, state
-        earliest = self._earliest(between)
+        self.topology, self.epochs, self.horizon, self.objective = epochs.topology, epochs, horizon, objective
+        self.model, self.wanted, self.state = Model(), wanted, state
+        earliest = self._earliest(epochs.between)
         self.possible = not forced or bool((earliest[wanted] <= horizon).all())
         if not self.possible:
             return
-        useful = np.where(wanted[:, None, :], between[None], NEVER).min(axis=2) if forced else np.zeros_like(earliest)
+        useful = np.zeros_like(earliest)
+        if forced:
+            useful = np.where(wanted[:, None, :], epochs.between[None], NEVER).min(axis=2)
         self._flows(earliest, useful, forced)
         self._buffers(earliest, forced)
-        self._switches(earliest, switch_copies)
+        self._switches(switch_copies)
         self._capacities()
 
     def _earliest(self, between: Int64) -> Int64:
@@ -77,7 +65,7 @@ class CopyModel:
         net, delay = self.topology, self.epochs.delay
         into_switch = net.is_switch[net.dst]
         first = earliest[:, net.src]
-        last = self.horizon - delay[None] - np.minimum(useful[:, net.dst], NEVER)
+        last = self.horizon - delay[None] - useful[:, net.dst]
         if not forced:
             # in an A* round a chunk may be under way at the end, but not inside a switch
             from_switch = net.is_switch[net.src]
@@ -85,11 +73,12 @@ class CopyModel:
             last = np.broadcast_to(last, first.shape)
         count = np.where(self.state.held[:, net.dst], 0, np.maximum(0, last - first + 1))
         affordable(int(count.sum()), self.epochs.seconds, integer=True)
-        self.first_sent, self.sent_count = first, count
-        self.base, self.chunk, self.link, self.epoch = windows(count, first)
+        self.sent = windows(count, first)
+        self.chunk, self.link, self.epoch = self.sent.row, self.sent.place, self.sent.epoch
+        self.there = self.epoch + delay[self.link]
         cost = np.zeros(len(self.chunk))
         if not forced:
-            late = self.epoch + delay[self.link] > self.horizon
+            late = self.there > self.horizon
             cost[late] = -self._worth()[self.chunk[late], net.dst[self.link[late]]]
         self.flow = self.model.columns(len(self.chunk), cost=cost, integer=True)
 
@@ -98,91 +87,78 @@ class CopyModel:
 
         1000 where it is wanted there, and up to 10 for each that still wants it, by 1 / (1 + distance).
         """
-        near = 1.0 / (1.0 + np.minimum(self.between, NEVER))
+        near = 1.0 / (1.0 + self.epochs.between)
         return np.round(1000.0 * self.wanted + 10.0 * (self.wanted @ near.T))
 
     def _buffers(self, earliest: Int64, forced: bool) -> None:
         """B[q, n, k]: the node has the chunk when epoch k begins; it gets it at most once."""
         net, horizon, model = self.topology, self.horizon, self.model
         stores = ~net.is_switch & ~self.state.held
-        count = np.where(stores, np.maximum(0, horizon - earliest + 1), 0)
-        base, owner_chunk, owner_node, self.buffer_epoch = windows(count, earliest)
-        total = len(owner_chunk)
-        needed = forced & self.wanted[owner_chunk, owner_node] & (self.buffer_epoch == horizon)
-        cost = np.zeros(total)
+        self.buffers = windows(np.where(stores, np.maximum(0, horizon - earliest + 1), 0), earliest)
+        chunk, node, epoch = self.buffers.row, self.buffers.place, self.buffers.epoch
+        wanted, at_end = self.wanted[chunk, node], epoch == horizon
+        cost = np.zeros(len(chunk))
         if self.objective != "feasible":
-            cost -= self.wanted[owner_chunk, owner_node]
+            cost -= wanted
         if not forced:
-            cost -= np.where(self.buffer_epoch == horizon, self._worth()[owner_chunk, owner_node], 0.0)
-        column = model.columns(total, lower=needed.astype(float), cost=cost, integer=True)
-        rows = np.arange(total)
-        again = rows[rows > base[owner_chunk, owner_node]]
-        on_its_way = np.zeros(total)
+            cost -= np.where(at_end, self._worth()[chunk, node], 0.0)
+        lower = (forced & wanted & at_end).astype(np.float64)
+        column = self.buffer = model.columns(len(chunk), lower=lower, cost=cost, integer=True)
+        on_its_way = np.zeros(len(chunk))
         for q, v, k in self.state.coming:
-            if base[q, v] >= 0 and k <= horizon:
-                on_its_way[base[q, v] + k - earliest[q, v]] += 1
-        there = self.epoch + self.epochs.delay[self.link]
-        end = net.dst[self.link]
-        landing = ~net.is_switch[end] & (there <= horizon)
-        at = base[self.chunk[landing], end[landing]] + there[landing] - earliest[self.chunk[landing], end[landing]]
+            at = int(self.buffers.at(q, v, k))
+            on_its_way[at] += at >= 0
+        before = self.buffers.at(chunk, node, epoch - 1)
+        arrives = self.buffers.at(self.chunk, net.dst[self.link], self.there)
+        landing = arrives >= 0
         model.rows(
-            total, on_its_way, on_its_way,
-            (rows, column, 1.0), (again, column[again - 1], -1.0), (at, self.flow[landing], -1.0),
+            len(chunk), on_its_way, on_its_way,
+            (column, 1.0), (np.where(before >= 0, column[before], -1), -1.0),
+            (arrives[landing], self.flow[landing], -1.0),
         )  # fmt: skip
         # a node sends what it has: F[q, (n, j), k] <= B[q, n, k]
-        begin = net.src[self.link]
-        fed = base[self.chunk, begin] >= 0
-        fed &= ~net.is_switch[begin]
-        held = base[self.chunk[fed], begin[fed]] + self.epoch[fed] - earliest[self.chunk[fed], begin[fed]]
-        rows = np.arange(len(held))
-        model.rows(len(held), -np.inf, 0.0, (rows, self.flow[fed], 1.0), (rows, column[held], -1.0))
+        held = self.buffers.at(self.chunk, net.src[self.link], self.epoch)
+        fed = held >= 0
+        model.rows(int(fed.sum()), -np.inf, 0.0, (self.flow[fed], 1.0), (column[held[fed]], -1.0))
         if not forced:
-            self._receive_once(base, earliest, column)
-        self.buffer, self.buffer_chunk, self.buffer_node = column, owner_chunk, owner_node
+            self._receive_once()
 
-    def _receive_once(self, base: Int64, earliest: Int64, column: Int64) -> None:
+    def _receive_once(self) -> None:
         """A node has a chunk at the end, or it is on its way there, by one link: together at most once (A* rounds)."""
         net, horizon = self.topology, self.horizon
-        there = self.epoch + self.epochs.delay[self.link]
-        end = net.dst[self.link].astype(np.int64)
-        late = there > horizon
-        key = self.chunk[late] * net.node_count + end[late]
+        late = self.there > horizon
+        key = self.chunk[late] * net.node_count + net.dst[self.link[late]]
         coming = np.array([q * net.node_count + v for q, v, k in self.state.coming if k > horizon], dtype=np.int64)
         keys, at = np.unique(np.concatenate([key, coming]), return_inverse=True)
-        q, v = np.divmod(keys, net.node_count)
-        may_hold = base[q, v] >= 0
+        has = self.buffers.at(*np.divmod(keys, net.node_count), horizon)
         room = 1.0 - np.bincount(at[len(key) :], minlength=len(keys))
         self.model.rows(
             len(keys), -np.inf, room,
-            (at[: len(key)], self.flow[late], 1.0),
-            (np.flatnonzero(may_hold), column[(base[q, v] + horizon - earliest[q, v])[may_hold]], 1.0),
+            (at[: len(key)], self.flow[late], 1.0), (np.where(has >= 0, self.buffer[has], -1), 1.0),
         )  # fmt: skip
 
-    def _switches(self, earliest: Int64, copies: bool) -> None:
+    def _switches(self, copies: bool) -> None:
         """A switch sends a chunk on in the epoch in which it arrives, over several links if it copies."""
         net, model = self.topology, self.model
         leaves = net.is_switch[net.src[self.link]]
         if not leaves.any():
             return
-        there = self.epoch + self.epochs.delay[self.link]
         enters = net.is_switch[net.dst[self.link]]
         span = self.horizon + 1
-        entering, leaving = np.flatnonzero(enters & (there <= self.horizon)), np.flatnonzero(leaves)
+        entering, leaving = np.flatnonzero(enters & (self.there <= self.horizon)), np.flatnonzero(leaves)
 
         def place(flows: Int64, node: Int32, epoch: Int64) -> Int64:
             return (self.chunk[flows] * net.node_count + node[self.link[flows]]) * span + epoch[flows]
 
-        out, into = place(leaving, net.src, self.epoch), place(entering, net.dst, there)
+        out, into = place(leaving, net.src, self.epoch), place(entering, net.dst, self.there)
         keys, at = np.unique(out, return_inverse=True)
         useful = np.isin(into, keys)
         where = np.searchsorted(keys, into[useful])
         arrived = model.columns(len(keys), integer=True)
-        rows = np.arange(len(keys))
-        model.rows(len(keys), -np.inf, 0.0, (rows, arrived, 1.0), (where, self.flow[entering[useful]], -1.0))
+        model.rows(len(keys), -np.inf, 0.0, (arrived, 1.0), (where, self.flow[entering[useful]], -1.0))
         may = net.replicates[net.src[self.link[leaving]]] & copies
-        each = np.arange(int(may.sum()))
-        model.rows(len(each), -np.inf, 0.0, (each, self.flow[leaving[may]], 1.0), (each, arrived[at[may]], -1.0))
-        model.rows(len(keys), -np.inf, 0.0, (at[~may], self.flow[leaving[~may]], 1.0), (rows, arrived, -1.0))
+        model.rows(int(may.sum()), -np.inf, 0.0, (self.flow[leaving[may]], 1.0), (arrived[at[may]], -1.0))
+        model.rows(len(keys), -np.inf, 0.0, (at[~may], self.flow[leaving[~may]], 1.0), (arrived, -1.0))
 
     def _capacities(self) -> None:
         """In any ``window`` epochs in a row no more chunks start on a link than it can carry."""
@@ -191,15 +167,13 @@ class CopyModel:
         # windows are named by their last epoch; those that begin before epoch 0 matter after an earlier A* round only
         least = self.epochs.window - 1
         least[[link for link, _ in self.state.begun]] = 0
-        columns, keys = [], []
-        for shift in range(int(window.max(initial=0))):
-            busy = shift < window
-            columns.append(self.flow[busy])
-            keys.append(self.link[busy] * span + np.maximum(self.epoch[busy] + shift, least[self.link[busy]]))
-        if not columns:
+        flow = np.repeat(np.arange(len(window)), window)
+        shift = np.arange(len(flow)) - np.repeat(np.cumsum(window) - window, window)
+        links = self.link[flow]
+        if not len(flow):
             return
-        key, column = np.concatenate(keys), np.concatenate(columns)
-        pair = np.unique(np.stack([key, column]), axis=1)
+        key = links * span + np.maximum(self.epoch[flow] + shift, least[links])
+        pair = np.unique(np.stack([key, self.flow[flow]]), axis=1)
         names, at, count = np.unique(pair[0], return_inverse=True, return_counts=True)
         room = self.epochs.capacity[names // span]
         for link, k in self.state.begun:
@@ -222,13 +196,11 @@ class CopyModel:
         x = np.zeros(self.model.column_count)
         have: dict[tuple[int, int], int] = {}
         for s in sends:
-            q, i, k = s.chunk, s.link, int(s.at)
-            offset = k - self.first_sent[q, i]
-            if 0 <= offset < self.sent_count[q, i]:
-                x[self.flow[self.base[q, i] + offset]] = 1.0
-                have[q, int(self.topology.dst[i])] = int(s.there)
-        for c, chunk, node, until in zip(
-            self.buffer, self.buffer_chunk, self.buffer_node, self.buffer_epoch, strict=True
-        ):
-            x[c] = float(have.get((int(chunk), int(node)), NEVER) <= until)
+            sent = int(self.sent.at(s.chunk, s.link, int(s.at)))
+            if sent >= 0:
+                x[self.flow[sent]] = 1.0
+                have[s.chunk, int(self.topology.dst[s.link])] = int(s.there)
+        table = self.buffers
+        cells = zip(table.row.tolist(), table.place.tolist(), table.epoch.tolist(), strict=True)
+        x[self.buffer] = [have.get((chunk, node), NEVER) <= epoch for chunk, node, epoch in cells]
         return x

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...model.arrays import Bool, Float64, Int32, Int64
+from ...model.arrays import Bool, Float64, Int64
 from ...model.topology import Topology
 from ...solvers import Model, affordable
 from .epochs import NEVER, Epochs, leaves_switches, windows
@@ -30,9 +30,9 @@ class Path:
     hops: tuple[tuple[int, int], ...]
 
 
-def without_windows(topology: Topology, epochs: Epochs) -> Epochs:
+def without_windows(epochs: Epochs) -> Epochs:
     """The epochs of the linear program: fractions need not wait until a whole chunk has passed."""
-    delay = epochs.delay - np.where(leaves_switches(topology), 0, epochs.window - 1)
+    delay = epochs.delay - np.where(leaves_switches(epochs.topology), 0, epochs.window - 1)
     return replace(epochs, delay=delay)
 
 
@@ -52,35 +52,35 @@ class FlowModel:
     """
 
     def __init__(
-        self, topology: Topology, epochs: Epochs, between: Int64, sources: Int64, arrival: Int64, demand: Float64,
-        horizon: int, early: bool,
-    ) -> None:  # fmt: skip
-        self.net, self.horizon, self.sources = topology, horizon, sources
+        self, epochs: Epochs, sources: Int64, arrival: Int64, demand: Float64, horizon: int, early: bool
+    ) -> None:
+        net = self.net = epochs.topology
+        self.horizon, self.sources, self.arrival = horizon, sources, arrival
         self.model, self.delay = Model(), epochs.delay
-        net = topology
-        self.arrival = arrival
         wanting = demand > 0
-        self.possible = bool((self.arrival[wanting] <= horizon).all())
+        self.possible = bool((arrival[wanting] <= horizon).all())
         if not self.possible:
             return
         # F[s, link, k]: what is put on the link in epoch k
-        useful = np.where(wanting[:, None, :], between[None], NEVER).min(axis=2)
-        self.sent_first = self.arrival[:, net.src]
-        self.sent_count = np.maximum(0, horizon - epochs.delay[None] - useful[:, net.dst] - self.sent_first + 1)
-        self.sent_count[net.dst[None] == sources[:, None]] = 0
-        affordable(int(self.sent_count.sum()), epochs.seconds)
-        self.sent_base, self.source, self.link, self.epoch = windows(self.sent_count, self.sent_first)
+        useful = np.where(wanting[:, None, :], epochs.between[None], NEVER).min(axis=2)
+        first = arrival[:, net.src]
+        count = np.maximum(0, horizon - epochs.delay[None] - useful[:, net.dst] - first + 1)
+        count[net.dst[None] == sources[:, None]] = 0
+        affordable(int(count.sum()), epochs.seconds)
+        self.sent = windows(count, first)
+        self.source, self.link, self.epoch = self.sent.row, self.sent.place, self.sent.epoch
+        self.there = self.epoch + self.delay[self.link]
         self.flow = self.model.columns(len(self.link), upper=np.inf)
         # S[s, n, k]: what is left at a node when epoch k ends; R[s, n, k]: what is read there in it
         stores = ~net.is_switch[None] & (np.arange(net.node_count)[None] != sources[:, None])
-        span = np.where(stores, np.maximum(0, horizon - self.arrival + 1), 0)
-        self.left_base, owner, node, at = windows(span, self.arrival)
+        self.stock = windows(np.where(stores, np.maximum(0, horizon - arrival + 1), 0), arrival)
+        owner, node, at = self.stock.row, self.stock.place, self.stock.epoch
         self.left = self.model.columns(len(at), upper=np.inf)
         reads = wanting[owner, node]
         self.read_of = np.where(reads, np.cumsum(reads) - 1, -1)
         cost = -1.0 / (1.0 + at[reads]) if early else 0.0
         self.read = self.model.columns(int(reads.sum()), upper=np.inf, cost=cost)
-        self._balance(owner, node, at, reads)
+        self._balance(reads)
         self._switches()
         names, where = np.unique(self.link * (horizon + 1) + self.epoch, return_inverse=True)
         self.model.rows(len(names), -np.inf, epochs.per_epoch[names // (horizon + 1)], (where, self.flow, 1.0))
@@ -90,23 +90,18 @@ class FlowModel:
         self.model.rows(len(s), demand[s, v], demand[s, v], (number[owner[reads], node[reads]], self.read, 1.0))
         self.wanting = list(zip(s.tolist(), v.tolist(), strict=True))
 
-    def _balance(self, owner: Int64, node: Int64, at: Int64, reads: Bool) -> None:
+    def _balance(self, reads: Bool) -> None:
         """What is left from the epoch before, and what arrives, is read, sent on, or left."""
-        net, rows = self.net, np.arange(len(at))
-        again = rows[at > self.arrival[owner, node]]
-        there, begin, end = self.epoch + self.delay[self.link], net.src[self.link], net.dst[self.link]
-        lands = ~net.is_switch[end] & (there <= self.horizon)
-        sends = self.left_base[self.source, begin] >= 0
-
-        def row(flows: Bool, place: Int32, when: Int64) -> Int64:
-            s, v = self.source[flows], place[flows]
-            rows: Int64 = self.left_base[s, v] + when[flows] - self.arrival[s, v]
-            return rows
-
+        net, stock = self.net, self.stock
+        before = stock.at(stock.row, stock.place, stock.epoch - 1)
+        lands = stock.at(self.source, net.dst[self.link], self.there)
+        leaves = stock.at(self.source, net.src[self.link], self.epoch)
+        into, out = lands >= 0, leaves >= 0
         self.model.rows(
-            len(at), 0.0, 0.0,
-            (rows, self.left, -1.0), (again, self.left[again - 1], 1.0), (rows[reads], self.read, -1.0),
-            (row(lands, end, there), self.flow[lands], 1.0), (row(sends, begin, self.epoch), self.flow[sends], -1.0),
+            len(reads), 0.0, 0.0,
+            (self.left, -1.0), (np.where(before >= 0, self.left[before], -1), 1.0),
+            (np.flatnonzero(reads), self.read, -1.0),
+            (lands[into], self.flow[into], 1.0), (leaves[out], self.flow[out], -1.0),
         )  # fmt: skip
 
     def _switches(self) -> None:
@@ -115,7 +110,7 @@ class FlowModel:
         out, into = net.is_switch[net.src[self.link]], net.is_switch[net.dst[self.link]]
         place = self.source * net.node_count
         leaving = ((place + net.src[self.link]) * span + self.epoch)[out]
-        entering = ((place + net.dst[self.link]) * span + self.epoch + self.delay[self.link])[into]
+        entering = ((place + net.dst[self.link]) * span + self.there)[into]
         names, where = np.unique(np.concatenate([leaving, entering]), return_inverse=True)
         self.model.rows(
             len(names), 0.0, 0.0,
@@ -124,25 +119,22 @@ class FlowModel:
 
     def paths(self, x: Float64) -> list[Path]:
         """The solution as paths from each source to where and when it is read."""
-        flow, left, read = x[self.flow].copy(), x[self.left].copy(), x[self.read]
-        into: list[list[int]] = [[] for _ in range(self.net.node_count)]
-        for i, v in enumerate(self.net.dst.tolist()):
-            into[v].append(i)
+        # what is left of each column, and 0 for no column
+        flow, left = np.append(x[self.flow], 0.0), np.append(x[self.left], 0.0)
+        read = x[self.read]
         paths: list[Path] = []
         for s, v in self.wanting:
             for k in range(int(self.arrival[s, v]), self.horizon + 1):
-                rest = float(read[self.read_of[self.left_base[s, v] + k - self.arrival[s, v]]])
+                rest = float(read[self.read_of[self.stock.at(s, v, k)]])
                 while rest > DUST:
-                    path = self._back(s, v, k, into, flow, left, rest)
+                    path = self._back(s, v, k, flow, left, rest)
                     if path is None:
                         break
                     rest -= path.amount
                     paths.append(path)
         return paths
 
-    def _back(
-        self, s: int, target: int, k: int, into: list[list[int]], flow: Float64, left: Float64, amount: float
-    ) -> Path | None:
+    def _back(self, s: int, target: int, k: int, flow: Float64, left: Float64, amount: float) -> Path | None:
         """One path that ends in epoch k, by the largest flows from its end backwards; its amount is taken out of them.
 
         None where only rounding errors are left of the flow.
@@ -151,22 +143,20 @@ class FlowModel:
         used: list[tuple[Float64, int]] = []
         v = target
         while v != self.sources[s]:
-            best: tuple[float, Float64, int, int, int] = (0.0, left, -1, -1, 0)
-            if self.left_base[s, v] >= 0 and k > self.arrival[s, v]:
-                at = int(self.left_base[s, v] + k - 1 - self.arrival[s, v])
-                best = max(best, (float(left[at]), left, at, -1, k - 1), key=lambda o: o[0])
-            for i in into[v]:
-                sent = k - int(self.delay[i])
-                offset = sent - int(self.sent_first[s, i])
-                if 0 <= offset < self.sent_count[s, i]:
-                    at = int(self.sent_base[s, i]) + offset
-                    best = max(best, (float(flow[at]), flow, at, i, sent), key=lambda o: o[0])
-            share, column, at, i, k = best
-            if share <= DUST / 10:
+            links = self.net.in_links[v]
+            waits, sent = int(self.stock.at(s, v, k - 1)), self.sent.at(s, links, k - self.delay[links])
+            shares = np.append(left[waits], flow[sent])
+            best = int(shares.argmax())
+            if shares[best] <= DUST / 10:
                 return None
-            amount = min(amount, share)
-            used.append((column, at))
-            if i >= 0:
+            amount = min(amount, float(shares[best]))
+            if best == 0:
+                used.append((left, waits))
+                k -= 1
+            else:
+                i = int(links[best - 1])
+                used.append((flow, int(sent[best - 1])))
+                k -= int(self.delay[i])
                 hops.append((i, k))
                 v = int(self.net.src[i])
         for column, at in used:

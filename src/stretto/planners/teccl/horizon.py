@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from ...kernels import at_speed
+from ...kernels.paths import all_pairs
 from ...model.arrays import Bool, Float64, Int64
 from ...model.plan import Plan
 from ...model.topology import Topology
@@ -15,24 +17,18 @@ from .epochs import Epochs, State
 
 def most_hops(topology: Topology) -> int:
     """The most links on a shortest path between two nodes."""
-    n = topology.node_count
-    near = np.eye(n, dtype=np.bool_)
-    near[topology.src, topology.dst] = True
-    reached, count = near.copy(), 1
-    while not reached.all() and count < n:
-        wider = (reached.astype(np.float32) @ near.astype(np.float32)) > 0
-        if (wider == reached).all():
-            break
-        reached, count = wider, count + 1
-    return count
+    work = float(topology.node_count) * topology.link_count
+    hops = at_speed(all_pairs, work)(*topology.out_links, topology.dst.astype(np.int64), np.ones(topology.link_count))
+    return max(int(hops[np.isfinite(hops)].max()), 1)
 
 
-def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: State, wanted: Bool) -> int:
+def fewest_epochs(epochs: Epochs, state: State, wanted: Bool) -> int:
     """A number of epochs below which there is no schedule of whole chunks.
 
     By the fastest paths, and by what the links into each node, and into each site, can carry.
     """
-    earliest = np.stack([between[held].min(axis=0) for held in state.held]) + state.release[:, None]
+    topology = epochs.topology
+    earliest = np.stack([epochs.between[held].min(axis=0) for held in state.held]) + state.release[:, None]
     least = int(earliest[wanted].max(initial=0))
     first = earliest.min(axis=0)
     for inside in _groups(topology):
@@ -46,14 +42,14 @@ def fewest_epochs(topology: Topology, epochs: Epochs, between: Int64, state: Sta
     return least
 
 
-def fewest_epochs_of_flow(topology: Topology, epochs: Epochs, arrival: Int64, sources: Int64, demand: Float64) -> int:
+def fewest_epochs_of_flow(epochs: Epochs, arrival: Int64, sources: Int64, demand: Float64) -> int:
     """A number of epochs below which there is no flow of fractions that are not copied.
 
     Args:
         arrival: int64[sources, nodes], the first epoch in which anything of a source can be at a node.
         demand: float64[sources, nodes], chunks.
     """
-    least = int(arrival[demand > 0].max(initial=0))
+    topology, least = epochs.topology, int(arrival[demand > 0].max(initial=0))
     for inside in _groups(topology):
         asked = float(demand[~inside[sources]][:, inside].sum())
         into = inside[topology.dst] & ~inside[topology.src]
@@ -65,11 +61,9 @@ def fewest_epochs_of_flow(topology: Topology, epochs: Epochs, arrival: Int64, so
 
 def _groups(topology: Topology) -> list[Bool]:
     """bool[nodes] each: every node, and every site where there are several."""
-    sites = sorted({s for s in topology.sites if s})
-    groups: list[Bool] = [np.arange(topology.node_count) == v for v in range(topology.node_count)]
-    if len(sites) > 1:
-        groups += [np.array([s == site for s in topology.sites]) for site in sites]
-    return groups
+    groups, names = list(np.eye(topology.node_count, dtype=np.bool_)), np.array(topology.sites)
+    sites = sorted({site for site in topology.sites if site})
+    return groups + [names == site for site in sites] if len(sites) > 1 else groups
 
 
 def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
@@ -91,14 +85,14 @@ def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
         return all(sum(counts[i : i + window]) < epochs.capacity[link] for i in range(window))
 
     for t in map(int, order):
-        chunk = int(plan.chunk[t])
+        chunk, route = int(plan.chunk[t]), plan.route[t].tolist()
         k = max((there[d, int(plan.src[t])] for d in map(int, plan.depends[t])), default=int(release[chunk]))
         ahead = {int(plan.src[t]): 0}
-        for i in map(int, plan.route[t]):
+        for i in route:
             ahead[int(topology.dst[i])] = ahead[int(topology.src[i])] + int(epochs.delay[i])
-        while not all(fits(int(i), k + ahead[int(topology.src[i])]) for i in plan.route[t]):
+        while not all(fits(i, k + ahead[int(topology.src[i])]) for i in route):
             k += 1
-        for i in map(int, plan.route[t]):
+        for i in route:
             at = k + ahead[int(topology.src[i])]
             used[i][at] = used[i].get(at, 0) + 1
             sends.append(Send(at, at + int(epochs.delay[i]), chunk, i))

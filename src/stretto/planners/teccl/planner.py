@@ -1,11 +1,8 @@
 """TE-CCL: collectives as multi-commodity flow in epochs, by integer or linear programming.
 
-Liu, Arzani, Kakarla et al., "Rethinking machine learning collective communication as a
-multi-commodity flow problem", SIGCOMM 2024, on open solvers. Epochs, rounding, switch rules, the
-search for a horizon, its three modes and its A* rounds follow what its public code does; where
-MTEGCCA's paper compares with TE-CCL it means these modes. With copying the program is
-:class:`.copies.CopyModel`, without :class:`.flows.FlowModel`. Sums are its programs run backwards,
-AllReduce a sum and then copies (:mod:`stretto.schedule.inversion`).
+Epochs, rounding, switch rules, the search for a horizon, its three modes and its A* rounds follow what its public code
+does; where MTEGCCA's paper compares with TE-CCL it means these modes. Sums are its programs run backwards, AllReduce a
+sum and then copies (:mod:`stretto.schedule.inversion`).
 
 What TE-CCL reports is epochs x epoch length (``reported_s`` in the plan's meta); what its schedule
 takes is what the simulator says. Both are kept, and they differ.
@@ -20,26 +17,34 @@ from typing import Any
 
 import numpy as np
 
-from ...model.arrays import Int64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError
+from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.asap import Send, passes_of, plan_of_sends
 from ...schedule.inversion import Transfers, plan_in_phases, transfers_of
-from ...solvers import Solution
 from .. import Option, Request, over_links, register
 from .copies import CopyModel
-from .epochs import Epochs, distances, epoch_seconds, initial_state, longest_passage
+from .epochs import Epochs, epoch_seconds, initial_state
 from .flow_plan import plan_without_copies
-from .horizon import fewest_epochs, schedule_of
-from .problem import Problem, budget_of
+from .horizon import fewest_epochs, most_hops
+from .problem import MOST_UNITS, Problem
 
 EARLY_GAP = 0.3
 """Relative gap at which ``mode=early-stop`` takes a schedule, as in the public code."""
 
 TIGHT_GAP = 1e-4
 """Relative gap at which the other modes take a schedule for optimal."""
+
+MOST_COARSE_SOLVES = 11
+"""Solves of the search for a horizon in coarse epochs, as in the public code."""
+
+COARSE_HORIZON = 3
+"""Coarse epochs for each hop of the longest shortest path, as in the public code."""
+
+COARSE_GAP = 0.05
+"""Relative gap between a total time that does and one that does not at which the coarse search ends."""
 
 ROUND_EPOCHS = 15
 """Epochs of an A* round, at least."""
@@ -59,14 +64,10 @@ OPTIONS = (
     Option("solver", str, "auto", "auto: CP-SAT, then HiGHS where it gives up", ("auto", "highs", "cp-sat", "gurobi")),
 )  # fmt: skip
 
-KINDS = (
-    "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "scatter", "gather", "multicast",
-)  # fmt: skip
-
 
 @register(
     "teccl",
-    collectives=KINDS,
+    collectives=EVERY_KIND,
     topologies="any without planes",
     paper="Liu et al., SIGCOMM 2024",
     options=OPTIONS,
@@ -88,21 +89,12 @@ def teccl(
 ) -> Plan:
     """TE-CCL's program in epochs, on HiGHS or CP-SAT, retimed as early as the physics let it.
 
-    Args:
-        mode: the epoch is a chunk's time on the fastest link ("fast"), on the slowest ("slow"),
-            or the fastest and any schedule within 30 % of the best ("early-stop").
-        objective: "makespan" looks for the fewest epochs, one horizon after the other; "paper"
-            solves once for the most demand met, summed over the epochs (average completion).
-        epochs: "auto" searches as the public code does, from 3 x (most hops) coarse epochs; a
-            number is taken as it is; "from-heuristic" starts from MTEGCCA's plan.
-        gap: of the paper's objective.
     Returns:
-        A timed plan. Its meta has ``epochs``, ``epoch_s``, ``reported_s``, ``proven`` (no fewer
-        epochs do), ``gap`` and ``attempts``: each solve with its status and CPU seconds. With sums
-        these are of all phases, which follow each other; no switch copies in them.
+        A timed plan; MTEGCCA's where ``epochs=auto`` finds none within the effort. Its meta has ``epochs``,
+        ``epoch_s``, ``reported_s``, ``proven`` (no fewer epochs do), ``gap`` and ``attempts``: each solve with its
+        status and CPU seconds. With sums these are of all phases, which follow each other; no switch copies in them.
     Raises:
-        Infeasible: the horizon given is too short (says what would do), or the solvers gave up
-            without a schedule.
+        Infeasible: the horizon given is too short (says what would do), or A* rounds get stuck.
         InputError: ``epochs`` is no number, or a time or gap that is none.
     """
     if not 0 < epoch_multiplier <= 1e6:
@@ -119,7 +111,7 @@ def teccl(
     if objective == "auto":
         objective = "paper" if mode == "early-stop" else "makespan"
     problem = Problem(
-        replace(request, budget=budget_of(request)),
+        replace(request, budget=request.budget.for_solvers(MOST_UNITS)),
         seconds=epoch_seconds(
             topology, float(workload.chunk_bytes.max()), "slow" if mode == "slow" else "fast", epoch_multiplier
         ),
@@ -130,7 +122,8 @@ def teccl(
     if copy == "false" and (sums or not single):
         raise InputError("without copying every chunk must have one destination, and sums need it", "option copy")
     if copy != "true" and single and not sums:
-        return plan_without_copies(problem, objective, epochs)
+        plan = plan_without_copies(problem, objective, epochs)
+        return plan or Schedule(problem, problem.heuristic(), {"objective": objective, "proven": False}).plan()
 
     def schedule(part: Problem) -> Schedule:
         return _in_rounds(part) if astar else _with_copies(part, objective, epochs)
@@ -197,96 +190,103 @@ class _CopyingSearch:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.grid = problem.epochs()
-        self.between = distances(problem.topology, self.grid)
-        self.least = fewest_epochs(problem.topology, self.grid, self.between, problem.state, problem.wanted)
+        self.least = fewest_epochs(self.grid, problem.state, problem.wanted)
 
-    def attempt(self, horizon: int, objective: str, hint: list[Send]) -> tuple[Solution | None, list[Send]]:
-        """Solve at one horizon: the solver's answer, None if the fastest paths are too slow, and its sends."""
-        return self._attempt(horizon, objective, hint, self.grid, self.between)
-
-    def meets(self, seconds: float, horizon: int) -> bool:
-        """Whether a schedule is found in so many coarser or finer epochs."""
-        grid = self.problem.epochs(seconds)
-        return bool(self._attempt(horizon, "feasible", [], grid, distances(self.problem.topology, grid))[1])
-
-    def _attempt(
-        self, horizon: int, objective: str, hint: list[Send], grid: Epochs, between: Int64
-    ) -> tuple[Solution | None, list[Send]]:
-        problem = self.problem
+    def attempt(
+        self, horizon: int, objective: str, hint: list[Send], grid: Epochs | None = None
+    ) -> tuple[str, list[Send]]:
+        """Solve at one horizon, by default in the problem's own epochs: the status, and the sends."""
+        problem, grid = self.problem, grid or self.grid
         state = initial_state(problem.topology, problem.workload, grid.seconds)
         model = CopyModel(
-            problem.topology, problem.workload, grid, horizon, state, problem.wanted, between,
-            objective=objective, switch_copies=problem.switch_copy,
+            grid, horizon, state, problem.wanted, objective=objective, switch_copies=problem.switch_copy
         )  # fmt: skip
         if not model.possible:
-            return None, []
+            return "infeasible", []
         start = model.start_from(hint) if hint else None
         solution = problem.solve(model.model, horizon, first=objective == "feasible", start=start)
-        return solution, model.sends(solution.x) if solution.x is not None else []
+        return solution.status, model.sends(solution.x) if solution.x is not None else []
 
-    def attempt_longer(self, horizon: int, objective: str, hint: list[Send], longer: bool) -> tuple[int, list[Send]]:
-        """Solve at a horizon, and with ``longer`` at longer ones until there is a schedule.
-
-        Raises:
-            Infeasible: there is none, nor a hint.
-        """
-        solution, sends = self.attempt(horizon, objective, hint)
-        while not sends and longer and not self.problem.budget.exhausted:
-            if solution is None or solution.status == "infeasible":
+    def attempt_longer(self, horizon: int, objective: str) -> tuple[int, list[Send]]:
+        """Solve at a horizon and at longer ones until there is a schedule, or the effort ends."""
+        while True:
+            status, sends = self.attempt(horizon, objective, [])
+            if sends or self.problem.budget.exhausted:
+                return horizon, sends
+            if status == "infeasible":
                 self.least = max(self.least, horizon + 1)
             horizon = math.ceil(horizon * 1.25) + 1  # the coarse search promised too much
-            solution, sends = self.attempt(horizon, objective, [])
-        if not sends and not hint:
-            raise _too_few(self.problem, horizon, self.least, solution)
-        return horizon, sends
+
+    def horizon(self) -> int:
+        """A number of epochs that should do, as the public code finds it; 0 where it finds none.
+
+        The horizon is 3 x the most hops between two nodes, and what is searched, by bisection in at
+        most 11 solves, is the total time in which that many epochs do; then that time is counted in
+        epochs of the length asked for.
+        """
+        problem, coarse = self.problem, COARSE_HORIZON * most_hops(self.problem.topology)
+        low, high, met = 0.0, coarse * problem.seconds, False
+        for _ in range(MOST_COARSE_SOLVES):
+            middle = (low + high) / 2 if met else high
+            if self.attempt(coarse, "feasible", [], problem.epochs(middle / coarse))[1]:
+                met, high = True, middle
+            elif met:
+                low = middle
+            else:
+                low, high = high, high * 2
+            if problem.budget.exhausted or (met and high - low < COARSE_GAP * high):
+                break
+        return math.ceil(high / problem.seconds - 1e-9) if met else 0
 
 
 def _with_copies(problem: Problem, objective: str, epochs: str) -> Schedule:
     """The integer program: one solve at a horizon, or the fewest epochs."""
     search = _CopyingSearch(problem)
+    goal = "paper" if objective == "paper" else "feasible"
     hint: list[Send] = []
+    best: list[Send] = []
     if epochs.isdigit():
         horizon = int(epochs)
-    elif epochs == "from-heuristic":
-        hint = schedule_of(problem.heuristic_plan(), search.grid)
-        horizon = _end(hint)
-    else:
-        horizon = problem.search_horizon(search.meets)
-    if objective == "paper":
-        horizon, sends = search.attempt_longer(max(horizon, 1), "paper", hint, longer=epochs == "auto")
-        if not sends:  # the solver gave up: the other planner's plan is at hand
-            return Schedule(problem, hint, {"horizon": horizon, "gap": None, "objective": "paper", "proven": False})
-        gap = problem.attempts[-1]["gap"]
-        return Schedule(problem, sends, {"horizon": horizon, "gap": gap, "objective": "paper"})
-    best = hint
-    if not best:
-        _, best = search.attempt_longer(horizon, "feasible", [], longer=epochs == "auto")
+        status, best = search.attempt(horizon, goal, [])
+        if not best:
+            raise _too_few(problem, horizon, search.least, status)
+    elif epochs == "auto" and (horizon := search.horizon()):
+        horizon, best = search.attempt_longer(horizon, goal)
+    if not best:  # the other planner's plan is at hand
+        hint = problem.heuristic()
+        horizon = max(_end(hint), 1)
+        if goal == "paper" and not problem.budget.exhausted:
+            _, best = search.attempt(horizon, goal, hint)
+    if goal == "paper":
+        facts = {"gap": problem.attempts[-1]["gap"]} if best else {"gap": None, "proven": False}
+        return Schedule(problem, best or hint, {"horizon": horizon, "objective": "paper", **facts})
+    best = best or hint
     low, high = search.least, _end(best)
     while low < high and not problem.budget.exhausted:
         middle = (low + high) // 2
-        solution, sends = search.attempt(middle, "feasible", best if hint else [])
+        status, sends = search.attempt(middle, "feasible", best if hint else [])
         if sends:
             best, high = sends, _end(sends)
             continue
         low = middle + 1  # refuted, or the solver gave up
-        if solution is None or solution.status == "infeasible":
+        if status == "infeasible":
             search.least = low
     meta = {"proven": search.least >= high, "least_epochs": search.least, "objective": "makespan"}
     return Schedule(problem, best, meta)
 
 
 def _end(sends: list[Send]) -> int:
-    return max(int(s.there) for s in sends)
+    return max((int(s.there) for s in sends), default=0)
 
 
-def _too_few(problem: Problem, horizon: int, least: int, solution: Solution | None) -> Infeasible:
+def _too_few(problem: Problem, horizon: int, least: int, status: str) -> Infeasible:
     """Why there is no plan, and what to do about it."""
-    if solution is not None and solution.status != "infeasible":
+    if status != "infeasible":
         return Infeasible(
             f"no schedule of {horizon} epochs of {problem.seconds:.3g} s was found; try longer epochs (mode=slow) or a "
             "start from MTEGCCA's plan (epochs=from-heuristic), or raise the effort or the time limit"
         )
-    enough = _end(schedule_of(problem.heuristic_plan(), problem.epochs()))
+    enough = _end(problem.heuristic())
     return Infeasible(
         f"{horizon} epochs of {problem.seconds:.3g} s are too few: at least {max(least, horizon + 1)} are needed, "
         f"and {enough} do; raise the option epochs by {max(least, horizon + 1) - horizon} to {enough - horizon}"
@@ -296,14 +296,10 @@ def _too_few(problem: Problem, horizon: int, least: int, solution: Solution | No
 def _in_rounds(problem: Problem) -> Schedule:
     """A*: some epochs at a time, each round nearer to the goal than the one before."""
     grid = problem.epochs()
-    between = distances(problem.topology, grid)
-    horizon = max(ROUND_EPOCHS, longest_passage(problem.topology, grid, between) + 1, int(grid.window.max()) + 1)
+    horizon = max(ROUND_EPOCHS, grid.longest_passage + 1, int(grid.window.max()) + 1)
     state, wanted, first, sends = problem.state, problem.wanted.copy(), 0, []
     while wanted.any():
-        model = CopyModel(
-            problem.topology, problem.workload, grid, horizon, state, wanted, between,
-            objective="astar", switch_copies=problem.switch_copy,
-        )  # fmt: skip
+        model = CopyModel(grid, horizon, state, wanted, objective="astar", switch_copies=problem.switch_copy)
         solution = problem.solve(model.model, horizon, first=False)
         fresh = model.sends(solution.x) if solution.x is not None else []
         if not fresh and not state.coming:
