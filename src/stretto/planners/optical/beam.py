@@ -56,8 +56,7 @@ def _next_uses(matching: Int64, kinds: int) -> Int64:
 
 def _beam(instance: Instance, width: int, idle_worth: float, fading: float) -> list[Float64]:
     n, k = instance.steps, instance.planes
-    kinds = np.unique(np.concatenate((instance.matching, instance.initial)))
-    kinds = kinds[kinds != FREE]
+    kinds = instance.kinds
     matching = np.searchsorted(kinds, instance.matching)
     holds = np.where(instance.initial == FREE, len(kinds), np.searchsorted(kinds, instance.initial))[None, :]
     uses = _next_uses(matching, len(kinds) + 1)
@@ -110,9 +109,9 @@ def _branch(
     wait = np.where(fits, 0.0, instance.turn_s - idle)
     # places in the queues: of those that fit the least idle first; of the others by either rule
     slow = -instance.bandwidth
-    by_idle = _places(np.lexsort((idle, np.broadcast_to(slow, idle.shape), ~fits)))
-    by_wait = _places(np.lexsort((-use[holds], wait, fits)))
-    by_use = _places(np.lexsort((wait, -use[holds], fits)))
+    by_idle = np.argsort(np.lexsort((idle, np.broadcast_to(slow, idle.shape), ~fits)))
+    by_wait = np.argsort(np.lexsort((-use[holds], wait, fits)))
+    by_use = np.argsort(np.lexsort((wait, -use[holds], fits)))
     most_fit, most_turn = int(fits.sum(1).max()), int((~fits).sum(1).max())
     orders = 1 if np.array_equal(by_wait, by_use) else 2
     ways = np.array(
@@ -139,10 +138,3 @@ def _branch(
     share = width * (span[:, None] - begin)
     sound = (share[:] >= 0).all(1) & ((share > 0) == serves).all(1)
     return state[sound], share[sound], span[sound], leaves[sound]
-
-
-def _places(order: Int64) -> Int64:
-    """The place of each plane in a row of an order."""
-    places = np.empty_like(order)
-    np.put_along_axis(places, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), axis=1)
-    return places

@@ -57,7 +57,8 @@ def _planes_of(topology: Topology, c: Collective) -> Planes:
     rank[c.ranks] = np.arange(len(c.ranks))
     free = np.array([(p.matching < 0).all() for p in topology.planes])
     partner = np.array([rank[to_nodes(topology, p)[c.ranks]] for p in topology.planes])
-    return Planes(*speeds_of(topology), free, partner)
+    bandwidth, latency, turn = np.array([speeds_of(p) for p in topology.planes]).T.copy()
+    return Planes(bandwidth, latency, turn, free, partner)
 
 
 def _as_plan(

@@ -25,24 +25,17 @@ from ...schedule.algorithms import lower
 from ...schedule.grid_steps import HALVES, Phased, line_algorithms, on_grid
 from .. import Candidate, Option, Request, per_delivery, register
 from .bound import lower_bound
-from .circuits import instance_of, schedule_plan, to_nodes
+from .circuits import instance_of, schedule_plan, speeds_of, to_nodes
 from .search import find_schedule
 
 
 class Grid(NamedTuple):
-    """Planes divided by dimension.
+    """Planes divided by dimension."""
 
-    Attributes:
-        dims: nodes along each dimension, the last one fastest.
-        dimension: int64[wide planes], which one each serves.
-        switches: for each wide plane int64[lines], its switches among the topology's planes.
-        wide: the same nodes, with each wide plane as one plane.
-    """
-
-    dims: tuple[int, ...]
-    dimension: Int64
-    switches: list[Int64]
-    wide: Topology
+    dims: tuple[int, ...]  # nodes along each dimension, the last one fastest
+    dimension: Int64  # [wide planes], which one each serves
+    switches: list[Int64]  # for each wide plane int64[lines], its switches among the topology's planes
+    wide: Topology  # the same nodes, with each wide plane as one plane
 
 
 def grid_of(topology: Topology) -> Grid | str:
@@ -66,17 +59,13 @@ def grid_of(topology: Topology) -> Grid | str:
             return f"some line of dimension {d} has no plane, or fewer than others"
         for wide in zip(*lines[key].values(), strict=True):
             members = [topology.planes[p] for p in wide]
-            if any(_speeds(m) != _speeds(members[0]) for m in members):
+            if any(speeds_of(m) != speeds_of(members[0]) for m in members):
                 return f"planes {wide[0]} and others of dimension {d} differ"
             dimension.append(d)
             switches.append(np.array(wide))
             to = np.stack([to_nodes(topology, m) for m in members]).max(axis=0)
-            planes.append(Plane(np.arange(count, dtype=np.int32), *_speeds(members[0]), to))
+            planes.append(Plane(np.arange(count, dtype=np.int32), *speeds_of(members[0]), to))
     return Grid(dims, np.array(dimension), switches, replace(topology, planes=tuple(planes)))
-
-
-def _speeds(plane: Plane) -> tuple[float, float, float]:
-    return plane.bandwidth, plane.latency_s, plane.reconfiguration_s
 
 
 def _refuses(topology: Topology, workload: Workload) -> str | None:

@@ -1,13 +1,7 @@
-"""The exact mode of SWOT: a schedule with a certificate, a bound that no schedule beats.
-
-Where the numbers of planes decide, they are enumerated (:mod:`.counts`); else, and where that stops at its
-limits, the flow program counts planes (:mod:`.flow_program`), and on short instances, or where planes are not
-alike, the paper's program names them (:mod:`.named_planes`).
-"""
+"""The exact mode of SWOT: a schedule with a certificate, a bound that no schedule beats."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -50,20 +44,14 @@ def _certify(instance: Instance, share: Float64, budget: Budget) -> Answer:
     answer = Answer(share, 0.0)
     if counts_decide(instance):
         answer = solve_by_counts(instance, share, budget.stop)
-    for method in _programs(instance):
-        if proved(instance, answer):
-            break
-        other = method(instance, answer.share, budget)
-        answer = Answer(other.share, max(other.bound_s, answer.bound_s))
-    return answer
-
-
-def _programs(instance: Instance) -> Iterator[Callable[[Instance, Float64, Budget], Answer]]:
-    """The mixed-integer programs for an instance, in their order."""
-    if instance.alike:
-        yield solve_by_flow
+    methods = [solve_by_flow] if instance.alike else []
     if not instance.alike or instance.steps * instance.planes <= MOST_NAMED:
-        yield solve_by_names
+        methods.append(solve_by_names)
+    for method in methods:
+        if not proved(instance, answer):
+            other = method(instance, answer.share, budget)
+            answer = Answer(other.share, max(other.bound_s, answer.bound_s))
+    return answer
 
 
 def proved(instance: Instance, answer: Answer) -> bool:

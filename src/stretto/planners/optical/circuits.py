@@ -49,14 +49,13 @@ def instance_of(plan: Plan) -> Instance:
     for plane in plan.topology.planes:
         free = (plane.matching < 0).all()
         initial.append(FREE if free else numbers.setdefault(to_nodes(plan.topology, plane).tobytes(), len(numbers)))
-    return make_instance(volume, matching, *speeds_of(plan.topology), initial)
+    bandwidth, latency, turn = np.array([speeds_of(p) for p in plan.topology.planes]).T
+    return make_instance(volume, matching, bandwidth, latency, turn, initial)
 
 
-def speeds_of(topology: Topology) -> tuple[Float64, Float64, Float64]:
-    """float64[planes] each: bandwidth, latency, and the time of a turn."""
-    rows = [(p.bandwidth, p.latency_s, p.reconfiguration_s) for p in topology.planes]
-    bandwidth, latency, turn = np.array(rows).T.copy()
-    return bandwidth, latency, turn
+def speeds_of(plane: Plane) -> tuple[float, float, float]:
+    """Bandwidth, latency, and the time of a turn."""
+    return plane.bandwidth, plane.latency_s, plane.reconfiguration_s
 
 
 def _steps(plan: Plan) -> tuple[Int32, Float64]:
@@ -112,9 +111,7 @@ def schedule_plan(
     chunk = first[plan.chunk[old]] + part
     size = workload.chunk_bytes[chunk]
     place = low[old] + np.cumsum(size) - size - (np.cumsum(size) - size)[new_row[old]]
-    plane = np.zeros(len(old), dtype=np.int64)
-    for p in range(share.shape[1] - 1):
-        plane[place >= ends[old, p]] = p + 1
+    plane = (place[:, None] >= ends[old, :-1]).sum(axis=1)
     begins = np.where(plane > 0, ends[old, plane - 1], 0)
     depends = plan.depends.take(old)
     step = step[old]

@@ -62,12 +62,7 @@ def counts_decide(instance: Instance) -> bool:
 
 
 def solve_by_counts(instance: Instance, share: Float64, stop: Stop | None = None) -> Answer:
-    """The optimum of an instance that counts decide, or where a limit is met the best schedule so far and a bound.
-
-    Args:
-        share: a schedule to begin from.
-        stop: the net.
-    """
+    """The optimum of an instance that counts decide; at a limit, the best schedule and bound from ``share``."""
     rest, left = [0.0], MOST_PROGRAMS
     answer = Answer(share, 0.0)
     for first in range(instance.steps - 1, -1, -1):
@@ -170,14 +165,9 @@ def _windows(setting: _Setting, served: Int64, bound: Float64) -> Float64:
     return best
 
 
-def _pairs(n: int) -> tuple[Int64, Int64]:
-    """All pairs of steps, the first of each and the second."""
-    return np.triu_indices(n, 1)
-
-
 def _going(served: Int64, k: int) -> Int64:
     """int64[pairs, x], how many planes go from step i straight to step l."""
-    i, j = _pairs(len(served))
+    i, j = np.triu_indices(len(served), 1)
     until = np.cumsum(served, axis=0)
     since = until - served
     both: Int64 = np.minimum(until[i] + k, until[j]) - np.maximum(since[i] + k, since[j])
@@ -189,7 +179,7 @@ def _dual(setting: _Setting, served: Int64, going: Int64) -> tuple[Float64, floa
     work, latency, _ = setting
     n = len(work)
     used = np.flatnonzero(going)
-    i, j = (ends[used] for ends in _pairs(n))
+    i, j = (ends[used] for ends in np.triu_indices(n, 1))
     count = going[used].astype(np.float64)
     model = Model()
     y = model.columns(n, 0.0, INFINITY, cost=-(work + latency * served))
@@ -210,7 +200,7 @@ def _bounds_by_dual(setting: _Setting, y: Float64, features: Float64, least: Flo
     """float64[x], the bounds that the y of one x gives for others; ``features`` are their counts, steps then pairs."""
     work, latency, _ = setting
     n = len(work)
-    i, j = _pairs(n)
+    i, j = np.triu_indices(n, 1)
     lesser = np.minimum(y[i], y[j])
     step = np.arange(n)[:, None]
     table = np.concatenate((np.diag(y), np.where((step > i) & (step < j), lesser, 0.0)), axis=1)

@@ -39,26 +39,15 @@ class Answer(NamedTuple):
 
 
 class Arcs(NamedTuple):
-    """The arcs on which planes go from step to step.
+    """The arcs on which planes go from step to step."""
 
-    Attributes:
-        tail: int64[arcs], the step that a plane comes from; -1 - c for planes whose first matching is that of class c.
-        head: int64[arcs], the step that it goes to; ``steps`` is the end.
-        turns: bool[arcs], whether it turns on the way.
-    """
-
-    tail: Int64
-    head: Int64
-    turns: Bool
+    tail: Int64  # [arcs], the step that a plane comes from; -1 - c for planes whose first matching is that of class c
+    head: Int64  # [arcs], the step that it goes to; ``steps`` is the end
+    turns: Bool  # [arcs], whether it turns on the way
 
 
 def solve_by_flow(instance: Instance, share: Float64, budget: Budget | None = None) -> Answer:
-    """The optimum of an instance whose planes are alike, or the best schedule within the budget, with a bound.
-
-    Args:
-        share: a schedule to begin from.
-        budget: in units of solvers' effort.
-    """
+    """The optimum of an instance whose planes are alike, or from ``share`` the best within the budget, with a bound."""
     assert instance.alike
     given_s = completion(instance, share)
     arcs = _arcs(instance)
@@ -92,15 +81,9 @@ def solve_within(budget: Budget | None, model: Model, **options: Any) -> Solutio
     return solution
 
 
-def _classes(instance: Instance) -> tuple[Int64, Int64]:
-    """The different first matchings, and how many planes have each."""
-    kinds, counts = np.unique(instance.initial, return_counts=True)
-    return kinds, counts
-
-
 def _arcs(instance: Instance) -> Arcs:
     n = instance.steps
-    kinds, _ = _classes(instance)
+    kinds = np.unique(instance.initial)
     rows = [(i, j, instance.matching[i] != instance.matching[j]) for i in range(n) for j in range(i + 1, n)]
     rows += [(-1 - c, j, kind not in (FREE, instance.matching[j])) for c, kind in enumerate(kinds) for j in range(n)]
     rows += [(i, n, False) for i in range(n)]
@@ -133,7 +116,7 @@ def _program(instance: Instance, arcs: Arcs, given_s: float, unit: float) -> tup
     for ends in (arcs.head, arcs.tail):
         inner = np.flatnonzero((ends >= 0) & (ends < n))
         model.rows(n, 0, 0, (ends[inner], flow[inner], 1.0), (chosen, -q))
-    for c, planes in enumerate(_classes(instance)[1]):
+    for c, planes in enumerate(np.unique(instance.initial, return_counts=True)[1]):
         model.rows(1, -INFINITY, planes, (flow[None, arcs.tail == -1 - c], 1.0))
 
     turning = np.flatnonzero(arcs.turns)
@@ -166,7 +149,7 @@ def _program(instance: Instance, arcs: Arcs, given_s: float, unit: float) -> tup
 def _decode(instance: Instance, arcs: Arcs, flow: Int64) -> Float64:
     """Name the planes of a flow: follow it from each plane's first matching."""
     left = flow.copy()
-    kinds, _ = _classes(instance)
+    kinds = np.unique(instance.initial)
     serves = np.zeros((instance.steps, instance.planes))
     for p in range(instance.planes):
         at = -1 - int(np.searchsorted(kinds, instance.initial[p]))

@@ -28,23 +28,14 @@ FREE = -1
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """What is to be carried, and by what.
+    """What is to be carried, and by what."""
 
-    Attributes:
-        volume: float64[steps], bytes a node.
-        matching: int64[steps], which matching each step needs, by any numbers of zero or more.
-        bandwidth: float64[planes], bytes/s.
-        latency_s: float64[planes], of a transmission.
-        turn_s: float64[planes], to change the matching.
-        initial: int64[planes], the matching at first, or FREE.
-    """
-
-    volume: Float64
-    matching: Int64
-    bandwidth: Float64
-    latency_s: Float64
-    turn_s: Float64
-    initial: Int64
+    volume: Float64  # [steps], bytes a node
+    matching: Int64  # [steps], which matching each step needs, by any numbers of zero or more
+    bandwidth: Float64  # [planes], bytes/s
+    latency_s: Float64  # [planes], of a transmission
+    turn_s: Float64  # [planes], to change the matching
+    initial: Int64  # [planes], the matching at first, or FREE
 
     @property
     def steps(self) -> int:
@@ -60,6 +51,11 @@ class Instance:
         columns = (self.bandwidth, self.latency_s, self.turn_s)
         return all(bool((c == c[0]).all()) for c in columns)
 
+    @cached_property
+    def kinds(self) -> Int64:
+        """The different matchings of steps and planes."""
+        return np.setdiff1d(np.concatenate((self.matching, self.initial)), FREE)
+
     def only(self, steps: Any = slice(None), planes: Any = slice(None)) -> Instance:
         """Some of the steps on some of the planes."""
         columns = (self.bandwidth, self.latency_s, self.turn_s, self.initial)
@@ -74,27 +70,19 @@ def make_instance(
     volume: Any, matching: Any, bandwidth: Any, latency_s: Any, turn_s: Any, initial: Any = FREE
 ) -> Instance:
     """An instance from sequences; a number for all planes where they do not differ."""
-    widths = np.atleast_1d(np.asarray(bandwidth, dtype=np.float64))
-    latency, turn = (np.broadcast_to(np.asarray(x, dtype=np.float64), widths.shape).copy() for x in (latency_s, turn_s))
-    first = np.broadcast_to(np.asarray(initial, dtype=np.int64), widths.shape).copy()
-    return Instance(
-        np.asarray(volume, dtype=np.float64), np.asarray(matching, dtype=np.int64), widths, latency, turn, first
-    )
+    planes = np.atleast_1d(bandwidth).shape
+    width, latency, turn = (np.broadcast_to(x, planes).astype(np.float64) for x in (bandwidth, latency_s, turn_s))
+    first = np.broadcast_to(initial, planes).astype(np.int64)
+    return Instance(np.array(volume, np.float64), np.array(matching, np.int64), width, latency, turn, first)
 
 
 class Course(NamedTuple):
-    """When what happens.
+    """When what happens."""
 
-    Attributes:
-        start_s, end_s: float64[steps, planes], of each transmission with its latency; NaN where none.
-        step_end_s: float64[steps].
-        turns: rows (plane, step, start): before that step the plane turns, from that time on.
-    """
-
-    start_s: Float64
-    end_s: Float64
-    step_end_s: Float64
-    turns: list[tuple[int, int, float]]
+    start_s: Float64  # [steps, planes], of each transmission; NaN where none
+    end_s: Float64  # [steps, planes], of each transmission with its latency; NaN where none
+    step_end_s: Float64  # [steps]
+    turns: list[tuple[int, int, float]]  # (plane, step, start): before that step the plane turns, from then on
 
     @property
     def completion_s(self) -> float:

@@ -31,16 +31,11 @@ MOST_DURATIONS = 64
 
 
 class Matching(NamedTuple):
-    """Circuits that are joined at the same time, and what goes over each.
+    """Circuits that are joined at the same time, and what goes over each."""
 
-    Attributes:
-        src, dst: int64[circuits], ranks; none twice in either.
-        sent: int64[circuits], bytes.
-    """
-
-    src: Int64
-    dst: Int64
-    sent: Int64
+    src: Int64  # [circuits], ranks; none twice in either
+    dst: Int64  # [circuits], ranks; none twice in either
+    sent: Int64  # [circuits], bytes
 
     @property
     def longest(self) -> int:

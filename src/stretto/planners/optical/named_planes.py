@@ -31,13 +31,7 @@ from .instance import FREE, Instance, completion
 def solve_by_names(
     instance: Instance, share: Float64, budget: Budget | None = None, gap: float = 1e-7, solver: str = "highs"
 ) -> Answer:
-    """The best schedule within the budget, and its bound.
-
-    Args:
-        share: a schedule to begin from; the program allows better ones alone.
-        budget: in units of solvers' effort.
-        gap: relative gap at which to stop.
-    """
+    """The best schedule within the budget and its bound; the program allows only schedules better than ``share``."""
     given_s = completion(instance, share)
     model, bytes_of = _program(instance, given_s)
     solution = solve_within(budget, model, solver=solver, gap=gap)
@@ -53,8 +47,7 @@ def _program(instance: Instance, given_s: float) -> tuple[Model, Int64]:
     """The program, times in ``given_s / steps``, and the columns of d as shares of each step's volume."""
     n, k = instance.steps, instance.planes
     unit = given_s / n
-    kinds = np.unique(np.concatenate((instance.matching, instance.initial)))
-    kinds = kinds[kinds != FREE]
+    kinds = instance.kinds
     needed = np.searchsorted(kinds, instance.matching)
     model, most = Model(), n * (1 - CERTAIN)
     step, plane = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
@@ -68,11 +61,11 @@ def _program(instance: Instance, given_s: float) -> tuple[Model, Int64]:
     last_before, end_before = np.append(np.full(k, -1), last[:-k]), np.append(np.full(k, -1), end[step[:-k]])
 
     model.rows(n, 1.0, 1.0, (part.reshape(n, k), 1.0))
+    model.rows(n * k, -INFINITY, 0.0, (part, 1.0), (serves, -1.0))
     model.rows(
         n * k, 0.0, INFINITY,
         (last, 1.0), (turns, -turn), (part, -whole), (serves, -latency), (last_before, -1.0),
     )  # fmt: skip
-    model.rows(n * k, -INFINITY, 0.0, (part, 1.0), (serves, -1.0))
     model.rows(n * k, -most, INFINITY, (last, 1.0), (part, -whole), (serves, -latency - most), (end_before, -1.0))
     model.rows(n * k, -most, INFINITY, (end[step], 1.0), (last, -1.0), (serves, -most))
     model.rows(n - 1, 0.0, INFINITY, (end[1:], 1.0), (end[:-1], -1.0))

@@ -22,20 +22,13 @@ HALVINGS = 40
 
 
 class Planes(NamedTuple):
-    """What carries the matchings.
+    """What carries the matchings."""
 
-    Attributes:
-        bandwidth: float64[planes], bytes/s.
-        latency_s, turn_s: float64[planes].
-        free: bool[planes], those that join nothing and take their first matching before time zero.
-        partner: int64[planes, ranks], whom each rank sends to at first, -1 for none.
-    """
-
-    bandwidth: Float64
-    latency_s: Float64
-    turn_s: Float64
-    free: Bool
-    partner: Int64
+    bandwidth: Float64  # [planes], bytes/s
+    latency_s: Float64  # [planes]
+    turn_s: Float64  # [planes]
+    free: Bool  # [planes], those that join nothing and take their first matching before time zero
+    partner: Int64  # [planes, ranks], whom each rank sends to at first, -1 for none
 
 
 class Part(NamedTuple):

@@ -4,9 +4,7 @@ Xiong, Zhang, Medagliani, Ferrero, Liu, Lian, Di Cicco, Musumeci, Zhao, Ibrahimi
 Collective Communication Library for Wide-Area Distributed Training", INET4AI 2025.
 
 - ``planner``: the planner and its options.
-- ``kernel_published``: the published algorithm (``rules=paper``). ``synthesize`` is the event loop of section 4.1,
-  ``forward_to_neighbours`` is Load-Aware Neighbour Forwarding (section 4.2), ``schedule_subchunk`` is Algorithm 1
-  (Subchunk Scheduling, section 4.3) and ``resolve_duplicates`` its lines 8 to 21.
+- ``kernel_published``: the published algorithm (``rules=paper``).
 - ``kernel_eager``: our own rules in the same loop (``rules=eager``, the default).
 - ``kernel_choice``: which chunk an idle pipe takes by them; ``kernel_ways``: f(link, buffer, progress) over the whole
   way to a goal.

@@ -14,25 +14,14 @@ from .kernel_ways import Traffic
 
 
 class Rules(NamedTuple):
-    """How pipes choose.
+    """How pipes choose."""
 
-    Attributes:
-        patience: a slow pipe is left idle where others bring the chunk at most this many of its own transmission times
-            later.
-        queue_weight: how much a second that is queued for a pipe counts in f.
-        most_aside: how many steps of a token may lead no nearer to its goal, where accelerators are unlike or the goal
-            is a single node.
-        most_looked: among how many chunks a pipe chooses.
-        slow: bool[pipes], whether a faster pipe leads to the same node.
-        unlike: bool[nodes], accelerators of a region whose ways out are not the same for all.
-    """
-
-    patience: float
-    queue_weight: float
-    most_aside: int
-    most_looked: int
-    slow: Bool
-    unlike: Bool
+    patience: float  # of its own transmission times, by which others may bring what a slow pipe then leaves to them
+    queue_weight: float  # how much a second that is queued for a pipe counts in f
+    most_aside: int  # steps of a token that may lead no nearer, where accelerators are unlike or the goal is one node
+    most_looked: int  # among how many chunks a pipe chooses
+    slow: Bool  # [pipes], whether a faster pipe leads to the same node
+    unlike: Bool  # [nodes], accelerators of a region whose ways out are not the same for all
 
 
 def take_queued(

@@ -17,7 +17,7 @@ from ...kernels.chunks import Chunks
 from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Lists, Pipes, free_from
 from .kernel_choice import Rules, take_first, take_queued, take_rarest
 from .kernel_states import AGAIN, ARRIVED, BEGUN, HELD, LACKS, LACKS_WANTED, QUEUED, QUEUED_WANTED, ROUTER, SENT, Places
-from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, first_rows, room_for, send
+from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, room_for, send
 from .kernel_ways import Traffic, expect, find_way
 
 MOST_EXPECTED = 8
@@ -26,13 +26,13 @@ MOST_EXPECTED = 8
 
 def spread(
     pipes: Pipes, into: Lists, users: Lists, places: Places, chunks: Chunks, goals: Goals, rules: Rules
-) -> tuple[Sent, int, float]:
+) -> tuple[Sent, int, int, float]:
     """Send every chunk to every node that wants it.
 
     Args:
         into: for each node the pipes that enter it. users: for each link the pipes that use it.
     Returns:
-        The transfers; how many wanted deliveries did not happen; and when the last of the others did, seconds.
+        The transfers; how many there are; how many wanted deliveries are missing; and when the last other one is made.
     """
     src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, out_offsets, out_pipes = pipes
     user_offsets, user_pipes = users
@@ -200,7 +200,7 @@ def spread(
             count += 1
             forced = False
 
-    return first_rows(sent, count), missing, finish
+    return sent, count, missing, finish
 
 
 def _wake(pipe: int, awake: Bool, woken: list[int]) -> None:

@@ -15,27 +15,21 @@ import numpy as np
 from ...kernels.chunks import Chunks
 from ...kernels.pipes import Bool, Float64, Int32, Int64, Lists, Pipes, free_from
 from .kernel_states import AGAIN, ARRIVED, BEGUN, HELD, LACKS, LACKS_WANTED, ROUTER, SENT, Places
-from .kernel_transmission import SLACK, Event, Sent, enqueue, first_rows, room_for, send
+from .kernel_transmission import SLACK, Event, Sent, enqueue, room_for, send
 
 
 class Weights(NamedTuple):
-    """What f(link, buffer, progress) counts.
+    """What f(link, buffer, progress) counts."""
 
-    Attributes:
-        queue: of a second that is queued for the link.
-        occupancy: of a second that is queued at the neighbour.
-        delivered: of the share of the chunk that the neighbour has, in transmission times of a subchunk.
-    """
-
-    queue: float
-    occupancy: float
-    delivered: float
+    queue: float  # of a second that is queued for the link
+    occupancy: float  # of a second that is queued at the neighbour
+    delivered: float  # of the share of the chunk that the neighbour has, in transmission times of a subchunk
 
 
 def synthesize(
     pipes: Pipes, into: Lists, link_count: int, places: Places, chunks: Chunks, chunk_piece: Int64, came: Int32,
     weights: Weights,
-) -> tuple[Sent, int, float]:  # fmt: skip
+) -> tuple[Sent, int, int, float]:  # fmt: skip
     """Send every chunk to every accelerator, as the paper has it.
 
     Args:
@@ -43,7 +37,7 @@ def synthesize(
         chunks: the paper's subchunks. chunk_piece: int64[chunks], the paper's chunk of which each is a part.
         came: what each node knows of each chunk at first; filled.
     Returns:
-        The transfers; how many wanted deliveries did not happen; and when the last of the others did, seconds.
+        The transfers; how many there are; how many wanted deliveries are missing; and when the last other one is made.
     """
     src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, _, _ = pipes
     size_bytes, begun_s, hold_offsets, hold_nodes = chunks
@@ -162,7 +156,7 @@ def synthesize(
             count += 1
             forced = False
 
-    return first_rows(sent, count), missing, finish
+    return sent, count, missing, finish
 
 
 def forward_to_neighbours(
@@ -241,9 +235,13 @@ def schedule_subchunk(
             if region[w] == region[d] and w != d:
                 among.append(w)
     # lines 2 and 4 to 7: the sources P are the neighbours that lead to d
-    pair_pipe, offsets, entries = [pipe], [0], [0]
-    pair_pipe.clear()
-    entries.clear()
+    pair_pipe, wait, cost, of_pipe = [pipe], [0.0], [0.0], -1
+    offsets, entries, chunk, useful = [0], [0], [0], [True]
+    for numbers in (pair_pipe, entries, chunk):
+        numbers.clear()
+    wait.clear()
+    cost.clear()
+    useful.clear()
     for e in range(in_offsets[d], in_offsets[d + 1]):
         s = src[in_pipes[e]]
         if pipe_of[s, d] != in_pipes[e]:
@@ -252,40 +250,34 @@ def schedule_subchunk(
             other = pipe_of[s, w]
             if other < 0 or queue_head[other] < 0:
                 continue
+            if other == pipe:
+                of_pipe = len(pair_pipe)
             pair_pipe.append(other)
+            wait.append(max(0.0, free_from(other, hop_offsets, hop_links, hop_late_s, free_at) - t))
+            cost.append(size_bytes[0] * per_byte_s[other])
             entry = queue_head[other]
             while entry >= 0:
-                if queued_chunk[entry] >= 0:
+                b = queued_chunk[entry]
+                if b >= 0:
+                    state = came[b * nodes + w]
                     entries.append(entry)
+                    chunk.append(b)
+                    useful.append(state == LACKS or state == LACKS_WANTED)
                 entry = following[entry]
             offsets.append(len(entries))
-    pairs = len(pair_pipe)
-    wait, cost = np.empty(pairs), np.empty(pairs)
-    chunk = np.empty(len(entries), dtype=np.int64)
-    useful = np.empty(len(entries), dtype=np.bool_)
-    of_pipe = -1
-    for p in range(pairs):
-        other = pair_pipe[p]
-        if other == pipe:
-            of_pipe = p
-        wait[p] = max(0.0, free_from(other, hop_offsets, hop_links, hop_late_s, free_at) - t)
-        cost[p] = size_bytes[0] * per_byte_s[other]
-        for i in range(offsets[p], offsets[p + 1]):
-            chunk[i] = queued_chunk[entries[i]]
-            state = came[chunk[i] * nodes + dst[other]]
-            useful[i] = state == LACKS or state == LACKS_WANTED
     if of_pipe < 0:
         return -1
-    kept, turn = resolve_duplicates(np.array(offsets), chunk, useful, wait, cost)
+    lacks = np.array(useful)
+    kept, turn = resolve_duplicates(np.array(offsets), np.array(chunk), lacks, np.array(wait), np.array(cost))
     if forced:
-        kept = useful
+        kept = lacks
     # lines 22 to 25
     chosen = -1
     for i in range(offsets[of_pipe], offsets[of_pipe + 1]):
         if kept[i] and (chosen < 0 or turn[i] < turn[chosen]):
             chosen = i
     # lines 11, 21, 26 and 27: out of the other queues for good
-    for p in range(pairs):
+    for p in range(len(pair_pipe)):
         for i in range(offsets[p], offsets[p + 1]):
             sent_elsewhere = chosen >= 0 and chunk[i] == chunk[chosen] and src[pair_pipe[p]] != u
             if not kept[i] or sent_elsewhere:

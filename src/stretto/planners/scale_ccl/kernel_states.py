@@ -21,12 +21,7 @@ ROUTER = 1
 
 
 class Places(NamedTuple):
-    """The nodes.
+    """The nodes."""
 
-    Attributes:
-        kind: int8[nodes].
-        region: int64[nodes], the datacenter of each accelerator, -1 for routers.
-    """
-
-    kind: NDArray[np.int8]
-    region: Int64
+    kind: NDArray[np.int8]  # [nodes]
+    region: Int64  # [nodes], the datacenter of each accelerator, -1 for routers

@@ -19,22 +19,15 @@ SLACK = 1 + 1e-12
 
 
 class Sent(NamedTuple):
-    """The transfers so far, in the order of their start; rows beyond them are unused.
+    """The transfers so far, in the order of their start; rows beyond them are unused."""
 
-    Attributes:
-        pipe, chunk: int64[rows].
-        parent: int64[rows], the transfer that brought the chunk to the source, -1 if the source held it.
-        start_s, seconds: float64[rows], when a transmission starts, and how long it keeps a link busy.
-        first_s, last_s: float64[rows], when the first and the last byte arrive.
-    """
-
-    pipe: Int64
-    chunk: Int64
-    parent: Int64
-    start_s: Float64
-    seconds: Float64
-    first_s: Float64
-    last_s: Float64
+    pipe: Int64  # [rows]
+    chunk: Int64  # [rows]
+    parent: Int64  # [rows], the transfer that brought the chunk to the source, -1 if the source held it
+    start_s: Float64  # [rows], when a transmission starts
+    seconds: Float64  # [rows], how long it keeps a link busy
+    first_s: Float64  # [rows], when the first byte arrives
+    last_s: Float64  # [rows], when the last byte arrives
 
 
 def room_for(rows: int) -> Sent:
@@ -42,14 +35,6 @@ def room_for(rows: int) -> Sent:
     return Sent(
         np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64),
         np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows),
-    )  # fmt: skip
-
-
-def first_rows(sent: Sent, count: int) -> Sent:
-    """The first transfers alone."""
-    return Sent(
-        sent.pipe[:count], sent.chunk[:count], sent.parent[:count], sent.start_s[:count], sent.seconds[:count],
-        sent.first_s[:count], sent.last_s[:count],
     )  # fmt: skip
 
 

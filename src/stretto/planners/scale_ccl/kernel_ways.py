@@ -13,17 +13,11 @@ from .kernel_transmission import SLACK
 
 
 class Traffic(NamedTuple):
-    """What is under way and what is planned, at the present moment.
+    """What is under way and what is planned, at the present moment."""
 
-    Attributes:
-        free_at: float64[links], from when each link is idle, seconds.
-        backlog_s: float64[pipes], seconds of chunks that are queued for each pipe or expected on it.
-        came: int32[chunks * nodes], see :mod:`.kernel_states`.
-    """
-
-    free_at: Float64
-    backlog_s: Float64
-    came: Int32
+    free_at: Float64  # [links], from when each link is idle, seconds
+    backlog_s: Float64  # [pipes], seconds of chunks that are queued for each pipe or expected on it
+    came: Int32  # [chunks * nodes], see :mod:`.kernel_states`
 
 
 def expect(

@@ -65,6 +65,8 @@ class Task(NamedTuple):
     workload: Workload
     network: Network
     goals: Goals
+    places: Places
+    chunks: Chunks
     work: float
 
 
@@ -99,8 +101,6 @@ def scale_ccl(
 
     Args:
         split: with more than 1, or 0, the plan's workload has more chunks than the one given.
-    Returns:
-        A timed plan.
     Raises:
         InputError: ``split`` is negative.
         Unsupported: ``rules=paper`` and some rank does not want everything.
@@ -119,7 +119,10 @@ def scale_ccl(
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
         network = build_network(net, float(part.chunk_bytes.mean()), through_routers, work)
-        task = Task(net, part, network, set_goals(net, network, part, work), work)
+        goals, held = set_goals(net, network, part, work), part.chunk_holders
+        sizes = part.chunk_bytes.astype(np.float64)
+        chunks = Chunks(sizes, part.chunk_start_s, held.offsets, held.values.astype(np.int64))
+        task = Task(net, part, network, goals, Places(net.forwarding, network.region), chunks, work)
         if rules == "paper":
             budget.spend(hops=work)
             return _transfers(task, _as_published(task, weights))
@@ -156,11 +159,10 @@ def _cut(workload: Workload, parts: int) -> Workload:
 def _eager(task: Task, rules: kernel_choice.Rules) -> tuple[Sent, float]:
     """The transfers by our own rules, and when the last wanted delivery arrives."""
     network, goals = task.network, task.goals
-    sent, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
-        network.columns, Lists(*network.into), Lists(*network.users), _places(task), _chunks(task), goals, rules
+    sent, count, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
+        network.columns, Lists(*network.into), Lists(*network.users), task.places, task.chunks, goals, rules
     )
-    _check_reached(task, sent, missing)
-    return sent, finish_s
+    return _complete(task, sent, count, missing), finish_s
 
 
 def _comparisons(network: Network, goals: Goals) -> float:
@@ -180,39 +182,34 @@ def _as_published(task: Task, weights: kernel_published.Weights) -> Sent:
     collectives, network = task.workload.collectives, task.network
     first_piece = np.cumsum([0, *(len(c.piece_bytes) for c in collectives[:-1])])
     piece = np.concatenate([c.chunk_piece + first for c, first in zip(collectives, first_piece, strict=True)])
-    sent, missing, _ = at_speed(kernel_published.synthesize, task.work)(
-        network.columns, Lists(*network.into), task.topology.link_count, _places(task), _chunks(task),
+    sent, count, missing, _ = at_speed(kernel_published.synthesize, task.work)(
+        network.columns, Lists(*network.into), task.topology.link_count, task.places, task.chunks,
         piece.astype(np.int64), task.goals.came.copy(), weights,
     )  # fmt: skip
-    _check_reached(task, sent, missing)
+    return _complete(task, sent, count, missing)
+
+
+def _complete(task: Task, sent: Sent, count: int, missing: int) -> Sent:
+    """The rows of transfers alone.
+
+    Raises:
+        Infeasible: wanted deliveries are missing.
+    """
+    sent = Sent(*(column[:count] for column in sent))  # type: ignore[arg-type]
+    if missing:
+        has = task.goals.came.reshape(task.workload.chunk_count, -1) == HELD
+        has[sent.chunk, task.network.dst[sent.pipe]] = True
+        wanted = task.workload.chunk_wanted
+        k = int(np.flatnonzero(~has[wanted.owners, wanted.values])[0])
+        node = task.topology.names[int(wanted.values[k])]
+        raise Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
     return sent
-
-
-def _places(task: Task) -> Places:
-    return Places(task.topology.forwarding, task.network.region)
-
-
-def _chunks(task: Task) -> Chunks:
-    holders = task.workload.chunk_holders
-    size_bytes = task.workload.chunk_bytes.astype(np.float64)
-    return Chunks(size_bytes, task.workload.chunk_start_s, holders.offsets, holders.values.astype(np.int64))
-
-
-def _check_reached(task: Task, sent: Sent, missing: int) -> None:
-    if not missing:
-        return
-    has = task.goals.came.reshape(task.workload.chunk_count, -1) == HELD
-    has[sent.chunk, task.network.dst[sent.pipe]] = True
-    wanted = task.workload.chunk_wanted
-    k = int(np.flatnonzero(~has[wanted.owners, wanted.values])[0])
-    node = task.topology.names[int(wanted.values[k])]
-    raise Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
 
 
 def _transfers(task: Task, sent: Sent) -> Transfers:
     """What was sent, without what led nowhere."""
     network = task.network
-    kept = _useful(task.workload, sent.chunk, network.dst[sent.pipe], sent.parent)
+    kept = _useful(task, sent.chunk, network.dst[sent.pipe], sent.parent)
     number = np.cumsum(kept) - 1
     pipe, parent = sent.pipe[kept], sent.parent[kept]
     return Transfers(
@@ -222,11 +219,10 @@ def _transfers(task: Task, sent: Sent) -> Transfers:
     )  # fmt: skip
 
 
-def _useful(workload: Workload, chunk: Int64, dst: Int64, parent: Int64) -> Bool:
+def _useful(task: Task, chunk: Int64, dst: Int64, parent: Int64) -> Bool:
     """bool[transfers]: those that bring a chunk to who wants it, and those before them."""
-    nodes = int(max(dst.max(initial=0), workload.chunk_wanted.values.max())) + 1
-    wanted = np.zeros((workload.chunk_count, nodes), dtype=np.bool_)
-    lists = workload.chunk_wanted
+    lists = task.workload.chunk_wanted
+    wanted = np.zeros((task.workload.chunk_count, task.topology.node_count), dtype=np.bool_)
     wanted[lists.owners, lists.values] = True
     useful: Bool = wanted[chunk, dst]
     fresh = np.flatnonzero(useful)

@@ -14,22 +14,14 @@ from .sketch import Sketch, site_of
 
 @dataclass(frozen=True, eq=False)
 class Hops:
-    """Direct ways between nodes that store: links, or paths through switches alone.
+    """Direct ways between nodes that store: links, or paths through switches alone."""
 
-    Attributes:
-        src, dst: int64[hops].
-        route: the links of each hop.
-        latency_s: float64[hops], alpha.
-        bandwidth: float64[hops], of the slowest link of each hop; bytes divided by it are beta.
-        remote: bool[hops], whether it leaves its site.
-    """
-
-    src: Int64
-    dst: Int64
-    route: Ragged
-    latency_s: Float64
-    bandwidth: Float64
-    remote: Bool
+    src: Int64  # [hops]
+    dst: Int64  # [hops]
+    route: Ragged  # the links of each hop
+    latency_s: Float64  # [hops], alpha
+    bandwidth: Float64  # [hops], of the slowest link of each hop; bytes divided by it are beta
+    remote: Bool  # [hops], whether it leaves its site
 
 
 def hops_of(topology: Topology, sketch: Sketch, pipes: bool = False) -> Hops:

@@ -1,10 +1,6 @@
 """TACCL: collectives guided by a communication sketch, in three stages.
 
-Shah, Chidambaram et al., "TACCL: Guiding collective algorithm synthesis using communication
-sketches", NSDI 2023, section 4, on open solvers: routing by a relaxed integer program
-(:mod:`.routing`), ordering by a heuristic, contiguity and exact times by a second program
-(:mod:`.schedule`). Sums are TACCL's inversion: ReduceScatter is AllGather backwards, AllReduce the
-two one after the other.
+Sums are TACCL's inversion: ReduceScatter is AllGather backwards, AllReduce the two one after the other.
 
 ``reported_s`` in the plan's meta is what TACCL's own model says (alpha occupies a link, a joined
 message pays it once). The plan's times are the physics of stretto in TACCL's order.
@@ -12,11 +8,13 @@ message pays it once). The plan's times are the physics of stretto in TACCL's or
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.arrays import Float64
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError
+from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.asap import Pass
@@ -48,9 +46,7 @@ OPTIONS = (
 
 @register(
     "taccl",
-    collectives=(
-        "allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "scatter", "gather", "multicast",
-    ),
+    collectives=EVERY_KIND,
     topologies="any without planes",
     paper="Shah et al., NSDI 2023",
     options=OPTIONS,
@@ -84,22 +80,22 @@ def taccl(
     return plan
 
 
+@dataclass
 class _Stages:
-    """The three stages for each phase of a request, and what they came to.
+    """The three stages for each phase of a request, and what they came to."""
 
-    Attributes:
-        lenient: whether to go without the sketch where it does not fit.
-        solves: each solve, as the plan's meta tells it.
-        reported_s: the time of all phases, in TACCL's accounting.
-        messages: sends that were joined with the one before.
-    """
+    request: Request
+    sketch: Sketch
+    lenient: bool  # whether to go without the sketch where it does not fit
+    slack: float
+    gap: float
+    solver: str
+    solves: list[dict[str, Any]] = field(default_factory=list)  # each solve, as the plan's meta tells it
+    reported_s: float = 0.0  # the time of all phases, in TACCL's accounting
+    messages: int = 0  # sends that were joined with the one before
 
-    def __init__(self, request: Request, sketch: Sketch, lenient: bool, slack: float, gap: float, solver: str) -> None:
-        self.request, self.sketch, self.lenient = request, sketch, lenient
-        self.slack, self.gap, self.solver = slack, gap, solver
-        self.budget = request.budget.for_solvers(MOST_UNITS)
-        self.solves: list[dict[str, Any]] = []
-        self.reported_s, self.messages = 0.0, 0
+    def __post_init__(self) -> None:
+        self.budget = self.request.budget.for_solvers(MOST_UNITS)
 
     def _solve(self, stage: str, model: Model, gap: float, share: float, start: Float64 | None = None) -> Solution:
         """Solve with a share of what is left of the budget."""

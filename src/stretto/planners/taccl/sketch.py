@@ -33,24 +33,15 @@ from ...model.topology import Topology
 
 @dataclass(frozen=True)
 class Sketch:
-    """A sketch, checked against no topology yet.
-
-    Attributes:
-        site_size: accelerators of a site, 0 to take the topology's sites.
-        connections: local sender -> local receivers between sites; None for any.
-        sender_of: local source -> local sender by which its chunks leave the site; None for any.
-        rotations: (offset, group), group 0 for all ranks.
-        switch_pairs: -1 few pairs of nodes through a switch, 1 many, 0 no preference.
-        chunks: into how many chunks a piece is cut.
-    """
+    """A sketch, checked against no topology yet."""
 
     name: str
-    site_size: int = 0
-    connections: dict[int, tuple[int, ...]] | None = None
-    sender_of: dict[int, int] | None = None
-    rotations: tuple[tuple[int, int], ...] = ()
-    switch_pairs: int = 0
-    chunks: int = 1
+    site_size: int = 0  # accelerators of a site, 0 to take the topology's sites
+    connections: dict[int, tuple[int, ...]] | None = None  # local sender -> local receivers between sites; None for any
+    sender_of: dict[int, int] | None = None  # local source -> local sender by which its chunks leave the site
+    rotations: tuple[tuple[int, int], ...] = ()  # (offset, group), group 0 for all ranks
+    switch_pairs: int = 0  # -1 few pairs of nodes through a switch, 1 many, 0 no preference
+    chunks: int = 1  # into how many chunks a piece is cut
 
     def reversed(self) -> Sketch:
         """The sketch of the network with every link turned round: receivers send, senders receive."""

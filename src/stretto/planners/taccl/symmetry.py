@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from ...model.arrays import Bool, Int64
@@ -20,7 +22,8 @@ def orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, w
     """
     orbit = np.arange(ways.size, dtype=np.int64).reshape(ways.shape)
     nodes = topology.accelerators.astype(np.int64)
-    place = {(int(a), int(b)): h for h, (a, b) in enumerate(zip(hops.src, hops.dst, strict=True))}
+    hop_of = np.full((topology.node_count, topology.node_count), -1)
+    hop_of[hops.src, hops.dst] = np.arange(len(hops.src))
     for offset, group in sketch.rotations:
         size = group or len(nodes)
         if len(nodes) % size or not 0 < offset < size:
@@ -31,17 +34,11 @@ def orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, w
         turned = index // size * size + (index + offset) % size
         node = np.arange(topology.node_count)
         node[nodes] = nodes[turned]
-        moved = np.empty(len(hops.src), dtype=np.int64)
-        for h in range(len(hops.src)):
-            other = place.get((int(node[hops.src[h]]), int(node[hops.dst[h]])))
-            if (
-                other is None
-                or hops.bandwidth[other] != hops.bandwidth[h]
-                or hops.latency_s[other] != hops.latency_s[h]
-            ):
-                a, b = topology.names[hops.src[h]], topology.names[hops.dst[h]]
-                raise InputError(f"after symmetry offset {offset} there is no link like {a}→{b}", sketch.name)
-            moved[h] = other
+        moved = hop_of[node[hops.src], node[hops.dst]]
+        unlike = (moved < 0) | (hops.bandwidth[moved] != hops.bandwidth) | (hops.latency_s[moved] != hops.latency_s)
+        if unlike.any():
+            a, b = (topology.names[ends[unlike.argmax()]] for ends in (hops.src, hops.dst))
+            raise InputError(f"after symmetry offset {offset} there is no link like {a}→{b}", sketch.name)
         chunk = _moved_chunks(workload, node)
         if chunk is None:
             continue  # the collective has a root: it does not look alike from every rank
@@ -57,18 +54,15 @@ def orbits(topology: Topology, workload: Workload, hops: Hops, sketch: Sketch, w
 def _moved_chunks(workload: Workload, node: Int64) -> Int64 | None:
     """int64[chunks], the chunk that each becomes when nodes move; None if some chunk has no counterpart."""
 
-    def key(holder: int, wanted: list[int], part: int) -> tuple[int, tuple[int, ...], int]:
-        return holder, tuple(sorted(wanted)), part
-
-    seen: dict[tuple[int, tuple[int, ...]], int] = {}
-    names: list[tuple[int, tuple[int, ...], int]] = []
-    for q in range(workload.chunk_count):
-        holder, wanted = int(workload.chunk_holders[q][0]), workload.chunk_wanted[q].tolist()
-        part = seen.get((holder, tuple(wanted)), 0)
-        seen[holder, tuple(wanted)] = part + 1
-        names.append(key(holder, wanted, part))
-    place = {k: q for q, k in enumerate(names)}
-    moved = [place.get(key(int(node[h]), [int(node[w]) for w in ws], part)) for h, ws, part in names]
-    if any(m is None for m in moved):
-        return None
-    return np.array(moved, dtype=np.int64)
+    parts: Counter[tuple[int, frozenset[int]]] = Counter()
+    chunks = []
+    for holder, wanted in (
+        (int(workload.chunk_holders[q][0]), workload.chunk_wanted[q]) for q in range(workload.chunk_count)
+    ):
+        ends = holder, frozenset(wanted.tolist())
+        chunks.append((*ends, parts[ends]))
+        parts[ends] += 1
+    number = {chunk: q for q, chunk in enumerate(chunks)}
+    to = node.tolist()
+    moved = [number.get((to[h], frozenset(to[w] for w in wanted), part), -1) for h, wanted, part in chunks]
+    return None if -1 in moved else np.array(moved, dtype=np.int64)
