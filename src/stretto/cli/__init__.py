@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
@@ -99,5 +100,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 def main() -> None:
     """The ``stretto`` command."""
+    # a message says what is wrong, not how NumPy came across it
+    warnings.simplefilter("ignore", RuntimeWarning)
     with _errors_in_one_line():
         sys.exit(app(sys.argv[1:] or ["--help"], prog_name="stretto", standalone_mode=False))

@@ -43,8 +43,13 @@ def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topo
     from ..topologies import load_topology
 
     spec = os.fspath(source)
-    query = "&".join(f"{name}={value}" for name, value in options.items())
+    query = "&".join(f"{name}={_with_unit(name, value)}" for name, value in options.items())
     return of_topology(load_topology(spec + ("&" if "?" in spec else "?") + query if query else spec))
+
+
+def _with_unit(name: str, value: object) -> object:
+    """An option's value as a spec takes it: a bandwidth that is a number is in bytes/s."""
+    return f"{value!r}B/s" if name.endswith("bandwidth") and isinstance(value, int | float) else value
 
 
 find_topology = topology  # for functions with an argument of that name

@@ -90,6 +90,8 @@ def check_writable(path: str) -> None:
     try:
         if os.path.isdir(path):
             raise InputError("is a folder", path)
+        if os.path.exists(path) and not os.path.isfile(path):
+            return
         tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}", path) from None
@@ -105,15 +107,23 @@ def make_folder(path: str, named: str | None = None) -> None:
 
 @contextmanager
 def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """A file that appears under its name only when it is complete; InputError if it cannot be written."""
+    """A file that appears under its name only when it is complete; InputError if it cannot be written.
+
+    What is there and no regular file, such as ``/dev/stdout`` or a pipe, is written to as it is.
+    """
+    encoding = None if "b" in mode else "utf-8"
     folder, name = os.path.split(os.path.abspath(path))
     temporary = None
     try:
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            with open(path, mode, encoding=encoding) as file:
+                yield file
+            return
         check_writable(path)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         os.umask(umask := os.umask(0))  # the only way to read it
         os.fchmod(descriptor, 0o666 & ~umask)
-        with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
+        with os.fdopen(descriptor, mode, encoding=encoding) as file:
             yield file
         os.replace(temporary, path)
         temporary = None

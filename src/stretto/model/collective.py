@@ -24,7 +24,7 @@ from .arrays import Bool, Float64, Int32, Int64, Ragged
 from .errors import InputError
 from .kinds import BY_NAME, KINDS, Kind, split_evenly
 from .topology import Topology
-from .units import format_size
+from .units import LONGEST_S, format_size
 
 MOST_TITLES = 4
 """Collectives that the title of a workload names."""
@@ -217,6 +217,8 @@ def make_collective(
     if traits.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
         raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
     pieces = traits.promise(n, size, root, wanted)
+    if not 0 <= start_s <= LONGEST_S:
+        raise InputError(f"{start_s!r} s is not a start from zero to a year", "start")
     root = root if traits.rooted else -1
     return cut(Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s)), chunks)
 

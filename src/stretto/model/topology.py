@@ -21,7 +21,7 @@ import numpy as np
 
 from .arrays import Bool, Float64, Int8, Int32, Int64, Ragged
 from .errors import InputError
-from .units import format_bandwidth
+from .units import BANDWIDTHS, LONGEST_S, format_bandwidth
 
 ACCELERATOR, ROUTER, SWITCH = 0, 1, 2
 KINDS = ("accelerator", "router", "switch")
@@ -208,8 +208,8 @@ def make_topology(
         transit: whether routes may pass through a node; by default likewise.
         where: the file or argument to name in errors.
     Raises:
-        InputError: a link to nowhere, to itself or twice, a bandwidth that is not positive and finite, a negative
-            latency, a name that two nodes have or that is not one printable line, or no accelerator.
+        InputError: a link to nowhere, to itself or twice, a bandwidth outside of 1 to 1e18 B/s, a latency
+            outside of zero to a year, a name that two nodes have or that is not one printable line, or no accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
@@ -277,8 +277,9 @@ def _check_links(
 
     fail((src < 0) | (src >= n) | (dst < 0) | (dst >= n), f"leads to nowhere: there are {n} nodes")
     fail(src == dst, "joins a node to itself; remove it")
-    fail(~(bandwidth > 0) | ~np.isfinite(bandwidth), "needs a positive, finite bandwidth")
-    fail(~(latency_s >= 0) | ~np.isfinite(latency_s), "needs a finite latency of zero or more")
+    slowest, fastest = BANDWIDTHS
+    fail(~((bandwidth >= slowest) & (bandwidth <= fastest)), "needs a bandwidth from 1 B/s to 1e18 B/s")
+    fail(~((latency_s >= 0) & (latency_s <= LONGEST_S)), "needs a latency from zero to a year")
     key = src.astype(np.int64) * n + dst
     order = np.argsort(key, kind="stable")
     twice = np.zeros(len(key), dtype=np.bool_)

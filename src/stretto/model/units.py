@@ -2,7 +2,7 @@
 
 Inside the library everything is bytes, bytes per second and seconds. KB, MB and GB are powers of 1000, KiB, MiB and GiB
 powers of 1024. ``bit`` is an eighth of a byte, so ``400Gbit/s`` (or ``400Gbps``) is 50 GB/s. In a bandwidth a small b
-is a bit, as in ``400Gb/s``; in a size it is a byte.
+is a bit, as in ``400Gb/s``; in a size it may be either, and is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ _PREFIX |= {f"{p}i": 1024.0**n for n, p in enumerate("kmgtp", start=1)}
 _PER_SECOND = {"": 1.0, "s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d]*(?:/\s*\w+)?)\s*")
 _MAX_BYTES = 2**60
+
+BANDWIDTHS = (1.0, 1e18)
+"""The slowest and the fastest link, bytes/s."""
+
+LONGEST_S = 366 * 86400.0
+"""A year: the longest latency, and the latest start, seconds."""
 
 
 def _split(text: str, what: str, where: str | None) -> tuple[float, str]:
@@ -40,9 +46,12 @@ def parse_size(text: str | int | float, where: str | None = None) -> int:
     """Bytes, a whole number of at least 1, from ``64KB``, ``1MiB``, ``1e6`` or a number.
 
     Raises:
-        InputError: not a size, not positive, or not a whole number of bytes.
+        InputError: not a size, bits or bytes, not positive, or not a whole number of bytes.
     """
     number, unit = _split(str(text), "size (try 64KB, 1MiB or 1e6)", where)
+    if unit.endswith("b"):
+        word = unit[:-1].upper().replace("I", "i")
+        raise InputError(f"{text!r} may be bits or bytes: write {word}B or {word}bit", where)
     factor = _bytes_factor(unit)
     if factor is None:
         raise InputError(f"{text!r} has an unknown unit {unit!r} (KB, MB, GB, KiB, MiB, GiB, B)", where)
@@ -57,9 +66,15 @@ def parse_size(text: str | int | float, where: str | None = None) -> int:
 
 
 def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
-    """Bytes per second from ``25GB/s``, ``400Gbit/s``, ``400Gbps``, ``400Gb/s`` or a number of bytes/s."""
+    """Bytes per second from ``25GB/s``, ``400Gbit/s``, ``400Gbps``, ``400Gb/s``, or a number (not text) of bytes/s.
+
+    Raises:
+        InputError: not a bandwidth, text without a unit, or outside :data:`BANDWIDTHS`.
+    """
     number, unit = _split(str(text), "bandwidth (try 25GB/s or 400Gbit/s)", where)
     name = unit.replace(" ", "")
+    if not name and isinstance(text, str):
+        raise InputError(f"{text!r} has no unit: write {text.strip()}GB/s, or {text.strip()}B/s for bytes", where)
     if name.lower().endswith("bps"):
         factor = _PREFIX.get(name[:-3].lower())
         factor = None if factor is None else factor * (1.0 if name[-3] == "B" else 0.125)
@@ -69,19 +84,19 @@ def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
     if factor is None:
         raise InputError(f"{text!r} has an unknown unit {unit!r} (GB/s, MB/s, Gbit/s, Gbps)", where)
     bandwidth = number * factor
-    if not math.isfinite(bandwidth) or bandwidth <= 0:
-        raise InputError(f"{text!r} must be a positive, finite bandwidth", where)
+    if not BANDWIDTHS[0] <= bandwidth <= BANDWIDTHS[1]:
+        raise InputError(f"{text!r} is not a bandwidth from 1 B/s to 1e18 B/s", where)
     return bandwidth
 
 
 def parse_time(text: str | int | float, where: str | None = None) -> float:
-    """Seconds from ``5us``, ``0.7 ms``, ``1s`` or a number of seconds; zero is allowed."""
+    """Seconds, from zero to a year, from ``5us``, ``0.7 ms``, ``1s`` or a number of seconds."""
     number, unit = _split(str(text), "time (try 5us, 0.7ms or 1s)", where)
     if unit not in _PER_SECOND:
         raise InputError(f"{text!r} has an unknown unit {unit!r} (s, ms, us, ns)", where)
     seconds = number / _PER_SECOND[unit]
-    if not math.isfinite(seconds) or seconds < 0:
-        raise InputError(f"{text!r} must be a finite time of zero or more", where)
+    if not 0 <= seconds <= LONGEST_S:
+        raise InputError(f"{text!r} is not a time from zero to a year", where)
     return seconds
 
 

@@ -40,10 +40,18 @@ def cable(a: int, b: int, attributes: dict[str, str], directed: bool, where: str
     width, delay = _quantity(known, _BANDWIDTHS, where), _quantity(known, _LATENCIES, where)
     latency_s = None if delay is None else parse_time(delay, where)
     if width is not None:
-        return Cable(a, b, parse_bandwidth(width, where), latency_s, directed)
+        return Cable(a, b, _bandwidth(width, where), latency_s, directed)
     speeds = {key.lower(): value for key, value in known.items()}
     bits = real(speeds["linkspeedraw"], "linkspeedraw", where) if "linkspeedraw" in speeds else 0.0
     return Cable(a, b, bits / 8 if bits else None, latency_s, directed)
+
+
+def _bandwidth(text: str, where: str) -> float:
+    """Bytes/s; a number without a unit is in bytes/s, as in our JSON."""
+    try:
+        return parse_bandwidth(float(text), where)
+    except ValueError:
+        return parse_bandwidth(text, where)
 
 
 def _quantity(known: dict[str, str], units: dict[str, str], where: str) -> str | None:

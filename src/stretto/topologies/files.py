@@ -15,6 +15,7 @@ import numpy as np
 
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, Plane, Topology, make_topology, printable, storing
+from ..model.units import BANDWIDTHS, LONGEST_S
 from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl, values
 from .values import entry, indexes, named, number, objects, shown, single, tag
 from .wan import SETTINGS as OF_LINKS
@@ -189,9 +190,10 @@ def _quantity(data: dict[str, Any], units: dict[str, float], what: str, where: s
     if key is None:
         raise InputError(f"the {what} is missing; give {next(iter(units))!r}", where)
     value = number(data, key, where) * units[key]
-    if not math.isfinite(value) or value < 0 or (what == "bandwidth" and value == 0):
-        wanted = "positive" if what == "bandwidth" else "zero or more"
-        raise InputError(f"{key!r} must be {wanted} and finite, not {shown(data[key])}", where)
+    least, most = BANDWIDTHS if what == "bandwidth" else (0.0, LONGEST_S)
+    if not least <= value <= most:
+        allowed = "1 B/s to 1e18 B/s" if what == "bandwidth" else "zero to a year"
+        raise InputError(f"{key!r} must be from {allowed}, not {shown(data[key])}", where)
     return value
 
 
