@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError
+from ..model.memory import too_much
 from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
@@ -24,6 +25,10 @@ from ..topologies.values import entry, objects
 from . import atomic_file
 
 VERSION = 1
+
+READ_BYTES = 3
+"""Memory for each byte of a column while a plan file is read: the column, its copy, and the plan's checks."""
+
 FORMAT = "stretto-plan"
 SCALARS, LISTS = ("chunk", "src", "size_bytes", "op"), ("dst", "route", "depends")
 FLOATS = ("start_s", "finish_s", "rate", "weight")
@@ -198,6 +203,10 @@ def _read_parquet(path: str) -> Plan:
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            groups = range(file.metadata.num_row_groups)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            if (reason := too_much(size, "bytes of columns", READ_BYTES)) is not None:
+                raise InputError(reason, path)
             table = file.read(use_threads=False)
         header = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
     except (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, RecursionError) as error:

@@ -23,8 +23,12 @@ from numpy.typing import NDArray
 from .arrays import Bool, Float64, Int32, Int64, Ragged
 from .errors import InputError
 from .kinds import BY_NAME, KINDS, Kind, split_evenly
+from .memory import too_much
 from .topology import Topology
 from .units import LONGEST_S, format_size
+
+LISTED_BYTES = 16
+"""Memory for each rank that holds or wants a piece, while they are listed."""
 
 MOST_TITLES = 4
 """Collectives that the title of a workload names."""
@@ -216,6 +220,10 @@ def make_collective(
     wanted = sorted({int(r) for r in receivers or ()})
     if traits.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
         raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
+    listed = "all" in (traits.held, traits.wanted)
+    reason = too_much(traits.pieces_among(n) * (n if listed else 1), "pieces at ranks", LISTED_BYTES)
+    if reason is not None:
+        raise InputError(f"{kind} among {n:,} ranks: {reason}", "ranks")
     pieces = traits.promise(n, size, root, wanted)
     if not 0 <= start_s <= LONGEST_S:
         raise InputError(f"{start_s!r} s is not a start from zero to a year", "start")

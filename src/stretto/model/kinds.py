@@ -73,10 +73,14 @@ class Kind:
         uneven = not self.general and not self.rooted
         return (self.name, "multicast") if uneven else (self.name,)
 
+    def pieces_among(self, ranks: int) -> int:
+        """How many pieces its buffer has."""
+        return {"buffer": 1, "rank": ranks, "pair": ranks * ranks}[self.pieces]
+
     def pieces_of(self, who: Ranks, rank: int, ranks: int, root: int) -> range:
         """The pieces of a rank's input or output buffer, where ``who`` is ``held`` or ``wanted``, in their order there
         (for kinds with even pieces)."""
-        count = {"buffer": 1, "rank": ranks, "pair": ranks * ranks}[self.pieces]
+        count = self.pieces_among(ranks)
         if who == "own":
             return range(rank, rank + 1)
         if who == "sender":

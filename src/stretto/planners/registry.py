@@ -143,6 +143,7 @@ class Entry:
         exact: True if its answer is optimal by construction.
         alone: for a refiner that may be named without a planner: the planners to run it after; the best plan is kept.
         quick: for one that solves programs: options with which it answers within seconds on a few ranks.
+        transfers: ``request -> count``, about how many transfers its plan has.
         cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
         auto: how ``auto`` asks it; None if ``auto`` does not.
         tune: its place among the planners that ``stretto tune`` compares by default, the lowest first; None if it is
@@ -161,6 +162,7 @@ class Entry:
     alone: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     quick: Mapping[str, Any] | None = None
+    transfers: Callable[[Request], float] = lambda request: request.deliveries
     cuts: bool = False
     auto: Candidate | None = None
     tune: int | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
+from ..model.memory import too_much
 from ..model.plan import Plan
 from ..model.reach import find_unreachable
 from ..model.stop import Stop
@@ -127,6 +128,9 @@ def _check_served(stage: Entry, request: Request) -> None:
     reason = stage.serves(request.topology, request.workload)
     if reason is not None:
         raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
+    reason = too_much(stage.transfers(request), "transfers")
+    if reason is not None:
+        raise Unsupported(f"{stage.name} does not serve {request.workload.title}: {reason}")
 
 
 def _stages(spec: str) -> list[Entry]:
