@@ -104,7 +104,9 @@ def test_a_topology_is_a_spec_a_file_an_object_or_itself(tmp_path, net):
     assert st.topology(path).link_count == st.topology(str(path)).link_count == 2
     assert st.topology(pair).bandwidth.tolist() == [1e9, 1e9]
     assert st.topology(net) is net
-    assert st.topology("ring:4", bandwidth="25GB/s").bandwidth[0] == st.topology("ring:4?bandwidth=25e9B/s").bandwidth[0]
+    assert (
+        st.topology("ring:4", bandwidth="25GB/s").bandwidth[0] == st.topology("ring:4?bandwidth=25e9B/s").bandwidth[0]
+    )
     assert st.topology("ring:4?latency=1us", bandwidth=25e9).bandwidth[0] == 25e9
     from stretto.topologies import load_topology
 

@@ -281,6 +281,13 @@ def test_an_unknown_format_names_those_there_are(file, tmp_path):
     assert "csv" in stretto("export", file, "--to", "pdf", "-o", tmp_path / "x", code=2).stderr
 
 
+@pytest.mark.parametrize(("device", "code"), [("/dev/null", 0), ("/dev/full", 2)])
+def test_a_device_is_written_to_and_stays_a_device(device, code):
+    done = stretto("plan", "allgather", "-t", "ring:3", "--size", "3KB", "-p", "ring", "-o", device, code=code)
+    assert done.stderr == ("" if code == 0 else f"error: {device}: cannot be written: No space left on device\n")
+    assert Path(device).is_char_device()
+
+
 def test_a_reader_that_goes_away_is_no_error(file):
     show = shlex.join([*COMMAND, "show", str(file), "--transfers", "240", "--json"])
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {show} | head -c 10"], capture_output=True)

@@ -8,8 +8,13 @@ from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..model.arrays import Float64
 from ..model.collective import Collective, Workload
+from ..model.errors import Unsupported
+from ..model.memory import too_much
 from ..model.topology import Topology
 from .model import Bound
+
+PAIR_BYTES = 24
+"""Memory for each pair of nodes: two tables of distances, and one at work."""
 
 
 def _weights(topology: Topology, chunk_bytes: float) -> Float64:
@@ -20,6 +25,9 @@ def _weights(topology: Topology, chunk_bytes: float) -> Float64:
 
 def distances(topology: Topology, chunk_bytes: float) -> Float64:
     """float64[nodes, nodes]: least seconds from node to node for a chunk of that size, or for a byte (0)."""
+    reason = too_much(float(topology.node_count) ** 2, "distances between nodes", PAIR_BYTES)
+    if reason is not None:
+        raise Unsupported(f"bounds do not serve {topology.name}: {reason}")
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
     weight = _weights(topology, chunk_bytes)
     whole = [plane for plane in topology.planes if len(plane.nodes) == topology.node_count]

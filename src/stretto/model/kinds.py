@@ -94,10 +94,10 @@ class Kind:
     ) -> tuple[Int64, Ragged, Ragged]:
         """Its pieces for a buffer of ``size_bytes``, as even as whole bytes allow: int64[pieces], their bytes, and for
         each piece the ranks that hold it at first and those that want it (``receivers``, if the kind says so)."""
-        shares = split_evenly(size_bytes, ranks)
-        sizes = {"buffer": np.array([size_bytes], dtype=np.int64), "rank": shares, "pair": np.tile(shares, ranks)}
-        piece_bytes = sizes[self.pieces]
-        count = len(piece_bytes)
+        count = self.pieces_among(ranks)
+        piece_bytes = np.tile(
+            split_evenly(size_bytes, 1 if self.whole else ranks), ranks if self.pieces == "pair" else 1
+        )
 
         def lists(who: Ranks) -> Ragged:
             if who == "all":

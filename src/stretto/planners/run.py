@@ -125,12 +125,13 @@ def _refuse(stages: list[Entry], request: Request) -> None:
 
 
 def _check_served(stage: Entry, request: Request) -> None:
-    reason = stage.serves(request.topology, request.workload)
-    if reason is not None:
-        raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
+    """Raise the reason why a stage does not serve a request: its plan is too large, or what the stage says."""
     reason = too_much(stage.transfers(request), "transfers")
     if reason is not None:
         raise Unsupported(f"{stage.name} does not serve {request.workload.title}: {reason}")
+    reason = stage.serves(request.topology, request.workload)
+    if reason is not None:
+        raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
 
 
 def _stages(spec: str) -> list[Entry]:

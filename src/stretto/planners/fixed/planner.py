@@ -125,6 +125,15 @@ def _planner(algorithm: Algorithm) -> Callable[[Request], Plan]:
     return plan
 
 
+def _transfers(algorithm: Algorithm, request: Request) -> float:
+    """About how many transfers an algorithm's plan has: as often as its blocks are held and wanted."""
+    count = 0
+    for c in request.workload.collectives:
+        blocks = algorithm.blocks(c.kind, len(c.ranks), int(c.piece_bytes.max())) * c.chunk_count // len(c.piece_bytes)
+        count += blocks * int(c.holders.lengths.sum() + c.wanted.lengths.sum())
+    return count
+
+
 _ASKED: dict[str, dict[str, Any]] = {
     "all-pairs": {"library": 10},
     "recursive-doubling": {"library": 30},
@@ -142,5 +151,6 @@ for _algorithm in ALGORITHMS.values():
         topologies="where each pair of partners is joined, or planes",
         paper=_algorithm.paper,
         serves=partial(_refusal, _algorithm),
+        transfers=partial(_transfers, _algorithm),
         **_ASKED.get(_algorithm.name, {}),
     )(_planner(_algorithm))
