@@ -5,5 +5,6 @@
   ``workloads``: workloads as papers generate them.
 - ``plan``: transfers, dependencies and turns of planes; ``timeline``: when each transfer happened.
 - ``telemetry``: measured links and what is down; ``stop``: the net that ends planning early.
-- ``arrays``: array types and ragged lists; ``units``: sizes, rates and times as text; ``errors``: what can go wrong.
+- ``arrays``: array types and ragged lists; ``units``: sizes, rates and times as text; ``errors``: what can go wrong;
+  ``memory``: what fits into this machine.
 """

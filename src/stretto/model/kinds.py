@@ -1,8 +1,10 @@
 """Kinds of collectives as data: who holds what at first, and who wants what at the end.
 
 A kind is a row of :data:`BY_NAME`. It names how the buffer falls into pieces, which ranks hold a piece, which ranks
-want it, and whether what they want is a sum. Adding a kind is adding a row: planners, bounds and the verifier ask a row
-what it promises, and never compare names.
+want it, and whether what they want is a sum. Bounds, the verifier, the simulator and the command line ask a row what it
+promises, and never compare names. Planners that register ``EVERY_KIND`` serve a new row at once; others list the kinds
+that they serve, fixed algorithms in ``schedule/algorithms.py``, foreign names in ``formats/``, PyTorch's calls in
+``torch/group.py``.
 """
 
 from __future__ import annotations

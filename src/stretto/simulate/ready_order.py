@@ -18,6 +18,9 @@ from .planes import circuit_links, events
 ULPS = 16
 """Units in the last place of a plan's last moment by which rounding may make transfers overlap on a link."""
 
+DRIFT = 1e-12
+"""Share of the time that a plan takes to which its roundings may add up."""
+
 STEPS_A_TRANSFER = 4.0
 """Steps of the event loop for each transfer, about."""
 
@@ -33,7 +36,7 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         earliest_s = np.maximum(earliest_s, plan.start_s)
     extra = events(plan, plan.barriers and barriers, timed)
     count = len(extra.earliest_s)
-    rounding_s = ULPS * np.spacing((earliest_s + seconds).max(initial=0.0))
+    rounding_s = _rounding_s(earliest_s, earliest_s + seconds)
     transfers = kernel_ready_order.Transfers(
         chunk=_padded(plan.chunk, count, -1),
         src=_padded(plan.src, count, topology.node_count),
@@ -59,6 +62,11 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         completions_s=completions_s(plan, arrival),
         turn_start_s=start[n : n + plan.turns.count],
     )
+
+
+def _rounding_s(start_s: Float64, end_s: Float64) -> float:
+    """Seconds by which rounding may make right transfers with these times overlap on a link."""
+    return float(ULPS * np.spacing(end_s.max()) + DRIFT * (end_s.max() - start_s.min())) if len(end_s) else 0.0
 
 
 def _padded(column: NDArray[Any], count: int, value: Any = None) -> NDArray[Any]:

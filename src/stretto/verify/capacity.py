@@ -9,7 +9,7 @@ from ..model.arrays import Float64
 from ..model.plan import Plan
 from ..model.units import format_bandwidth, format_time
 from . import kernel_referee
-from .findings import LOAD_TOLERANCE, TOLERANCE, Finding, about, rounding_s, slack_s
+from .findings import LOAD_TOLERANCE, Finding, about, drift_s, slack_s
 from .planes import ports_of
 
 
@@ -24,14 +24,13 @@ def too_fast(plan: Plan) -> Finding | None:
     if seconds is None:
         return None
     # the rounding of its two moments may make a short transfer seem too fast
-    with np.errstate(divide="ignore", invalid="ignore"):
-        speed = np.where(seconds > 0, plan.size_bytes / (seconds + slack_s(plan, seconds)), np.inf)
+    most = seconds + slack_s(plan, seconds)
     owners = plan.route.owners
     width = plan.topology.bandwidth[plan.route.values]
-    bad = np.flatnonzero(speed[owners] > width * (1 + TOLERANCE))
+    bad = np.flatnonzero(most[owners] < plan.size_bytes[owners] / width)
     if not len(bad):
         rows, ports, widths = ports_of(plan)
-        bad = np.flatnonzero(speed[rows] > widths[ports] * (1 + TOLERANCE))
+        bad = np.flatnonzero(most[rows] < plan.size_bytes[rows] / widths[ports])
         if not len(bad):
             return None
         k = int(rows[bad[0]])
@@ -71,7 +70,7 @@ def crowded_link(plan: Plan, hop_s: Float64) -> Finding | None:
     suspect = np.zeros(len(width), dtype=np.bool_)
     suspect[link2[order][over]] = True
     order = order[suspect[link2[order]]]
-    load = kernel_referee.Load(link2[order], time2[order], change[order], limit, rounding_s(plan))
+    load = kernel_referee.Load(link2[order], time2[order], change[order], limit, drift_s(plan))
     worst = at_speed(kernel_referee.crowded, float(len(order)))(load)
     if worst < 0:
         return None

@@ -19,15 +19,18 @@ CODES = (
 )  # fmt: skip
 """What can be wrong. The first 18 are numbered as in :mod:`stretto.verify.kernel_referee`."""
 
+# docs/physics.md, "What rounding may hide", says what these allow in all
 TOLERANCE = 1e-9
 """Share of a rate, of a bandwidth, or of what a transfer takes by which it may be missed."""
 
 LOAD_TOLERANCE = 10 * TOLERANCE
 """The same for sums of rates on a link."""
 
-
 ULPS = 16
 """Units in the last place of a plan's last moment by which rounding may miss a moment."""
+
+DRIFT = 1e-12
+"""Share of the time that a plan takes by which a link may be ahead, in all: many roundings add up."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,13 @@ def about(plan: Plan, code: str, k: int, words: str, **where: Any) -> Finding:
 def rounding_s(plan: Plan) -> float:
     """Seconds by which rounding may miss a moment of a timed plan."""
     return 0.0 if plan.finish_s is None else ULPS * float(np.spacing(plan.finish_s.max(initial=0.0)))
+
+
+def drift_s(plan: Plan) -> float:
+    """Seconds by which a link of a timed plan may be ahead of what it can carry."""
+    if plan.start_s is None or plan.finish_s is None or not plan.transfer_count:
+        return 0.0
+    return rounding_s(plan) + DRIFT * float(plan.finish_s.max() - plan.start_s.min())
 
 
 def slack_s(plan: Plan, takes_s: Float64) -> Float64:

@@ -44,7 +44,7 @@ class Paths(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The end nodes of links, and the kind of each node."""
+    """The end nodes of links, and of each node its kind (in :func:`routes`) or how it sends on (in :func:`starts`)."""
 
     src: Int32
     dst: Int32

@@ -4,7 +4,7 @@ Xiong, Zhang, Medagliani, Ferrero, Liu, Lian, Di Cicco, Musumeci, Zhao, Ibrahimi
 Collective Communication Library for Wide-Area Distributed Training", INET4AI 2025.
 
 - ``planner``: the planner and its options.
-- ``kernel_published``: the published algorithm (``rules=paper``).
+- ``kernel_published``: the published algorithm (``rules=paper``); Algorithm 1 is ``schedule_subchunk``.
 - ``kernel_eager``: our own rules in the same loop (``rules=eager``, the default).
 - ``kernel_choice``: which chunk an idle pipe takes by them; ``kernel_ways``: f(link, buffer, progress) over the whole
   way to a goal.

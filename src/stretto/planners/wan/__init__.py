@@ -5,8 +5,8 @@ Wang, Craps, Li, "Optimizing Wide-Area Collective Communication via Flow-Depende
 
 - ``flows.py``: flows and flow groups (section III-A).
 - ``baselines.py``: the baselines (section IV-C), and TCP's fair sharing.
-- ``rate_alloc.py``: ``rate-alloc``, a convex program, eqs. (8) to (10).
-- ``weight_alloc.py``: ``weight-alloc``, eq. (11) and algorithm 1.
+- ``rate_alloc.py``: ``rate-alloc`` (RateAlloc), a convex program, eqs. (8) to (10).
+- ``weight_alloc.py``: ``weight-alloc`` (WeightAlloc), eq. (11) and algorithm 1.
 - ``nonconcurrent.py``: ``non-concurrent``, one flow on a link at a time, eqs. (4) to (7).
 - ``multiring.py``: ``multiring``, eq. (12).
 - ``lists.py``, ``kernel_lists.py``: greedy schedules (section III-E).

@@ -13,10 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from ...model.arrays import Float64, Int32, Int64
+from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from .. import Option, over_links, refiner
-
-KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "scatter", "gather", "multicast")
 
 READING = Option(
     "reading",
@@ -30,8 +29,8 @@ READING = Option(
 def flow_refiner(name: str, paper: str, options: tuple[Option, ...] = ()) -> Callable[..., Callable[..., Plan]]:
     """Register a refiner of flows over fixed routes; alone it follows the planner ``ring``."""
     return refiner(
-        name=name, collectives=KINDS, topologies="any without planes", paper=paper, alone=("ring",), options=options,
-        serves=over_links,
+        name=name, collectives=EVERY_KIND, topologies="any without planes", paper=paper, alone=("ring",),
+        options=options, serves=over_links,
     )  # fmt: skip
 
 
