@@ -69,6 +69,22 @@ def test_plans_are_right_whatever_the_clusters_look_like(seed, shard_bytes):
     assert simulate(plan).completion_s == pytest.approx(completion_s(plan))
 
 
+@pytest.mark.parametrize(
+    "joined", [[(0, 1), (1, 2)], [(0, 2), (2, 1), (1, 3)], [(0, 1), (1, 2), (0, 2), (2, 3)]], ids=str
+)
+def test_sums_cross_through_counterparts_between_where_no_pipe_joins_two(joined):
+    each, clusters = 6, 1 + max(max(pair) for pair in joined)
+    inner = [(each * k + v, each * k + w) for k in range(clusters) for v in range(each) for w in range(v)]
+    outer = [(each * k + v, each * j + v) for k, j in joined for v in range(each)]
+    links = [(v, w, 50e9, 1e-6) for v, w in inner] + [(v, w, 2e9, 2e-6) for v, w in outer]
+    links += [(w, v, *link) for v, w, *link in links]
+    plan = plan_clusters(request(make_topology("joined", [ACCELERATOR] * each * clusters, links), 100_000))
+    assert plan is not None
+    assert verify(plan).finding is None
+    # what joins two clusters carries each byte once each way
+    assert completion_s(plan) < 1.1 * clusters * 100_000 / 2e9
+
+
 def test_turns_leave_time_before_and_after_and_no_link_to_two_at_once():
     counterparts, turns = turns_of(load_topology("amd:2"), 64_000, 96)
     ends = {round((turn.crossed_s + turn.left_s) * 1e12) for turn in turns}

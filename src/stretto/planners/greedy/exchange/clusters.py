@@ -227,22 +227,42 @@ class Inside:
 
 
 def find_counterparts(inside: Inside) -> list[Counterparts]:
-    """The first ranks of all clusters, the second ones, ...; none if some are not joined."""
+    """The first ranks of all clusters, the second ones, ...; none if some cannot swap, not even over a tree."""
     counterparts = []
     distance_s, bandwidth = inside.paths.distance, inside.network.topology.bandwidth
     for hubs in zip(*(ranks.tolist() for ranks in inside.clusters), strict=True):
         gather_s = max(float(distance_s[ranks, hub].max()) for ranks, hub in zip(inside.clusters, hubs, strict=True))
         spread_s = max(float(distance_s[hub, ranks].max()) for ranks, hub in zip(inside.clusters, hubs, strict=True))
         pairs = list(permutations(hubs, 2))
-        if not np.isfinite(gather_s + spread_s) or any(pair not in inside.across for pair in pairs):
+        tree: list[tuple[int, int]] = []
+        if any(pair not in inside.across for pair in pairs):
+            tree = _tree_of(hubs, inside.across)
+            pairs = [*tree, *((w, v) for v, w in tree)]
+        if not np.isfinite(gather_s + spread_s) or len(pairs) < 2 * (len(hubs) - 1):
             return []
         swaps = [inside.across[pair] for pair in pairs]
         link_per_byte: dict[int, float] = {}
         for link in inside.network.hops.take(np.array(swaps)).values.tolist():
             link_per_byte[link] = link_per_byte.get(link, 0.0) + 1.0 / float(bandwidth[link])
         latency_s = max(inside.latency_s[p] for p in swaps)
-        counterparts.append(Counterparts(hubs, link_per_byte, latency_s, gather_s, spread_s))
+        counterparts.append(Counterparts(hubs, tree, link_per_byte, latency_s, gather_s, spread_s))
     return counterparts
+
+
+def _tree_of(hubs: tuple[int, ...], across: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(hub, the next one on its way to the best joined one) of all hubs, from there on.
+
+    None where each hub is joined to several: a tree would leave pipes idle which all that crosses can use.
+    """
+    near = {v: [w for w in hubs if (v, w) in across and (w, v) in across] for v in hubs}
+    reached = [max(hubs, key=lambda v: len(near[v]))]
+    tree: list[tuple[int, int]] = []
+    for w in reached if min(map(len, near.values())) == 1 else ():
+        for v in near[w]:
+            if v not in reached:
+                reached.append(v)
+                tree.append((v, w))
+    return tree
 
 
 def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Turn]) -> list[Exchange]:
@@ -268,10 +288,16 @@ def _exchanges(inside: Inside, counterparts: list[Counterparts], turns: list[Tur
             trees[k, backward] = inside.tree(hubs, max(DEEPER * slack, 0.0), load_s, turns[k].size, backward)
     exchanges = []
     for k, turn in enumerate(turns):
-        hubs, exchange = counterparts[turn.number].hubs, Exchange()
-        bundles = exchange.gather(inside.network, trees[k, True], hubs)
+        hubs, tree, exchange = counterparts[turn.number].hubs, counterparts[turn.number].tree, Exchange()
+        ups = [(inside.across[pair], pair[0]) for pair in tree]
+        bundles = exchange.gather(inside.network, [*ups, *trees[k, True]], hubs)
+        for (up, v), (_, w) in zip(ups, tree, strict=True):
+            (whole, after), (own, brought) = bundles[w], bundles[v]
+            others = whole ^ own, tuple(m for m in after if m != exchange.index[up, own])
+            bundles[v] = whole, (*brought, exchange.send(inside.across[w, v], v, others))
         exchange.complete |= {hub: list(after) for hub, (_, after) in bundles.items()}
-        exchange.swap([{hub: bundle} for hub, bundle in bundles.items()], inside.across)
+        if not tree:
+            exchange.swap([{hub: bundle} for hub, bundle in bundles.items()], inside.across)
         exchange.copies.extend(trees[k, False])
         exchanges.append(exchange)
     return exchanges

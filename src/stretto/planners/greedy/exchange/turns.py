@@ -17,12 +17,14 @@ class Counterparts:
 
     Attributes:
         hubs: the ranks.
+        tree: (hub, next hub) up a tree over which they swap, from its root on; empty where each sends to every other.
         link_per_byte: for each link that a swap uses, seconds a byte.
         latency_s: from hub to hub.
         gather_s, spread_s: from the farthest rank of a cluster to its hub, and back.
     """
 
     hubs: tuple[int, ...]
+    tree: list[tuple[int, int]]
     link_per_byte: dict[int, float]
     latency_s: float
     gather_s: float
