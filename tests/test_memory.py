@@ -53,5 +53,5 @@ def test_a_plan_file_that_does_not_fit_is_refused(tmp_path, monkeypatch):
     native.write_plan(run_planner("ring", net, workload), path)
     assert native.read_plan(path).transfer_count == 380
     monkeypatch.setattr(memory, "memory_bytes", lambda: 1000)
-    with pytest.raises(InputError, match=r"plan.parquet: .* bytes of columns need about .* of memory"):
+    with pytest.raises(InputError, match=r"plan.parquet: .* values need about .* of memory"):
         native.read_plan(path)

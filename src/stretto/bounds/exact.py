@@ -94,7 +94,12 @@ def _any_of(ranks: Bool, lists: Ragged) -> Bool:
         anyone: Bool = np.asarray(ranks.any(axis=1, keepdims=True))
         return anyone
     listed: Bool = ranks[:, lists.values]
-    return listed if (lengths == 1).all() else np.logical_or.reduceat(listed, lists.offsets[:-1], axis=1)
+    if (lengths == 1).all():
+        return listed
+    found = np.zeros((len(ranks), lists.rows), dtype=np.bool_)
+    filled = lengths > 0
+    found[:, filled] = np.logical_or.reduceat(listed, lists.offsets[:-1][filled], axis=1)
+    return found
 
 
 def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:

@@ -54,7 +54,8 @@ def fitting(plan: Plan, bandwidth: float | None = None, size: float | None = Non
     leaves transfers large enough to be measured.
 
     Args:
-        bandwidth, size: divisors to use instead of fitting ones.
+        bandwidth: a divisor of bandwidths to use instead of a fitting one.
+        size: the same of sizes.
     Raises:
         InputError: with this divisor of sizes a chunk would have no bytes.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ..model import topology as _topology
@@ -49,7 +50,7 @@ def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topo
 
 def _with_unit(name: str, value: object) -> object:
     """An option's value as a spec takes it: a bandwidth that is a number is in bytes/s."""
-    return f"{value!r}B/s" if name.endswith("bandwidth") and isinstance(value, int | float) else value
+    return f"{float(value)!r}B/s" if name.endswith("bandwidth") and isinstance(value, Real) else value
 
 
 find_topology = topology  # for functions with an argument of that name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -85,12 +86,17 @@ def importers() -> dict[str, Importer]:
     return {i.name: i for i in known}
 
 
+def _is_special(path: str) -> bool:
+    """Whether a path leads to a device, a pipe or a link: such a name is kept, and what it leads to is written."""
+    return os.path.lexists(path) and not os.path.isdir(path) and not stat.S_ISREG(os.lstat(path).st_mode)
+
+
 def check_writable(path: str) -> None:
     """Check, before long work, that a file of that name can be written; InputError if not."""
     try:
         if os.path.isdir(path):
             raise InputError("is a folder", path)
-        if os.path.exists(path) and not os.path.isfile(path):
+        if _is_special(path):
             return
         tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))).close()
     except OSError as error:
@@ -109,13 +115,13 @@ def make_folder(path: str, named: str | None = None) -> None:
 def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """A file that appears under its name only when it is complete; InputError if it cannot be written.
 
-    What is there and no regular file, such as ``/dev/stdout`` or a pipe, is written to as it is.
+    A device, a pipe or a link, such as ``/dev/stdout``, is written to as it is.
     """
     encoding = None if "b" in mode else "utf-8"
     folder, name = os.path.split(os.path.abspath(path))
     temporary = None
     try:
-        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        if _is_special(path):
             with open(path, mode, encoding=encoding) as file:
                 yield file
             return

@@ -26,8 +26,8 @@ from . import atomic_file
 
 VERSION = 1
 
-READ_BYTES = 3
-"""Memory for each byte of a column while a plan file is read: the column, its copy, and the plan's checks."""
+VALUE_BYTES = 24
+"""Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
 
 FORMAT = "stretto-plan"
 SCALARS, LISTS = ("chunk", "src", "size_bytes", "op"), ("dst", "route", "depends")
@@ -204,8 +204,9 @@ def _read_parquet(path: str) -> Plan:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             groups = range(file.metadata.num_row_groups)
-            size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
-            if (reason := too_much(size, "bytes of columns", READ_BYTES)) is not None:
+            columns = range(file.metadata.num_columns)
+            values = sum(file.metadata.row_group(i).column(k).num_values for i in groups for k in columns)
+            if (reason := too_much(values, "values", VALUE_BYTES)) is not None:
                 raise InputError(reason, path)
             table = file.read(use_threads=False)
         header = json.loads((table.schema.metadata or {}).get(KEY, b"null"))

@@ -63,6 +63,10 @@ class Collective:
     chunk_offset: Int64
     chunk_bytes: Int64
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_s <= LONGEST_S:
+            raise InputError(f"{self.start_s!r} s is not a start from zero to a year", "start")
+
     @classmethod
     def uncut(
         cls, kind: str, ranks: Int32, size_bytes: int, piece_bytes: Int64, holders: Ragged, wanted: Ragged,
@@ -225,8 +229,6 @@ def make_collective(
     if reason is not None:
         raise InputError(f"{kind} among {n:,} ranks: {reason}", "ranks")
     pieces = traits.promise(n, size, root, wanted)
-    if not 0 <= start_s <= LONGEST_S:
-        raise InputError(f"{start_s!r} s is not a start from zero to a year", "start")
     root = root if traits.rooted else -1
     return cut(Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s)), chunks)
 

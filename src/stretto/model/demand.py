@@ -29,7 +29,9 @@ def alltoallv(
     """The AllToAll in which rank i has ``demand[i, j]`` bytes for rank j.
 
     Args:
-        ranks, chunks, start_s: as for :func:`~stretto.model.collective.make_collective`.
+        ranks: as for :func:`~stretto.model.collective.make_collective`.
+        chunks: likewise.
+        start_s: likewise.
         where: the argument that errors name.
     Raises:
         InputError: the matrix has not a row and a column for each rank, asks for nothing, or for negative bytes.

@@ -15,7 +15,7 @@ from . import kernel_ready_order
 from .completion import completions_s
 from .planes import circuit_links, events
 
-ULPS = 16
+ULPS = 64
 """Units in the last place of a plan's last moment by which rounding may make transfers overlap on a link."""
 
 DRIFT = 1e-12

@@ -57,20 +57,25 @@ def crowded_link(plan: Plan, hop_s: Float64) -> Finding | None:
     width = np.concatenate((plan.topology.bandwidth, widths))
     later = np.concatenate((hop_s, np.zeros(len(rows))))
     begin, end = plan.start_s[owners] + later, plan.finish_s[owners] + later
-    speed = plan.size_bytes[owners] / (plan.finish_s - plan.start_s)[owners]
+    # what a link cannot carry in a transfer's time, all of it where that is no time, comes at once
+    takes, size = end - begin, plan.size_bytes[owners].astype(np.float64)
+    timed = takes > 0
+    speed = np.minimum(np.divide(size, takes, out=np.zeros(len(size)), where=timed), width[links])
+    excess = np.maximum(size - width[links] * takes, 0.0)
     n = len(owners)
     link2, time2 = np.concatenate((links, links)), np.concatenate((begin, end))
     change = np.concatenate((speed, -speed))
     order = np.lexsort((change, time2, link2))
-    limit = width * (1 + LOAD_TOLERANCE)
-    over = np.cumsum(change[order]) > limit[link2[order]]
-    if not over.any():
-        return None
-    # most links never carry too much; on the others it may be no more than a rounding
+    # most links serve one transfer at a time
+    active = np.cumsum(np.sign(change[order]).astype(np.int64))
     suspect = np.zeros(len(width), dtype=np.bool_)
-    suspect[link2[order][over]] = True
+    suspect[link2[order][active > 1]] = True
+    suspect[links[excess > 0]] = True
     order = order[suspect[link2[order]]]
-    load = kernel_referee.Load(link2[order], time2[order], change[order], limit, drift_s(plan))
+    load = kernel_referee.Load(
+        link2[order], time2[order], change[order], np.concatenate((excess, np.zeros(n)))[order],
+        width * (1 + LOAD_TOLERANCE), drift_s(plan),
+    )  # fmt: skip
     worst = at_speed(kernel_referee.crowded, float(len(order)))(load)
     if worst < 0:
         return None

@@ -280,7 +280,8 @@ class Load(NamedTuple):
     Attributes:
         link: int64[events].
         time_s: float64[events].
-        change: float64[events], bytes/s that come (positive) or go (negative).
+        change: float64[events], bytes/s that come (positive) or go (negative), at most the link's bandwidth.
+        excess: float64[events], bytes that come at once: what the link could not carry in the transfer's own time.
         limit: float64[links], bytes/s.
         slack_s: seconds for which a link may be this far ahead of its limit, in all.
     """
@@ -288,6 +289,7 @@ class Load(NamedTuple):
     link: Int64
     time_s: Float64
     change: Float64
+    excess: Float64
     limit: Float64
     slack_s: float
 
@@ -298,7 +300,7 @@ def crowded(load: Load) -> int:
     The excess over the limit collects as in a queue: it grows while the link carries more than its limit and drains
     while it carries less. Its largest value is the largest excess of any interval, so tiny overlaps add up.
     """
-    link, time_s, change, limit, slack_s = load
+    link, time_s, change, more, limit, slack_s = load
     worst, worst_s = -1, np.inf
     begun, active, carried, excess = 0, 0, 0.0, 0.0
     for i in range(len(link)):
@@ -306,12 +308,16 @@ def crowded(load: Load) -> int:
             active, carried, excess = 0, 0.0, 0.0
         else:
             excess = max(0.0, excess + (carried - limit[link[i]]) * (time_s[i] - time_s[i - 1]))
-            if excess > limit[link[i]] * slack_s and time_s[begun] < worst_s:
-                worst, worst_s = begun, time_s[begun]
-        active += 1 if change[i] > 0 else -1
+        if change[i] > 0:
+            active += 1
+        elif change[i] < 0:
+            active -= 1
         carried = carried + change[i] if active > 0 else 0.0
-        if change[i] > 0 and carried > limit[link[i]] and excess == 0.0:
+        if excess == 0.0 and (more[i] > 0 or carried > limit[link[i]]):
             begun = i
+        excess += more[i]
+        if excess > limit[link[i]] * slack_s and time_s[begun] < worst_s:
+            worst, worst_s = begun, time_s[begun]
     return worst
 
 
