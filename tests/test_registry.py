@@ -206,3 +206,25 @@ def test_a_planner_that_returns_no_plan_is_named():
 
     with pytest.raises(InputError, match="forgetful returned NoneType, not a plan"):
         run_planner("forgetful", NET, Workload((make_collective("allgather", NET, 300),)))
+
+
+@pytest.mark.usefixtures("_refiners")
+def test_what_is_registered_as_none_is_as_if_not_given():
+    depth = Option("depth", int, 1, "")
+
+    @refiner(
+        "plain", collectives=("allgather",), topologies="any", paper="none", serves=None, transfers=None,
+        options=[depth], alone=["ring"],
+    )  # fmt: skip
+    def plain(plan, request, *, depth=1):
+        """Nothing else."""
+        return plan
+
+    assert verify(run_planner("plain", NET, WORK)).ok
+    assert (find("plain").alone, find("plain").options) == (("ring",), (depth,))
+
+
+@pytest.mark.parametrize(("word", "hint"), [("serve", "did you mean 'serves'"), ("run", "'run'; there are exact, ")])
+def test_a_field_that_there_is_not_is_refused_where_it_is_given(word, hint):
+    with pytest.raises(TypeError, match=hint):
+        planners.register("misspelt", collectives=("allgather",), topologies="any", paper="none", **{word: None})

@@ -17,7 +17,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -170,6 +170,9 @@ class Entry:
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
 
+GIVEN = tuple(f.name for f in fields(Entry) if f.default is not MISSING)
+"""What :func:`register` takes besides what it needs."""
+
 _ENTRIES: dict[str, Entry] = {}
 
 _FILES: dict[Path, tuple[str, ...]] = {}
@@ -182,14 +185,24 @@ def register(
     """Register the decorated function; the first line of its docstring is the summary.
 
     Args:
-        more: other fields of :class:`Entry`.
+        more: other fields of :class:`Entry`; None for the default.
+    Raises:
+        TypeError: there is no such field, or it is not to be given.
     """
+    for word in more:
+        if word not in GIVEN:
+            near = difflib.get_close_matches(word, GIVEN, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GIVEN)}"
+            raise TypeError(f"planner {name!r} is registered with {word!r}; {hint}")
+    given = {word: value for word, value in more.items() if value is not None}
+    for word in ("alone", "options"):
+        given[word] = tuple(given.get(word, ()))
 
     def decorate(run: Callable[..., Plan]) -> Callable[..., Plan]:
         if name in _ENTRIES and _ENTRIES[name].run is not run:
             raise ValueError(f"two planners are called {name!r}")
         summary = (run.__doc__ or "").strip().partition("\n")[0].rstrip(".")
-        _ENTRIES[name] = Entry(name, run, summary, tuple(collectives), topologies, paper, **more)
+        _ENTRIES[name] = Entry(name, run, summary, tuple(collectives), topologies, paper, **given)
         return run
 
     return decorate
