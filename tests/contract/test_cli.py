@@ -76,6 +76,13 @@ def test_plan_counts_sizes_as_nccl_tests_do():
     assert answer("plan", "broadcast", "-t", "ring:4", "--size", "4KB")["size_bytes"] == 4000
 
 
+def test_a_solver_writes_nothing_beside_the_answer():
+    # solvers write to file descriptors, which only a process of its own shows
+    words = ("plan", "allgather", "-t", "ring:3", "--size", "3KB", "-p", "teccl", "--json")
+    data = json.loads(stretto(*words, apart=True).stdout)
+    assert (data["planner"], data["verified"], data["proven"]) == ("teccl", True, True)
+
+
 def test_several_collectives_have_their_own_completions():
     data = answer("plan", "broadcast,allgather", "-t", "ring:4", "--size", "4KB")
     assert len(data["completions_s"]) == 2
