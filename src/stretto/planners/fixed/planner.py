@@ -8,10 +8,10 @@ first plane alone and turns it between steps, which is right but slow: it is mea
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import lru_cache, partial
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,27 +54,54 @@ def portless(topology: Topology, nodes: Int32) -> str | None:
 def _routes(topology: Topology, pairs: Int32 | Int64) -> list[list[int]]:
     """For each pair (src, dst) the links of its quickest route through switches and routers, [] if none."""
     direct = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}
-    routes_of = cache(partial(routes_from, topology, metric="latency"))
-    return [[direct[a, b]] if (a, b) in direct else routes_of(a).get(b, (0.0, []))[1] for a, b in pairs.tolist()]
+    routes_of = lru_cache(maxsize=1)(partial(routes_from, topology, metric="latency"))  # pairs come source by source
+    return [[direct[a, b]] if (a, b) in direct else routes_of(a).links_to(b) for a, b in pairs.tolist()]
 
 
-def routes_from(topology: Topology, source: int, metric: str) -> dict[int, tuple[float, list[int]]]:
-    """The length and the links of the shortest route to each node that transit nodes lead to.
+class Routes(NamedTuple):
+    """Shortest routes from one node, each kept as its last link."""
+
+    length: dict[int, float]  # of the route to each node that is reached
+    before: dict[int, tuple[int, int]]  # the last link of that route, and the node where the link begins
+
+    def links_to(self, node: int) -> list[int]:
+        """The links of the route to a node, [] if none."""
+        links: list[int] = []
+        while node in self.before:
+            link, node = self.before[node]
+            links.append(link)
+        return links[::-1]
+
+
+def routes_from(topology: Topology, source: int, metric: str, target: int | None = None) -> Routes:
+    """The shortest route to each node that transit nodes lead to; of equal ones the first by the numbers of its links.
 
     Args:
         metric: shortest in "hops" (then latency) or in "latency" (then hops).
+        target: stop once the route to this node is known.
     """
-    routes: dict[int, tuple[float, list[int]]] = {}
-    heap: list[tuple[float, float, int, list[int]]] = [(0.0, 0.0, source, [])]
+    routes = Routes({}, {})
+    least = {source: (0.0, 0.0)}
+    heap = [(0.0, 0.0, source)]
     while heap:
-        length, second, v, route = heappop(heap)
-        if v in routes:
+        length, second, v = heappop(heap)
+        if v in routes.length:
             continue
-        routes[v] = length, route
-        for link in map(int, topology.out_links[v]) if v == source or topology.transit[v] else ():
-            latency_s = float(topology.latency_s[link])
-            more, other = (1.0, latency_s) if metric == "hops" else (latency_s, 1.0)
-            heappush(heap, (length + more, second + other, int(topology.dst[link]), [*route, link]))
+        routes.length[v] = length
+        if v == target:
+            break
+        if v != source and not topology.transit[v]:
+            continue
+        out = topology.out_links[v]
+        for link, w, latency_s in zip(out.tolist(), topology.dst[out].tolist(), topology.latency_s[out].tolist()):
+            if w in routes.length:
+                continue
+            cost = (length + 1.0, second + latency_s) if metric == "hops" else (length + latency_s, second + 1.0)
+            if w not in least or cost < least[w]:
+                least[w], routes.before[w] = cost, (link, v)
+                heappush(heap, (*cost, w))
+            elif cost == least[w] and [*routes.links_to(v), link] < routes.links_to(w):
+                routes.before[w] = link, v
     return routes
 
 

@@ -22,9 +22,6 @@ from ...schedule.algorithms import ALGORITHMS
 from .. import Candidate, Option, Request, per_delivery, register
 from .planner import plan_algorithm, portless, routes_from
 
-Routes = dict[int, dict[int, tuple[float, list[int]]]]
-"""For each source node the length and the links of the route to each node."""
-
 MOST_TRIES = 20_000
 """Steps of a search for a ring."""
 
@@ -44,7 +41,7 @@ def _no_ring(topology: Topology, workload: Workload) -> str | None:
     if topology.planes:
         return portless(topology, np.concatenate([c.ranks for c in workload.collectives]))
     for number, c in enumerate(workload.collectives):
-        if _positions(c, _routes(topology, c, "hops"), "auto") is None:
+        if _positions(topology, c, "auto", "hops") is None:
             return NO_RING.format(number)
     return None
 
@@ -84,8 +81,7 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     routes: list[Ragged] = []
     for number, (base, c) in enumerate(zip(refined.chunk_base, collectives)):
-        ways = _routes(topology, c, metric)
-        around = _positions(c, ways, order)
+        around = _positions(topology, c, order, metric)
         if around is None:
             raise Unsupported(NO_RING.format(number))
         chunk, step, reduces = _steps(c, around)
@@ -93,7 +89,8 @@ def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan
         place = _first_position(c, around)[chunk] + step
         nodes = c.ranks[around].astype(np.int64)
         columns.append((chunk + base, nodes[place % n], nodes[(place + 1) % n], reduces))
-        hops = Ragged.of([ways[a][b][1] for a, b in zip(nodes.tolist(), np.roll(nodes, -1).tolist(), strict=True)])
+        pairs = zip(nodes.tolist(), np.roll(nodes, -1).tolist(), strict=True)
+        hops = Ragged.of([routes_from(topology, a, metric, b).links_to(b) for a, b in pairs])
         routes.append(hops.take(place % n))
     chunk, src, dst, op = (np.concatenate(x) for x in zip(*columns))
     # step by step through all chunks, so that links take them in turn
@@ -139,17 +136,14 @@ def _steps(c: Collective, around: Int64) -> tuple[Int64, Int64, Int64]:
     return np.repeat(np.arange(c.chunk_count), steps), step, np.where(sums, REDUCE, COPY)
 
 
-def _routes(topology: Topology, c: Collective, metric: str) -> Routes:
-    return {v: routes_from(topology, v, metric) for v in c.ranks.tolist()}
-
-
-def _positions(c: Collective, ways: Routes, order: str) -> Int64 | None:
+def _positions(topology: Topology, c: Collective, order: str, metric: str) -> Int64 | None:
     """int64[ranks], the rank at each position of the ring; None if there is no ring."""
-    n = len(c.ranks)
     ranks = c.ranks.tolist()
-    distance = np.array([[ways[a][b][0] if b in ways[a] else np.inf for b in ranks] for a in ranks])
-    if order == "auto" and np.isfinite(distance[np.arange(n), (np.arange(n) + 1) % n]).all():
-        return np.arange(n)
+    pairs = zip(ranks, ranks[1:] + ranks[:1], strict=True)
+    if order == "auto" and all(b in routes_from(topology, a, metric, b).length for a, b in pairs):
+        return np.arange(len(ranks))
+    lengths = (routes_from(topology, a, metric).length for a in ranks)
+    distance = np.array([[length.get(b, np.inf) for b in ranks] for length in lengths])
     ring = _cycle(distance, fewest_first=False)
     return _cycle(distance, fewest_first=True) if ring is None else ring
 
