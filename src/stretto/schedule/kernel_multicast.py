@@ -99,9 +99,9 @@ def grow_trees(
         needed = segments + len(tree.reservations.rows)
         if needed > len(calendars.start):
             head, tail, start, end, following = calendars
-            more = np.empty(needed)  # room for twice as many at least
+            more, others = np.empty(needed), np.empty(needed, dtype=np.int64)  # room for twice as many at least
             calendars = Calendars(
-                head, tail, np.append(start, more), np.append(end, more), np.append(following, more.astype(np.int64))
+                head, tail, np.append(start, more), np.append(end, more), np.append(following, others)
             )
         segments = keep_tree(chunk, smallest, network, rule, tree, calendars, grown, segments)
     return (
