@@ -97,12 +97,12 @@ def gap_in_tree(t: float, d: float, link: int, calendars: Calendars, reservation
     return t
 
 
-def hop_at(place: int, last: int, hops: list[Hop]) -> Hop:
-    """The hop at a place of the pipe that ends with hop number ``last``."""
-    h = last
-    while hops[h].place > place:
-        h = hops[h].before
-    return hops[h]
+def pipe_to(last: int, hops: list[Hop]) -> list[int]:
+    """The numbers of the hops of the pipe that ends with hop number ``last``, the first one first."""
+    pipe = [last] * (hops[last].place + 1)
+    for place in range(hops[last].place, 0, -1):
+        pipe[place - 1] = hops[pipe[place]].before
+    return pipe
 
 
 def pipe_start(
@@ -113,12 +113,12 @@ def pipe_start(
     Args:
         last: the number of the pipe's last hop.
     """
-    d, moved = hops[last].seconds, True
+    d, pipe, moved = hops[last].seconds, pipe_to(last, hops), True
     while moved:
         moved = False
-        for place in range(hops[last].place + 1):
-            hop = hop_at(place, last, hops)
-            early = slots_early(place, whole)
+        for h in pipe:
+            hop = hops[h]
+            early = slots_early(hop.place, whole)
             late = hop.offset - early
             s = gap_in_tree(t + late, d + early, hop.link, calendars, reservations)
             if s - (t + late) > EPS * abs(s):

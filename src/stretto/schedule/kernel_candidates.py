@@ -24,8 +24,8 @@ from .kernel_calendars import (
     Int64,
     Reservations,
     gap_in_tree,
-    hop_at,
     pipe_start,
+    pipe_to,
     seconds_on,
     slots_early,
 )
@@ -122,14 +122,14 @@ def try_pipe(
 def branches_off(p: int, last: int, network: Network, rule: Rule, tree: Tree, calendars: Calendars) -> bool:
     """Whether a pipe that begins as the pass p under way can branch off from it, without a link that is taken then."""
     hops, (_, start, seconds, _) = tree.hops, tree.passes[p]
-    branch, end = 1, hops[last].place
-    while branch <= end and tree.pass_over[hop_at(branch, last, hops).link] == p:
+    branch, pipe = 1, pipe_to(last, hops)
+    while branch < len(pipe) and tree.pass_over[hops[pipe[branch]].link] == p:
         branch += 1
-    if branch > end or not network.replicates[network.link_src[hop_at(branch, last, hops).link]]:
+    if branch == len(pipe) or not network.replicates[network.link_src[hops[pipe[branch]].link]]:
         return False
-    for place in range(branch, end + 1):
-        hop = hop_at(place, last, hops)
-        early = slots_early(place, rule.whole)
+    for h in pipe[branch:]:
+        hop = hops[h]
+        early = slots_early(hop.place, rule.whole)
         at = start + hop.offset - early
         s = gap_in_tree(at, seconds + early, hop.link, calendars, tree.reservations)
         if s - at > EPS * abs(s):

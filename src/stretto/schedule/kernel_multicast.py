@@ -22,7 +22,7 @@ from .kernel_calendars import (
     Int64,
     Reservations,
     gap,
-    hop_at,
+    pipe_to,
     reserve,
     seconds_on,
     slots_early,
@@ -181,12 +181,12 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
             if joined < 0:
                 joined = len(passes)
                 passes.append((u, start, d, pass_of[u]))
-            for place in range(hop.place + 1):
-                hop = hop_at(place, last, hops)
+            for h in pipe_to(last, hops):
+                hop = hops[h]
                 if pass_over[hop.link] != joined:
                     pass_over[hop.link] = joined
                     begin = start + hop.offset
-                    taken.append((hop.link, begin - slots_early(place, whole), begin + d, latest[hop.link]))
+                    taken.append((hop.link, begin - slots_early(hop.place, whole), begin + d, latest[hop.link]))
                     latest[hop.link] = len(taken) - 1
             hits.append((joined, w, last))
             pass_of[w], first_byte[w], last_byte[w], cost[w] = joined, arrival, arrival + d, now
@@ -274,14 +274,14 @@ def keep_tree(
             grown.passes.append((chunk, u, number[parent] if parent >= 0 else -1))
             grown.times.append((start, seconds))
         grown.hits.append((number[p], node))
-        for place in range(tree.hops[last].place + 1):
-            hop = hop_at(place, last, tree.hops)
+        for h in pipe_to(last, tree.hops):
+            hop = tree.hops[h]
             if tree.pass_over[hop.link] == p:
                 continue
             tree.pass_over[hop.link] = p
             grown.hops.append((number[p], hop.link))
             begin = start + hop.offset
-            early = slots_early(place, rule.whole)
+            early = slots_early(hop.place, rule.whole)
             least = seconds_on(smallest, network.per_byte[hop.link], rule.whole) * (1 - 1e-9)
             segments = reserve(begin - early, begin + seconds, hop.link, least, calendars, segments)
     return segments
