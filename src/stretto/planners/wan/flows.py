@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from ...model.arrays import Float64, Int32, Int64
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
+from ...simulate import delays_of
 from .. import Option, over_links, refiner
 
 READING = Option(
@@ -92,10 +94,30 @@ class Flows:
 
     @cached_property
     def lag(self) -> Float64:
-        """float64[flows], the latency from source to receiver; 0 for a route that branches."""
-        plan = self.plan
-        straight: Float64 = np.where(plan.dst.lengths == 1, plan.topology.route_latency_s(plan.route), 0.0)
-        return straight
+        """float64[flows], the latency from source to receiver; to the farthest one of a route that branches."""
+        return self.plan.dst.reduced(np.maximum, self._receiver_lag)
+
+    @cached_property
+    def wait_lag(self) -> Float64:
+        """float64[waits], for each entry of ``plan.depends`` the latency until the waiting flow's source knows."""
+        depends = self.plan.depends
+        return self.lag_between(depends.values, depends.owners)
+
+    def lag_between(self, before: Int32 | Int64, after: Int64 | Int32) -> Float64:
+        """float64[pairs], the latency from the source of a flow to that of one which waits for it; to the farthest
+        receiver where the one before does not go there.
+        """
+        dst, nodes = self.plan.dst, self.plan.topology.node_count
+        receiver = dst.owners * nodes + dst.values
+        order = np.argsort(receiver)
+        asked = before * np.int64(nodes) + self.plan.src[after]
+        place = order[np.minimum(np.searchsorted(receiver, asked, sorter=order), len(order) - 1)]
+        return np.where(receiver[place] == asked, self._receiver_lag[place], self.lag[before])
+
+    @cached_property
+    def _receiver_lag(self) -> Float64:
+        """float64[receivers], the latency from the source to each receiver."""
+        return delays_of(self.plan).receiver_s
 
     @cached_property
     def owner(self) -> Int64:
@@ -118,8 +140,8 @@ class Flows:
         """float64[flows], the least seconds from 0 to a flow's first byte."""
         head = self.release_s.copy()
         for k, before in enumerate(self.waits):
-            for d in before:
-                head[k] = max(head[k], head[d] + self.seconds[d] + self.lag[d])
+            for d, lag in before:
+                head[k] = max(head[k], head[d] + self.seconds[d] + lag)
         return head
 
     @cached_property
@@ -127,8 +149,8 @@ class Flows:
         """float64[flows], the least seconds from a flow's last byte to the end of its chain."""
         tail = self.lag.copy()
         for k in range(len(tail) - 1, -1, -1):
-            for d in self.waits[k]:
-                tail[d] = max(tail[d], self.lag[d] + self.seconds[k] + tail[k])
+            for d, lag in self.waits[k]:
+                tail[d] = max(tail[d], lag + self.seconds[k] + tail[k])
         return tail
 
     @property
@@ -137,10 +159,11 @@ class Flows:
         return self.tail + self.seconds
 
     @cached_property
-    def waits(self) -> list[list[int]]:
-        """For each flow the flows that it waits for."""
-        depends = self.plan.depends
-        return [depends[k].tolist() for k in range(depends.rows)]
+    def waits(self) -> list[list[tuple[int, float]]]:
+        """For each flow the flows that it waits for, and the latency from each to it."""
+        offsets = self.plan.depends.offsets.tolist()
+        entries = list(zip(self.plan.depends.values.tolist(), self.wait_lag.tolist(), strict=True))
+        return [entries[begin:end] for begin, end in pairwise(offsets)]
 
     def latest(self, values: Float64) -> Float64:
         """float64[collectives], the largest of the values, float64[flows], of each collective's flows; at least 0."""

@@ -24,20 +24,20 @@ class Flows(NamedTuple):
 
     Attributes:
         seconds: float64[flows], on the whole route.
-        lag: float64[flows], latency from source to receiver.
         release_s: float64[flows], no flow starts before.
         route_offsets, route_links: CSR, the links of each flow.
         next_offsets, dependents: CSR, for each flow those that wait for it.
+        next_lag: float64[dependents], the latency until the source of each knows that the flow has ended.
         dependency_count: int64[flows], how many flows each waits for.
     """
 
     seconds: Float64
-    lag: Float64
     release_s: Float64
     route_offsets: Int64
     route_links: Int64
     next_offsets: Int64
     dependents: Int64
+    next_lag: Float64
     dependency_count: Int64
 
 
@@ -47,7 +47,7 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
     Args:
         urgency: float64[flows], the highest goes first.
     """
-    seconds, lag, release_s, route_offsets, route_links, next_offsets, dependents, dependency_count = flows
+    seconds, release_s, route_offsets, route_links, next_offsets, dependents, next_lag, dependency_count = flows
     n = len(seconds)
     start = np.zeros(n)
     ready = release_s.copy()
@@ -94,7 +94,7 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
             heappush(events, (end, n + k))
             for i in range(next_offsets[k], next_offsets[k + 1]):
                 m = dependents[i]
-                ready[m] = max(ready[m], end + lag[k])
+                ready[m] = max(ready[m], end + next_lag[i])
                 missing[m] -= 1
                 if missing[m] == 0:
                     heappush(events, (ready[m], m))

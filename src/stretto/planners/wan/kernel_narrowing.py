@@ -52,13 +52,13 @@ class Chains(NamedTuple):
 
     Attributes:
         seconds: float64[flows], the time of each on its whole route alone.
-        lag: float64[flows], latency to the receiver.
         depends: for each flow those it waits for, which all have lower numbers.
+        lag: float64[len(depends.values)], latency from each of them to the flow.
     """
 
     seconds: Float64
-    lag: Float64
     depends: Lists
+    lag: Float64
 
 
 def narrow(hops: Hops, chains: Chains, ready: Float64, due: Float64, rounds: int) -> bool:
@@ -69,7 +69,7 @@ def narrow(hops: Hops, chains: Chains, ready: Float64, due: Float64, rounds: int
         rounds: most rounds over all chains and links.
     """
     offsets, flow, work, late = hops
-    seconds, lag, depends = chains
+    seconds, depends, lag = chains
     dep_offsets, dep_values = depends.offsets, depends.values
     links, count = len(offsets) - 1, len(seconds)
     widest = 0
@@ -82,7 +82,7 @@ def narrow(hops: Hops, chains: Chains, ready: Float64, due: Float64, rounds: int
         moved = False
         for k in range(count):
             for i in range(dep_offsets[k], dep_offsets[k + 1]):
-                after = early[dep_values[i]] + lag[dep_values[i]]
+                after = early[dep_values[i]] + lag[i]
                 if after > ready[k] + TOLERANCE * abs(after):
                     ready[k] = after
                     moved = True
@@ -91,7 +91,7 @@ def narrow(hops: Hops, chains: Chains, ready: Float64, due: Float64, rounds: int
             last[k] = min(last[k], due[k] - seconds[k])
             for i in range(dep_offsets[k], dep_offsets[k + 1]):
                 d = dep_values[i]
-                before = last[k] - lag[d]
+                before = last[k] - lag[i]
                 if before < due[d] - TOLERANCE * abs(before):
                     due[d] = before
                     moved = True

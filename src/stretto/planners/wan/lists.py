@@ -42,7 +42,7 @@ def downstream(flows: Flows) -> Float64:
     """float64[flows], the bytes of each flow and of all flows after it in its chain."""
     volume = flows.size.copy()
     for k in range(len(volume) - 1, -1, -1):
-        for d in flows.waits[k]:
+        for d, _ in flows.waits[k]:
             if flows.group[d] == flows.group[k]:
                 volume[d] += volume[k]
     return volume
@@ -60,10 +60,11 @@ def run(flows: Flows, urgency: Float64, seconds: Float64, apart: bool = False) -
     if apart:
         links = links + link_count * flows.flow_collective[flows.owner]
         link_count *= flows.collectives
+    following = plan.dependents
     jobs = kernel_lists.Flows(
-        seconds=seconds, lag=flows.lag, release_s=flows.release_s,
-        route_offsets=plan.route.offsets, route_links=links,
-        next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
+        seconds=seconds, release_s=flows.release_s, route_offsets=plan.route.offsets, route_links=links,
+        next_offsets=following.offsets, dependents=following.values.astype(np.int64),
+        next_lag=flows.lag_between(following.owners, following.values),
         dependency_count=plan.depends.lengths,
     )  # fmt: skip
     work = STEPS_A_FLOW_AND_GROUP * plan.transfer_count * flows.groups

@@ -66,7 +66,7 @@ def jobs_of(flows: Flows, seconds: Float64) -> Jobs:
     depends = flows.plan.depends
     before = depends.values.astype(np.int64)
     return Jobs(
-        seconds=seconds, release=flows.release_s, before=before, after=depends.owners, lag=flows.lag[before],
+        seconds=seconds, release=flows.release_s, before=before, after=depends.owners, lag=flows.wait_lag,
         machines=flows.plan.route.turned(len(flows.width)), family=flows.flow_collective, tail=flows.lag,
     )  # fmt: skip
 

@@ -85,7 +85,7 @@ class Windows:
         self.hops = kernel_narrowing.Hops(
             offsets_of(crowd), flows.owner[order], flows.hop_seconds[order], delay_s[order]
         )
-        self.chains = kernel_narrowing.Chains(flows.seconds, flows.lag, flows.plan.depends)
+        self.chains = kernel_narrowing.Chains(flows.seconds, flows.plan.depends, flows.wait_lag)
         pairs = float((crowd.astype(np.float64) ** 2).sum())
         self._narrowing_steps = pairs / PAIRS_A_STEP
         self._program_steps = len(flows.size) ** 5 / FLOWS_TO_THE_FIFTH_A_STEP
