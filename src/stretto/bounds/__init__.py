@@ -65,6 +65,7 @@ def bounds(
         whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
             is stored before it is forwarded, and crosses a cut over one link.
     """
+    topology = topology.delayed
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
     near = distances(topology, 0.0)

@@ -201,8 +201,7 @@ def _between(topology: Topology, c: Collective, first: Bool, last: Bool, near: F
 def _among(topology: Topology, nodes: Bool) -> Float64:
     """float64[nodes, nodes]: least seconds from node to node, over links that join two of some nodes."""
     kept = nodes[topology.src] & nodes[topology.dst]
-    links = {name: getattr(topology, name)[kept] for name in ("src", "dst", "bandwidth", "latency_s")}
-    return distances(replace(topology, **links), 0.0)
+    return distances(topology.with_links(kept), 0.0)
 
 
 def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: Float64) -> float:

@@ -24,7 +24,8 @@ from ..topologies.files import topology_from_json
 from ..topologies.values import entry, objects
 from . import atomic_file
 
-VERSION = 1
+VERSIONS = (1, 2)
+"""Of plan files: 2 for networks where messages cost something, which a reader of version 1 would not see; else 1."""
 
 VALUE_BYTES = 24
 """Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
@@ -74,7 +75,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         ]
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSIONS[int(plan.topology.message_s.any())],
         "sharing": plan.sharing,
         **extra,
         "meta": plan.meta,
@@ -153,8 +154,8 @@ def _turns(rows: Any, path: str) -> Turns:
 def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, path: str) -> Plan:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InputError("is no stretto plan", path)
-    if header.get("version") != VERSION:
-        raise InputError(f"has version {header.get('version')!r}; this stretto reads version {VERSION}", path)
+    if header.get("version") not in VERSIONS:
+        raise InputError(f"has version {header.get('version')!r}; this stretto reads versions 1 and 2", path)
     topology = topology_from_json(header.get("topology"), f"{path}, topology")
     try:
         workload = Workload(tuple(_collective_from_json(c, topology) for c in header["workload"]))
@@ -204,8 +205,8 @@ def _read_parquet(path: str) -> Plan:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             groups = range(file.metadata.num_row_groups)
-            columns = range(file.metadata.num_columns)
-            values = sum(file.metadata.row_group(i).column(k).num_values for i in groups for k in columns)
+            stored = range(file.metadata.num_columns)
+            values = sum(file.metadata.row_group(i).column(k).num_values for i in groups for k in stored)
             if (reason := too_much(values, "values", VALUE_BYTES)) is not None:
                 raise InputError(reason, path)
             table = file.read(use_threads=False)

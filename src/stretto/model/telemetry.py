@@ -41,6 +41,4 @@ def updated(topology: Topology, news: Telemetry) -> Topology:
         up &= (topology.src != node) & (topology.dst != node)
     if not up.any():
         raise InputError("no link is left", "telemetry")
-    return replace(
-        topology, src=topology.src[up], dst=topology.dst[up], bandwidth=bandwidth[up], latency_s=latency_s[up]
-    )
+    return replace(topology, bandwidth=bandwidth, latency_s=latency_s).with_links(up)

@@ -66,6 +66,7 @@ class Topology:
         src, dst: int32[links], end nodes.
         bandwidth: float64[links], bytes/s.
         latency_s: float64[links], seconds.
+        message_s: float64[links], seconds for which each message keeps a link busy besides its bytes.
         planes: the optical circuit switches, if any.
         notes: what a reader should know, e.g. which defaults filled gaps in the data.
     """
@@ -82,6 +83,7 @@ class Topology:
     dst: Int32
     bandwidth: Float64
     latency_s: Float64
+    message_s: Float64
     planes: tuple[Plane, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -149,6 +151,27 @@ class Topology:
         """float64[routes], the bandwidth of each route's slowest link, bytes/s."""
         return route.reduced(np.minimum, self.bandwidth[route.values])
 
+    def route_s(self, route: Ragged, size_bytes: Int64 | Float64) -> Float64:
+        """float64[routes], seconds for which a message of so many bytes keeps its route busy: the busiest link's."""
+        links = route.values
+        return route.reduced(np.maximum, size_bytes[route.owners] / self.bandwidth[links] + self.message_s[links])
+
+    def with_links(self, links: Int32 | Int64 | Bool) -> Topology:
+        """The network with only some of its links, by index or mask."""
+        columns = ("src", "dst", "bandwidth", "latency_s", "message_s")
+        return replace(self, **{name: getattr(self, name)[links] for name in columns})
+
+    @cached_property
+    def delayed(self) -> Topology:
+        """The network where messages cost nothing, and where links to nodes that store have their cost as latency.
+
+        No plan ends earlier here: a node that stores has a message no sooner than its cost and the latency have passed.
+        """
+        if not self.message_s.any():
+            return self
+        cost_s = np.where(self.store_and_forward[self.dst], self.message_s, 0.0)
+        return replace(self, latency_s=self.latency_s + cost_s, message_s=np.zeros(self.link_count))
+
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""
         return f"{self.names[self.src[link]]}→{self.names[self.dst[link]]}"
@@ -170,6 +193,9 @@ class Topology:
             {"src": int(a), "dst": int(b), "bandwidth_Bps": float(w), "latency_s": float(t)}
             for a, b, w, t in zip(self.src, self.dst, self.bandwidth, self.latency_s, strict=True)
         ]
+        if self.message_s.any():
+            for link, message_s in zip(links, self.message_s.tolist(), strict=True):
+                link["message_s"] = message_s
         out: dict[str, Any] = {"name": self.name, "nodes": nodes, "links": links}
         if self.geographic:
             out["geographic"] = True
@@ -189,6 +215,7 @@ def make_topology(
     kinds: Sequence[int],
     links: Iterable[tuple[int, int, float, float]] | Float64,
     *,
+    message_s: Sequence[float] | Float64 | None = None,
     names: Sequence[str] | None = None,
     sites: Sequence[str] | None = None,
     xy: Sequence[tuple[float, float]] | Float64 | None = None,
@@ -204,12 +231,14 @@ def make_topology(
     Args:
         kinds: one of ACCELERATOR, ROUTER, SWITCH for each node.
         links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or an array with such rows.
+        message_s: seconds for which each message keeps each link busy besides its bytes; 0 by default.
         replicates: whether a node copies; by default true for routers and switches, false for accelerators.
         transit: whether routes may pass through a node; by default likewise.
         where: the file or argument to name in errors.
     Raises:
-        InputError: a link to nowhere, to itself or twice, a bandwidth outside of 1 to 1e18 B/s, a latency
-            outside of zero to a year, a name that two nodes have or that is not one printable line, or no accelerator.
+        InputError: a link to nowhere, to itself or twice, a bandwidth outside of 1 to 1e18 B/s, a latency or a cost of
+            a message outside of zero to a year, a name that two nodes have or that is not one printable line, or no
+            accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
@@ -223,7 +252,8 @@ def make_topology(
     if len(set(labels)) != len(labels):
         twice = next(name for name, number in Counter(labels).items() if number > 1)
         raise InputError(f"two nodes are called {twice!r}; give each a name of its own", where)
-    _check_links(labels, src, dst, table[:, 2], table[:, 3], where)
+    message = np.zeros(len(table)) if message_s is None else np.array(message_s, dtype=np.float64)
+    _check_links(labels, src, dst, table[:, 2], table[:, 3], message, where)
     if not (kind == ACCELERATOR).any():
         raise InputError("no accelerator: at least one node must have kind 'accelerator'", where)
     passable = kind != ACCELERATOR
@@ -240,6 +270,7 @@ def make_topology(
         dst=dst,
         bandwidth=table[:, 2].copy(),
         latency_s=table[:, 3].copy(),
+        message_s=message,
         planes=tuple(planes),
         notes=tuple(notes),
     )
@@ -265,8 +296,9 @@ def printable(text: str) -> str:
 
 
 def _check_links(
-    names: Sequence[str], src: Int32, dst: Int32, bandwidth: Float64, latency_s: Float64, where: str | None
-) -> None:
+    names: Sequence[str], src: Int32, dst: Int32, bandwidth: Float64, latency_s: Float64, message_s: Float64,
+    where: str | None,
+) -> None:  # fmt: skip
     n = len(names)
 
     def fail(bad: Bool, message: str) -> None:
@@ -280,6 +312,7 @@ def _check_links(
     slowest, fastest = BANDWIDTHS
     fail(~((bandwidth >= slowest) & (bandwidth <= fastest)), "needs a bandwidth from 1 B/s to 1e18 B/s")
     fail(~((latency_s >= 0) & (latency_s <= LONGEST_S)), "needs a latency from zero to a year")
+    fail(~((message_s >= 0) & (message_s <= LONGEST_S)), "needs a cost of a message from zero to a year")
     key = src.astype(np.int64) * n + dst
     order = np.argsort(key, kind="stable")
     twice = np.zeros(len(key), dtype=np.bool_)

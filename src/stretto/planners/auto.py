@@ -62,6 +62,7 @@ NO_EFFORT = "the effort was spent"
     collectives=EVERY_KIND,
     topologies="any that a candidate serves",
     paper="our own",
+    messages=True,
     transfers=lambda request: 0,  # each candidate is asked for its own
     cuts=True,
 )

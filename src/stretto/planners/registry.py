@@ -143,6 +143,8 @@ class Entry:
         exact: True if its answer is optimal by construction.
         alone: for a refiner that may be named without a planner: the planners to run it after; the best plan is kept.
         quick: for one that solves programs: options with which it answers within seconds on a few ranks.
+        messages: True if it heeds what messages cost; other planners are given the network without that cost, where
+            it is latency instead, and their plans are timed again.
         transfers: ``request -> count``, about how many transfers its plan has.
         cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
         auto: how ``auto`` asks it; None if ``auto`` does not.
@@ -162,6 +164,7 @@ class Entry:
     alone: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     quick: Mapping[str, Any] | None = None
+    messages: bool = False
     transfers: Callable[[Request], float] = lambda request: request.deliveries
     cuts: bool = False
     auto: Candidate | None = None

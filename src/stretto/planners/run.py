@@ -17,7 +17,7 @@ from ..model.stop import Stop
 from ..model.topology import Topology
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
-from ..schedule.moments import from_zero, moved
+from ..schedule.moments import charged, from_zero, moved
 from .registry import Entry, Progress, Request, find, registered
 
 
@@ -80,14 +80,17 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     stages = _stages(spec)
     options_of = _distribute(stages, options)
     _refuse(stages, request)
+    topology = request.topology
+    if not stages[0].messages:
+        request = replace(request, topology=topology.delayed)
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
         plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)
         if not isinstance(plan, Plan):
             raise InputError(f"{stage.name} returned {type(plan).__name__}, not a plan", "planner")
     used = {name: value for values in options_of for name, value in values.items()}
-    result: Plan = replace(plan, meta={**plan.meta, "planner": spec, "seed": request.seed, "options": used})
-    return result
+    meta = {**plan.meta, "planner": spec, "seed": request.seed, "options": used}
+    return replace(charged(plan, topology), meta=meta)
 
 
 def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:

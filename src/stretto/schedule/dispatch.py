@@ -17,6 +17,7 @@ import numpy as np
 from ..kernels import at_speed
 from ..model.arrays import Float64, Int32, Int64, Ragged
 from ..model.plan import COPY, REDUCE, Plan
+from ..model.topology import Topology
 from . import kernel_dispatch
 from .effort import Budget
 from .kernel_dispatch import Jobs, Routes
@@ -126,8 +127,10 @@ def busiest_link_s(plan: Plan, rows: Int64 | None = None) -> float:
     size = np.zeros(plan.transfer_count)
     chosen = slice(None) if rows is None else rows
     size[chosen] = plan.size_bytes[chosen]
-    load = np.bincount(plan.route.values, size[plan.route.owners], plan.topology.link_count)
-    return float((load / plan.topology.bandwidth).max())
+    topology, links = plan.topology, plan.route.values
+    messages = np.bincount(links, (size > 0)[plan.route.owners], topology.link_count)
+    load = np.bincount(links, size[plan.route.owners], topology.link_count)
+    return float((load / topology.bandwidth + messages * topology.message_s).max())
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ def _schedule(
     if (plan.route.lengths == 1).all():
         first = problem.by_urgency(urgency, release_s, limits.budget, backward)
         return problem.justified(first, release_s, target_s, limits), problem.seconds
-    shared = problem.with_shares(plan.topology.bandwidth, plan.size_bytes[rows].astype(np.float64))
+    shared = problem.with_shares(plan.topology, plan.size_bytes[rows])
     first = shared.by_urgency(urgency, release_s, limits.budget, backward)
     start = shared.justified(first, release_s, target_s, limits)
     if shared.end_s(start) > good_enough * busiest_link_s(plan, rows):
@@ -178,19 +181,25 @@ class _Problem:
         """Some transfers of a plan, each with its links for itself."""
         topology, route = plan.topology, plan.route.take(rows)
         hop_delay, lag = delays(topology, route)
-        seconds = plan.size_bytes[rows] / topology.route_bandwidth(route)
+        seconds = topology.route_s(route, plan.size_bytes[rows])
         predecessors = among(plan.depends, rows)
         return cls(route, topology.link_count, seconds, lag, hop_delay, predecessors, predecessors.turned())
 
-    def with_shares(self, bandwidth: Float64, size: Float64) -> _Problem:
-        """The same where every route is a link of its own: a share of its links, in proportion to its bytes."""
-        load = np.bincount(self.route.values, size[self.route.owners], len(bandwidth))
-        per_byte = self.route.reduced(np.maximum, (load / bandwidth)[self.route.values])
+    def with_shares(self, topology: Topology, size: Int64) -> _Problem:
+        """The same where every route is a link of its own: a share of its links, in proportion to its bytes.
+
+        On each link a message counts as the bytes that the link carries in the message's cost.
+        """
+        links, owners = self.route.values, self.route.owners
+        work = size[owners] + topology.message_s[links] * topology.bandwidth[links]
+        load = np.bincount(links, work, topology.link_count)
         number = _route_numbers(self.route)
-        carried = np.bincount(number, size)[number]
+        place = np.arange(len(links)) - self.route.offsets[owners]
+        hop = number[owners].astype(np.int64) * (int(place.max()) + 1) + place
+        seconds = work * (load / topology.bandwidth)[links] / np.bincount(hop, work)[hop]
         return replace(
             self, route=Ragged.single(number), link_count=int(number.max()) + 1, hop_delay=np.zeros(len(size)),
-            seconds=size * per_byte / carried,
+            seconds=self.route.reduced(np.maximum, seconds),
         )  # fmt: skip
 
     def by_urgency(self, urgency: Float64, release_s: Float64, budget: Budget, backward: bool = False) -> Float64:

@@ -18,6 +18,7 @@ from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
+from ..simulate import simulate
 from . import kernel_moments
 
 SHORT = 1e-10
@@ -54,6 +55,23 @@ def moved(plan: Plan, workload: Workload) -> Plan:
     finish = np.maximum(ends(start, plan.finish_s - plan.start_s), np.nextafter(start, np.inf))
     turns = replace(plan.turns, start_s=plan.turns.start_s + begin_s)
     return replace(plan, workload=asked, start_s=start, finish_s=finish, turns=turns)
+
+
+def charged(plan: Plan, topology: Topology) -> Plan:
+    """A plan that was made where messages cost nothing, on the network where they do.
+
+    Transfers take longer there. Those of a timed plan are put off until their links have room and what they wait for
+    has come.
+    """
+    if plan.topology is topology or not topology.message_s.any():
+        return plan
+    plan = replace(plan, topology=topology)
+    if plan.sharing != "timed" or plan.start_s is None or plan.finish_s is None or not len(plan.route.values):
+        return plan
+    seconds = np.maximum(plan.finish_s - plan.start_s, topology.route_s(plan.route, plan.size_bytes))
+    line = simulate(replace(plan, finish_s=ends(plan.start_s, seconds)))
+    turns = replace(plan.turns, start_s=line.turn_start_s)
+    return replace(plan, start_s=line.start_s, finish_s=ends(line.start_s, seconds), turns=turns)
 
 
 def ends(start: Float64, seconds: Float64) -> Float64:

@@ -1,6 +1,7 @@
 """The physics of links, switches and nodes: how long bytes are under way, and when a node may send them on.
 
-- A link adds its latency. A switch adds nothing: it sends on what comes in, to several links if the route branches.
+- A link adds its latency. A message keeps it busy for its bytes over the bandwidth, and for the link's message cost.
+- A switch adds nothing: it sends on what comes in, to several links if the route branches.
 - A node that stores sends on what has arrived whole.
 - A node that cuts through sends on from the first byte, and no byte before it came.
 
@@ -28,12 +29,13 @@ class Lists(Protocol):
 
 
 class Links(NamedTuple):
-    """The columns of links: end nodes, latency in seconds, bandwidth in bytes/s."""
+    """The columns of links: end nodes, latency in seconds, bandwidth in bytes/s, seconds that each message costs."""
 
     src: Int32
     dst: Int32
     latency_s: Float64
     bandwidth: Float64
+    message_s: Float64
 
 
 def delays(src: Int32, dst: Lists, route: Lists, links: Links, nodes: int) -> tuple[Float64, Float64]:

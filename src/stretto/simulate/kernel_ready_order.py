@@ -35,7 +35,7 @@ class Transfers(NamedTuple):
         dst, route, depends: for each transfer its receivers, its links, and what it waits for.
         earliest_s: float64[transfers], no transfer starts before.
         seconds: float64[transfers], how long each keeps a link.
-        rate: float64[transfers], bytes/s meanwhile.
+        rate: float64[hops], bytes/s meanwhile on each link of a route, with what the message itself costs.
         slack_s: float64[transfers], seconds by which a transfer may overlap others on a link: what rounding may hide.
     """
 
@@ -84,7 +84,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
     segments = len(links.src) + (0 if exclusive else 2 * len(route.values))
     room = (
         np.arange(len(links.src)), np.full(segments, -1, dtype=np.int64), np.full(segments, -np.inf),
-        np.zeros(segments), links.bandwidth * (1 + RATE_TOLERANCE), _least(route, rate, links.bandwidth),
+        np.zeros(segments), links.bandwidth * (1 + RATE_TOLERANCE), _least(route.values, rate, links.bandwidth),
         np.array([len(links.src)]),
     )  # fmt: skip
 
@@ -105,9 +105,9 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
                 free[route.values[i]] = t + hop[i] + seconds[k]
         else:
             own, offset = route.values[first:end], hop[first:end]
-            t = _first_room(t, seconds[k], rate[k], slack[k], own, offset, room)
+            t = _first_room(t, seconds[k], rate[first:end], slack[k], own, offset, room)
             for i in range(len(own)):
-                _reserve(own[i], t + offset[i], t + offset[i] + seconds[k], rate[k], slack[k], room)
+                _reserve(own[i], t + offset[i], t + offset[i] + seconds[k], rate[first + i], slack[k], room)
         start[k] = t
         done += 1
         everywhere = t + seconds[k]
@@ -148,20 +148,22 @@ def _dependents(depends: Lists) -> tuple[Int64, Int64]:
     return offsets, dependents
 
 
-def _least(route: Lists, rate: Float64, bandwidth: Float64) -> Float64:
+def _least(links: Int32, rate: Float64, bandwidth: Float64) -> Float64:
     """float64[links], bytes/s of the slowest transfer over each link."""
     least = bandwidth.copy()
-    for k in range(len(route.offsets) - 1):
-        for i in range(route.offsets[k], route.offsets[k + 1]):
-            least[route.values[i]] = min(least[route.values[i]], rate[k])
+    for i in range(len(links)):
+        least[links[i]] = min(least[links[i]], rate[i])
     return least
 
 
-def _first_room(now: float, seconds: float, rate: float, slack: float, route: Int32, hop: Float64, room: Room) -> float:
+def _first_room(
+    now: float, seconds: float, rate: Float64, slack: float, route: Int32, hop: Float64, room: Room
+) -> float:
     """The first moment from ``now`` at which every link of a route has ``rate`` to spare for ``seconds``.
 
     Args:
-        route, hop: of one transfer: its links, and how much later than its source each carries the bytes.
+        rate, route, hop: of one transfer, for each link: its load, the link, and how much later than the source it
+            carries the bytes.
     """
     first, after, begin_s, _, _, _, _ = room
     t = now
@@ -172,7 +174,7 @@ def _first_room(now: float, seconds: float, rate: float, slack: float, route: In
             # no later transfer starts before now
             while after[first[route[i]]] >= 0 and begin_s[after[first[route[i]]]] <= now:
                 first[route[i]] = after[first[route[i]]]
-            at = _room_on_link(route[i], t + hop[i], seconds, rate, slack, room)
+            at = _room_on_link(route[i], t + hop[i], seconds, rate[i], slack, room)
             if at > t + hop[i] and at - hop[i] > t:
                 t = at - hop[i]
                 moved = True

@@ -32,7 +32,7 @@ class Events(NamedTuple):
 def circuit_links(plan: Plan) -> tuple[Ragged, Links]:
     """The routes of all transfers, and the links, with the circuits of planes among them."""
     t = plan.topology
-    links = Links(t.src, t.dst, t.latency_s, t.bandwidth)
+    links = Links(t.src, t.dst, t.latency_s, t.bandwidth, t.message_s)
     if plan.plane is None or not (plan.plane >= 0).any():
         return plan.route, links
     on_plane = plan.plane >= 0
@@ -51,6 +51,7 @@ def circuit_links(plan: Plan) -> tuple[Ragged, Links]:
         np.concatenate((t.dst, circuits[:, 2].astype(np.int32))),
         np.concatenate((t.latency_s, np.array([p.latency_s for p in planes]))),
         np.concatenate((t.bandwidth, np.array([p.bandwidth for p in planes]))),
+        np.concatenate((t.message_s, np.zeros(len(planes)))),
     )
     return Ragged(offsets, values), both
 

@@ -59,7 +59,7 @@ def delays_of(plan: Plan, work: float | None = None) -> Delays:
         work: steps by which to choose between interpreted and compiled code; one for each hop by default.
     """
     t = plan.topology
-    links = kernel_physics.Links(t.src, t.dst, t.latency_s, t.bandwidth)
+    links = kernel_physics.Links(t.src, t.dst, t.latency_s, t.bandwidth, t.message_s)
     steps = float(len(plan.route.values)) if work is None else work
     return Delays(*at_speed(kernel_physics.delays, steps)(plan.src, plan.dst, plan.route, links, t.node_count))
 
@@ -117,10 +117,12 @@ def run(plan: Plan, changes: Changes | None) -> Timeline:
 
 def _transfers(plan: Plan, delays: Delays) -> kernel_rates.Transfers:
     """The columns of a plan that the kernels read."""
+    # a message costs as much as the bytes that its route carries meanwhile
+    slowest = plan.topology.route_bandwidth(plan.route)
     return kernel_rates.Transfers(
         src=plan.src, dst=plan.dst, route=plan.route, depends=plan.depends,
         next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
-        delay_s=delays.receiver_s, size_bytes=plan.size_bytes.astype(np.float64),
+        delay_s=delays.receiver_s, size_bytes=plan.topology.route_s(plan.route, plan.size_bytes) * slowest,
         earliest_s=plan.workload.chunk_start_s[plan.chunk],
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from ..model.plan import Plan
 from ..model.timeline import Timeline
 from . import kernel_ready_order
 from .completion import completions_s
+from .kernel_physics import Links
 from .planes import circuit_links, events
 
 ULPS = 64
@@ -30,7 +31,7 @@ def run(plan: Plan, barriers: bool) -> Timeline:
     topology, n = plan.topology, plan.transfer_count
     timed = plan.sharing == "timed" and (barriers or not plan.barriers)
     route, links = circuit_links(plan)
-    seconds, rate = _durations(plan, route, links.bandwidth, timed)
+    seconds, rate = _durations(plan, route, links, timed)
     earliest_s = plan.workload.chunk_start_s[plan.chunk]
     if timed and plan.start_s is not None:
         earliest_s = np.maximum(earliest_s, plan.start_s)
@@ -45,7 +46,7 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         depends=extra.depends,
         earliest_s=np.concatenate((earliest_s, extra.earliest_s)),
         seconds=np.concatenate((seconds, extra.seconds)),
-        rate=_padded(rate, count, 0.0),
+        rate=rate,
         slack_s=_padded(np.minimum(rounding_s, seconds / 4), count, 0.0),
     )
     work = STEPS_A_TRANSFER * (n + count)
@@ -74,15 +75,17 @@ def _padded(column: NDArray[Any], count: int, value: Any = None) -> NDArray[Any]
     return np.concatenate((column, np.full(count, column[-1] if value is None else value, dtype=column.dtype)))
 
 
-def _durations(plan: Plan, route: Ragged, bandwidth: Float64, timed: bool) -> tuple[Float64, Float64]:
-    """float64[transfers] twice: the seconds for which each keeps a link, and its bytes/s meanwhile."""
-    size = plan.size_bytes.astype(np.float64)
-    slowest = route.reduced(np.minimum, bandwidth[route.values])
+def _durations(plan: Plan, route: Ragged, links: Links, timed: bool) -> tuple[Float64, Float64]:
+    """float64[transfers], the seconds for which each keeps its links, and float64[hops], its load on them meanwhile."""
+    width = links.bandwidth[route.values]
+    load_bytes = plan.size_bytes[route.owners] + links.message_s[route.values] * width
     if timed and plan.start_s is not None and plan.finish_s is not None:
         seconds = plan.finish_s - plan.start_s
+        meanwhile = seconds[route.owners]
         with np.errstate(divide="ignore"):
-            rate = size / seconds
+            rate = load_bytes / meanwhile
         # a transfer that only the rounding of its two times makes too fast has the speed of the link
-        full = slowest * (seconds + 4 * np.spacing(plan.finish_s)) >= size
-        return seconds, np.where(full, np.minimum(rate, slowest), rate)
-    return size / slowest, slowest
+        full = width * (meanwhile + 4 * np.spacing(plan.finish_s)[route.owners]) >= load_bytes
+        return seconds, np.where(full, np.minimum(rate, width), rate)
+    seconds = route.reduced(np.maximum, load_bytes / width)
+    return seconds, load_bytes / seconds[route.owners]

@@ -10,11 +10,14 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ..model.errors import InputError
 from ..model.topology import Topology, printable
+from ..model.units import parse_time
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
@@ -86,11 +89,15 @@ _SWITCHES = choice({"cut-through": False, "store": True})
 SWITCHES = Setting("switches", _SWITCHES, False, "cut-through, or store: each sends on what has come whole")
 
 
+MESSAGE = Setting("message", parse_time, None, "for which each message keeps a link busy besides its bytes")
+
+
 def catalogue() -> tuple[Family, ...]:
     """All families, in the order in which they are listed."""
     from . import optical, regular, servers, sites, zoo
 
-    return (*servers.FAMILIES, *regular.FAMILIES, *optical.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
+    families = (*servers.FAMILIES, *regular.FAMILIES, *optical.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
+    return tuple(replace(family, settings=(*family.settings, MESSAGE)) for family in families)
 
 
 def load_topology(spec: str) -> Topology:
@@ -110,12 +117,20 @@ def load_topology(spec: str) -> Topology:
         if os.path.exists(body) or body.lower().endswith(ENDINGS):
             from . import files
 
-            return files.read_topology(body, _settings(files.SETTINGS, query, spec))
+            settings = _settings((*files.SETTINGS, MESSAGE), query, spec)
+            return _with_messages(files.read_topology(body, settings), settings)
         near = difflib.get_close_matches(name, [*families], n=1)
         hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)
     family = families[name]
-    return family.build(arguments, _settings(family.settings, query, spec), spec)
+    settings = _settings(family.settings, query, spec)
+    return _with_messages(family.build(arguments, settings, spec), settings)
+
+
+def _with_messages(topology: Topology, settings: dict[str, Any]) -> Topology:
+    """The topology with the cost of a message that its spec gives, if it gives one."""
+    message_s = settings[MESSAGE.name]
+    return topology if message_s is None else replace(topology, message_s=np.full(topology.link_count, message_s))
 
 
 def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         _text(data, "name", where) or printable(str(where or "topology")),
         kinds,
         [_link(link, number, _at(where, "link", i)) for i, link in enumerate(links)],
+        message_s=[_message_s(link, _at(where, "link", i)) for i, link in enumerate(links)],
         names=_names(placed, kinds),
         sites=[_text(n, "site", p) for n, p in placed],
         xy=np.array([_position(n, p) for n, p in placed]).reshape(-1, 2),
@@ -164,6 +165,11 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
     width = _quantity(link, {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}, "bandwidth", where)
     delay = _quantity(link, {"latency_us": 1e-6, "latency_s": 1.0}, "latency", where)
     return ends[0], ends[1], width, delay
+
+
+def _message_s(link: dict[str, Any], where: str) -> float:
+    units = {"message_us": 1e-6, "message_s": 1.0}
+    return _quantity(link, units, "cost of a message", where) if units.keys() & link.keys() else 0.0
 
 
 def _names(placed: list[tuple[dict[str, Any], str]], kinds: list[int]) -> list[str]:

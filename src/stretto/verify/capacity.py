@@ -15,19 +15,19 @@ from .planes import ports_of
 
 def too_fast(plan: Plan) -> Finding | None:
     """The first transfer of a plan with times or rates that is faster than the slowest link of its route."""
-    seconds = None
+    topology, message_s = plan.topology, np.zeros(plan.topology.link_count)
     if plan.sharing == "timed" and plan.start_s is not None and plan.finish_s is not None:
-        seconds = plan.finish_s - plan.start_s
+        seconds, message_s = plan.finish_s - plan.start_s, topology.message_s
     elif plan.rate is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore"):
             seconds = plan.size_bytes / plan.rate
-    if seconds is None:
+    else:
         return None
+    owners, links = plan.route.owners, plan.route.values
     # the rounding of its two moments may make a short transfer seem too fast
     most = seconds + slack_s(plan, seconds)
-    owners = plan.route.owners
-    width = plan.topology.bandwidth[plan.route.values]
-    bad = np.flatnonzero(most[owners] < plan.size_bytes[owners] / width)
+    width = topology.bandwidth[links]
+    bad = np.flatnonzero(most[owners] < plan.size_bytes[owners] / width + message_s[links])
     if not len(bad):
         rows, ports, widths = ports_of(plan)
         bad = np.flatnonzero(most[rows] < plan.size_bytes[rows] / widths[ports])
@@ -36,7 +36,7 @@ def too_fast(plan: Plan) -> Finding | None:
         k = int(rows[bad[0]])
         words = f"takes {format_time(float(seconds[k]))}, faster than a port of plane {_plane(plan, k)} allows"
         return about(plan, "speed", k, words)
-    k, link = int(owners[bad[0]]), int(plan.route.values[bad[0]])
+    k, link = int(owners[bad[0]]), int(links[bad[0]])
     words = (
         f"takes {format_time(float(seconds[k]))}, which is faster than link {plan.topology.link_name(link)} "
         f"of {format_bandwidth(float(width[bad[0]]))} allows"
@@ -58,7 +58,8 @@ def crowded_link(plan: Plan, hop_s: Float64) -> Finding | None:
     later = np.concatenate((hop_s, np.zeros(len(rows))))
     begin, end = plan.start_s[owners] + later, plan.finish_s[owners] + later
     # what a link cannot carry in a transfer's time, all of it where that is no time, comes at once
-    takes, size = end - begin, plan.size_bytes[owners].astype(np.float64)
+    message_s = np.concatenate((plan.topology.message_s, np.zeros(len(widths))))
+    takes, size = end - begin, plan.size_bytes[owners] + message_s[links] * width[links]
     timed = takes > 0
     speed = np.minimum(np.divide(size, takes, out=np.zeros(len(size)), where=timed), width[links])
     excess = np.maximum(size - width[links] * takes, 0.0)

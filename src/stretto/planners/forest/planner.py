@@ -61,6 +61,7 @@ def _least_steps(request: Request) -> float:
     paper="Zhao et al., arXiv 2402.06787; AllReduce our own",
     options=OPTIONS,
     serves=_serves,
+    messages=True,
     cuts=True,
     auto=Candidate(130, _least_steps, counts=True, good_for=("bandwidth", "relays", "size")),
     tune=40,
@@ -76,7 +77,7 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
     """
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"option trees={trees}")
-    topology, collectives = request.topology, request.workload.collectives
+    topology, collectives = request.topology.delayed, request.workload.collectives
     budget = request.budget.with_costs(COSTS)
     packed = [_packed_forests(topology, c, trees, budget) for c in collectives]
     by_latency = [

@@ -9,7 +9,6 @@ linear program gives each tree its share (:mod:`.division`).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -78,8 +77,7 @@ def priced_trees(
     usable = np.zeros(topology.node_count, dtype=np.bool_)
     usable[nodes], usable[inner] = True, True
     used = np.flatnonzero(usable[topology.src] & usable[topology.dst])
-    columns = ("src", "dst", "bandwidth", "latency_s")
-    net = replace(topology, **{name: getattr(topology, name)[used] for name in columns})
+    net = topology.with_links(used)
     far = distances(net, part_bytes)[np.ix_(nodes, nodes)]
     if not np.isfinite(far[: len(c.ranks), : len(c.ranks)]).all():
         return None

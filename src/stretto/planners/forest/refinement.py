@@ -52,6 +52,9 @@ COMPARISON_SHARE = 0.1
 DROPPED = 1.3
 """A forest is dropped if its plan is this many times as late as the best plan with as many transfers."""
 
+GIVE_UP = 1.1
+"""Where messages cost, parts are refined until a plan is this many times as late as the best one."""
+
 DEEP = 0.5
 """Lateness of the coarsest plan, as a share of the busiest link's time, from which shallower trees are tried."""
 
@@ -81,7 +84,8 @@ class Refinement:
     def best(self, tables: list[Forests]) -> Plan:
         """The plan that ends first, by one of the tables."""
         plans: list[Plan] = []
-        counts, last = self.part_counts(), 0.0
+        aside: list[Plan] = []
+        counts, last = self.part_counts(tables), 0.0
         while counts:
             count, *counts = counts
             if plans and count > (affordable := self.affordable_parts(plans[-1])):
@@ -93,6 +97,7 @@ class Refinement:
             if not plans and self.may_add_shallow and min(map(_lateness, cut)) > DEEP:
                 shallow = self.shallow_table()
                 if shallow is not None:
+                    aside.append(best(cut))
                     tables = [tables[cut.index(best(cut))], shallow]
                     # plans are compared with as many transfers
                     count = max(count, self.edges(shallow) / self.edges(self.reference))
@@ -101,7 +106,7 @@ class Refinement:
             table = tables[cut.index(plan)]
             plans.append(plan)
             late, last = _lateness(plan), count
-            if late <= NEAR - 1 or (len(plans) > 1 and not _gains(plans[-2], plan)):
+            if late <= NEAR - 1 or (len(plans) > 1 and not self.is_worth_refining(plans)):
                 break
             tables = [t for t, p in zip(tables, cut, strict=True) if _lateness(p) <= DROPPED * late]
             if self.budget.spent - spent > COMPARISON_SHARE * self.budget.left:
@@ -112,14 +117,25 @@ class Refinement:
                 late *= _filling(plan)
                 if late <= NEAR - 1:
                     break
-                counts = self.useful(counts, late * count)
-        return best(plans)
+                if not self.messages_cost:
+                    counts = self.useful(counts, late * count)
+        return best([*aside, *plans])
 
-    def part_counts(self) -> list[float]:
+    def is_worth_refining(self, plans: list[Plan]) -> bool:
+        """Whether finer parts may gain: the last ones did or, where messages cost, did not lose much."""
+        if not self.messages_cost:
+            return _gains(plans[-2], plans[-1])
+        return completion_s(plans[-1]) <= GIVE_UP * completion_s(best(plans))
+
+    def part_counts(self, tables: list[Forests]) -> list[float]:
         """Into how many parts to cut a segment, on average, ascending."""
         if self.parts:
             return [float(self.parts)]
         counts = [max(min(n / self.edges(self.reference), self.most_parts), 1.0) for n in TRANSFER_COUNTS]
+        if self.messages_cost:
+            # few large messages may be the best, and plans of few messages are soon made
+            fewest = min(map(self.edges, tables)) / self.edges(self.reference)
+            counts = [*np.exp2(np.arange(np.log2(fewest), np.log2(counts[0]))).tolist(), *counts]
         return [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
 
     def affordable_parts(self, coarser: Plan) -> float:
@@ -139,6 +155,11 @@ class Refinement:
             self.request.topology, self.request.workload, table, count, self.budget,
             apart=self.apart, good_enough=self.good_enough,
         )  # fmt: skip
+
+    @property
+    def messages_cost(self) -> bool:
+        """Whether messages cost more than their bytes somewhere, so that finer parts may be worse."""
+        return bool(self.request.topology.message_s.any())
 
     def edges(self, table: Forests) -> int:
         """Transfers where no segment is cut: one for each edge of each tree of a chunk."""
@@ -173,7 +194,7 @@ class Refinement:
 
     def shallow_table(self) -> Forests | None:
         """Priced trees for each AllReduce, the trees of the reference for the rest; None without priced trees."""
-        topology, collectives = self.request.topology, self.request.workload.collectives
+        topology, collectives = self.request.topology.delayed, self.request.workload.collectives
         forests: list[Forest] = []
         for c, packed in zip(collectives, self.reference, strict=True):
             priced, most = None, min(self.most_trees * len(c.ranks), MOST_TREES)

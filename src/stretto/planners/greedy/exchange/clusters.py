@@ -317,8 +317,7 @@ def _grow_urgent(
     pipes = inside.pipes
     links = network.hops.values[network.hops.offsets[pipes]]
     src, dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
-    bandwidth, latency_s = topology.bandwidth[links], topology.latency_s[links]
-    net = replace(topology, src=src[links], dst=dst[links], bandwidth=bandwidth, latency_s=latency_s)
+    net = replace(topology.with_links(links), src=src[links], dst=dst[links])
     left = np.array([turns[k].begin_s if backward else turns[k].left_s for k in urgent])
     ranks = np.array(list(inside.out), dtype=np.int32)
     chunks = Chunks(

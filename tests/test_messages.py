@@ -1,0 +1,145 @@
+"""What a message costs: a link is busy for it besides its bytes, everywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from networks import random_network
+from stretto.bounds import bounds
+from stretto.formats import native
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.plan import Plan, make_plan
+from stretto.model.topology import Topology
+from stretto.planners import registered, run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.topologies.files import topology_from_json
+from stretto.verify import verify
+
+SPECS = ("ring:4", "dgx1", "sites:2,3", "star:5?switches=store", "fattree:4")
+
+
+def costly(spec: str, message: str = "2us") -> Topology:
+    return load_topology(f"{spec}{'&' if '?' in spec else '?'}message={message}")
+
+
+def work(kind: str, net: Topology, size: int = 10**6, **how) -> Workload:
+    return Workload((make_collective(kind, net, size, **how),))
+
+
+def sent_at(start_s: list[float], net: Topology, size: int = 1000, finish_s=None, **how) -> Plan:
+    """A timed plan in which node 0 sends a chunk at each of these moments over link 0 to node 1."""
+    count = len(start_s)
+    start = np.array(start_s)
+    link = int(np.flatnonzero((net.src == 0) & (net.dst == 1))[0])
+    route = Ragged.single(np.full(count, link))
+    finish = start + net.route_s(route, np.full(count, size)) if finish_s is None else np.array(finish_s)
+    return make_plan(
+        net, work("broadcast", net, size * count, chunks=count, ranks=[0, 1]), "timed", chunk=np.arange(count),
+        src=np.zeros(count), dst=Ragged.single(np.ones(count)), route=route, depends=Ragged.empty(count),
+        start_s=start, finish_s=finish,
+    )  # fmt: skip
+
+
+def test_a_ring_pays_for_each_message():
+    net = costly("ring:4?bandwidth=25GB/s&latency=1us")
+    plan = run_planner("ring", net, work("allreduce", net))
+    assert simulate(plan).completion_s == pytest.approx(6 * (250_000 / 25e9 + 2e-6 + 1e-6), rel=1e-12)
+
+
+@pytest.mark.parametrize("sharing", ["fair", "priorities", "rates", "weights"])
+def test_every_way_of_sharing_pays_for_a_message(sharing):
+    net = costly("ring:2?bandwidth=1GB/s&latency=0s")
+    plan = sent_at([0.0], net)
+    more = {"rates": {"rate": np.array([1e9])}}.get(sharing, {"weight": np.ones(1)})
+    shared = replace(plan, sharing=sharing, start_s=None, finish_s=None, **more)
+    assert verify(shared).ok
+    assert simulate(shared).completion_s == pytest.approx(1e-6 + 2e-6, rel=1e-12)
+
+
+def test_messages_that_overlap_in_their_cost_are_found():
+    net = costly("ring:2?bandwidth=1GB/s&latency=0s")
+    assert verify(sent_at([0.0, 3e-6], net)).ok
+    assert verify(sent_at([0.0, 2.9e-6], net)).finding.code == "capacity"
+    assert simulate(sent_at([0.0, 2.9e-6], net)).start_s[1] == pytest.approx(3e-6)
+    assert verify(sent_at([0.0], net, finish_s=[1e-6])).finding.code == "speed"
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("name", sorted(n for n, e in registered().items() if not e.refines and e.quick is None))
+def test_every_plan_verifies_and_is_what_it_claims(name, spec):
+    net = costly(spec)
+    for kind in ("allreduce", "allgather", "alltoall"):
+        try:
+            plan = run_planner(name, net, work(kind, net, 60_000), effort="quick")
+        except Unsupported:
+            continue
+        assert verify(plan).ok, verify(plan).finding
+        line = simulate(plan)
+        if plan.start_s is not None:
+            assert np.allclose(line.start_s, plan.start_s, rtol=1e-9, atol=1e-15)
+        assert line.completion_s >= bounds(net, plan.workload)[0].seconds * (1 - 1e-12)
+        free = replace(plan, topology=replace(net, message_s=np.zeros(net.link_count)), start_s=None, finish_s=None)
+        if plan.sharing == "ready-order":
+            assert simulate(free).completion_s < line.completion_s
+
+
+def test_refiners_of_shared_links_pay_too():
+    net = costly("sites:2,3")
+    for refiner in ("wan", "rate-alloc", "tcp-fair"):
+        plan = run_planner(f"ring+{refiner}", net, work("allreduce", net))
+        assert verify(plan).ok, verify(plan).finding
+
+
+@pytest.mark.parametrize(("message", "messages"), [("0s", 1000), ("2us", 100), ("50us", 25)])
+def test_dearer_messages_are_fewer(message, messages):
+    net = costly("ring:4", message)
+    plan = run_planner("auto", net, work("allreduce", net), effort="normal")
+    assert plan.transfer_count <= messages if message != "0s" else plan.transfer_count > messages
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather"])
+@pytest.mark.parametrize("spec", ["ring:4", "dgx1", "sites:2,3"])
+def test_the_forest_is_cut_nearly_as_well_as_the_best_power_of_two(spec, kind):
+    net = costly(spec)
+    chosen = simulate(run_planner("forest", net, work(kind, net))).completion_s
+    tried = [run_planner("forest", net, work(kind, net), options={"parts": 2**k}) for k in range(9)]
+    assert chosen <= 1.05 * min(simulate(plan).completion_s for plan in tried)
+
+
+def test_a_bound_counts_one_message_into_each_rank():
+    net = costly("ring:2?bandwidth=1GB/s&latency=1us")
+    plan = run_planner("ring", net, work("allgather", net, 2))
+    bound_s = bounds(net, plan.workload)[0].seconds
+    assert 3e-6 < bound_s <= simulate(plan).completion_s * (1 + 1e-12)
+
+
+def test_a_topology_file_keeps_the_cost(tmp_path):
+    net = replace(random_network(3), message_s=np.linspace(0, 1e-6, random_network(3).link_count))
+    again = topology_from_json(json.loads(json.dumps(net.to_json())), "here")
+    assert np.array_equal(again.message_s, net.message_s)
+    data = costly("ring:3").to_json()
+    data["links"][0] |= {"message_us": 3.0}
+    del data["links"][0]["message_s"], data["links"][1]["message_s"]
+    assert topology_from_json(data, "here").message_s[:3].tolist() == [3e-6, 0.0, 2e-6]
+    data["links"][2]["message_s"] = -1
+    with pytest.raises(InputError, match="here, link 2: 'message_s' must be from zero to a year"):
+        topology_from_json(data, "here")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json"])
+def test_a_plan_file_keeps_the_cost(tmp_path, ending):
+    net = costly("ring:3")
+    plan = run_planner("mtegcca", net, work("allgather", net, 3000))
+    path = str(tmp_path / f"plan.{ending}")
+    native.write_plan(plan, path)
+    again = native.read_plan(path)
+    assert again.topology.message_s.tolist() == net.message_s.tolist() and again.digest() == plan.digest()
+    assert simulate(again).completion_s == simulate(plan).completion_s
+    assert plan.digest() != run_planner("mtegcca", costly("ring:3", "3us"), work("allgather", net, 3000)).digest()
