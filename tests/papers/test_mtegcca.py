@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from networks import random_network, ring
@@ -120,6 +120,16 @@ def test_slots_are_never_shorter_than_the_continuous_plan_says():
     exact = simulate(run_planner("mtegcca", net, work, options={"tree": "earliest"})).completion_s
     slotted = simulate(run_planner("mtegcca", net, work, options={"tree": "earliest", "time": "slots"})).completion_s
     assert exact <= slotted
+
+
+@settings(max_examples=10)
+@example(seed=35)
+@given(seed=st.integers(0, 10_000))
+def test_in_slots_a_router_sends_nothing_that_has_not_come(seed):
+    net = random_network(seed)
+    work = allgather(net, 10_007 * len(net.accelerators))
+    verdict = verify(run_planner("mtegcca", net, work, options={"time": "slots"}))
+    assert verdict.ok, verdict.finding
 
 
 def test_a_destination_is_reached_as_early_as_the_network_allows():

@@ -47,6 +47,7 @@ class Hop(NamedTuple):
     place: int  # how many hops are before it
     offset: float  # how much later than the pipe's first link it begins
     seconds: float  # for how long the slowest link up to it is busy
+    sending: float  # for how long that link sends: less than ``seconds`` where these are rounded up to slots
     price: float  # the highest of the links up to it
 
 
@@ -54,6 +55,15 @@ def seconds_on(size: float, per_byte: float, whole: bool) -> float:
     """Time that ``size`` bytes occupy a link (in slots, rounded up, if ``whole``)."""
     seconds: float = np.ceil(size * per_byte - 1e-9) if whole else size * per_byte
     return seconds
+
+
+def router_ready(first_byte: float, come_by: float, sending: float, whole: bool) -> float:
+    """When a router may begin to send for ``sending`` what it gets: so that no byte leaves before it has come.
+
+    What it sends takes as long as the bytes need, however many slots are kept free for it.
+    """
+    so_early: float = np.ceil(come_by - sending - 1e-9) if whole else come_by - sending
+    return max(first_byte, so_early)
 
 
 def slots_early(hops: int, whole: bool) -> float:

@@ -26,6 +26,7 @@ from .kernel_calendars import (
     gap_in_tree,
     pipe_start,
     pipe_to,
+    router_ready,
     seconds_on,
     slots_early,
 )
@@ -63,6 +64,7 @@ class Tree(NamedTuple):
     paid: Bool  # bool[nodes], whether a path to one that wants the chunk leads through it: to wait there costs no more
     first_byte: Float64  # float64[nodes], when the chunk begins to arrive
     last_byte: Float64  # float64[nodes], when all of it has arrived
+    come_by: Float64  # float64[nodes], the same without the rest of a slot that a link is kept free but does not send
     cost: Float64  # float64[nodes], what it costs to reach a node
     kept_until: Float64  # float64[nodes], until when the chunk waits there in any case, for a pass that is on a path
     best: Float64  # float64[nodes], the least cost of the candidates that lead there
@@ -104,7 +106,9 @@ def try_pipe(
     hop, last_byte = tree.hops[last], tree.last_byte[u]
     d = hop.seconds
     # a router cuts through; others send what has arrived whole
-    ready = max(tree.first_byte[u], last_byte - d) if network.kind[u] == ROUTER else last_byte
+    ready = last_byte
+    if network.kind[u] == ROUTER:
+        ready = router_ready(tree.first_byte[u], tree.come_by[u], hop.sending, rule.whole)
     start = pipe_start(ready, rule.whole, last, tree.hops, calendars, tree.reservations)
     joined = tree.pass_over[hop.first] if hop.place > 0 else -1
     if joined >= 0:
@@ -156,7 +160,8 @@ def promises_gain(u: int, size: float, network: Network, rule: Rule, tree: Tree)
 def offer_pipes(u: int, size: float, network: Network, rule: Rule, tree: Tree, calendars: Calendars) -> None:
     """Offer the earliest pipe from u through switches to each node that is not in the tree."""
     out_offsets, out_links, _, link_dst, per_byte, latency, kind, _ = network
-    first_byte, last_byte, cost_u, kept_until = tree.first_byte[u], tree.last_byte[u], tree.cost[u], tree.kept_until[u]
+    first_byte, last_byte, come_by = tree.first_byte[u], tree.last_byte[u], tree.come_by[u]
+    cost_u, kept_until = tree.cost[u], tree.kept_until[u]
     reached, best, hops, passes, pass_over = tree.reached, tree.best, tree.hops, tree.passes, tree.pass_over
     nodes = len(reached)
     soonest = np.full(nodes, INF)  # when the first byte arrives at each switch
@@ -167,7 +172,7 @@ def offer_pipes(u: int, size: float, network: Network, rule: Rule, tree: Tree, c
         time, s = heappop(front)
         if time > soonest[s]:
             continue
-        before = hops[via[s]] if s != u else Hop(-1, -1, -1, -1, 0.0, 0.0, 0.0)
+        before = hops[via[s]] if s != u else Hop(-1, -1, -1, -1, 0.0, 0.0, 0.0, 0.0)
         offset = before.offset + latency[before.link] if s != u else 0.0
         for e in range(out_offsets[s], out_offsets[s + 1]):
             link = out_links[e]
@@ -178,10 +183,11 @@ def offer_pipes(u: int, size: float, network: Network, rule: Rule, tree: Tree, c
             first = before.first if s != u else link
             d = max(before.seconds, seconds_on(size, per_byte[link], rule.whole))
             price = max(before.price, rule.thrift[link])
-            hops.append(Hop(link, first, via[s], before.place + 1, offset, d, price))
+            sending = max(before.sending, size * per_byte[link])
+            hops.append(Hop(link, first, via[s], before.place + 1, offset, d, sending, price))
             last = len(hops) - 1
             # what try_pipe does, without the cost of a call
-            ready = max(first_byte, last_byte - d) if kind[u] == ROUTER else last_byte
+            ready = router_ready(first_byte, come_by, sending, rule.whole) if kind[u] == ROUTER else last_byte
             start = pipe_start(ready, rule.whole, last, hops, calendars, tree.reservations)
             joined = pass_over[first] if s != u else -1
             if joined >= 0:

@@ -24,6 +24,7 @@ from .kernel_calendars import (
     gap,
     pipe_to,
     reserve,
+    router_ready,
     seconds_on,
     slots_early,
 )
@@ -78,9 +79,9 @@ def grow_trees(
     # an entry in each list tells the compiler its type; grown keeps it
     tree = Tree(
         np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.bool_), np.zeros(nodes, dtype=np.bool_),
-        np.zeros(nodes), np.zeros(nodes), np.zeros(nodes), np.zeros(nodes), np.full(nodes, INF),
+        np.zeros(nodes), np.zeros(nodes), np.zeros(nodes), np.zeros(nodes), np.zeros(nodes), np.full(nodes, INF),
         np.full(nodes, -1), np.full(links, -1),
-        [(0, 0.0, 0.0, 0)], [(0, 0, 0)], [Hop(0, 0, 0, 0, 0.0, 0.0, 0.0)], [(0, 0, 0.0)], [(0.0, 0, 0)],
+        [(0, 0.0, 0.0, 0)], [(0, 0, 0)], [Hop(0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)], [(0, 0, 0.0)], [(0.0, 0, 0)],
         Reservations(np.full(links, -1), [(0, 0.0, 0.0, 0)]),
     )  # fmt: skip
     grown = Grown([(0, 0, 0)], [(0.0, 0.0)], [(0, 0)], [(0, 0)])
@@ -154,8 +155,8 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
     # taken apart once a tree, since every access to a field costs compiled code a count of references
     out_offsets, out_links, _, link_dst, per_byte, latency, kind, _ = network
     whole, nearness, thrift = rule
-    reached, wanted, paid, first_byte, last_byte, cost, kept_until, best, pass_of, pass_over = tree[:10]
-    passes, hits, hops, candidates, heap, (latest, taken) = tree[10:]
+    reached, wanted, paid, first_byte, last_byte, come_by, cost, kept_until, best, pass_of, pass_over = tree[:11]
+    passes, hits, hops, candidates, heap, (latest, taken) = tree[11:]
     leaves = [0]
     finish = 0.0
     while left > 0 and len(heap) > 0:
@@ -164,7 +165,7 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
             continue
         u, last, start = candidates[index]
         if u < 0:
-            first_byte[w] = last_byte[w] = start
+            first_byte[w] = last_byte[w] = come_by[w] = start
             pass_of[w] = -1
             cost[w] = (1.0 - nearness) * start
         else:
@@ -178,6 +179,8 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
             else:
                 d, arrival, joined = hop.seconds, start + latency[hop.link], -1
                 now = cost_at(cost[u], last_byte[u], kept_until[u], nearness, hop.price, start, d, arrival + d)
+            # a pipe that branches later may send for all of its slots
+            come_by[w] = arrival + (d if hop.place > 0 else hop.sending)
             if joined < 0:
                 joined = len(passes)
                 passes.append((u, start, d, pass_of[u]))
@@ -223,7 +226,9 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
                     switches = True
                 elif not reached[w]:
                     d = seconds_on(size, per_byte[link], whole)
-                    ready = max(first_byte[u], last_byte[u] - d) if kind[u] == ROUTER else last_byte[u]
+                    sending, ready = size * per_byte[link], last_byte[u]
+                    if kind[u] == ROUTER:
+                        ready = router_ready(first_byte[u], come_by[u], sending, whole)
                     start = gap(ready, d, link, calendars)
                     if start - ready <= EPS * start:  # a rounding is no wait
                         start = ready
@@ -231,7 +236,7 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
                     now = cost_at(cost[u], last_byte[u], kept_until[u], nearness, thrift[link], start, d, arrival)
                     if now < best[w]:
                         best[w] = now
-                        hops.append(Hop(link, link, -1, 0, 0.0, d, thrift[link]))
+                        hops.append(Hop(link, link, -1, 0, 0.0, d, sending, thrift[link]))
                         candidates.append((u, len(hops) - 1, start))
                         heappush(heap, (now, w, len(candidates) - 1))
             if switches and promises_gain(u, size, network, rule, tree):
