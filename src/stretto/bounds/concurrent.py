@@ -31,15 +31,10 @@ TINY = 1e-30
 
 
 class ConcurrentFlow(NamedTuple):
-    """Where units go, and what that says of links.
+    """Where units go, and what that says of links."""
 
-    Attributes:
-        path: int64[units, most], the links of each unit's path, then -1.
-        full: float64[links], how near each link is to the busiest: 1 for that, much less for links less busy.
-    """
-
-    path: Int64
-    full: Float64
+    path: Int64  # int64[units, most], the links of each unit's path, then -1
+    full: Float64  # float64[links], how near each link is to the busiest: 1 for that, much less for links less busy
 
 
 def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float64, wait: float = 1.0) -> ConcurrentFlow:

@@ -76,19 +76,13 @@ DEAR = FINEST << 10
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of links.
+    """Prices of links."""
 
-    Attributes:
-        link: int64[links].
-        at_s: float64[levels], from when on the prices of each level hold: seconds since the start, or before the end.
-        price: int64[links, levels].
-        ranks: those that are to be covered.
-    """
-
-    link: Int64
+    link: Int64  # int64[links]
+    # float64[levels], from when on the prices of each level hold: seconds since the start, or before the end
     at_s: Float64
-    price: Int64
-    ranks: tuple[int, ...]
+    price: Int64  # int64[links, levels]
+    ranks: tuple[int, ...]  # those that are to be covered
 
 
 @dataclass(frozen=True)
@@ -267,19 +261,12 @@ def _priced(times: Float64, width: Float64, last_s: float) -> tuple[Float64, Int
 
 @dataclass(frozen=True)
 class _Covering:
-    """Sets of few elements, as bits; several sets may share one price.
+    """Sets of few elements, as bits; several sets may share one price."""
 
-    Attributes:
-        sets: int64[sets], the elements of each as bits.
-        owner: int64[sets], the number of the price of each.
-        shape: that of the prices.
-        full: the set of all elements.
-    """
-
-    sets: Int64
-    owner: Int64
-    shape: tuple[int, int]
-    full: int
+    sets: Int64  # int64[sets], the elements of each as bits
+    owner: Int64  # int64[sets], the number of the price of each
+    shape: tuple[int, int]  # that of the prices
+    full: int  # the set of all elements
 
     @classmethod
     def of(cls, sets: Int64, elements: int) -> _Covering:

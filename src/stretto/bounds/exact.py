@@ -32,17 +32,11 @@ FINEST = 1 << 24
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """A cut and what must cross it.
+    """A cut and what must cross it."""
 
-    Attributes:
-        inside: bool[nodes], the set that bytes must enter.
-        load_bytes: what must enter it.
-        width: bytes/s that can enter it, exactly.
-    """
-
-    inside: Bool
-    load_bytes: int
-    width: Fraction
+    inside: Bool  # bool[nodes], the set that bytes must enter
+    load_bytes: int  # what must enter it
+    width: Fraction  # bytes/s that can enter it, exactly
 
     @property
     def seconds(self) -> Fraction:
@@ -205,16 +199,12 @@ class _Search:
 
 @dataclass(frozen=True)
 class Arcs:
-    """A network for the kernel ``maxflow``: each directed edge and its reverse.
-
-    Attributes:
-        forward: int64[edges], the arc of each edge.
-    """
+    """A network for the kernel ``maxflow``: each directed edge and its reverse."""
 
     offsets: Int64
     to: Int64
     pair: Int64
-    forward: Int64
+    forward: Int64  # int64[edges], the arc of each edge
 
     @classmethod
     def of(cls, tails: NDArray[Any], heads: NDArray[Any], nodes: int) -> Arcs:

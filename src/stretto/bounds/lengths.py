@@ -43,17 +43,11 @@ FINEST = 1 << 20
 
 @dataclass(frozen=True)
 class Lengths:
-    """A length for every link, and what follows from it.
+    """A length for every link, and what follows from it."""
 
-    Attributes:
-        length: int64[links].
-        byte_lengths: bytes times the distance that they must go, added up over all pairs.
-        room: bandwidth times length, added up over all links, bytes/s.
-    """
-
-    length: Int64
-    byte_lengths: int
-    room: Fraction
+    length: Int64  # int64[links]
+    byte_lengths: int  # bytes times the distance that they must go, added up over all pairs
+    room: Fraction  # bandwidth times length, added up over all links, bytes/s
 
     @property
     def seconds(self) -> Fraction:

@@ -49,17 +49,11 @@ UNLIMITED = 1 << 61
 
 @dataclass(frozen=True)
 class Parts:
-    """A partition and what must be received.
+    """A partition and what must be received."""
 
-    Attributes:
-        inside: bool[parts, nodes]. A switch may be inside several.
-        load_bytes: bytes that all parts together must receive.
-        width: bytes/s that can enter all parts together, exactly.
-    """
-
-    inside: Bool
-    load_bytes: int
-    width: Fraction
+    inside: Bool  # bool[parts, nodes]. A switch may be inside several
+    load_bytes: int  # bytes that all parts together must receive
+    width: Fraction  # bytes/s that can enter all parts together, exactly
 
     @property
     def seconds(self) -> Fraction:

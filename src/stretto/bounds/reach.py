@@ -39,16 +39,12 @@ LEVELS = 4
 
 @dataclass(frozen=True)
 class Reach:
-    """A bound by one cut and its weights.
-
-    Attributes:
-        holders: the nodes outside whose contributions (or pieces) weigh 1; those of all others weigh nothing.
-        receivers: the nodes inside that weigh 1; all others weigh nothing.
-    """
+    """A bound by one cut and its weights."""
 
     seconds: float
+    # the nodes outside whose contributions (or pieces) weigh 1; those of all others weigh nothing
     holders: tuple[int, ...]
-    receivers: tuple[int, ...]
+    receivers: tuple[int, ...]  # the nodes inside that weigh 1; all others weigh nothing
 
 
 def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: Float64, far: Float64) -> Reach | None:

@@ -26,23 +26,13 @@ class Chunks(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """A solution of a matching: what its pipes prefer (:func:`.matching.match`).
+    """A solution of a matching: what its pipes prefer (:func:`.matching.match`)."""
 
-    Attributes:
-        salt: int64[chunks], what the preferences of each chunk are drawn from.
-        turn: float64[pipes], which of pipes that would arrive together goes first, the lowest; no two are equal.
-        hold_s: float64[pipes], seconds before which each is not used.
-        spread: how many copies more a preferred chunk may have.
-        scarcity: for how many copies a pipe counts that could bring a chunk to the same node.
-        rarest_first: whether of pipes that would arrive together the one with the rarest chunk goes first; for pipes
-            that share links.
-        patient: whether a pipe waits rather than bring what the cluster at its end has.
-    """
-
-    salt: Int64
-    turn: Float64
-    hold_s: Float64
-    spread: float
-    scarcity: float
+    salt: Int64  # int64[chunks], what the preferences of each chunk are drawn from
+    turn: Float64  # float64[pipes], which of pipes that would arrive together goes first, the lowest; no two are equal
+    hold_s: Float64  # float64[pipes], seconds before which each is not used
+    spread: float  # how many copies more a preferred chunk may have
+    scarcity: float  # for how many copies a pipe counts that could bring a chunk to the same node
+    # whether of pipes that would arrive together the one with the rarest chunk goes first; for pipes that share links
     rarest_first: bool
-    patient: bool
+    patient: bool  # whether a pipe waits rather than bring what the cluster at its end has

@@ -120,20 +120,13 @@ def _refusal(request: Request, answers: list[Answer]) -> Exception:
 
 @dataclass(frozen=True)
 class _Case:
-    """What the order of candidates and their shares of the effort depend on.
-
-    Attributes:
-        bound_s: the lower bound.
-        bandwidth: the share of the bound that is not latency.
-        wide: whether bandwidth decides.
-        relays: whether accelerators outside the collective can add and fork for it.
-    """
+    """What the order of candidates and their shares of the effort depend on."""
 
     request: Request
-    bound_s: float
-    bandwidth: float
-    wide: bool
-    relays: bool
+    bound_s: float  # the lower bound
+    bandwidth: float  # the share of the bound that is not latency
+    wide: bool  # whether bandwidth decides
+    relays: bool  # whether accelerators outside the collective can add and fork for it
 
     @classmethod
     def of(cls, request: Request) -> _Case:

@@ -192,23 +192,16 @@ class Slot:
 
 @dataclass
 class Buffers:
-    """All chunks of one node during a run.
-
-    Attributes:
-        inputs: for each chunk that the node holds at first, its content.
-        outputs: for each chunk that the node wants, the memory of the result; may be that of the input.
-        sizes: bytes of each chunk.
-        reduce: a function such as ``numpy.add``.
-        pool: gives the memory of arrivals.
-    """
+    """All chunks of one node during a run."""
 
     program: Program
-    inputs: Mapping[int, Array]
+    inputs: Mapping[int, Array]  # for each chunk that the node holds at first, its content
+    # for each chunk that the node wants, the memory of the result; may be that of the input
     outputs: Mapping[int, Array]
-    sizes: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # bytes of each chunk
     dtype: Any
-    reduce: Reduce
-    pool: Pool = field(default_factory=Pool)
+    reduce: Reduce  # a function such as ``numpy.add``
+    pool: Pool = field(default_factory=Pool)  # gives the memory of arrivals
 
     def __post_init__(self) -> None:
         chunks = {*self.program.versions, *(r.chunk for r in self.program.receives.values())}

@@ -49,17 +49,11 @@ class Transfers(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """The bandwidth of links as time passes.
+    """The bandwidth of links as time passes."""
 
-    Attributes:
-        first: float64[links], bytes/s from the beginning.
-        change_s: float64[changes], ascending, when bandwidths change.
-        later: float64[changes, links], bytes/s from each change on.
-    """
-
-    first: Float64
-    change_s: Float64
-    later: Float64
+    first: Float64  # float64[links], bytes/s from the beginning
+    change_s: Float64  # float64[changes], ascending, when bandwidths change
+    later: Float64  # float64[changes, links], bytes/s from each change on
 
 
 def reserved(transfers: Transfers, change_s: Float64, rate: Float64) -> tuple[Float64, Float64]:

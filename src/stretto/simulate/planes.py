@@ -16,17 +16,11 @@ from .kernel_physics import Links
 
 
 class Events(NamedTuple):
-    """Turns, then barriers, numbered on after the transfers.
+    """Turns, then barriers, numbered on after the transfers."""
 
-    Attributes:
-        earliest_s: float64[events], no event begins before.
-        seconds: float64[events], how long each takes.
-        depends: ragged, for each transfer and then each event what it waits for.
-    """
-
-    earliest_s: Float64
-    seconds: Float64
-    depends: Ragged
+    earliest_s: Float64  # float64[events], no event begins before
+    seconds: Float64  # float64[events], how long each takes
+    depends: Ragged  # ragged, for each transfer and then each event what it waits for
 
 
 def circuit_links(plan: Plan) -> tuple[Ragged, Links]:

@@ -20,17 +20,11 @@ CONE_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer of Clarabel.
+    """The answer of Clarabel."""
 
-    Attributes:
-        x: float64[variables].
-        value: the objective at ``x``.
-        bound: the objective of the dual, which no solution is below.
-    """
-
-    x: Float64
-    value: float
-    bound: float
+    x: Float64  # float64[variables]
+    value: float  # the objective at ``x``
+    bound: float  # the objective of the dual, which no solution is below
 
 
 def solve(

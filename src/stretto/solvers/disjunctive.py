@@ -76,19 +76,12 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule of jobs.
+    """A schedule of jobs."""
 
-    Attributes:
-        start: float64[jobs].
-        bound: a mean of the families' ends that no schedule is below.
-        optimal: whether the solver proved that this schedule is the best.
-        effort: the work of the solver, in its units.
-    """
-
-    start: Float64
-    bound: float
-    optimal: bool
-    effort: float = 0.0
+    start: Float64  # float64[jobs]
+    bound: float  # a mean of the families' ends that no schedule is below
+    optimal: bool  # whether the solver proved that this schedule is the best
+    effort: float = 0.0  # the work of the solver, in its units
 
 
 def cp_sat(

@@ -107,18 +107,14 @@ def teccl_cells(cell: Cell, limit_s: float, full_limit_s: float, why_search: str
 class Figure:
     """A chart of ``y`` over ``x``: one line for each scheme over numbers, bars over topologies, one box for each scheme
     over ``scheme``. If a row has ``<y>_spread``, the standard deviation over seeds, that is drawn too.
-
-    Attributes:
-        lines: the columns that distinguish lines.
-        ratio: whether ``y`` is a ratio, drawn on a linear axis; other axes are logarithmic.
     """
 
     name: str
     title: str
     x: str
     y: str
-    lines: tuple[str, ...] = ("scheme",)
-    ratio: bool = False
+    lines: tuple[str, ...] = ("scheme",)  # the columns that distinguish lines
+    ratio: bool = False  # whether ``y`` is a ratio, drawn on a linear axis; other axes are logarithmic
 
     @property
     def bars(self) -> bool:

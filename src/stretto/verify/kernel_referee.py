@@ -275,23 +275,15 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
 
 
 class Load(NamedTuple):
-    """What links carry, as events: begins and ends of transfers, link by link and in order of time.
+    """What links carry, as events: begins and ends of transfers, link by link and in order of time."""
 
-    Attributes:
-        link: int64[events].
-        time_s: float64[events].
-        change: float64[events], bytes/s that come (positive) or go (negative), at most the link's bandwidth.
-        excess: float64[events], bytes that come at once: what the link could not carry in the transfer's own time.
-        limit: float64[links], bytes/s.
-        slack_s: seconds for which a link may be this far ahead of its limit, in all.
-    """
-
-    link: Int64
-    time_s: Float64
-    change: Float64
+    link: Int64  # int64[events]
+    time_s: Float64  # float64[events]
+    change: Float64  # float64[events], bytes/s that come (positive) or go (negative), at most the link's bandwidth
+    # float64[events], bytes that come at once: what the link could not carry in the transfer's own time
     excess: Float64
-    limit: Float64
-    slack_s: float
+    limit: Float64  # float64[links], bytes/s
+    slack_s: float  # seconds for which a link may be this far ahead of its limit, in all
 
 
 def crowded(load: Load) -> int:

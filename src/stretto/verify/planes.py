@@ -13,19 +13,12 @@ from .findings import Finding, about, rounding_s
 
 
 class Circuits(NamedTuple):
-    """The transfers of one plane.
+    """The transfers of one plane."""
 
-    Attributes:
-        plane: its number.
-        rows: int64[n], the transfers on it.
-        turns: int64[m], its turns.
-        epoch: int64[n], how many of its turns come before each transfer.
-    """
-
-    plane: int
-    rows: Int64
-    turns: Int64
-    epoch: Int64
+    plane: int  # its number
+    rows: Int64  # int64[n], the transfers on it
+    turns: Int64  # int64[m], its turns
+    epoch: Int64  # int64[n], how many of its turns come before each transfer
 
 
 def _circuits(plan: Plan) -> list[Circuits]:

@@ -31,17 +31,11 @@ def aligned(*columns: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, list[Any
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Trees for all data of a collective.
+    """Trees for all data of a collective."""
 
-    Attributes:
-        up: the in-trees along which data is summed, nothing but roots where it is not.
-        down: the out-trees along which data is copied, of the same roots, nothing but roots where it is not.
-        share: what each pair of trees carries of all data.
-    """
-
-    up: Trees
-    down: Trees
-    share: list[Fraction]
+    up: Trees  # the in-trees along which data is summed, nothing but roots where it is not
+    down: Trees  # the out-trees along which data is copied, of the same roots, nothing but roots where it is not
+    share: list[Fraction]  # what each pair of trees carries of all data
 
     @classmethod
     def one_way(cls, trees: Trees, sums: bool, share: list[Fraction]) -> Forest:

@@ -43,19 +43,12 @@ class Links(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Nodes of trees.
+    """Nodes of trees."""
 
-    Attributes:
-        nodes: int64[places], the nodes that trees are made of: the ranks, then the relays.
-        ranks: how many of these are ranks, which every tree reaches.
-        inner: int64[...], nodes that only pass bytes on.
-        distance: float64[places, places], what the distance between nodes costs, as ``Links.length``.
-    """
-
-    nodes: Int64
-    ranks: int
-    inner: Int64
-    distance: Float64
+    nodes: Int64  # int64[places], the nodes that trees are made of: the ranks, then the relays
+    ranks: int  # how many of these are ranks, which every tree reaches
+    inner: Int64  # int64[...], nodes that only pass bytes on
+    distance: Float64  # float64[places, places], what the distance between nodes costs, as ``Links.length``
 
 
 def priced_trees(

@@ -15,15 +15,10 @@ Bool = NDArray[np.bool_]
 
 
 class Branchings(NamedTuple):
-    """Out-trees, some of them several times.
+    """Out-trees, some of them several times."""
 
-    Attributes:
-        via: int64[trees, nodes], the edge through which each tree comes to each node, -1 at its root.
-        copies: int64[trees], how many equal trees each row stands for.
-    """
-
-    via: Int64
-    copies: Int64
+    via: Int64  # int64[trees, nodes], the edge through which each tree comes to each node, -1 at its root
+    copies: Int64  # int64[trees], how many equal trees each row stands for
 
 
 def shorten(trees: Branchings, edges: RankEdges, length: Float64, spare: Int64, most_changes: int) -> None:

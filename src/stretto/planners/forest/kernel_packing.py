@@ -48,17 +48,11 @@ class FlowNetwork(NamedTuple):
 
 
 class GrowingTree(NamedTuple):
-    """A tree that does not reach all ranks yet.
+    """A tree that does not reach all ranks yet."""
 
-    Attributes:
-        order: int64[ranks], the ranks that it reaches, in that order; only the first ones are valid.
-        arrival: float64[ranks], the distance of each rank from the root.
-        via: int64[ranks], the edge that leads to each rank, -1 at the root.
-    """
-
-    order: Int64
-    arrival: Float64
-    via: Int64
+    order: Int64  # int64[ranks], the ranks that it reaches, in that order; only the first ones are valid
+    arrival: Float64  # float64[ranks], the distance of each rank from the root
+    via: Int64  # int64[ranks], the edge that leads to each rank, -1 at the root
 
 
 def grow(

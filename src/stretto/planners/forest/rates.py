@@ -37,17 +37,11 @@ MOST_UNITS = 1 << 46
 
 @dataclass(frozen=True)
 class TreeCounts:
-    """Trees to be packed.
+    """Trees to be packed."""
 
-    Attributes:
-        capacity: int64[links], trees that each link can carry.
-        roots: int64[ranks], how many trees each rank is root of.
-        rate: bytes/s that one tree stands for.
-    """
-
-    capacity: Int64
-    roots: Int64
-    rate: float
+    capacity: Int64  # int64[links], trees that each link can carry
+    roots: Int64  # int64[ranks], how many trees each rank is root of
+    rate: float  # bytes/s that one tree stands for
 
 
 def spreading(topology: Topology, ranks: Int32, shares: Float64) -> TreeCounts:

@@ -26,13 +26,10 @@ Route = tuple[int, ...]
 
 @dataclass
 class RankNetwork:
-    """A network of ranks alone (once every other node is split off).
-
-    Attributes:
-        paths: for an edge (u, t) the paths that make it up, each with its amount.
-    """
+    """A network of ranks alone (once every other node is split off)."""
 
     topology: Topology
+    # for an edge (u, t) the paths that make it up, each with its amount
     paths: dict[tuple[int, int], deque[tuple[int, Route]]]
 
     def capacity(self, edge: tuple[int, int]) -> int:

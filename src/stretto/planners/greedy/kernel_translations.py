@@ -36,23 +36,14 @@ class Cayley(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How orders are tried.
+    """How orders are tried."""
 
-    Attributes:
-        seed: from which the order of ties is drawn.
-        tries: orders that are tried at most.
-        scarce: for how many copies a link counts that could bring the same chunk to a node.
-        enough_s: a schedule that ends by then is not searched further.
-        window: chunks among which a link chooses.
-        tick_s: moments closer than this count as the same.
-    """
-
-    seed: int
-    tries: int
-    scarce: float
-    enough_s: float
-    window: int
-    tick_s: float
+    seed: int  # from which the order of ties is drawn
+    tries: int  # orders that are tried at most
+    scarce: float  # for how many copies a link counts that could bring the same chunk to a node
+    enough_s: float  # a schedule that ends by then is not searched further
+    window: int  # chunks among which a link chooses
+    tick_s: float  # moments closer than this count as the same
 
 
 def match(group: Cayley, part_bytes: Float64, begin_s: float, rules: Rules) -> tuple[Int64, Float64]:

@@ -124,18 +124,12 @@ def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int 
 
 @dataclass
 class _Stages:
-    """The stages of one request. A stage is skipped where the budget would not last for it, unless no plan is there.
-
-    Attributes:
-        search: with all of the work.
-        plans: of the stages so far.
-        matching: the best plan by matching.
-    """
+    """The stages of one request. A stage is skipped where the budget would not last for it, unless no plan is there."""
 
     request: Request
-    search: Search
-    plans: list[Plan] = field(default_factory=list)
-    matching: Plan | None = None
+    search: Search  # with all of the work
+    plans: list[Plan] = field(default_factory=list)  # of the stages so far
+    matching: Plan | None = None  # the best plan by matching
 
     def plan(self) -> Plan:
         """The plan that ends first, of all stages that are worth trying."""

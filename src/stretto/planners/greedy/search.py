@@ -148,23 +148,16 @@ def _score(arrival_s: Float64) -> Score:
 
 @dataclass(frozen=True)
 class Matching:
-    """One matching problem, ready for the kernel.
-
-    Attributes:
-        came: int32[nodes * chunks], what each node has and wants of each chunk at first, as the kernel writes it.
-        tick: moments closer than this, seconds, are the same.
-        work: of one try, in deliveries.
-        least_s: no solution ends before.
-    """
+    """One matching problem, ready for the kernel."""
 
     workload: Workload
     network: Network
-    came: Int32
+    came: Int32  # int32[nodes * chunks], what each node has and wants of each chunk at first, as the kernel writes it
     link_count: int
-    tick: float
-    work: float
+    tick: float  # moments closer than this, seconds, are the same
+    work: float  # of one try, in deliveries
     clusters: Clusters
-    least_s: float
+    least_s: float  # no solution ends before
 
     @classmethod
     def of(cls, topology: Topology, workload: Workload, work: float) -> Matching:

@@ -32,33 +32,20 @@ class Lists(Protocol):
 
 
 class Hops(NamedTuple):
-    """Flows on links, sorted by link.
+    """Flows on links, sorted by link."""
 
-    Attributes:
-        offsets: int64[links + 1], where the hops of each link begin.
-        flow: int64[hops].
-        seconds: float64[hops], the time of the flow on the link.
-        delay_s: float64[hops], how much later than its source the link carries the flow, at most.
-    """
-
-    offsets: Int64
-    flow: Int64
-    seconds: Float64
-    delay_s: Float64
+    offsets: Int64  # int64[links + 1], where the hops of each link begin
+    flow: Int64  # int64[hops]
+    seconds: Float64  # float64[hops], the time of the flow on the link
+    delay_s: Float64  # float64[hops], how much later than its source the link carries the flow, at most
 
 
 class Chains(NamedTuple):
-    """Flows and what they wait for.
+    """Flows and what they wait for."""
 
-    Attributes:
-        seconds: float64[flows], the time of each on its whole route alone.
-        depends: for each flow those it waits for, which all have lower numbers.
-        lag: float64[len(depends.values)], latency from each of them to the flow.
-    """
-
-    seconds: Float64
-    depends: Lists
-    lag: Float64
+    seconds: Float64  # float64[flows], the time of each on its whole route alone
+    depends: Lists  # for each flow those it waits for, which all have lower numbers
+    lag: Float64  # float64[len(depends.values)], latency from each of them to the flow
 
 
 def narrow(hops: Hops, chains: Chains, ready: Float64, due: Float64, rounds: int) -> bool:

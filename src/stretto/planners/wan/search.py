@@ -34,15 +34,10 @@ DUE_SIZE = 0.5
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to share links, and what it gives.
+    """A way to share links, and what it gives."""
 
-    Attributes:
-        value: what is minimised, seconds.
-        plan: makes the plan.
-    """
-
-    value: float
-    plan: Callable[[], Plan]
+    value: float  # what is minimised, seconds
+    plan: Callable[[], Plan]  # makes the plan
 
 
 class Judge:
@@ -85,15 +80,10 @@ def _places(order: Int64) -> Int64:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the search.
+    """A point of the search."""
 
-    Attributes:
-        due: float64[collectives], due dates, seconds.
-        shift: float64[flows], what is added to the urgency of each flow, seconds.
-    """
-
-    due: Float64
-    shift: Float64
+    due: Float64  # float64[collectives], due dates, seconds
+    shift: Float64  # float64[flows], what is added to the urgency of each flow, seconds
 
 
 def descend(judge: Judge, base: Float64, starts: list[Point], runs: int, seed: int, request: Request) -> Candidate:

@@ -223,19 +223,13 @@ def _times(members: list[_Cluster], once_s: float, parts: int) -> list[tuple[flo
 
 @dataclass(frozen=True)
 class _Builder:
-    """Builds an exchange for each part, over the links that carry least so far.
-
-    Attributes:
-        use: see :func:`_use_across`.
-        size: bytes of a part.
-        load_s: for each link, seconds; grows by what exchanges bring.
-    """
+    """Builds an exchange for each part, over the links that carry least so far."""
 
     inside: Inside
     members: list[_Cluster]
-    use: Float64
-    size: float
-    load_s: list[float]
+    use: Float64  # see :func:`_use_across`
+    size: float  # bytes of a part
+    load_s: list[float]  # for each link, seconds; grows by what exchanges bring
 
     def exchange(self, at_s: float, left_s: float) -> Exchange | None:
         """The exchange of a part that crosses at some time; None if some rank is not reached."""

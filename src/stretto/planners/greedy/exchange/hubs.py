@@ -57,19 +57,13 @@ LEAST_GAIN = 0.01
 
 @dataclass(frozen=True)
 class _Shape:
-    """What exchanges look like.
+    """What exchanges look like."""
 
-    Attributes:
-        hubs: how many hubs an exchange has.
-        exchanges: how many exchanges there are.
-        steep: the load of links costs little where it is low and much where it is highest.
-        cells: paths are as long as their latency. Of equally long ones, those go first that stay among the nodes with
-            the same nearest hub, in every second exchange last.
-    """
-
-    hubs: int
-    exchanges: int
-    steep: bool = False
+    hubs: int  # how many hubs an exchange has
+    exchanges: int  # how many exchanges there are
+    steep: bool = False  # the load of links costs little where it is low and much where it is highest
+    # paths are as long as their latency. Of equally long ones, those go first that stay among the nodes with the same
+    # nearest hub, in every second exchange last
     cells: bool = False
 
 
@@ -100,16 +94,12 @@ def plan_hubs(request: Request, before_s: float = math.inf) -> Plan | None:
 
 @dataclass(frozen=True)
 class _Cut:
-    """Exchanges of one shape, the buffer cut into parts, the plan of these and when it ends.
-
-    Attributes:
-        plan: None where that is hopeless or the budget does not last for it.
-    """
+    """Exchanges of one shape, the buffer cut into parts, the plan of these and when it ends."""
 
     shape: _Shape
     exchanges: list[Exchange]
     parts: int
-    plan: Plan | None = None
+    plan: Plan | None = None  # None where that is hopeless or the budget does not last for it
     end_s: float = math.inf
 
     def rank(self) -> tuple[float, int, int]:

@@ -82,15 +82,10 @@ def plan_product(request: Request) -> Plan | None:
 
 @dataclass(frozen=True)
 class _Factor:
-    """Lines of equally many nodes, each node on one of them.
+    """Lines of equally many nodes, each node on one of them."""
 
-    Attributes:
-        lines: the nodes of each line in order.
-        closed: whether the lines are rings.
-    """
-
-    lines: tuple[tuple[int, ...], ...]
-    closed: bool
+    lines: tuple[tuple[int, ...], ...]  # the nodes of each line in order
+    closed: bool  # whether the lines are rings
 
 
 def _factors(topology: Topology) -> list[_Factor]:

@@ -42,21 +42,13 @@ Bundle = tuple[int, tuple[int, ...]]
 
 @dataclass
 class Exchange:
-    """Messages, in an order in which each comes after those it waits for, and copies.
+    """Messages, in an order in which each comes after those it waits for, and copies."""
 
-    Attributes:
-        messages: all partial sums.
-        index: the message of a pipe and a content.
-        into: for each node the messages that come to it.
-        complete: for each hub the messages that it adds up.
-        copies: (pipe, node) of each copy of the result, in order.
-    """
-
-    messages: list[Message] = field(default_factory=list)
-    index: dict[tuple[int, int], int] = field(default_factory=dict)
-    into: dict[int, list[int]] = field(default_factory=dict)
-    complete: dict[int, list[int]] = field(default_factory=dict)
-    copies: Tree = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)  # all partial sums
+    index: dict[tuple[int, int], int] = field(default_factory=dict)  # the message of a pipe and a content
+    into: dict[int, list[int]] = field(default_factory=dict)  # for each node the messages that come to it
+    complete: dict[int, list[int]] = field(default_factory=dict)  # for each hub the messages that it adds up
+    copies: Tree = field(default_factory=list)  # (pipe, node) of each copy of the result, in order
 
     def send(self, pipe: int, node: int, bundle: Bundle) -> int:
         """The message of a bundle over a pipe to a node, added where there is none yet."""
@@ -97,19 +89,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Paths:
-    """The pipes among the ranks, what each costs, and the shortest paths over them.
+    """The pipes among the ranks, what each costs, and the shortest paths over them."""
 
-    Attributes:
-        network: the pipes of the topology.
-        usable: int64[any], the pipes that join ranks; of equally short ones the first is taken.
-        cost: float64[pipes], seconds.
-        distance: float64[nodes, nodes], the length of the shortest path.
-    """
-
-    network: Network
-    usable: Int64
-    cost: Float64
-    distance: Float64
+    network: Network  # the pipes of the topology
+    usable: Int64  # int64[any], the pipes that join ranks; of equally short ones the first is taken
+    cost: Float64  # float64[pipes], seconds
+    distance: Float64  # float64[nodes, nodes], the length of the shortest path
 
     @classmethod
     def of(cls, network: Network, ranks: Int32, cost: Float64, order: Int64) -> Paths:
