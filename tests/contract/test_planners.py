@@ -164,7 +164,7 @@ def planned(name: str, net: Topology, workload: Workload) -> Plan:
         pytest.skip(str(refusal))
 
 
-def for_drawn(**drawn):
+def for_drawn(few=FEW_EXAMPLES, **drawn):
     """Try a property of a planner's plans on drawn examples, on fewer where the planner solves programs or searches.
 
     It holds trivially where there is no plan: an example that is refused passes.
@@ -174,7 +174,7 @@ def for_drawn(**drawn):
         def tried(name, kind):
             takes_long = find(name).quick is not None or name in SEARCHING
 
-            @settings(max_examples=FEW_EXAMPLES if takes_long else MANY_EXAMPLES)
+            @settings(max_examples=few if takes_long else MANY_EXAMPLES)
             @given(**drawn)
             def held(**example):
                 with suppress(pytest.skip.Exception):
@@ -339,7 +339,7 @@ def on_a_ring(name: str, kind: str) -> float:
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@for_drawn(order=st.permutations(range(5)))
+@for_drawn(few=examples(2), order=st.permutations(range(5)))
 def test_relabelled_nodes_are_served_as_well(name, kind, order):
     # ties may break differently, so what is kept is that the plan is right and near as good
     net = ring(5)

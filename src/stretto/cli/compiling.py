@@ -26,13 +26,14 @@ REQUESTS = (
     ("tcp-fair", "allreduce", "zoo:Abilene"),
     ("ring", "allreduce", "dgx1"),
     ("swot", "allreduce", "optical:4,2"),
+    ("scale-ccl", "allgather", "sites:2,2", "rules=paper"),
 )
-"""Planner, collective and topology; together they call each kernel that a plan of some planner needs."""
+"""Planner, collective, topology and options; together they call each kernel that a plan of some planner needs."""
 
 SIZE_BYTES = 1 << 20
 
 
-def plan_all(requests: tuple[tuple[str, str, str], ...]) -> None:
+def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
     """Plan, verify, simulate and bound each request, as ``stretto plan`` does."""
     from ..bounds import bounds
     from ..model.collective import Workload, make_collective
@@ -41,10 +42,12 @@ def plan_all(requests: tuple[tuple[str, str, str], ...]) -> None:
     from ..topologies import load_topology
     from ..verify import verify
 
-    for planner, kind, spec in requests:
+    for planner, kind, spec, *options in requests:
         topology = load_topology(spec)
         workload = Workload((make_collective(kind, topology, SIZE_BYTES),))
-        plan = run_planner(planner, topology, workload, effort="quick")
+        plan = run_planner(
+            planner, topology, workload, effort="quick", options=dict(option.split("=") for option in options)
+        )
         verify(plan)
         simulate(plan)
         bounds(topology, workload)
