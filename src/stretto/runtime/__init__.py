@@ -4,5 +4,6 @@
 - ``execute``: runs a program; ``incoming`` is its receiving side, ``pacing`` its sending order.
 - ``buffers``, ``pool``: the memory of chunks.
 - ``local``, ``content``: all programs of a plan on this machine, with the result checked byte for byte.
+- ``cost``: what a message costs these processes, for the topology that plans are made with.
 - ``messages``: point-to-point messages; ``probe``: measuring a network.
 """
