@@ -62,7 +62,7 @@ def tree_rates(topology: Topology, ranks: Int32 | None = None, shares: Float64 |
 
     Args:
         shares: if given, only copies are planned, and each root has this share of the whole: AllGather (equal shares)
-            or Broadcast (one root). Nodes that are no ranks then only pass on what they get.
+            or Broadcast (one root). An accelerator that is not a rank then only forwards.
     """
     nodes = topology.accelerators if ranks is None else ranks
     unit = float(topology.bandwidth.max())

@@ -28,7 +28,7 @@ def memory_bytes() -> int:
 
 
 def too_much(count: float, what: str, bytes_each: float = TRANSFER_BYTES) -> str | None:
-    """Why so many things do not fit into memory; None where they do."""
+    """The reason, in one line, why ``count`` things do not fit into memory; None if they do."""
     if count * bytes_each <= memory_bytes():
         return None
     need, have = format_size(count * bytes_each), format_size(memory_bytes())

@@ -82,7 +82,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
         return "all must begin together"
     demands, network = _Demands.of(workload), _Network(topology)
     if demands.count * topology.link_count > MOST_GROWTH_STEPS:
-        return "so many trees would take long to grow"
+        return "that many trees would take too long to grow"
     for root, receivers in zip(demands.root, demands.receivers, strict=True):
         if network.grow(root, receivers, topology.latency_s) is None:
             return f"from {topology.names[root]} some rank is reached only through accelerators"

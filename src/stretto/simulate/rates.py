@@ -119,10 +119,11 @@ def _transfers(plan: Plan, delays: Delays) -> kernel_rates.Transfers:
     """The columns of a plan that the kernels read."""
     # a message costs as much as the bytes that its route carries meanwhile
     slowest = plan.topology.route_bandwidth(plan.route)
+    route_s = plan.topology.route_s(plan.route, plan.size_bytes)
     return kernel_rates.Transfers(
         src=plan.src, dst=plan.dst, route=plan.route, depends=plan.depends,
         next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
-        delay_s=delays.receiver_s, size_bytes=plan.topology.route_s(plan.route, plan.size_bytes) * slowest,
+        delay_s=delays.receiver_s, size_bytes=plan.size_bytes + (route_s - plan.size_bytes / slowest) * slowest,
         earliest_s=plan.workload.chunk_start_s[plan.chunk],
     )  # fmt: skip
 

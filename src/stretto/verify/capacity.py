@@ -9,8 +9,9 @@ from ..model.arrays import Float64
 from ..model.plan import Plan
 from ..model.units import format_bandwidth, format_time
 from . import kernel_referee
-from .findings import LOAD_TOLERANCE, Finding, about, drift_s, slack_s
+from .findings import LOAD_TOLERANCE, TOLERANCE, Finding, about
 from .planes import ports_of
+from .rounding import ENDS_ULPS, Rounding
 
 
 def too_fast(plan: Plan) -> Finding | None:
@@ -24,8 +25,9 @@ def too_fast(plan: Plan) -> Finding | None:
     else:
         return None
     owners, links = plan.route.owners, plan.route.values
-    # the rounding of its two moments may make a short transfer seem too fast
-    most = seconds + slack_s(plan, seconds)
+    most = seconds * (1 + TOLERANCE)
+    if plan.finish_s is not None:
+        most += ENDS_ULPS * np.spacing(plan.finish_s)
     width = topology.bandwidth[links]
     bad = np.flatnonzero(most[owners] < plan.size_bytes[owners] / width + message_s[links])
     if not len(bad):
@@ -44,11 +46,12 @@ def too_fast(plan: Plan) -> Finding | None:
     return about(plan, "speed", k, words, link=link)
 
 
-def crowded_link(plan: Plan, hop_s: Float64) -> Finding | None:
+def crowded_link(plan: Plan, hop_s: Float64, allowed: Rounding) -> Finding | None:
     """The first moment of a timed plan at which a link carries more than its bandwidth: a sweep over each link.
 
     Args:
         hop_s: float64[hops], how much later than its source each link of a route carries the bytes.
+        allowed: what rounding may hide.
     """
     assert plan.start_s is not None and plan.finish_s is not None
     rows, ports, widths = ports_of(plan)
@@ -75,7 +78,7 @@ def crowded_link(plan: Plan, hop_s: Float64) -> Finding | None:
     order = order[suspect[link2[order]]]
     load = kernel_referee.Load(
         link2[order], time2[order], change[order], np.concatenate((excess, np.zeros(n)))[order],
-        width * (1 + LOAD_TOLERANCE), drift_s(plan),
+        width * (1 + LOAD_TOLERANCE), allowed.drift_s,
     )  # fmt: skip
     worst = at_speed(kernel_referee.crowded, float(len(order)))(load)
     if worst < 0:

@@ -9,7 +9,7 @@ import numpy as np
 from ..model.arrays import Float64, Int64
 from ..model.plan import Plan
 from ..model.units import format_time
-from .findings import Finding, about, rounding_s
+from .findings import Finding, about
 
 
 class Circuits(NamedTuple):
@@ -59,7 +59,7 @@ def wrong_circuit(plan: Plan) -> Finding | None:
     return None
 
 
-def early_turn(plan: Plan) -> Finding | None:
+def early_turn(plan: Plan, rounding_s: float) -> Finding | None:
     """The first turn of a timed plan while its plane carries something, or transfer while its plane turns."""
     assert plan.start_s is not None and plan.finish_s is not None
     for plane, rows, turns, epoch in _circuits(plan):
@@ -74,7 +74,7 @@ def early_turn(plan: Plan) -> Finding | None:
         quiet = np.zeros(len(turns) + 1)
         np.maximum.at(quiet, epoch, plan.finish_s[rows] + own.latency_s)
         free = np.maximum.accumulate(np.concatenate((quiet[:1], np.maximum(quiet[1:], ends))))
-        early = np.flatnonzero(begins < free[:-1] - rounding_s(plan))
+        early = np.flatnonzero(begins < free[:-1] - rounding_s)
         if len(early):
             i = int(early[0])
             when = float(begins[i])
@@ -84,7 +84,7 @@ def early_turn(plan: Plan) -> Finding | None:
             )
             return Finding("turn", words, time_s=when)
         ready = np.concatenate(([0.0], ends))[epoch]
-        early = np.flatnonzero(plan.start_s[rows] < ready - rounding_s(plan))
+        early = np.flatnonzero(plan.start_s[rows] < ready - rounding_s)
         if len(early):
             k, when = int(rows[early[0]]), float(plan.start_s[rows[early[0]]])
             words = f"starts at {format_time(when)}, while plane {plane} still turns"
@@ -92,17 +92,18 @@ def early_turn(plan: Plan) -> Finding | None:
     return None
 
 
-def broken_barrier(plan: Plan, arrival_s: Float64) -> Finding | None:
+def broken_barrier(plan: Plan, arrival_s: Float64, rounding_s: float) -> Finding | None:
     """The first transfer of a timed plan with barriers that starts before all groups before its own have arrived.
 
     Args:
         arrival_s: float64[transfers], when each has arrived everywhere.
+        rounding_s: by which rounding may miss a moment.
     """
     if not plan.barriers or plan.group is None or plan.start_s is None or not plan.transfer_count:
         return None
     first = np.searchsorted(plan.group, plan.group, side="left")
     so_far = np.concatenate(([0.0], np.maximum.accumulate(arrival_s)))[first]
-    early = np.flatnonzero(plan.start_s < so_far - rounding_s(plan))
+    early = np.flatnonzero(plan.start_s < so_far - rounding_s)
     if not len(early):
         return None
     k = int(early[0])

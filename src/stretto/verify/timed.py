@@ -9,8 +9,9 @@ from ..model.plan import Plan
 from ..model.units import format_time
 from . import kernel_referee
 from .capacity import crowded_link
-from .findings import CODES, Finding, about, slack_s
+from .findings import CODES, TOLERANCE, Finding, about
 from .planes import broken_barrier, circuit_latency_s, early_turn
+from .rounding import rounding
 
 STEPS_A_TRANSFER = 4.0
 """Steps of the kernel's inner loop for each transfer, about."""
@@ -22,13 +23,13 @@ def wrong_time(plan: Plan) -> Finding | None:
         return None
     t = plan.topology
     hop_s = np.zeros(len(plan.route.values))
-    circuit_s = circuit_latency_s(plan)
+    circuit_s, allowed = circuit_latency_s(plan), rounding(plan)
     paths = kernel_referee.Paths(plan.src, plan.dst, plan.route)
     network = kernel_referee.Network(t.src, t.dst, t.forwarding)
     times = kernel_referee.Times(
         chunk=plan.chunk, depends=plan.depends, start_s=plan.start_s, finish_s=plan.finish_s,
         earliest_s=plan.workload.chunk_start_s[plan.chunk], latency_s=t.latency_s, circuit_latency_s=circuit_s,
-        slack_s=slack_s(plan, plan.finish_s - plan.start_s),
+        slack_s=np.maximum(TOLERANCE * (plan.finish_s - plan.start_s), allowed.moment_s),
     )  # fmt: skip
     work = STEPS_A_TRANSFER * plan.transfer_count
     code, k, other, _ = at_speed(kernel_referee.starts, work)(paths, network, times, hop_s)
@@ -36,7 +37,11 @@ def wrong_time(plan: Plan) -> Finding | None:
         arrival_s = plan.finish_s + circuit_s
         owners = plan.route.owners
         np.maximum.at(arrival_s, owners, (plan.finish_s[owners] + hop_s) + t.latency_s[plan.route.values])
-        return early_turn(plan) or broken_barrier(plan, arrival_s) or crowded_link(plan, hop_s)
+        return (
+            early_turn(plan, allowed.moment_s)
+            or broken_barrier(plan, arrival_s, allowed.moment_s)
+            or crowded_link(plan, hop_s, allowed)
+        )
     k = int(k)
     when = float(plan.start_s[k])
     words = {

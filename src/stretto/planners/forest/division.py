@@ -1,4 +1,4 @@
-"""At most so many trees a rank: the largest are kept, and a linear program divides the data among them again.
+"""A limit on the trees of each rank: the largest are kept, and a linear program divides the data among them again.
 
 Every tree of a root is a chunk of its own, and capacities without a small common measure could ask for thousands of
 trees. Here shares need not be equal, and a few of the trees carry nearly all data.

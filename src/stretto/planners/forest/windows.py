@@ -57,7 +57,7 @@ class LinkUses(NamedTuple):
 
     @classmethod
     def of(cls, topology: Topology, forest: Forest, part_bytes: float) -> LinkUses:
-        """The uses of a forest's trees, along which parts of so many bytes travel."""
+        """When the trees of a forest use their links, if data travels in parts of ``part_bytes``."""
         up, down = (_Ways.of(topology, trees, part_bytes) for trees in (forest.up, forest.down))
         into, out = up.uses(topology, down, sums=True), down.uses(topology, up, sums=False)
         tree, link, opens_s, closes_s = (np.concatenate(columns) for columns in zip(into, out, strict=True))

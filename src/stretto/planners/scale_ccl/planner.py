@@ -51,7 +51,7 @@ COSTS = {"hops": 0.1}
 OPTIONS = (
     Option("rules", str, "eager", "our own rules, or the paper's", ("eager", "paper")),
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
-    Option("split", int, 1, "cut every chunk into so many parts; 0 halves chunks while that gains 1 %"),
+    Option("split", int, 1, "the number of parts of each chunk; 0 halves chunks while that gains 1 %"),
     Option("queue", float, 2.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
     Option("occupancy", float, 0.0, "with rules=paper, in f, how much a second queued at the neighbour counts"),
     Option("delivered", float, 0.0, "with rules=paper, in f, how much the neighbour's share of the chunk counts"),
