@@ -1,9 +1,10 @@
 """Plans with real bytes: is the default plan the fastest that can be had, and as fast as simulated?
 
-Ten uneven networks, drawn by a seed, of 4 to 10 ranks: links of 5 to 50 MB/s and 0.5 to 50 ms. On each of them AllReduce,
-AllGather and AllToAll of 1 to 64 MB are planned by the default planner and by every other planner that serves them, all
-with the executor's own cost of a message. The default plan, ``--beside`` names, and the ``--best`` plans that simulate
-best run between network namespaces (root), at full bandwidth and size, each ``--repeats`` times; the median counts.
+Ten uneven networks, drawn by a seed, of 4 to 10 ranks: links of 5 to 50 MB/s and 0.5 to 50 ms. On each of them
+AllReduce, AllGather and AllToAll of 1 to 64 MB are planned by the default planner and by every other planner that
+serves them, all with the executor's own cost of a message. The default plan, those that ``--beside`` names, and the
+``--best`` plans that simulate best run between network namespaces (root), at full bandwidth and size, each
+``--repeats`` times; the median counts.
 
 Prints a row for each plan, then over all requests: measured over simulated of the default plan, and its measured time
 over that of the fastest plan. Writes benchmarks/out/wire.json after every request.
@@ -164,8 +165,10 @@ def main() -> None:
         best = sorted(plans, key=lambda name: simulated[name])[: arguments.best]
         for name in dict.fromkeys(["auto", *best, *(b for b in arguments.beside if b in plans)]):
             measured = measure(plans[name], arguments.repeats)
-            row = {"network": label, "collective": kind, "size_bytes": size, "planner": name,
-                   "messages": plans[name].transfer_count, "simulated_s": simulated[name], "measured_s": measured}  # fmt: skip
+            row = {
+                "network": label, "collective": kind, "size_bytes": size, "planner": name,
+                "messages": plans[name].transfer_count, "simulated_s": simulated[name], "measured_s": measured,
+            }  # fmt: skip
             rows.append(row)
             print(f"| {label} | {kind} | {size / 1e6:g} | {name} | {row['messages']} | {simulated[name]:.3f} | "
                   f"{measured:.3f} | {measured / simulated[name]:.3f} |", flush=True)  # fmt: skip

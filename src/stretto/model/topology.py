@@ -152,7 +152,7 @@ class Topology:
         return route.reduced(np.minimum, self.bandwidth[route.values])
 
     def route_s(self, route: Ragged, size_bytes: Int64 | Float64) -> Float64:
-        """float64[routes], how long one message of ``size_bytes`` keeps the slowest link of each route busy, seconds."""
+        """float64[routes], how long a message of ``size_bytes`` keeps the busiest link of each route, seconds."""
         links = route.values
         return route.reduced(np.maximum, size_bytes[route.owners] / self.bandwidth[links] + self.message_s[links])
 

@@ -45,7 +45,7 @@ class Algorithm:
     paper: str
     kinds: dict[str, Callable[[int, int], list[Step]]]  # by kind of collective: steps for numbers of ranks and blocks
     blocks: Callable[[str, int, int], int] = lambda kind, n, piece: 1  # of each piece, for ranks and bytes of a piece
-    serves: Callable[[str, int], str | None] = lambda kind, n: None  # by kind and number of ranks: the reason for a refusal, or None
+    serves: Callable[[str, int], str | None] = lambda kind, n: None  # a reason to refuse a number of ranks, or None
 
     def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
         """The steps of a collective whose pieces have ``piece_bytes`` each."""

@@ -7,8 +7,8 @@ Each file checks one thing:
 - ``planes.py``: circuits, turns and barriers of optical planes.
 - ``capacity.py``: no transfer is too fast and no link carries too much (WAN paper, eqs. 8 and 9, lemma 3).
 - ``contents.py``: what is sent is there, writes are ordered, and every rank ends with exactly what it was promised.
-- ``timed.py``: starts respect dependencies; it asks ``planes.py`` and ``capacity.py`` about the times of a timed plan, and
-  ``rounding.py`` what rounding may hide.
+- ``timed.py``: starts respect dependencies; it asks ``planes.py`` and ``capacity.py`` about the times of a timed plan.
+- ``rounding.py``: how far rounding may move those times.
 
 ``findings.py`` has the codes of violations; ``kernel_referee.py`` the loops over transfers. The cost is near-linear in
 transfers, hops and dependencies.
