@@ -24,14 +24,16 @@ from ..topologies.files import topology_from_json
 from ..topologies.values import entry, objects
 from . import atomic_file
 
-VERSIONS = (1, 2)
-"""Of plan files: 2 for networks where messages cost something, which a reader of version 1 would not see; else 1."""
+VERSIONS = (1, 2, 3)
+"""Of plan files: 3 for plans with transfers from several sources, 2 for networks where messages cost something, which
+readers of earlier versions would not see; else 1."""
 
 VALUE_BYTES = 24
 """Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
 
 FORMAT = "stretto-plan"
 SCALARS, LISTS = ("chunk", "src", "size_bytes", "op"), ("dst", "route", "depends")
+OPTIONAL_LIST = "other_src"
 FLOATS = ("start_s", "finish_s", "rate", "weight")
 """Columns of transfers: those with a list in each row, and those of float64; all others hold whole numbers."""
 COLLECTIVE_FACTS: dict[str, Any] = {"kind": str, "size_bytes": int, "root": int, "start_s": float, "reduces": bool}
@@ -75,7 +77,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         ]
     return {
         "format": FORMAT,
-        "version": VERSIONS[int(plan.topology.message_s.any())],
+        "version": 3 if plan.other_src is not None else 2 if plan.topology.message_s.any() else 1,
         "sharing": plan.sharing,
         **extra,
         "meta": plan.meta,
@@ -155,7 +157,7 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InputError("is no stretto plan", path)
     if header.get("version") not in VERSIONS:
-        raise InputError(f"has version {header.get('version')!r}; this stretto reads versions 1 and 2", path)
+        raise InputError(f"has version {header.get('version')!r}; this stretto reads versions {VERSIONS[0]} to {VERSIONS[-1]}", path)
     topology = topology_from_json(header.get("topology"), f"{path}, topology")
     try:
         workload = Workload(tuple(_collective_from_json(c, topology) for c in header["workload"]))
@@ -183,14 +185,19 @@ def _timings(plan: Plan) -> list[str]:
     return [name for name in TIMING_COLUMNS if getattr(plan, name) is not None]
 
 
+def _lists(plan: Plan) -> dict[str, Ragged]:
+    """The columns that hold a list for each transfer."""
+    lists = {name: getattr(plan, name) for name in LISTS}
+    return lists if plan.other_src is None else lists | {OPTIONAL_LIST: plan.other_src}
+
+
 def write_parquet(plan: Plan, path: str) -> None:
     """Write a plan as Parquet: plain columns, everything else in the metadata under ``stretto``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns: dict[str, Any] = {name: pa.array(getattr(plan, name)) for name in SCALARS}
-    for name in LISTS:
-        r: Ragged = getattr(plan, name)
+    for name, r in _lists(plan).items():
         columns[name] = pa.ListArray.from_arrays(pa.array(r.offsets.astype(np.int32)), pa.array(r.values))
     columns |= {name: pa.array(getattr(plan, name)) for name in _timings(plan)}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
@@ -216,7 +223,7 @@ def _read_parquet(path: str) -> Plan:
         raise InputError(f"is damaged or no Parquet file: {reason}", path) from None
     columns: dict[str, Any] = {}
     wanted = ("chunk", "src", "op", *LISTS)
-    for name in (*wanted, "size_bytes", *TIMING_COLUMNS):
+    for name in (*wanted, OPTIONAL_LIST, "size_bytes", *TIMING_COLUMNS):
         if name not in table.column_names:
             if name in wanted:
                 raise InputError(f"the column {name!r} is missing", path)
@@ -225,7 +232,7 @@ def _read_parquet(path: str) -> Plan:
         try:
             if column.null_count:
                 raise TypeError("it has nulls")
-            if name in LISTS:
+            if name in (*LISTS, OPTIONAL_LIST):
                 values = column.values.to_numpy(zero_copy_only=False, writable=True)
                 offsets = column.offsets.to_numpy(zero_copy_only=False)
                 columns[name] = Ragged(offsets - offsets[0], _whole(values[offsets[0] : offsets[-1]], name))
@@ -251,7 +258,7 @@ def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:
 def write_json(plan: Plan, path: str) -> None:
     """Write a plan as JSON, one transfer a line."""
     columns = {n: getattr(plan, n).tolist() for n in (*SCALARS, *_timings(plan))}
-    lists = {n: (getattr(plan, n).offsets.tolist(), getattr(plan, n).values.tolist()) for n in LISTS}
+    lists = {n: (r.offsets.tolist(), r.values.tolist()) for n, r in _lists(plan).items()}
     with atomic_file(path) as file:
         head = json.dumps(_header(plan), indent=1)
         file.write(head[:-2] + ',\n "transfers": [\n')
@@ -275,11 +282,11 @@ def _read_json(path: str) -> Plan:
         raise InputError("is no stretto plan", path)
     rows = objects(data, "transfers", path)
     columns: dict[str, Any] = {}
-    given = {name for name in TIMING_COLUMNS if rows and name in rows[0]}
+    given = {name for name in (*TIMING_COLUMNS, OPTIONAL_LIST) if rows and name in rows[0]}
     for name in ("chunk", "src", "op", "size_bytes", *LISTS, *sorted(given)):
         try:
             values = [r[name] for r in rows]
-            if name in LISTS:
+            if name in (*LISTS, OPTIONAL_LIST):
                 columns[name] = Ragged.of([np.asarray(_numbers(v), dtype=np.int32) for v in values])
             elif name in FLOATS:
                 columns[name] = np.array([float(v) for v in _numbers(values, (int, float))])

@@ -26,11 +26,12 @@ def columns(timeline: Timeline) -> dict[str, list[Any]]:
     links = [net.link_name(link) for link in range(net.link_count)]
     routes = [" ".join(links[link] for link in plan.route[k]) for k in range(plan.transfer_count)]
     depends = [" ".join(map(str, plan.depends[k])) for k in range(plan.transfer_count)]
+    senders = [" ".join(net.names[v] for v in plan.sources[k]) for k in range(plan.transfer_count)]
     return {
         "transfer": each,
         "chunk": plan.chunk[transfer].tolist(),
         "op": [("copy", "reduce")[op] for op in plan.op[transfer].tolist()],
-        "src": [net.names[v] for v in plan.src[transfer].tolist()],
+        "src": [senders[k] for k in each],
         "dst": [net.names[v] for v in plan.dst.values.tolist()],
         "size_bytes": plan.size_bytes[transfer].tolist(),
         "route": [routes[k] for k in each],

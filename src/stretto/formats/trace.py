@@ -29,6 +29,8 @@ def write(timeline: Timeline, path: str) -> None:
         for k in range(plan.transfer_count):
             duration_us = (timeline.finish_s[k] - timeline.start_s[k]) * 1e6
             ends = {"src": topology.names[plan.src[k]], "dst": [topology.names[v] for v in plan.dst[k]]}
+            if len(plan.sources[k]) > 1:
+                ends["sources"] = [topology.names[v] for v in plan.sources[k]]
             content = {"bytes": int(plan.size_bytes[k]), "depends": plan.depends[k].tolist()}
             for i in range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1])):
                 start_us = (timeline.start_s[k] + timeline.hop_offset_s[i]) * 1e6

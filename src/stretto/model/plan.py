@@ -1,12 +1,13 @@
 """The plan: who sends which chunk to whom, over which links, after what.
 
 A plan holds its topology and workload and, as columns, its *transfers*: each takes one whole chunk from a node to one
-node (or to several, where a replicating node branches) along a route. Dependencies are the truth: transfer k depends
+node (or to several, where a replicating node branches) along a route. Where switches on the route sum, a transfer has
+several sources: its route leads from all of them to one switch, and on to all receivers. Dependencies are the truth: transfer k depends
 only on transfers before it, and a plan is correct in every timing that respects them. ``start_s``, ``rate`` and
 ``weight`` only shape time; what happened is in the timeline.
 
 A transfer carries what its dependencies decide: what its source held at first, and what the transfers among ``depends``
-that wrote this chunk there have brought (copied or summed).
+that wrote this chunk there have brought (copied or summed). From several sources, it carries the sum of these.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class Plan:
         op: int8[transfers], COPY or REDUCE (the receiver adds).
         dst: ragged, the nodes that receive: one, or several where the route is a tree.
         route: ragged, links from src to every dst; each begins at src or where an earlier one ended. Empty on a plane.
+            From several sources it has first the links that lead to the switch where all of them have met, each after
+            those that enter its beginning; then the links from that switch to every dst.
         depends: ragged, the transfers that must have happened before; each has a lower index.
         start_s, finish_s: float64[transfers] of a timed plan: the transmission begins and ends at the source.
         rate: float64[transfers], bytes/s, of a plan that shares by rates.
@@ -93,6 +96,7 @@ class Plan:
         turns: when planes change their matching.
         barriers: whether a group begins only when all groups before it have arrived everywhere.
         meta: what made the plan: planner, options, seed, planning_s, planning_cpu_s.
+        other_src: ragged, the sources besides ``src``; None if no transfer has any. A source may be a receiver, too.
     """
 
     topology: Topology
@@ -113,6 +117,7 @@ class Plan:
     turns: Turns = NO_TURNS
     barriers: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
+    other_src: Ragged | None = None
 
     def __repr__(self) -> str:
         turns = f", {self.turns.count} turns of optical planes" if self.turns.count else ""
@@ -135,6 +140,14 @@ class Plan:
     def size_bytes(self) -> Int64:
         """int64[transfers], the size of the chunk that each transfer carries."""
         return self.workload.chunk_bytes[self.chunk]
+
+    @cached_property
+    def sources(self) -> Ragged:
+        """For each transfer all nodes that send: ``src``, then ``other_src``."""
+        if self.other_src is None:
+            return Ragged.single(self.src)
+        rows = np.concatenate((np.arange(self.transfer_count), self.other_src.owners))
+        return Ragged.grouped(rows, np.concatenate((self.src, self.other_src.values)), self.transfer_count)
 
     @cached_property
     def dependents(self) -> Ragged:
@@ -161,6 +174,12 @@ class Plan:
         if self.turns.count or self.barriers:
             h.update(b"barriers" if self.barriers else b"turns")
             arrays += [self.turns.plane, self.turns.before, self.turns.start_s, *self.turns.matching]
+        if t.reduces.any():
+            h.update(b"reduces")
+            arrays.append(t.reduces)
+        if self.other_src is not None:
+            h.update(b"other_src")
+            arrays += self.other_src
         for a in arrays:
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
@@ -168,8 +187,8 @@ class Plan:
     def describe(self, k: int) -> str:
         """A transfer as messages name it: ``transfer 7 (chunk 3: gpu0→gpu4)``."""
         names = self.topology.names
-        ends = ",".join(names[v] for v in self.dst[k])
-        return f"transfer {k} (chunk {self.chunk[k]}: {names[self.src[k]]}→{ends})"
+        starts, ends = (",".join(names[v] for v in nodes) for nodes in (self.sources[k], self.dst[k]))
+        return f"transfer {k} (chunk {self.chunk[k]}: {starts}→{ends})"
 
 
 TIMING_COLUMNS = ("start_s", "finish_s", "rate", "weight", "group", "plane")
@@ -195,6 +214,7 @@ def make_plan(
     turns: Turns = NO_TURNS,
     barriers: bool = False,
     meta: dict[str, Any] | None = None,
+    other_src: Ragged | None = None,
     where: str | None = None,
     **timing: Any,
 ) -> Plan:
@@ -211,9 +231,12 @@ def make_plan(
         for name, dtype in _COLUMNS.items()
         if given.get(name) is not None
     }
+    lists = {"dst": dst, "route": route, "depends": depends}
+    if other_src is not None and len(other_src.values):
+        lists["other_src"] = other_src
     ragged: dict[str, Any] = {
         name: Ragged(np.ascontiguousarray(r.offsets, np.int64), np.ascontiguousarray(r.values, np.int32))
-        for name, r in (("dst", dst), ("route", route), ("depends", depends))
+        for name, r in lists.items()
     }
     if sharing not in SHARING:
         raise InputError(f"unknown sharing mode {sharing!r}; there are {', '.join(SHARING)}", where)
@@ -234,19 +257,23 @@ def make_plan(
     for name, least in shortest.items():
         if least < 0:
             raise InputError(f"column {name!r} does not have a list for each of the {n} transfers", where)
-    ranges = (
+    ranges = [
         ("chunk", columns["chunk"], workload.chunk_count),
         ("src", columns["src"], topology.node_count),
         ("op", columns["op"], 2),
         ("dst", ragged["dst"].values, topology.node_count),
         ("route", ragged["route"].values, topology.link_count),
-    )
+    ]
+    if "other_src" in ragged:
+        ranges.append(("other_src", ragged["other_src"].values, topology.node_count))
     for name, values, count in ranges:
         if _beyond(values, count):
             wrong = values[(values < 0) | (values >= count)][0]
             raise InputError(f"column {name!r} holds {wrong}, outside 0 to {count - 1}", where)
     if "plane" in columns:
         _check_planes(columns["plane"], ragged["route"].lengths, len(topology.planes), where)
+        if "other_src" in ragged and (columns["plane"][ragged["other_src"].owners] >= 0).any():
+            raise InputError("a transfer on a plane has several sources; a plane has no switch that sums", where)
     elif n and not shortest["route"]:
         raise InputError(f"transfer {ragged['route'].lengths.argmin()} has no route", where)
     owners, waits = ragged["depends"].owners, ragged["depends"].values

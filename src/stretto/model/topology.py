@@ -1,9 +1,9 @@
 """The network: nodes, directed links, and the planes of optical circuit switches.
 
 A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward), a *router* (stores, replicates,
-cut-through) or a *switch* (stores nothing, is only passed through; it may replicate). Two flags say what it can do:
-``transit``, whether a route may pass through it as one fluid pipe, and ``replicates``, whether that pipe may branch
-there. A router that no route may pass through stores whole messages before it sends them on, as an accelerator does
+cut-through) or a *switch* (stores nothing, is only passed through; it may replicate). Three flags say what it can do:
+``transit``, whether a route may pass through it as one fluid pipe, ``replicates``, whether that pipe may branch there,
+and ``reduces``, whether a switch may sum what comes in over several links. A router that no route may pass through stores whole messages before it sends them on, as an accelerator does
 (:func:`storing`).
 """
 
@@ -59,7 +59,7 @@ class Topology:
     Attributes:
         name: what reports call it.
         kind: int8[nodes], index into :data:`KINDS`.
-        replicates, transit: bool[nodes], see the module.
+        replicates, transit, reduces: bool[nodes], see the module.
         names: the label of each node.
         sites: the server or datacenter of each node, "" where unknown.
         xy: float64[nodes, 2], longitude and latitude (or a drawing position), NaN where unknown.
@@ -75,6 +75,7 @@ class Topology:
     kind: Int8
     replicates: Bool
     transit: Bool
+    reduces: Bool
     names: tuple[str, ...]
     sites: tuple[str, ...]
     xy: Float64
@@ -172,6 +173,17 @@ class Topology:
         cost_s = np.where(self.store_and_forward[self.dst], self.message_s, 0.0)
         return replace(self, latency_s=self.latency_s + cost_s, message_s=np.zeros(self.link_count))
 
+    @cached_property
+    def relaying(self) -> Topology:
+        """The network where each switch that reduces is a router, which could also store.
+
+        No plan ends earlier here, if routers sum what comes to them.
+        """
+        if not self.reduces.any():
+            return self
+        kind = np.where(self.reduces, ROUTER, self.kind).astype(np.int8)
+        return replace(self, kind=kind, reduces=np.zeros_like(self.reduces))
+
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""
         return f"{self.names[self.src[link]]}→{self.names[self.dst[link]]}"
@@ -188,6 +200,8 @@ class Topology:
             for flag, does in (("transit", bool(self.transit[v])), ("replicates", bool(self.replicates[v]))):
                 if does != (self.kind[v] != ACCELERATOR):
                     node[flag] = does
+            if self.reduces[v]:
+                node["reduces"] = True
             nodes.append(node)
         links = [
             {"src": int(a), "dst": int(b), "bandwidth_Bps": float(w), "latency_s": float(t)}
@@ -222,6 +236,7 @@ def make_topology(
     geographic: bool = False,
     replicates: Sequence[bool] | None = None,
     transit: Sequence[bool] | None = None,
+    reduces: Sequence[bool] | Bool | None = None,
     planes: Sequence[Plane] = (),
     notes: Sequence[str] = (),
     where: str | None = None,
@@ -234,11 +249,12 @@ def make_topology(
         message_s: seconds for which each message keeps each link busy besides its bytes; 0 by default.
         replicates: whether a node copies; by default true for routers and switches, false for accelerators.
         transit: whether routes may pass through a node; by default likewise.
+        reduces: whether a node sums what comes in over several links: only a switch can; by default none does.
         where: the file or argument to name in errors.
     Raises:
         InputError: a link to nowhere, to itself or twice, a bandwidth outside of 1 to 1e18 B/s, a latency or a cost of
-            a message outside of zero to a year, a name that two nodes have or that is not one printable line, or no
-            accelerator.
+            a message outside of zero to a year, a name that two nodes have or that is not one printable line, a node
+            that reduces and is no switch, or no accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
@@ -257,11 +273,16 @@ def make_topology(
     if not (kind == ACCELERATOR).any():
         raise InputError("no accelerator: at least one node must have kind 'accelerator'", where)
     passable = kind != ACCELERATOR
+    sums = np.zeros(n, dtype=np.bool_) if reduces is None else np.asarray(reduces, dtype=np.bool_)
+    wrong = sums & ~((kind == SWITCH) & (passable if transit is None else np.asarray(transit, dtype=np.bool_)))
+    if wrong.any():
+        raise InputError(f"{labels[int(wrong.argmax())]!r} cannot reduce: only a switch that routes pass through can", where)
     return Topology(
         name=name,
         kind=kind,
         replicates=passable if replicates is None else np.asarray(replicates, dtype=np.bool_),
         transit=passable if transit is None else np.asarray(transit, dtype=np.bool_),
+        reduces=sums,
         names=tuple(labels),
         sites=tuple(sites) if sites is not None else ("",) * n,
         xy=np.full((n, 2), np.nan) if xy is None else np.asarray(xy, dtype=np.float64).reshape(n, 2),
@@ -286,6 +307,7 @@ def storing(topology: Topology) -> Topology:
         kind=np.where(was, ROUTER, topology.kind).astype(np.int8),
         transit=topology.transit & ~was,
         replicates=topology.replicates & ~was,
+        reduces=np.zeros_like(topology.reduces),
         notes=(*topology.notes, "switches store: each sends on what has come whole"),
     )
 

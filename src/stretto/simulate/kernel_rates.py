@@ -29,15 +29,14 @@ class Transfers(NamedTuple):
     """Transfers over links.
 
     Attributes:
-        src: int32[transfers], the sending node.
-        dst, route, depends: for each transfer its receivers, its links, and what it waits for.
+        sources, dst, route, depends: for each transfer who sends, its receivers, its links, and what it waits for.
         next_offsets, dependents: CSR, for each transfer those that wait for it.
         delay_s: float64[receivers], the latency from the source.
         size_bytes: float64[transfers].
         earliest_s: float64[transfers], no transfer starts before.
     """
 
-    src: Int32
+    sources: Lists
     dst: Lists
     route: Lists
     depends: Lists
@@ -65,13 +64,13 @@ def reserved(transfers: Transfers, change_s: Float64, rate: Float64) -> tuple[Fl
     Returns:
         start, finish: float64[transfers].
     """
-    src, dst, _, depends, _, _, delay_s, size_bytes, earliest_s = transfers
-    start, finish = earliest_s.copy(), np.empty(len(src))
+    sources, dst, _, depends, _, _, delay_s, size_bytes, earliest_s = transfers
+    start, finish = earliest_s.copy(), np.empty(len(size_bytes))
     changes = len(change_s)
-    for k in range(len(src)):
+    for k in range(len(size_bytes)):
         for e in range(depends.offsets[k], depends.offsets[k + 1]):
             d = depends.values[e]
-            start[k] = max(start[k], finish[d] + delay_to(src[k], d, dst, delay_s))
+            start[k] = max(start[k], finish[d] + delay_to(k, d, sources, dst, delay_s))
         at, left = start[k], size_bytes[k]
         c = np.searchsorted(change_s, at, side="right")
         while c < changes and left > rate[c, k] * (change_s[c] - at):
@@ -91,10 +90,10 @@ def run(transfers: Transfers, widths: Widths, rank: Int64, weight: Float64) -> t
     Returns:
         start, finish: float64[transfers], infinite for a transfer that never ran.
     """
-    src, dst, route, depends, next_offsets, dependents, delay_s, size_bytes, earliest_s = transfers
+    sources, dst, route, depends, next_offsets, dependents, delay_s, size_bytes, earliest_s = transfers
     first_width, change_s, later_width = widths
     offsets, links = route.offsets, route.values
-    n, link_count = len(src), len(first_width)
+    n, link_count = len(size_bytes), len(first_width)
     start, finish = np.full(n, np.inf), np.full(n, np.inf)
     rate, remaining = np.zeros(n), size_bytes.copy()
     width = first_width.copy()
@@ -150,7 +149,7 @@ def run(transfers: Transfers, widths: Widths, rank: Int64, weight: Float64) -> t
                 place_of[hop_of[last]] = place
             for i in range(next_offsets[k], next_offsets[k + 1]):
                 m = dependents[i]
-                ready[m] = max(ready[m], until + delay_to(src[m], k, dst, delay_s))
+                ready[m] = max(ready[m], until + delay_to(m, k, sources, dst, delay_s))
                 missing[m] -= 1
                 if missing[m] == 0:
                     heappush(heap, (ready[m], m))

@@ -31,7 +31,7 @@ class Transfers(NamedTuple):
 
     Attributes:
         chunk: int32[transfers].
-        src: int32[transfers], the sending node; an event has the node after the last.
+        sources: for each transfer the sending nodes; an event has the node after the last.
         dst, route, depends: for each transfer its receivers, its links, and what it waits for.
         earliest_s: float64[transfers], no transfer starts before.
         seconds: float64[transfers], how long each keeps a link.
@@ -40,7 +40,7 @@ class Transfers(NamedTuple):
     """
 
     chunk: Int32
-    src: Int32
+    sources: Lists
     dst: Lists
     route: Lists
     depends: Lists
@@ -72,9 +72,9 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
         start: float64[transfers]. arrival: float64[receivers]. hop: float64[hops], how much later than its source
         each link of a route carries the bytes. done: the number of transfers that ran.
     """
-    chunk, src, dst, route, depends, earliest_s, seconds, rate, slack = transfers
-    n = len(src)
-    hop, delay = delays(src, dst, route, links, len(forwarding))
+    chunk, sources, dst, route, depends, earliest_s, seconds, rate, slack = transfers
+    n = len(seconds)
+    hop, delay = delays(sources, dst, route, links, len(forwarding))
     next_offsets, dependents = _dependents(depends)
     missing = depends.offsets[1:] - depends.offsets[:-1]
     start = np.full(n, np.inf)
@@ -114,16 +114,18 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
         for i in range(dst.offsets[k], dst.offsets[k + 1]):
             arrival[i] = t + delay[i] + seconds[k]
             everywhere = max(everywhere, arrival[i])
-        for i in range(next_offsets[k], next_offsets[k + 1]):
-            m = dependents[i]
-            # a transfer that does not go to the node is known there when it has arrived everywhere
-            when = everywhere
+        for follower in range(next_offsets[k], next_offsets[k + 1]):
+            m = dependents[follower]
+            # a transfer that does not go to a source is known there when it has arrived everywhere
+            when = -np.inf
             for j in range(dst.offsets[k], dst.offsets[k + 1]):
-                if dst.values[j] == src[m]:
-                    when = arrival[j]
-                    if forwarding[src[m]] == CUTS_THROUGH and chunk[k] == chunk[m]:
-                        when = cut_through_start(t, arrival[j], delay[j], seconds[m])
-            ready[m] = max(ready[m], when)
+                for i in range(sources.offsets[m], sources.offsets[m + 1]):
+                    if dst.values[j] == sources.values[i]:
+                        there = arrival[j]
+                        if forwarding[dst.values[j]] == CUTS_THROUGH and chunk[k] == chunk[m]:
+                            there = cut_through_start(t, arrival[j], delay[j], seconds[m])
+                        when = max(when, there)
+            ready[m] = max(ready[m], everywhere if when == -np.inf else when)
             missing[m] -= 1
             if missing[m] == 0:
                 heappush(heap, (ready[m], m))

@@ -61,7 +61,7 @@ def delays_of(plan: Plan, work: float | None = None) -> Delays:
     t = plan.topology
     links = kernel_physics.Links(t.src, t.dst, t.latency_s, t.bandwidth, t.message_s)
     steps = float(len(plan.route.values)) if work is None else work
-    return Delays(*at_speed(kernel_physics.delays, steps)(plan.src, plan.dst, plan.route, links, t.node_count))
+    return Delays(*at_speed(kernel_physics.delays, steps)(plan.sources, plan.dst, plan.route, links, t.node_count))
 
 
 class SharedLinks:
@@ -121,7 +121,7 @@ def _transfers(plan: Plan, delays: Delays) -> kernel_rates.Transfers:
     slowest = plan.topology.route_bandwidth(plan.route)
     route_s = plan.topology.route_s(plan.route, plan.size_bytes)
     return kernel_rates.Transfers(
-        src=plan.src, dst=plan.dst, route=plan.route, depends=plan.depends,
+        sources=plan.sources, dst=plan.dst, route=plan.route, depends=plan.depends,
         next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
         delay_s=delays.receiver_s, size_bytes=plan.size_bytes + (route_s - plan.size_bytes / slowest) * slowest,
         earliest_s=plan.workload.chunk_start_s[plan.chunk],

@@ -40,7 +40,9 @@ def run(plan: Plan, barriers: bool) -> Timeline:
     rounding_s = _rounding_s(earliest_s, earliest_s + seconds)
     transfers = kernel_ready_order.Transfers(
         chunk=_padded(plan.chunk, count, -1),
-        src=_padded(plan.src, count, topology.node_count),
+        sources=Ragged.concatenate([plan.sources, Ragged.single(np.full(count, topology.node_count))])
+        if count
+        else plan.sources,
         dst=Ragged(_padded(plan.dst.offsets, count), plan.dst.values),
         route=Ragged(_padded(route.offsets, count), route.values),
         depends=extra.depends,

@@ -91,13 +91,21 @@ SWITCHES = Setting("switches", _SWITCHES, False, "cut-through, or store: each se
 
 MESSAGE = Setting("message", parse_time, None, "for which each message keeps a link busy besides its bytes")
 
+SHARP = Setting(
+    "sharp", choice({"true": "all", "sites": "sites", "false": ""}), None,
+    "true: switches sum (NVLink SHARP, InfiniBand SHARP); sites: only those inside a server or site do",
+)  # fmt: skip
+
+ANYWHERE = (MESSAGE, SHARP)
+"""Settings of every family and file."""
+
 
 def catalogue() -> tuple[Family, ...]:
     """All families, in the order in which they are listed."""
     from . import optical, regular, servers, sites, zoo
 
     families = (*servers.FAMILIES, *regular.FAMILIES, *optical.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
-    return tuple(replace(family, settings=(*family.settings, MESSAGE)) for family in families)
+    return tuple(replace(family, settings=(*family.settings, *ANYWHERE)) for family in families)
 
 
 def load_topology(spec: str) -> Topology:
@@ -117,20 +125,29 @@ def load_topology(spec: str) -> Topology:
         if os.path.exists(body) or body.lower().endswith(ENDINGS):
             from . import files
 
-            settings = _settings((*files.SETTINGS, MESSAGE), query, spec)
-            return _with_messages(files.read_topology(body, settings), settings)
+            settings = _settings((*files.SETTINGS, *ANYWHERE), query, spec)
+            return _set_up(files.read_topology(body, settings), settings, spec)
         near = difflib.get_close_matches(name, [*families], n=1)
         hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)
     family = families[name]
     settings = _settings(family.settings, query, spec)
-    return _with_messages(family.build(arguments, settings, spec), settings)
+    return _set_up(family.build(arguments, settings, spec), settings, spec)
 
 
-def _with_messages(topology: Topology, settings: dict[str, Any]) -> Topology:
-    """The topology with the cost of a message that its spec gives, if it gives one."""
-    message_s = settings[MESSAGE.name]
-    return topology if message_s is None else replace(topology, message_s=np.full(topology.link_count, message_s))
+def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology:
+    """The topology with the cost of a message, and with switches that sum, if its spec says so."""
+    message_s, sharp = settings[MESSAGE.name], settings[SHARP.name]
+    if message_s is not None:
+        topology = replace(topology, message_s=np.full(topology.link_count, message_s))
+    if sharp is None:
+        return topology
+    inside = np.array([site != "" for site in topology.sites]) | (sharp == "all")
+    reduces = topology.is_switch & topology.transit & inside & (sharp != "")
+    if sharp and not reduces.any():
+        which = "no switch" if sharp == "all" else "no switch inside a site"
+        raise InputError(f"there is {which} that could sum", f"{spec}, option {SHARP.name}")
+    return replace(topology, reduces=reduces)
 
 
 def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         flag: [entry(n, flag, bool, p, k != ACCELERATOR) for (n, p), k in zip(placed, kinds, strict=True)]
         for flag in ("transit", "replicates")
     }
+    reduces = [entry(node, "reduces", bool, place, False) for node, place in placed]
     planes = [] if data.get("planes") is None else objects(data, "planes", where)
     notes = data.get("notes")
     notes = [notes] if isinstance(notes, str) else [] if notes is None else notes
@@ -120,6 +121,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         planes=[_plane(plane, len(placed), _at(where, "plane", i)) for i, plane in enumerate(planes)],
         notes=notes,
         where=where,
+        reduces=reduces,
         **flags,
     )
 

@@ -32,25 +32,27 @@ def wrong_contents(plan: Plan) -> Finding | None:
     slots = _Slots(plan)
     state = slots.initial()
     writes = kernel_referee.Writes(
-        chunk=plan.chunk, op=plan.op, src_slot=slots.of(plan.chunk, plan.src), dst=plan.dst,
+        chunk=plan.chunk, op=plan.op, sources=plan.sources,
+        src_slot=slots.of(plan.chunk[plan.sources.owners], plan.sources.values), dst=plan.dst,
         dst_slot=slots.of(plan.chunk[plan.dst.owners], plan.dst.values),
         depends=plan.depends, dependents=plan.dependents,
     )  # fmt: skip
     with np.errstate(over="ignore"):  # fingerprints wrap around
-        code, k, other, _ = at_speed(kernel_referee.contents, STEPS_A_TRANSFER * plan.transfer_count)(
+        code, k, other, at = at_speed(kernel_referee.contents, STEPS_A_TRANSFER * plan.transfer_count)(
             writes, work.chunk_reduces, state
         )
     if code:
         name, k = CODES[code], int(k)
         other_words = plan.describe(int(other)) if other >= 0 else ""
+        node = int(plan.sources.values[at])
         words = {
-            "not-held": f"sends what {plan.topology.names[plan.src[k]]} does not have",
+            "not-held": f"sends what {plan.topology.names[node]} does not have",
             "missing-dependency": f"does not depend on {other_words}, which brought or changed what it sends",
             "reduce-of-copy": "adds to a chunk that is not to be summed",
             "unordered-writes": f"and {other_words} write to the same chunk at the same node, "
             "and neither waits for the other",
         }[name]
-        return about(plan, name, k, words, node=int(plan.src[k]))
+        return about(plan, name, k, words, node=node)
     wanted = work.chunk_wanted
     have = state[slots.of(wanted.owners, wanted.values)]
     bad = np.flatnonzero(have != slots.complete()[wanted.owners])
@@ -73,7 +75,7 @@ class _Slots:
         if self.count > LARGEST_TABLE:
             wanted = plan.workload.chunk_wanted
             parts = [
-                self._key(plan.chunk, plan.src),
+                self._key(plan.chunk[plan.sources.owners], plan.sources.values),
                 self._key(plan.chunk[plan.dst.owners], plan.dst.values),
                 self._key(wanted.owners, wanted.values),
                 self._key(self.holders.owners, self.holders.values),

@@ -12,9 +12,9 @@ CODES = (
     "receiver", "route-misses-receiver", "receiver-twice", "route-loose-end", "not-held",
     "missing-dependency", "reduce-of-copy", "unordered-writes", "duration", "before-start",
     "before-dependency", "speed", "capacity", "incomplete", "promise", "cover", "matching", "no-circuit", "turn",
-    "barrier", "group",
+    "barrier", "group", "source-twice", "no-reduction", "apart",
 )  # fmt: skip
-"""What can be wrong. The first 18 are numbered as in :mod:`stretto.verify.kernel_referee`."""
+"""What can be wrong. Those that loops find are numbered as in the kernels."""
 
 TOLERANCE = 1e-9
 """Share of a rate, of a bandwidth, or of what a transfer takes by which it may be missed."""

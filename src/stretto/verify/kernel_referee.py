@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .kernel_joins import aligned, joined, meets_after
+
 Bool = NDArray[np.bool_]
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -36,9 +38,9 @@ class Lists(Protocol):
 
 
 class Paths(NamedTuple):
-    """For each transfer the node that sends, the nodes that receive, and its links."""
+    """For each transfer the nodes that send, the nodes that receive, and its links."""
 
-    src: Int32
+    sources: Lists
     dst: Lists
     route: Lists
 
@@ -57,7 +59,8 @@ class Writes(NamedTuple):
     Attributes:
         chunk: int32[transfers].
         op: int8[transfers], copy or reduce.
-        src_slot: int64[transfers], the slot that each transfer reads.
+        sources: for each transfer the nodes that send.
+        src_slot: int64[sources], the slots that it reads.
         dst: for each transfer its receivers.
         dst_slot: int64[receivers], the slots that it writes.
         depends, dependents: for each transfer those it waits for, and those that wait for it.
@@ -65,6 +68,7 @@ class Writes(NamedTuple):
 
     chunk: Int32
     op: Int8
+    sources: Lists
     src_slot: Int64
     dst: Lists
     dst_slot: Int64
@@ -95,41 +99,56 @@ class Times(NamedTuple):
     slack_s: Float64
 
 
-def routes(paths: Paths, plane: Int32, network: Network, transit: Bool, replicates: Bool) -> Violation:
-    """Is every route a path, or a tree that branches where it may, from the source to exactly the receivers?
+def routes(
+    paths: Paths, plane: Int32, network: Network, transit: Bool, replicates: Bool, reduces: Bool
+) -> Violation:  # fmt: skip
+    """Is every route a path, or a tree that sums and branches where it may, from the sources to exactly the receivers?
 
     Args:
         plane: int32[transfers], the plane of each; a transfer with a plane has no route.
-        transit, replicates: bool[nodes], whether a route may pass through a node, and branch there.
+        transit, replicates, reduces: bool[nodes], whether a route may pass through a node, branch and sum there.
     """
-    src, dst, route = paths
+    sources, dst, route = paths
     dst_offsets, dst_nodes, route_offsets, route_links = dst.offsets, dst.values, route.offsets, route.values
     link_src, link_dst, kind = network
     nodes = len(kind)
+    stage, weight = np.full(nodes, -1, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+    crossed = np.full(len(link_src), -1, dtype=np.int64)
     entered = np.full(nodes, -1, dtype=np.int64)
     leaves = np.full(nodes, -1, dtype=np.int64)
     left = np.zeros(nodes, dtype=np.int64)
     received = np.full(nodes, -1, dtype=np.int64)
-    for k in range(len(src)):
-        if kind[src[k]] == SWITCH:
-            return 1, k, src[k], -1
+    for k in range(len(sources.offsets) - 1):
+        own = sources.values[sources.offsets[k] : sources.offsets[k + 1]]
+        for s in own:
+            if kind[s] == SWITCH:
+                return 1, k, s, -1
         if dst_offsets[k] == dst_offsets[k + 1]:
             return 2, k, -1, -1
         if plane[k] >= 0:
             continue
-        entered[src[k]] = k
-        for i in range(route_offsets[k], route_offsets[k + 1]):
+        first, end = route_offsets[k], route_offsets[k + 1]
+        code, node, link, root, links = joined(
+            own, route_links[first:end], link_src, link_dst, transit, reduces, stage, weight, k
+        )
+        if code != 0:
+            return (code, k, link, -1) if node < 0 else (code, k, node, link)
+        for i in range(first, first + links):
+            crossed[route_links[i]] = k
+        first += links
+        entered[root] = k
+        for i in range(first, end):
             a, b = link_src[route_links[i]], link_dst[route_links[i]]
             if entered[a] != k:
                 return 3, k, route_links[i], -1
-            if entered[b] == k:
+            if entered[b] == k or crossed[route_links[i]] == k:
                 return 4, k, b, route_links[i]
             entered[b] = k
             if leaves[a] != k:
                 leaves[a] = k
                 left[a] = 0
             left[a] += 1
-            if a != src[k] and not transit[a]:
+            if (a != root or links > 0) and not transit[a]:
                 return 5, k, a, route_links[i]
             if left[a] > 1 and not replicates[a]:
                 return 6, k, a, route_links[i]
@@ -137,7 +156,7 @@ def routes(paths: Paths, plane: Int32, network: Network, transit: Bool, replicat
             w = dst_nodes[i]
             if kind[w] == SWITCH:
                 return 7, k, w, -1
-            if w == src[k] or entered[w] != k:
+            if entered[w] != k or (w == root and links == 0):
                 return 8, k, w, -1
             if received[w] == k:
                 return 9, k, w, -1
@@ -145,7 +164,7 @@ def routes(paths: Paths, plane: Int32, network: Network, transit: Bool, replicat
             # a receiver that passes the bytes on replicates them
             if leaves[w] == k and not replicates[w]:
                 return 6, k, w, -1
-        for i in range(route_offsets[k], route_offsets[k + 1]):
+        for i in range(first, end):
             w = link_dst[route_links[i]]
             if leaves[w] != k and received[w] != k:
                 return 10, k, w, route_links[i]
@@ -206,7 +225,7 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
         reduces: bool[chunks], whether a chunk is summed.
         state: uint64[slots], what each slot holds at first, 0 for nothing; changed to what it holds at the end.
     """
-    chunk, op, src_slot, dst, dst_slot, depends, dependents = writes
+    chunk, op, sources, src_slot, dst, dst_slot, depends, dependents = writes
     dst_offsets, dep_offsets, dep_values = dst.offsets, depends.offsets, depends.values
     next_offsets, followers = dependents.offsets, dependents.values
     n = len(chunk)
@@ -221,34 +240,39 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
     back, forth = np.empty(n + 1, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
     stamp = 0
     for k in range(n):
-        s = src_slot[k]
-        carried = initial[s]
-        if newest[s] >= 0:
-            for i in range(dep_offsets[k], dep_offsets[k + 1]):
-                listed[dep_values[i]] = k
-            i = newest[s]
-            while i >= 0:
-                w = writer[i]
-                if listed[w] == k:
-                    if op[w] == COPY:
-                        carried = carried - initial[s] + value[w]
-                        break
-                    carried = carried + value[w]
-                else:
-                    stamp += 1
-                    if _happened_before(
-                        w, k, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth
-                    ):
-                        return 12, k, w, -1
-                i = older[i]
+        marked = False
+        for j in range(sources.offsets[k], sources.offsets[k + 1]):
+            s = src_slot[j]
+            carried = initial[s]
+            if newest[s] >= 0:
+                if not marked:
+                    marked = True
+                    for i in range(dep_offsets[k], dep_offsets[k + 1]):
+                        listed[dep_values[i]] = k
+                i = newest[s]
+                while i >= 0:
+                    w = writer[i]
+                    if listed[w] == k:
+                        if op[w] == COPY:
+                            carried = carried - initial[s] + value[w]
+                            break
+                        carried = carried + value[w]
+                    else:
+                        stamp += 1
+                        if _happened_before(
+                            w, k, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth
+                        ):
+                            return 12, k, w, j
+                    i = older[i]
+                if carried == 0:
+                    return 12, k, writer[newest[s]], j
             if carried == 0:
-                return 12, k, writer[newest[s]], -1
-        if carried == 0:
-            return 11, k, -1, -1
-        value[k] = carried
+                return 11, k, -1, j
+            value[k] += carried
+        carried = value[k]
         adds = op[k] == REDUCE
-        if adds and not reduces[chunk[k]]:
-            return 13, k, -1, -1
+        if not reduces[chunk[k]] and (adds or sources.offsets[k + 1] - sources.offsets[k] > 1):
+            return 13, k, -1, sources.offsets[k]
         for i in range(dst_offsets[k], dst_offsets[k + 1]):
             w = dst_slot[i]
             j = newest[w]
@@ -259,7 +283,7 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
                     if not _happened_before(
                         writer[j], k, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth
                     ):
-                        return 14, k, writer[j], -1
+                        return 14, k, writer[j], sources.offsets[k]
                 if writer[j] == copied[w]:
                     break
                 j = older[j]
@@ -320,16 +344,26 @@ def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violat
         network: its ``kind`` says how each node sends on, see :attr:`stretto.model.topology.Topology.forwarding`.
         hop: float64[hops], set here: how much later than its source each link of a route carries the bytes.
     """
-    src, dst, route = paths
+    sources, dst, route = paths
     dst_offsets, dst_nodes, route_offsets, route_links = dst.offsets, dst.values, route.offsets, route.values
     link_src, link_dst, kind = network
+    sends, head = np.full(len(kind), -1, dtype=np.int64), np.full(len(kind), -1, dtype=np.int64)
     chunk, depends, start, finish, earliest, latency, circuit_latency, slack = times
     dep_offsets, dep_values = depends.offsets, depends.values
     arrives = np.zeros(len(dst_nodes))
     delay = np.zeros(len(kind))
-    for k in range(len(src)):
-        delay[src[k]] = 0.0
-        for i in range(route_offsets[k], route_offsets[k + 1]):
+    for k in range(len(sources.offsets) - 1):
+        own = sources.values[sources.offsets[k] : sources.offsets[k + 1]]
+        first, end = route_offsets[k], route_offsets[k + 1]
+        for s in own:
+            sends[s] = k
+            delay[s] = 0.0
+        if len(own) > 1:
+            first += meets_after(own, route_links[first:end], link_src, link_dst, head, k)
+            inward = route_links[route_offsets[k] : first]
+            longest = aligned(inward, hop[route_offsets[k] : first], link_src, link_dst, latency, delay)
+            delay[link_dst[route_links[first - 1]]] = longest
+        for i in range(first, end):
             link = route_links[i]
             hop[i] = delay[link_src[link]]
             delay[link_dst[link]] = hop[i] + latency[link]
@@ -343,16 +377,17 @@ def starts(paths: Paths, network: Network, times: Times, hop: Float64) -> Violat
             return 16, k, -1, -1
         for e in range(dep_offsets[k], dep_offsets[k + 1]):
             d = dep_values[e]
-            need = 0.0
-            until = 0.0
+            everywhere, need, until = 0.0, -np.inf, 0.0
             for i in range(dst_offsets[d], dst_offsets[d + 1]):
-                need = max(need, finish[d] + arrives[i])
-            for i in range(dst_offsets[d], dst_offsets[d + 1]):
-                if dst_nodes[i] == src[k]:
-                    need = finish[d] + arrives[i]
-                    if kind[src[k]] == ROUTER and chunk[d] == chunk[k]:
-                        need = start[d] + arrives[i]
-                        until = finish[d] + arrives[i]
+                everywhere = max(everywhere, finish[d] + arrives[i])
+                if sends[dst_nodes[i]] == k:
+                    if kind[dst_nodes[i]] == ROUTER and chunk[d] == chunk[k]:
+                        need = max(need, start[d] + arrives[i])
+                        until = max(until, finish[d] + arrives[i])
+                    else:
+                        need = max(need, finish[d] + arrives[i])
+            if need == -np.inf:
+                need = everywhere
             if start[k] < need - slack[d] or finish[k] < until - slack[d]:
                 return 17, k, d, -1
     return 0, -1, -1, -1

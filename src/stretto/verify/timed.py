@@ -24,7 +24,7 @@ def wrong_time(plan: Plan) -> Finding | None:
     t = plan.topology
     hop_s = np.zeros(len(plan.route.values))
     circuit_s, allowed = circuit_latency_s(plan), rounding(plan)
-    paths = kernel_referee.Paths(plan.src, plan.dst, plan.route)
+    paths = kernel_referee.Paths(plan.sources, plan.dst, plan.route)
     network = kernel_referee.Network(t.src, t.dst, t.forwarding)
     times = kernel_referee.Times(
         chunk=plan.chunk, depends=plan.depends, start_s=plan.start_s, finish_s=plan.finish_s,
