@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joins import in_one_pass, two_levels
 from networks import random_network, ring, star
 from stretto.bounds import (
     best_lengths,
@@ -365,3 +366,19 @@ def test_bounds_do_not_keep_a_topology_or_a_workload_alive():
     del topology, workload
     gc.collect()
     assert [ref() for ref in objects] == [None, None, None]
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter"])
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_where_a_switch_sums_an_allreduce_needs_one_pass(kind, ranks):
+    net = load_topology(f"star:{ranks}?bandwidth=450GB/s&sharp=true")
+    best = bounds(net, Workload((make_collective(kind, net, 10**9),)))[0]
+    share = 1.0 if kind == "allreduce" else (ranks - 1) / ranks
+    assert best.seconds == pytest.approx(share * 1e9 / 450e9, rel=2e-3)
+
+
+@pytest.mark.parametrize("size", [4, 10**3, 10**6, 10**9])
+def test_no_bound_is_above_a_plan_that_sums_in_switches(size):
+    plan = in_one_pass(two_levels(), parts=1, size=size)
+    best = bounds(plan.topology, plan.workload)[0]
+    assert best.seconds <= simulate(plan).completion_s <= 1.08 * best.seconds

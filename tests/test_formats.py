@@ -90,7 +90,7 @@ def with_header(change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (with_header(lambda h: h.update(version=3)), "has version 3"),
+        (with_header(lambda h: h.update(version=4)), "has version 4"),
         (with_header(lambda h: h.update(format="x")), "no stretto plan"),
         (with_header(lambda h: h.pop("workload")), "workload is wrong"),
         (with_header(lambda h: h["workload"][0].update(kind="x")), "workload is wrong"),

@@ -131,7 +131,7 @@ def test_a_topology_file_keeps_who_reduces():
 
 
 @pytest.mark.parametrize(
-    "spec, summing",
+    ("spec", "summing"),
     [("star:4?sharp=true", 1), ("fattree:4?sharp=true", 20), ("fattree:4?sharp=sites", 16), ("dgx2:4?sharp=sites", 4),
      ("dgx2:4?sharp=true", 12), ("dgx2:4?sharp=false", 0), ("dgx2:4", 0)],
 )  # fmt: skip

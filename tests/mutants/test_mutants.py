@@ -356,7 +356,7 @@ def test_copies_of_one_chunk_are_not_summed():
     assert code(replace(plan, workload=Workload((everybody,)))) in {"promise", "reduce-of-copy"}
 
 
-@pytest.mark.parametrize("source, early_s", [(1, 1e-6), (2, 1e-3)])
+@pytest.mark.parametrize(("source", "early_s"), [(1, 1e-6), (2, 1e-3)])
 def test_a_sum_that_starts_before_its_source_has_all_is_found(source, early_s):
     plan = in_two_steps()
     assert code(plan) == "ok"

@@ -15,7 +15,9 @@ One more takes up to seconds of CPU and is computed on request only: *covers*, p
 one server to another (``covers``).
 
 All bounds hold where switches copy. Those of an AllReduce assume that switches do not sum; the others hold even if they
-did. Unless ``chunk_bytes`` is given, all hold however finely the data is cut.
+did. A switch that sums is taken for a router, which stores and sums (``Topology.relaying``): a transfer from several
+sources is then several transfers, which cross each link no sooner than its own. So all bounds hold there, too. Unless
+``chunk_bytes`` is given, all hold however finely the data is cut.
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
@@ -65,7 +67,7 @@ def bounds(
         whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
             is stored before it is forwarded, and crosses a cut over one link.
     """
-    topology = topology.delayed
+    topology = topology.delayed.relaying
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
     near = distances(topology, 0.0)

@@ -33,6 +33,7 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
     data: dict[str, Any] = {"collective": collective.kind}
     if net.planes:
         return data
+    sums, net = bool(net.reduces.any()), net.relaying
     cut = bounds.bottleneck(net, collective)
     if cut is not None:
         again = bounds.check_cut(net, collective, set(np.flatnonzero(cut.inside).tolist()))
@@ -48,7 +49,7 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
         again = bounds.check_parts(net, collective, [set(np.flatnonzero(row).tolist()) for row in parts.inside])
         sizes = {"bytes": parts.load_bytes, "width": float(parts.width)}
         data["parts"] = exact(parts.seconds, again, **sizes, inside=[names(row) for row in parts.inside])
-    if collective.traits.reduces_to_all:
+    if collective.traits.reduces_to_all and not sums:
         rates = bounds.tree_rates(net, collective.ranks)
         data["trees"] = {"seconds": collective.size_bytes / rates.rate, "rate": rates.rate}
     covers = bounds.covers_bound(net, collective, bound_s)

@@ -157,7 +157,9 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InputError("is no stretto plan", path)
     if header.get("version") not in VERSIONS:
-        raise InputError(f"has version {header.get('version')!r}; this stretto reads versions {VERSIONS[0]} to {VERSIONS[-1]}", path)
+        raise InputError(
+            f"has version {header.get('version')!r}; this stretto reads versions {VERSIONS[0]} to {VERSIONS[-1]}", path
+        )
     topology = topology_from_json(header.get("topology"), f"{path}, topology")
     try:
         workload = Workload(tuple(_collective_from_json(c, topology) for c in header["workload"]))

@@ -2,9 +2,10 @@
 
 A plan holds its topology and workload and, as columns, its *transfers*: each takes one whole chunk from a node to one
 node (or to several, where a replicating node branches) along a route. Where switches on the route sum, a transfer has
-several sources: its route leads from all of them to one switch, and on to all receivers. Dependencies are the truth: transfer k depends
-only on transfers before it, and a plan is correct in every timing that respects them. ``start_s``, ``rate`` and
-``weight`` only shape time; what happened is in the timeline.
+several sources: its route leads from all of them to one switch, and on to all receivers.
+
+Dependencies are the truth: transfer k depends only on transfers before it, and a plan is correct in every timing that
+respects them. ``start_s``, ``rate`` and ``weight`` only shape time; what happened is in the timeline.
 
 A transfer carries what its dependencies decide: what its source held at first, and what the transfers among ``depends``
 that wrote this chunk there have brought (copied or summed). From several sources, it carries the sum of these.

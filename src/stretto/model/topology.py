@@ -3,8 +3,8 @@
 A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward), a *router* (stores, replicates,
 cut-through) or a *switch* (stores nothing, is only passed through; it may replicate). Three flags say what it can do:
 ``transit``, whether a route may pass through it as one fluid pipe, ``replicates``, whether that pipe may branch there,
-and ``reduces``, whether a switch may sum what comes in over several links. A router that no route may pass through stores whole messages before it sends them on, as an accelerator does
-(:func:`storing`).
+and ``reduces``, whether a switch may sum what comes in over several links. A router that no route may pass through
+stores whole messages before it sends them on, as an accelerator does (:func:`storing`).
 """
 
 from __future__ import annotations
@@ -276,7 +276,9 @@ def make_topology(
     sums = np.zeros(n, dtype=np.bool_) if reduces is None else np.asarray(reduces, dtype=np.bool_)
     wrong = sums & ~((kind == SWITCH) & (passable if transit is None else np.asarray(transit, dtype=np.bool_)))
     if wrong.any():
-        raise InputError(f"{labels[int(wrong.argmax())]!r} cannot reduce: only a switch that routes pass through can", where)
+        raise InputError(
+            f"{labels[int(wrong.argmax())]!r} cannot reduce: only a switch that routes pass through can", where
+        )
     return Topology(
         name=name,
         kind=kind,
