@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -54,6 +55,17 @@ def test_less_effort_makes_fewer_transfers_and_the_same_plan_every_time():
     assert quick.digest() == again.digest()
     assert quick.transfer_count <= thorough.transfer_count
     assert simulate(thorough).completion_s <= simulate(quick).completion_s
+
+
+@pytest.mark.parametrize("message_s", [0.0, 1e-3])
+def test_few_messages_serve_a_wan_as_well_as_thousands(message_s):
+    net = load_topology("sites:3,2?wan_bandwidth=20MB/s&wan_latency=2ms")
+    net = replace(net, message_s=np.full(net.link_count, message_s))
+    work = Workload((make_collective("alltoall", net, 4_000_000),))
+    plan = run_planner("paths", net, work)
+    assert verify(plan).ok
+    assert plan.transfer_count < 100
+    assert simulate(plan).completion_s < 1.1 * bounds(net, work)[0].seconds
 
 
 def test_collectives_that_copy_are_refused():

@@ -81,7 +81,8 @@ def spread(
                 if hops[i] > 0 and after >= before * (1.0 - 1e-9):
                     continue
                 for k in range(hops[i]):
-                    load[path[i, k]] -= size[i]
+                    # rounding must not leave less than nothing
+                    load[path[i, k]] = max(load[path[i, k]] - size[i], 0.0)
                     path[i, k] = -1
                 hops[i] = count
                 for k in range(count):

@@ -8,7 +8,8 @@ is cut into parts, and transfers are ordered by urgency (:mod:`stretto.schedule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,10 +26,11 @@ from ..schedule.trees import split_chunks
 from . import Candidate, Option, Request, per_delivery, register
 
 UNITS = 8_000
-"""Units into which the data of all pairs is divided, about."""
+"""Units into which the data of all pairs is divided at most, about."""
 
-MOST_UNITS_A_PAIR = 128
-"""Units into which the data of one pair is divided at most."""
+UNITS_OF_PAIR = (1, 4, 16, 128)
+"""Units into which the data of one pair is divided on average: few make few messages, many load links more evenly. All
+are tried that make no more than ``UNITS`` (benchmarks/wire.py)."""
 
 MOST_CHUNKS = 100_000
 """Chunks beyond which planning would take minutes, and is refused."""
@@ -40,12 +42,14 @@ where latency counts (``LATENCY_SHARE``)."""
 LATENCY_SHARE = 0.05
 """Latency of the longest path, as a share of the busiest link's time, from which latency counts."""
 
-TRANSFER_COUNTS = (3_000, 12_000, 60_000)
-"""Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet
-``NEAR`` the busiest link's time, and the last refinement gained."""
+TRANSFERS = 60_000
+"""Transfers of a plan at most, if parts are not given."""
 
 SMALLEST_PART_BYTES = 256
 """Mean size of a part, below which data is not cut, unless every link sends fewer bytes within its latency."""
+
+PATIENCE = 2
+"""Doublings of the parts without a gain after which data is not cut further."""
 
 NEAR = 1.003
 """Completion over the busiest link's time that is near enough; and the ratio by which a finer plan must gain."""
@@ -53,7 +57,7 @@ NEAR = 1.003
 COSTS = {"transfer": 3.0}
 """Steps (:mod:`stretto.schedule.effort`) of a transfer of a plan, with one round of justification."""
 
-OPTIONS = (Option("parts", int, 0, "into how many parts each path's data is cut; 0: by the number of transfers"),)
+OPTIONS = (Option("parts", int, 0, "into how many parts each path's data is cut; 0: as many as gain"),)
 
 
 def _serves(topology: Topology, workload: Workload) -> str | None:
@@ -74,6 +78,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     options=OPTIONS,
     serves=_serves,
     cuts=True,
+    messages=True,
     auto=Candidate(30, per_delivery(10, first=150_000), good_for=("bandwidth",)),
 )
 def paths(request: Request, *, parts: int = 0) -> Plan:
@@ -87,24 +92,55 @@ def paths(request: Request, *, parts: int = 0) -> Plan:
     if parts < 0:
         raise InputError(f"{parts} is below 0", "option parts")
     topology, workload = request.topology, request.workload
-    candidates = [_route_units(topology, workload, LATENCY_WEIGHTS[0])]
-    counts = [float(parts)] if parts else _part_counts(topology, candidates[0])
     # auto charges what is registered, so this budget is not charged to the request
     budget = Budget(request.budget.left, COSTS, request.budget.stop)
-    hops = len(candidates[0].hops.values)
-    if _latency_counts(topology, candidates[0]) and budget.allows(transfer=len(LATENCY_WEIGHTS) * counts[0] * hops):
-        candidates += [_route_units(topology, workload, weight) for weight in LATENCY_WEIGHTS[1:]]
-    coarse = [(_pipeline(topology, workload, streams, counts[0], budget), streams) for streams in candidates]
-    first, streams = min(coarse, key=lambda candidate: completion_s(candidate[0]))
-    plans = [first]
-    for count in counts[1:]:
-        near = completion_s(plans[-1]) <= NEAR * busiest_link_s(plans[-1])
-        if near or not budget.allows(transfer=count * len(streams.hops.values)):
+    live = [_Cut(streams) for streams in _candidates(topology, workload, budget)]
+    everything, count = live, float(parts or 1)
+    while live:
+        for c in live:
+            first = c is everything[0] and not c.plans
+            if first or budget.allows(transfer=count * len(c.streams.hops.values)):
+                c.plans.append(_pipeline(topology, workload, c.streams, count, budget))
+        count *= 2
+        live = sorted((c for c in live if c.plans), key=_Cut.hoped_s)
+        live = [c for c in live[: (len(live) + 1) // 2] if c.may_gain() and count <= _most_parts(topology, c.streams)]
+        if parts:
             break
-        plans.append(_pipeline(topology, workload, streams, count, budget))
-        if completion_s(plans[-2]) <= NEAR * completion_s(plans[-1]):
-            break
-    return best(plans)
+    return best([plan for c in everything for plan in c.plans])
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Streams, and their plans with more and more parts, each with twice as many as the one before."""
+
+    streams: Streams
+    plans: list[Plan] = field(default_factory=list)
+
+    def hoped_s(self) -> float:
+        """When the next plan may end: with parts of half the size, about half as late over its busiest link."""
+        return (completion_s(self.plans[-1]) + busiest_link_s(self.plans[-1])) / 2
+
+    def may_gain(self) -> bool:
+        """Whether finer parts may gain: lately they did, and the last plan is not near its busiest link's time."""
+        end_s = [completion_s(plan) for plan in self.plans]
+        return end_s[-1] > NEAR * busiest_link_s(self.plans[-1]) and (
+            len(end_s) <= PATIENCE or min(end_s[-PATIENCE:]) * NEAR < min(end_s[:-PATIENCE])
+        )
+
+
+def _candidates(topology: Topology, workload: Workload, budget: Budget) -> Iterator[Streams]:
+    """Streams of few units to many, and where latency counts of each price of it; equal ones once."""
+    pairs = int((workload.chunk_holders.values != workload.chunk_wanted.values).sum())
+    known: set[bytes] = set()
+    for count in sorted({max(min(units * pairs, UNITS), 1) for units in UNITS_OF_PAIR}):
+        for weight in LATENCY_WEIGHTS:
+            streams = _route_units(topology, workload, count, weight)
+            key = streams.routes.values.tobytes() + streams.size_bytes.tobytes()
+            if key not in known:
+                known.add(key)
+                yield streams
+            if not _latency_counts(topology, streams) or not budget.allows(transfer=len(streams.hops.values)):
+                break
 
 
 @dataclass(frozen=True)
@@ -125,14 +161,13 @@ class Streams:
     routes: Ragged
 
 
-def _route_units(topology: Topology, workload: Workload, latency_weight: float) -> Streams:
-    """Choose a path for each unit; units of one chunk that take the same path become one stream."""
+def _route_units(topology: Topology, workload: Workload, most: int, latency_weight: float) -> Streams:
+    """Choose a path for each of about ``most`` units; units of one chunk that take the same path become one stream."""
     holder, wanted = (x.values.astype(np.int64) for x in (workload.chunk_holders, workload.chunk_wanted))
     chunk = np.flatnonzero(holder != wanted)
     chunk = chunk[np.argsort(holder[chunk], kind="stable")]
     size = workload.chunk_bytes[chunk]
-    units = np.rint(UNITS * (size / size.sum())).astype(np.int64)
-    units = np.minimum(np.clip(units, 1, MOST_UNITS_A_PAIR), size)
+    units = np.minimum(np.maximum(np.rint(most * (size / size.sum())).astype(np.int64), 1), size)
     pair = np.repeat(np.arange(len(chunk)), units)
     flow = concurrent_flow(topology, holder[chunk][pair], wanted[chunk][pair], (size / units)[pair], latency_weight)
     same, count = np.unique(np.column_stack((chunk[pair], flow.path)), axis=0, return_counts=True)
@@ -159,11 +194,11 @@ def _latency_counts(topology: Topology, streams: Streams) -> bool:
     return bool(longest_s > LATENCY_SHARE * (load / topology.bandwidth).max())
 
 
-def _part_counts(topology: Topology, streams: Streams) -> list[float]:
-    """Into how many parts to cut a stream, on average, ascending."""
+def _most_parts(topology: Topology, streams: Streams) -> float:
+    """Into how many parts a stream may be cut, on average."""
     bytes_within_latency = float((topology.latency_s * topology.bandwidth).min())
-    most = float(streams.size_bytes.mean()) / float(np.clip(bytes_within_latency, 1.0, SMALLEST_PART_BYTES))
-    return sorted({max(min(count / len(streams.hops.values), most), 1.0) for count in TRANSFER_COUNTS})
+    smallest = float(np.clip(bytes_within_latency, 1.0, SMALLEST_PART_BYTES))
+    return min(float(streams.size_bytes.mean()) / smallest, TRANSFERS / len(streams.hops.values))
 
 
 def _pipeline(topology: Topology, workload: Workload, streams: Streams, parts: float, budget: Budget) -> Plan:
