@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.model.arrays import Ragged
+from stretto.model.changes import Changes
 from stretto.model.collective import Collective, Workload, make_collective
 from stretto.model.plan import Plan, make_plan
 from stretto.model.timeline import Timeline
 from stretto.model.topology import ACCELERATOR, Topology, make_topology
-from stretto.simulate import Changes, simulate
+from stretto.simulate import simulate
 
 
 def lines(*bandwidths: float) -> Topology:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import chains, lines, run
-from stretto.model.errors import InputError, Unsupported
+from stretto.model.changes import changes_of_table
+from stretto.model.errors import InputError
 from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
-from stretto.simulate import Changes, SharedLinks, simulate
+from stretto.simulate import SharedLinks, simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -83,22 +84,16 @@ def test_nothing_starts_before_its_collective():
 
 def test_bandwidth_that_falls_slows_shares_by_weight():
     plan = chains(lines(10), [[(10, [0])]], [[(10, [0])]])
-    half = Changes(np.array([1.0]), np.array([[5.0, 1.0]]))
+    half = changes_of_table(np.array([1.0]), np.array([[5.0, 1.0]]))
     for sharing in ("weights", "fair"):
         assert run(plan, sharing, changes=half, weight=[1, 1]).finish_s.tolist() == approx(3, 3)
 
 
 def test_reserved_rates_do_not_grow_with_bandwidth_and_shrink_with_it():
     plan = chains(lines(10), [[(10, [0])]], [[(10, [0])]])
-    twice, half = (Changes(np.array([1.0]), np.array([[w, 1.0]])) for w in (20.0, 5.0))
+    twice, half = (changes_of_table(np.array([1.0]), np.array([[w, 1.0]])) for w in (20.0, 5.0))
     assert run(plan, "rates", changes=twice, rate=[5, 5]).finish_s.tolist() == approx(2, 2)
     assert run(plan, "rates", changes=half, rate=[5, 5]).finish_s.tolist() == approx(3, 3)
-
-
-def test_a_plan_that_fixes_its_times_needs_constant_bandwidths():
-    plan = chains(lines(10), [[(10, [0])]])
-    with pytest.raises(Unsupported, match="constant bandwidths"):
-        simulate(plan, Changes(np.array([1.0]), np.array([[5.0, 1.0]])))
 
 
 @pytest.mark.parametrize(("sharing", "column"), [("rates", "rate"), ("weights", "weight"), ("fair", "weight")])

@@ -19,6 +19,9 @@ did. A switch that sums is taken for a router, which stores and sums (``Topology
 sources is then several transfers, which cross each link no sooner than its own. So all bounds hold there, too. Unless
 ``chunk_bytes`` is given, all hold however finely the data is cut.
 
+Where bandwidths change with time, a link counts as good as it ever is, and cuts are also bounded by what their links
+carry in time (``changing``).
+
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
 nodes and pairs; where there are few nodes, every cut (``candidates``).
@@ -32,6 +35,7 @@ from __future__ import annotations
 
 from ..model.collective import Workload
 from ..model.topology import Topology
+from .changing import integral_bounds
 from .check import check_covers, check_cut, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
 from .covers import Covers, covers_bound
@@ -67,7 +71,7 @@ def bounds(
         whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
             is stored before it is forwarded, and crosses a cut over one link.
     """
-    topology = topology.delayed.relaying
+    given, topology = topology, topology.at_best.delayed.relaying
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
     near = distances(topology, 0.0)
@@ -81,5 +85,8 @@ def bounds(
         *(parts_bound(topology, c, near) for c in workload.collectives),
     ):
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
+            best[bound.kind] = bound
+    for bound in integral_bounds(given, workload, tuple(best.values())) if given.changes else ():
+        if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = bound
     return tuple(sorted(best.values(), key=lambda b: -b.seconds))

@@ -42,7 +42,7 @@ def cut_bounds(
         exact = (bottleneck(topology, c) for c in workload.collectives)
         inside = np.concatenate((inside, *(found.inside[None] for found in exact if found is not None)))
     width = width_into(topology, inside)
-    load = sum((_bytes_into(c, inside) for c in workload.collectives), np.zeros(len(inside)))
+    load = sum((bytes_into(c, inside) for c in workload.collectives), np.zeros(len(inside)))
     useful = (load > 0) & (width > 0)
     inside, width, load = inside[useful], width[useful], load[useful]
     simple = load / width
@@ -62,7 +62,7 @@ def cut_bounds(
             seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
         found.append((seconds, row))
         best = max(best, seconds)
-    return [_as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
+    return [as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
 
 
 def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float, whole: bool) -> list[Bound]:
@@ -89,13 +89,14 @@ def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float
         if bound is not None:
             inside = np.ones((1, topology.node_count), dtype=np.bool_)
             inside[0, list(bound.nodes)] = False
-            load = sum(float(_bytes_into(c, inside)[0]) for c in collectives)
+            load = sum(float(bytes_into(c, inside)[0]) for c in collectives)
             width = float(width_into(topology, inside)[0])
-            found.append(_as_bound(topology, inside[0], begin + bound.seconds, load, width))
+            found.append(as_bound(topology, inside[0], begin + bound.seconds, load, width))
     return found
 
 
-def _as_bound(topology: Topology, inside: Bool, seconds: float, load: float, width: float) -> Bound:
+def as_bound(topology: Topology, inside: Bool, seconds: float, load: float, width: float) -> Bound:
+    """The bound of a cut around the nodes ``inside``, which ``load`` bytes enter at up to ``width`` bytes/s."""
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     members = np.flatnonzero(inside)
     accelerators = [int(v) for v in members if topology.is_accelerator[v]]
@@ -120,7 +121,7 @@ def _group_name(topology: Topology, nodes: list[int]) -> str:
     return "{" + ", ".join(names if len(names) <= 8 else [*names[:4], "...", names[-1]]) + f"}} ({len(nodes)} nodes)"
 
 
-def _bytes_into(c: Collective, inside: Bool) -> Float64:
+def bytes_into(c: Collective, inside: Bool) -> Float64:
     """float64[cuts]: bytes that must enter each set, copies and sums once."""
     batch = max(1, MOST_ENTRIES // max(len(c.piece_bytes), 1))
     size = c.piece_bytes.astype(float)

@@ -31,6 +31,7 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
         return {"seconds": float(seconds), "seconds_exact": str(seconds)} | facts | {"checked": again == seconds}
 
     data: dict[str, Any] = {"collective": collective.kind}
+    net = net.at_best
     if net.planes:
         return data
     sums, net = bool(net.reduces.any()), net.relaying

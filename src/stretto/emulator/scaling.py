@@ -84,9 +84,11 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
         rounded = workload.chunk_bytes * by.size / np.maximum(plan.workload.chunk_bytes, 1)
         start_s = plan.start_s * by.time
         finish_s = start_s + (plan.finish_s - plan.start_s) * by.time * rounded[plan.chunk]
+    net = plan.topology
     topology = replace(
-        plan.topology, bandwidth=plan.topology.bandwidth / by.bandwidth, latency_s=plan.topology.latency_s * by.time
-    )
+        net, bandwidth=net.bandwidth / by.bandwidth, latency_s=net.latency_s * by.time,
+        changes=net.changes.scaled(by.time, 1 / by.bandwidth),
+    )  # fmt: skip
     rate = None if plan.rate is None else plan.rate / by.bandwidth
     return replace(plan, topology=topology, workload=workload, start_s=start_s, finish_s=finish_s, rate=rate)
 

@@ -25,8 +25,8 @@ from ..topologies.values import entry, objects
 from . import atomic_file
 
 VERSIONS = (1, 2, 3)
-"""Of plan files: 3 for plans with transfers from several sources, 2 for networks where messages cost something, which
-readers of earlier versions would not see; else 1."""
+"""Of plan files: 3 for transfers from several sources and bandwidths that change with time, 2 for networks where
+messages cost something, which readers of earlier versions would not see; else 1."""
 
 VALUE_BYTES = 24
 """Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
@@ -66,6 +66,12 @@ def read_plan(path: str) -> Plan:
     return _read_parquet(path) if start == b"PAR1" else _read_json(path)
 
 
+def _version(plan: Plan) -> int:
+    if plan.other_src is not None or plan.topology.changes:
+        return 3
+    return 2 if plan.topology.message_s.any() else 1
+
+
 def _header(plan: Plan) -> dict[str, Any]:
     extra: dict[str, Any] = {"barriers": True} if plan.barriers else {}
     turns = plan.turns
@@ -77,7 +83,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         ]
     return {
         "format": FORMAT,
-        "version": 3 if plan.other_src is not None else 2 if plan.topology.message_s.any() else 1,
+        "version": _version(plan),
         "sharing": plan.sharing,
         **extra,
         "meta": plan.meta,

@@ -175,6 +175,9 @@ class Plan:
         if self.turns.count or self.barriers:
             h.update(b"barriers" if self.barriers else b"turns")
             arrays += [self.turns.plane, self.turns.before, self.turns.start_s, *self.turns.matching]
+        if t.changes:
+            h.update(b"changes")
+            arrays += [t.changes.link, t.changes.at_s, t.changes.bandwidth]
         if t.reduces.any():
             h.update(b"reduces")
             arrays.append(t.reduces)

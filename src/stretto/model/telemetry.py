@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .changes import Changes
 from .errors import InputError
 from .topology import Topology
 
@@ -31,7 +32,10 @@ class Telemetry:
 
 
 def updated(topology: Topology, news: Telemetry) -> Topology:
-    """The network after the news: nodes keep their numbers, links that carry nothing are removed."""
+    """The network after the news, from that moment on: nodes keep their numbers, links that carry nothing are removed.
+
+    Of what was known to change, what is still to come stays, and a measured link goes on from what was measured.
+    """
     bandwidth, latency_s = topology.bandwidth.copy(), topology.latency_s.copy()
     for column, measured in ((bandwidth, news.bandwidth), (latency_s, news.latency_s)):
         column[list(measured)] = list(measured.values())
@@ -41,4 +45,7 @@ def updated(topology: Topology, news: Telemetry) -> Topology:
         up &= (topology.src != node) & (topology.dst != node)
     if not up.any():
         raise InputError("no link is left", "telemetry")
-    return replace(topology, bandwidth=bandwidth, latency_s=latency_s).with_links(up)
+    ahead = topology.changes.since(news.at_s)
+    measured = np.isin(ahead.link, list(news.bandwidth)) & (ahead.at_s == 0)
+    changes = Changes(ahead.link[~measured], ahead.at_s[~measured], ahead.bandwidth[~measured])
+    return replace(topology, bandwidth=bandwidth, latency_s=latency_s, changes=changes).with_links(up)

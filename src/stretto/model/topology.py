@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Bool, Float64, Int8, Int32, Int64, Ragged
+from .changes import NO_CHANGES, Changes, make_changes
 from .errors import InputError
 from .units import BANDWIDTHS, LONGEST_S, format_bandwidth
 
@@ -69,6 +70,7 @@ class Topology:
         message_s: float64[links], seconds for which each message keeps a link busy besides its bytes.
         planes: the optical circuit switches, if any.
         notes: what a reader should know, e.g. which defaults filled gaps in the data.
+        changes: how the bandwidth of links changes with time, if it does.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Topology:
     message_s: Float64
     planes: tuple[Plane, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    changes: Changes = NO_CHANGES
 
     def __repr__(self) -> str:
         counts = Counter(KINDS[k] for k in self.kind.tolist())
@@ -95,7 +98,8 @@ class Topology:
         widths = sorted({*self.bandwidth.tolist(), *(plane.bandwidth for plane in self.planes)})
         rates = " to ".join(format_bandwidth(w) for w in dict.fromkeys((widths[0], widths[-1]))) if widths else "none"
         planes = f", {len(self.planes)} optical planes" if self.planes else ""
-        return f"<Topology {self.name}: {nodes}\n {self.link_count} directed links{planes}; {rates}>"
+        changes = f"; {len(self.changes)} changes of bandwidth" if self.changes else ""
+        return f"<Topology {self.name}: {nodes}\n {self.link_count} directed links{planes}; {rates}{changes}>"
 
     @property
     def node_count(self) -> int:
@@ -160,7 +164,21 @@ class Topology:
     def with_links(self, links: Int32 | Int64 | Bool) -> Topology:
         """The network with only some of its links, by index or mask."""
         columns = ("src", "dst", "bandwidth", "latency_s", "message_s")
-        return replace(self, **{name: getattr(self, name)[links] for name in columns})
+        kept = {name: getattr(self, name)[links] for name in columns}
+        return replace(self, **kept, changes=self.changes.of_links(links))
+
+    @cached_property
+    def at_best(self) -> Topology:
+        """The network where each link always has the largest bandwidth that it ever has. No plan ends later there.
+
+        A message counts as many bytes as it did.
+        """
+        if not self.changes:
+            return self
+        best = self.changes.best(self.bandwidth)
+        usable = np.maximum(best, BANDWIDTHS[0])
+        message_s = self.message_s * (self.bandwidth / usable)
+        return replace(self, bandwidth=usable, message_s=message_s, changes=NO_CHANGES)
 
     @cached_property
     def delayed(self) -> Topology:
@@ -215,6 +233,8 @@ class Topology:
             out["geographic"] = True
         if self.notes:
             out["notes"] = list(self.notes)
+        if self.changes:
+            out["changes"] = self.changes.to_json()
         if self.planes:
             out["planes"] = [
                 {"nodes": p.nodes.tolist(), "bandwidth_Bps": p.bandwidth, "latency_s": p.latency_s,
@@ -239,6 +259,7 @@ def make_topology(
     reduces: Sequence[bool] | Bool | None = None,
     planes: Sequence[Plane] = (),
     notes: Sequence[str] = (),
+    changes: Iterable[tuple[float, int, float]] | Float64 = (),
     where: str | None = None,
 ) -> Topology:
     """Build and check a topology.
@@ -250,6 +271,7 @@ def make_topology(
         replicates: whether a node copies; by default true for routers and switches, false for accelerators.
         transit: whether routes may pass through a node; by default likewise.
         reduces: whether a node sums what comes in over several links: only a switch can; by default none does.
+        changes: ``(seconds, link, bytes/s from then on)``, see :func:`stretto.model.changes.make_changes`.
         where: the file or argument to name in errors.
     Raises:
         InputError: a link to nowhere, to itself or twice, a bandwidth outside of 1 to 1e18 B/s, a latency or a cost of
@@ -279,6 +301,9 @@ def make_topology(
         raise InputError(
             f"{labels[int(wrong.argmax())]!r} cannot reduce: only a switch that routes pass through can", where
         )
+    steps = make_changes(changes, len(table), where)
+    if planes and steps:
+        raise InputError("bandwidths of links cannot change where there are optical planes", where)
     return Topology(
         name=name,
         kind=kind,
@@ -296,6 +321,7 @@ def make_topology(
         message_s=message,
         planes=tuple(planes),
         notes=tuple(notes),
+        changes=steps,
     )
 
 

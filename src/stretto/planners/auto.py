@@ -63,6 +63,7 @@ NO_EFFORT = "the effort was spent"
     topologies="any that a candidate serves",
     paper="our own",
     messages=True,
+    changes=True,
     transfers=lambda request: 0,  # each candidate is asked for its own
     cuts=True,
 )

@@ -145,6 +145,7 @@ class Entry:
         quick: for one that solves programs: options with which it answers within seconds on a few ranks.
         messages: True if it heeds what messages cost; other planners are given the network without that cost, where
             it is latency instead, and their plans are timed again.
+        changes: True if it heeds bandwidths that change with time; other planners refuse a network on which they do.
         transfers: ``request -> count``, about how many transfers its plan has.
         cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
         auto: how ``auto`` asks it; None if ``auto`` does not.
@@ -165,6 +166,7 @@ class Entry:
     options: tuple[Option, ...] = ()
     quick: Mapping[str, Any] | None = None
     messages: bool = False
+    changes: bool = False
     transfers: Callable[[Request], float] = lambda request: request.deliveries
     cuts: bool = False
     auto: Candidate | None = None

@@ -17,7 +17,7 @@ from ..model.stop import Stop
 from ..model.topology import Topology
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
-from ..schedule.moments import charged, from_zero, moved
+from ..schedule.moments import charged, from_zero, moved, retimed
 from .registry import Entry, Progress, Request, find, registered
 
 
@@ -48,8 +48,12 @@ def run_planner(
     """
     wall, cpu = time.perf_counter(), time.process_time()
     budget = Budget(steps_of(effort), stop=Stop(time_limit_s))
-    request = Request(topology, from_zero(workload), seed, budget, progress)
+    begin_s = min(c.start_s for c in workload.collectives)
+    from_now = replace(topology, changes=topology.changes.since(begin_s)) if topology.changes and begin_s else topology
+    request = Request(from_now, from_zero(workload), seed, budget, progress)
     plan = _plan(spec, request, options or {})
+    if from_now is not topology:
+        plan = replace(plan, topology=topology)
     facts: dict[str, Any] = {
         "effort": effort,
         "planning_s": time.perf_counter() - wall,
@@ -90,7 +94,8 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
             raise InputError(f"{stage.name} returned {type(plan).__name__}, not a plan", "planner")
     used = {name: value for values in options_of for name, value in values.items()}
     meta = {**plan.meta, "planner": spec, "seed": request.seed, "options": used}
-    return replace(charged(plan, topology), meta=meta)
+    retime = retimed if topology.changes else charged
+    return replace(retime(plan, topology), meta=meta)
 
 
 def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
@@ -133,6 +138,9 @@ def _check_served(stage: Entry, request: Request) -> None:
     if reason is not None:
         raise Unsupported(f"{stage.name} does not serve {request.workload.title}: {reason}")
     reason = stage.serves(request.topology, request.workload)
+    if reason is None and request.topology.changes and not stage.changes:
+        able = ", ".join(e.name for e in registered().values() if e.changes)
+        reason = f"it cannot heed bandwidths that change; these can: {able}"
     if reason is not None:
         raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")
 

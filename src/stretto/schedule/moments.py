@@ -18,7 +18,7 @@ from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
-from ..simulate import simulate
+from ..simulate import in_order, simulate
 from . import kernel_moments
 
 SHORT = 1e-10
@@ -72,6 +72,16 @@ def charged(plan: Plan, topology: Topology) -> Plan:
     line = simulate(replace(plan, finish_s=ends(plan.start_s, seconds)))
     turns = replace(plan.turns, start_s=line.turn_start_s)
     return replace(plan, start_s=line.start_s, finish_s=ends(line.start_s, seconds), turns=turns)
+
+
+def retimed(plan: Plan, topology: Topology) -> Plan:
+    """A timed plan on a network that changes with time, as early and as fast as links serve transfers by their starts.
+
+    What a planner knows of changes decides routes and turns; the times are those of the physics.
+    """
+    assert plan.start_s is not None, "planners that heed changes give times"
+    line = in_order(replace(plan, topology=topology), plan.start_s)
+    return replace(plan, topology=topology, start_s=line.start_s, finish_s=line.finish_s)
 
 
 def ends(start: Float64, seconds: Float64) -> Float64:

@@ -7,19 +7,24 @@ It knows links, nodes and dependencies, and nothing of planners: what a planner 
   the order in which these become ready.
 - ``rates.py``, ``kernel_rates.py``: plans that share links by ``rates``, ``weights``, ``fair`` or ``priorities`` (WAN
   paper, eqs. 8, 9, 11); :class:`SharedLinks` runs one plan many times.
+- ``changing.py``, ``kernel_changing.py``: ``timed`` and ``ready-order`` plans on links whose bandwidth changes.
 - ``planes.py``: optical planes: circuits as links, turns and barriers as events.
 - ``completion.py``: when the ranks of each collective have all that they want.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..model.changes import Changes
 from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.timeline import Timeline
-from . import rates, ready_order
-from .rates import BY_RATES, Changes, Delays, SharedLinks, delays_of
+from . import changing, rates, ready_order
+from .changing import in_order
+from .rates import BY_RATES, Delays, SharedLinks, delays_of
 
-__all__ = ["Changes", "Delays", "SharedLinks", "delays_of", "simulate"]
+__all__ = ["Delays", "SharedLinks", "delays_of", "in_order", "simulate"]
 
 
 def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = True) -> Timeline:
@@ -35,17 +40,22 @@ def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = Tru
     active transfers, or the highest ``weight`` first and max-min among equals.
 
     Args:
-        changes: bandwidths that change with time, for the last four ways of sharing. Reserved ``rates`` shrink together
-            where a link cannot carry what is reserved on it, and do not grow.
+        changes: how bandwidths change in fact; by default as the plan's topology says. Transfers of a timed plan keep
+            their shares of their routes, and each is late if the network is slower than planned; with it what depends
+            on it. Reserved ``rates`` shrink together where a link cannot carry what is reserved on it, and do not grow.
         barriers: False relaxes a plan with barriers: its transfers wait for their dependencies, links and planes only,
             not for their step or ``start_s``.
     Raises:
-        Unsupported: a plan of the last four uses optical planes, or bandwidths change under a plan of the first two.
+        Unsupported: a plan of the last four uses optical planes.
+        Infeasible: a transfer never ends, since a link fails and does not come back.
     """
+    planned = plan.topology.changes
+    if changes is not None:
+        plan = replace(plan, topology=replace(plan.topology, changes=changes))
     if plan.sharing in BY_RATES:
         if plan.plane is not None and (plan.plane >= 0).any():
             raise Unsupported(f"optical planes do not share by {plan.sharing!r}")
-        return rates.run(plan, changes)
-    if changes is not None:
-        raise Unsupported(f"a plan that shares by {plan.sharing!r} needs constant bandwidths")
+        return rates.run(plan)
+    if planned or plan.topology.changes:
+        return changing.run(plan, planned, barriers)
     return ready_order.run(plan, barriers)

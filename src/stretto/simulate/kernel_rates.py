@@ -77,7 +77,7 @@ def reserved(transfers: Transfers, change_s: Float64, rate: Float64) -> tuple[Fl
             left -= rate[c, k] * (change_s[c] - at)
             at = change_s[c]
             c += 1
-        finish[k] = at + left / rate[c, k]
+        finish[k] = at + left / rate[c, k] if rate[c, k] > 0 else np.inf
     return start, finish
 
 

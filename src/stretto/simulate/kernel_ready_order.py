@@ -75,7 +75,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
     chunk, sources, dst, route, depends, earliest_s, seconds, rate, slack = transfers
     n = len(seconds)
     hop, delay = delays(sources, dst, route, links, len(forwarding))
-    next_offsets, dependents = _dependents(depends)
+    next_offsets, dependents = dependents_of(depends)
     missing = depends.offsets[1:] - depends.offsets[:-1]
     start = np.full(n, np.inf)
     arrival = np.zeros(len(dst.values))
@@ -107,7 +107,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
             own, offset = route.values[first:end], hop[first:end]
             t = _first_room(t, seconds[k], rate[first:end], slack[k], own, offset, room)
             for i in range(len(own)):
-                _reserve(own[i], t + offset[i], t + offset[i] + seconds[k], rate[first + i], slack[k], room)
+                reserve(own[i], t + offset[i], t + offset[i] + seconds[k], rate[first + i], slack[k], room)
         start[k] = t
         done += 1
         everywhere = t + seconds[k]
@@ -132,7 +132,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
     return start, arrival, hop, done
 
 
-def _dependents(depends: Lists) -> tuple[Int64, Int64]:
+def dependents_of(depends: Lists) -> tuple[Int64, Int64]:
     """For each transfer those that wait for it, as offsets and values."""
     n = len(depends.offsets) - 1
     offsets = np.zeros(n + 1, dtype=np.int64)
@@ -202,7 +202,7 @@ def _room_on_link(link: int, t: float, seconds: float, rate: float, slack: float
     return t
 
 
-def _reserve(link: int, begin: float, end: float, rate: float, slack: float, room: Room) -> None:
+def reserve(link: int, begin: float, end: float, rate: float, slack: float, room: Room) -> None:
     """Add a load of ``rate`` to a link; a bound within ``slack`` of another one is that one."""
     first, after, _, load, limit, least, _ = room
     start, j = _segment_at(link, begin, slack, first[link], room)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from ..model.arrays import Float64, Int64
 from ..model.plan import Plan
 from ..model.timeline import Timeline
 from . import kernel_physics, kernel_rates
+from .changing import never_ends
 from .completion import completions_s
 
 WORK_CONSERVING = ("fair", "priorities")
@@ -25,19 +25,6 @@ STEPS_A_TRANSFER = {"fair": 1000.0, "priorities": 1000.0, "rates": 10.0, "weight
 
 RESERVATION_TOLERANCE = 1e-9
 """Part of a link's bandwidth by which reserved rates may exceed it before they shrink."""
-
-
-@dataclass(frozen=True, eq=False)
-class Changes:
-    """Bandwidths that change with time.
-
-    Attributes:
-        at_s: float64[changes], increasing.
-        bandwidth: float64[changes, links], bytes/s from then on.
-    """
-
-    at_s: Float64
-    bandwidth: Float64
 
 
 class Delays(NamedTuple):
@@ -73,21 +60,17 @@ class SharedLinks:
         delays: of the plan's hops and receivers.
     """
 
-    def __init__(self, plan: Plan, *, work: float, changes: Changes | None = None) -> None:
+    def __init__(self, plan: Plan, *, work: float) -> None:
         """Prepare the runs.
 
         Args:
             work: steps of the inner loop in all runs together, about; decides whether they are compiled.
-            changes: bandwidths that change with time.
         """
         self.delays = delays_of(plan, work)
         self._run = at_speed(kernel_rates.run, work)
         self._transfers = _transfers(plan, self.delays)
-        self._widths = kernel_rates.Widths(
-            plan.topology.bandwidth,
-            np.zeros(0) if changes is None else changes.at_s,
-            np.zeros((0, plan.topology.link_count)) if changes is None else changes.bandwidth,
-        )
+        first, changes = plan.topology.bandwidth, plan.topology.changes
+        self._widths = kernel_rates.Widths(first, changes.moments_s, changes.widths(first))
 
     def run(self, rank: Int64, weight: Float64) -> tuple[Float64, Float64]:
         """float64[transfers] twice: when each transfer starts at its source, and when it ends there.
@@ -99,18 +82,19 @@ class SharedLinks:
         return self._run(self._transfers, self._widths, rank, weight)
 
 
-def run(plan: Plan, changes: Changes | None) -> Timeline:
+def run(plan: Plan) -> Timeline:
     """The timeline of a plan that shares by rates; see :func:`stretto.simulate.simulate`."""
     work = STEPS_A_TRANSFER[plan.sharing] * plan.transfer_count
     if plan.sharing in WORK_CONSERVING:
-        shared = SharedLinks(plan, work=work, changes=changes)
+        shared = SharedLinks(plan, work=work)
         delays = shared.delays
         start, finish = shared.run(*_ranks_and_weights(plan))
     else:
         delays = delays_of(plan, work)
-        rates = _reserved_rates(plan, changes)
-        change_s = np.zeros(0) if changes is None else changes.at_s
-        start, finish = at_speed(kernel_rates.reserved, work)(_transfers(plan, delays), change_s, rates)
+        rates, moments_s = _reserved_rates(plan), plan.topology.changes.moments_s
+        start, finish = at_speed(kernel_rates.reserved, work)(_transfers(plan, delays), moments_s, rates)
+    if np.isinf(finish).any():
+        raise never_ends(plan, start, finish)
     arrival = finish[plan.dst.owners] + delays.receiver_s
     return Timeline(plan, start, finish, arrival, delays.hop_s, completions_s(plan, arrival), np.zeros(0))
 
@@ -137,11 +121,10 @@ def _ranks_and_weights(plan: Plan) -> tuple[Int64, Float64]:
     return rank, np.ones(plan.transfer_count)
 
 
-def _reserved_rates(plan: Plan, changes: Changes | None) -> Float64:
-    """float64[changes + 1, transfers], the rate of each transfer before the first change of bandwidth, after it, ..."""
-    widths = plan.topology.bandwidth[None]
-    if changes is not None:
-        widths = np.concatenate((widths, changes.bandwidth))
+def _reserved_rates(plan: Plan) -> Float64:
+    """float64[moments + 1, transfers], the rate of each transfer before the first change of bandwidth, after it, ..."""
+    first = plan.topology.bandwidth
+    widths = np.concatenate((first[None], plan.topology.changes.widths(first)))
     owners, links = plan.route.owners, plan.route.values.astype(np.int64)
     group = np.arange(plan.transfer_count) if plan.group is None else plan.group.astype(np.int64)
     share = plan.rate if plan.sharing == "rates" else plan.weight

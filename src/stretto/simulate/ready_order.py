@@ -37,23 +37,21 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         earliest_s = np.maximum(earliest_s, plan.start_s)
     extra = events(plan, plan.barriers and barriers, timed)
     count = len(extra.earliest_s)
-    rounding_s = _rounding_s(earliest_s, earliest_s + seconds)
+    rounding_s = rounding_s_of(earliest_s, earliest_s + seconds)
     transfers = kernel_ready_order.Transfers(
-        chunk=_padded(plan.chunk, count, -1),
-        sources=Ragged.concatenate([plan.sources, Ragged.single(np.full(count, topology.node_count))])
-        if count
-        else plan.sources,
-        dst=Ragged(_padded(plan.dst.offsets, count), plan.dst.values),
-        route=Ragged(_padded(route.offsets, count), route.values),
+        chunk=padded(plan.chunk, count, -1),
+        sources=sources_of(plan, count),
+        dst=Ragged(padded(plan.dst.offsets, count), plan.dst.values),
+        route=Ragged(padded(route.offsets, count), route.values),
         depends=extra.depends,
         earliest_s=np.concatenate((earliest_s, extra.earliest_s)),
         seconds=np.concatenate((seconds, extra.seconds)),
         rate=rate,
-        slack_s=_padded(np.minimum(rounding_s, seconds / 4), count, 0.0),
+        slack_s=padded(np.minimum(rounding_s, seconds / 4), count, 0.0),
     )
     work = STEPS_A_TRANSFER * (n + count)
     start, arrival, hop, done = at_speed(kernel_ready_order.run, work)(
-        transfers, links, _padded(topology.forwarding, 1), not timed
+        transfers, links, padded(topology.forwarding, 1), not timed
     )
     assert done == n + count, "a plan's dependencies are acyclic by construction"
     return Timeline(
@@ -67,12 +65,18 @@ def run(plan: Plan, barriers: bool) -> Timeline:
     )
 
 
-def _rounding_s(start_s: Float64, end_s: Float64) -> float:
+def sources_of(plan: Plan, events: int) -> Ragged:
+    """Who sends each transfer, and for each event the node after the last."""
+    nobody = Ragged.single(np.full(events, plan.topology.node_count))
+    return Ragged.concatenate([plan.sources, nobody]) if events else plan.sources
+
+
+def rounding_s_of(start_s: Float64, end_s: Float64) -> float:
     """Seconds by which rounding may make right transfers with these times overlap on a link."""
     return float(ULPS * np.spacing(end_s.max()) + DRIFT * (end_s.max() - start_s.min())) if len(end_s) else 0.0
 
 
-def _padded(column: NDArray[Any], count: int, value: Any = None) -> NDArray[Any]:
+def padded(column: NDArray[Any], count: int, value: Any = None) -> NDArray[Any]:
     """A column with ``count`` more rows of ``value``, by default of its last value."""
     return np.concatenate((column, np.full(count, column[-1] if value is None else value, dtype=column.dtype)))
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..bounds import bounds
+from ..model.changes import Changes, changes_of_table
 from ..model.errors import StrettoError
 from ..model.plan import Plan
 from ..planners import run_planner
-from ..simulate import Changes, simulate
+from ..simulate import simulate
 from ..verify import verify
 from .identity import code_digest, versions
 from .model import Cell, Row
@@ -111,7 +112,7 @@ def _varying(plan: Plan, amount: float, until_s: float, seed: int) -> Changes:
     net = plan.topology
     rng = np.random.default_rng(1000 + seed)
     at = np.arange(1.0, max(until_s, 2.0))
-    return Changes(at, net.bandwidth * (1 + amount * rng.uniform(-1, 1, (len(at), net.link_count))))
+    return changes_of_table(at, net.bandwidth * (1 + amount * rng.uniform(-1, 1, (len(at), net.link_count))))
 
 
 def _over_seeds(found: list[Row]) -> Row:

@@ -6,14 +6,15 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from ..model.errors import InputError
+from ..model.changes import Changes, make_changes
+from ..model.errors import InputError, Unsupported
 from ..model.topology import ACCELERATOR, Plane, Topology, make_topology, printable, storing
 from ..model.units import BANDWIDTHS, LONGEST_S
 from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl, values
@@ -46,6 +47,8 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
         check_connected(found, path)
         forced = {"bandwidth": settings["bandwidth"], "latency_s": settings["latency"]}
         columns: dict[str, Any] = {k: np.full(found.link_count, v) for k, v in forced.items() if v is not None}
+        if found.changes and "bandwidth" in columns:
+            raise InputError("its bandwidths change with time; leave out ?bandwidth", path)
         built = replace(found, **columns)
     return storing(built) if settings[SWITCHES.name] else built
 
@@ -80,10 +83,24 @@ def _parse(ending: str, text: str, path: str) -> Topology | Graph:
     raise InputError("is neither the output of nvidia-smi topo -m nor SNDlib's native format", path)
 
 
+def _graphml(net: Topology, where: str) -> str:
+    return graphml.write(_constant(net, "GraphML"))
+
+
+def _astra_sim(net: Topology, where: str) -> str:
+    return astra_sim.write(_constant(net, "ASTRA-sim"), where)
+
+
+def _constant(net: Topology, format: str) -> Topology:
+    if net.changes:
+        raise Unsupported(f"{format} has no bandwidths that change with time; write {net.name} as json")
+    return net
+
+
 WRITERS: dict[str, Callable[[Topology, str], str]] = {
     "json": lambda net, where: json.dumps(net.to_json(), indent=1) + "\n",
-    "graphml": lambda net, where: graphml.write(net),
-    "astra-sim": astra_sim.write,
+    "graphml": _graphml,
+    "astra-sim": _astra_sim,
 }
 """The formats that a topology can be written to, each ``(topology, where) -> text``."""
 
@@ -120,10 +137,77 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         geographic=entry(data, "geographic", bool, where, False),
         planes=[_plane(plane, len(placed), _at(where, "plane", i)) for i, plane in enumerate(planes)],
         notes=notes,
+        changes=[] if data.get("changes") is None else changes_of(data, number, links, where),
         where=where,
         reduces=reduces,
         **flags,
     )
+
+
+def changes_of(
+    data: dict[str, Any], number: dict[Hashable, int], links: Sequence[dict[str, Any]], where: str | None
+) -> list[tuple[float, int, float]]:
+    """The rows of ``changes``: a step's moment, its link (a number, or the ids of both ends), and its bandwidth."""
+    ends = {(number[link["src"]], number[link["dst"]]): i for i, link in enumerate(links)}
+    rows = []
+    for i, change in enumerate(objects(data, "changes", where)):
+        place = _at(where, "change", i)
+        if "link" in change:
+            link = values.count(change["link"], "'link'", place, most=max(len(links) - 1, 0))
+        else:
+            pair = (_end(change, "src", number, place), _end(change, "dst", number, place))
+            if pair not in ends:
+                raise InputError(f"there is no link from {shown(change['src'])} to {shown(change['dst'])}", place)
+            link = ends[pair]
+        width = _quantity(change, {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}, "bandwidth or 0", place)
+        rows.append((values.real(change.get("at_s"), "'at_s'", place), link, width))
+    return rows
+
+
+def _end(entries: dict[str, Any], end: str, number: dict[Hashable, int], where: str) -> int:
+    if end not in entries:
+        raise InputError(f"{end!r} is missing", where)
+    key = entries[end]
+    if type(key) not in (int, str) or key not in number:
+        raise InputError(f"{end} {shown(key)} is no node; there are {len(number)}", where)
+    return number[key]
+
+
+def read_changes(path: str, topology: Topology) -> Changes:
+    """The changes of a topology's links from a file: JSON with ``changes`` as in a topology file, or CSV.
+
+    A CSV has a line of names (``at_s``, ``link`` or ``src`` and ``dst``, ``bandwidth_Bps`` or ``bandwidth_GBps``), then
+    a line for each step. Nodes are named, or numbered.
+
+    Raises:
+        InputError: the file cannot be read, or a step is wrong; names it.
+    """
+    text = values.read_text(path)
+    if path.lower().endswith(".csv"):
+        (_, names), *lines = values.parse_csv(text, path) or [(1, [])]
+        cells = [(dict(zip(names, row, strict=False)), line) for line, row in lines]
+        data: Any = {"changes": [_csv_change(row, topology.names, f"{path}, line {line}") for row, line in cells]}
+    else:
+        data = values.parse_json(text, path)
+    if not isinstance(data, dict) or "changes" not in data:
+        raise InputError("must be an object with 'changes', as in a topology file", path)
+    number: dict[Hashable, int] = {name: v for v, name in enumerate(topology.names)}
+    number |= {v: v for v in range(topology.node_count)}
+    links = [{"src": int(a), "dst": int(b)} for a, b in zip(topology.src, topology.dst, strict=True)]
+    return make_changes(changes_of(data, number, links, path), topology.link_count, path)
+
+
+def _csv_change(cells: dict[str, str], names: Sequence[str], place: str) -> dict[str, Any]:
+    known = ("at_s", "link", "src", "dst", "bandwidth_Bps", "bandwidth_GBps")
+    values.check_keys(cells, known, place)
+    change: dict[str, Any] = dict(cells)
+    for name in ("at_s", "bandwidth_Bps", "bandwidth_GBps"):
+        if name in cells:
+            change[name] = values.real(cells[name], repr(name), place)
+    for name in ("src", "dst"):
+        if cells.get(name, "").isdigit() and cells[name] not in names:
+            change[name] = int(cells[name])
+    return change
 
 
 def _at(where: str | None, what: str, index: int) -> str:
@@ -156,14 +240,7 @@ def _position(node: dict[str, Any], where: str) -> tuple[float, float]:
 
 
 def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tuple[int, int, float, float]:
-    ends = []
-    for end in ("src", "dst"):
-        if end not in link:
-            raise InputError(f"{end!r} is missing", where)
-        key = link[end]
-        if type(key) not in (int, str) or key not in number:
-            raise InputError(f"{end} {shown(key)} is no node; there are {len(number)}", where)
-        ends.append(number[key])
+    ends = [_end(link, end, number, where) for end in ("src", "dst")]
     width = _quantity(link, {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}, "bandwidth", where)
     delay = _quantity(link, {"latency_us": 1e-6, "latency_s": 1.0}, "latency", where)
     return ends[0], ends[1], width, delay
@@ -198,9 +275,11 @@ def _quantity(data: dict[str, Any], units: dict[str, float], what: str, where: s
     if key is None:
         raise InputError(f"the {what} is missing; give {next(iter(units))!r}", where)
     value = number(data, key, where) * units[key]
-    least, most = BANDWIDTHS if what == "bandwidth" else (0.0, LONGEST_S)
-    if not least <= value <= most:
-        allowed = "1 B/s to 1e18 B/s" if what == "bandwidth" else "zero to a year"
+    least, most = BANDWIDTHS if what.startswith("bandwidth") else (0.0, LONGEST_S)
+    failed = what == "bandwidth or 0" and value == 0
+    if not least <= value <= most and not failed:
+        allowed = "1 B/s to 1e18 B/s" if what.startswith("bandwidth") else "zero to a year"
+        allowed = f"{allowed}, or 0" if what == "bandwidth or 0" else allowed
         raise InputError(f"{key!r} must be from {allowed}, not {shown(data[key])}", where)
     return value
 

@@ -18,6 +18,8 @@ def too_fast(plan: Plan) -> Finding | None:
     """The first transfer of a plan with times or rates that is faster than the slowest link of its route."""
     topology, message_s = plan.topology, np.zeros(plan.topology.link_count)
     if plan.sharing == "timed" and plan.start_s is not None and plan.finish_s is not None:
+        if topology.changes:
+            return None  # :mod:`.changing` looks at times and loads together
         seconds, message_s = plan.finish_s - plan.start_s, topology.message_s
     elif plan.rate is not None:
         with np.errstate(divide="ignore"):

@@ -9,6 +9,7 @@ from ..model.plan import Plan
 from ..model.units import format_time
 from . import kernel_referee
 from .capacity import crowded_link
+from .changing import wrong_load
 from .findings import CODES, TOLERANCE, Finding, about
 from .planes import broken_barrier, circuit_latency_s, early_turn
 from .rounding import rounding
@@ -40,7 +41,7 @@ def wrong_time(plan: Plan) -> Finding | None:
         return (
             early_turn(plan, allowed.moment_s)
             or broken_barrier(plan, arrival_s, allowed.moment_s)
-            or crowded_link(plan, hop_s, allowed)
+            or (wrong_load if t.changes else crowded_link)(plan, hop_s, allowed)
         )
     k = int(k)
     when = float(plan.start_s[k])

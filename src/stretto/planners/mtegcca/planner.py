@@ -73,6 +73,7 @@ OPTIONS = (
     topologies="any without planes",
     paper="Liu et al., Journal on Communications 2026, section 2",
     options=OPTIONS,
+    changes=True,
     serves=over_links,
     auto=Candidate(70, per_delivery(15, first=10_000), counts=True),
     tune=20,

@@ -82,6 +82,7 @@ def _joins_sites(topology: Topology) -> bool:
     topologies="any without planes",
     paper="Xiong et al., INET4AI 2025, section 4",
     options=OPTIONS,
+    changes=True,
     serves=over_links,
     auto=Candidate(80, per_delivery(200, first=5_000), suits=_joins_sites),
     tune=10,
