@@ -100,8 +100,6 @@ def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: f
     """What ``--json`` says of a run of either kind."""
     from ..report.facts import request_facts
 
-    by_kernel = any(trace.by_kernel for trace in outcome.traces.values())
-    buckets = "the kernel, and token buckets where transfers share a connection" if by_kernel else "token buckets"
     return request_facts(plan.topology, plan.workload) | {
         "file": file,
         "processes": len(outcome.traces),
@@ -109,7 +107,7 @@ def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: f
         "moved_bytes": _moved_bytes(plan),
         "completion_s": outcome.completion_s,
         "simulated_s": simulated_s,
-        "paced_by": "the network" if pace is None else buckets,
+        "paced_by": "the network" if pace is None else "token buckets",
         "correct": not outcome.wrong,
         "wrong": [{"node": plan.topology.names[v], "chunk": c} for v, c in outcome.wrong[:MOST_LISTED]],
     }

@@ -9,6 +9,7 @@ for each other because of it.
 from __future__ import annotations
 
 import heapq
+import math
 import selectors
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +24,16 @@ from ..model.errors import PeerFailed
 from .buffers import Array, Buffers, as_bytes
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import Outgoing, Queue, paces
+from .pacing import AHEAD_S, Outgoing, Queue
 from .wire import Kind, encode
 
 PINGS = 4
 """Pings in the time for which a peer may be silent."""
+BATCH_BYTES = 1 << 18
+"""Frames are collected up to this number of bytes, then sent by one system call. What is to be sent first is decided
+when a frame is collected."""
+BATCHES_AT_ONCE = 4
+"""Batches to send on one connection before others have their turn."""
 
 
 @dataclass
@@ -37,14 +43,14 @@ class Trace:
     Attributes:
         sent_s, gone_s: when the first and the last byte were given to the network.
         coming_s, arrived_s: when the first byte arrived, and when the whole row had.
-        by_kernel: whether the kernel paced connections.
+        cpu_s: CPU seconds of the thread that ran the program.
     """
 
     sent_s: dict[int, float] = field(default_factory=dict)
     gone_s: dict[int, float] = field(default_factory=dict)
     coming_s: dict[int, float] = field(default_factory=dict)
     arrived_s: dict[int, float] = field(default_factory=dict)
-    by_kernel: bool = False
+    cpu_s: float = 0.0
 
 
 def execute(
@@ -78,6 +84,7 @@ def execute(
     """
     if mesh.failure is not None:
         raise mesh.failure
+    began_cpu_s = time.thread_time()
     chunk_bytes = program.plan.workload.chunk_bytes if sizes is None else sizes
     mesh.runs += 1
     buffers = Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce, mesh.pool)
@@ -94,6 +101,7 @@ def execute(
     finally:
         run.selector.close()
     buffers.finish()
+    run.trace.cpu_s = time.thread_time() - began_cpu_s
     return run.trace
 
 
@@ -115,14 +123,16 @@ class Run:
         self.peers = {p: self.mesh.connections[p] for p in program.peers}
         self.trace = Trace()
         for c in self.peers.values():
-            by_kernel = self.pace is not None and paces(c.sock)
-            self.trace.by_kernel |= by_kernel
-            c.begin(Queue(program.plan.sharing == "fair", c.sock if by_kernel else None))
+            c.begin(Queue(program.plan.sharing == "fair"))
+        self.timed = program.plan.sharing == "timed"
+        self.active = set(self.peers)
         self.waits = dict(program.waits)
         self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
         self.signals = {key for key in program.wakes if key[1] != program.node}
         self.events = set(program.events)
-        self.timers: list[tuple[float, int, Callable[[int], None]]] = []
+        # (when, number, what to call, with what)
+        self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
+        self.timer_count = 0
         self.selector = selectors.DefaultSelector()
         self.said_done = False
         self.incoming = Incoming(self)
@@ -131,7 +141,32 @@ class Run:
 
     def loop(self) -> None:
         """Run until everything is received and sent, and every peer knows it."""
-        now = time.monotonic()
+        self._start()
+        next_ping = time.monotonic() + self.timeout_s / PINGS
+        while not self._finished():
+            now = time.monotonic()
+            self._fire(now)
+            if now >= next_ping:
+                next_ping = now + self.timeout_s / PINGS
+                self._watch_peers(now)
+            self._write(now)
+            if self._finished():
+                break
+            wake = min(next_ping, self.timers[0][0]) if self.timers else next_ping
+            wait_s = 0.0 if self.active else max(0.0, wake - time.monotonic())
+            awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
+            for key, mask in awake:
+                c = self.peers[key.data]
+                if mask & selectors.EVENT_WRITE:
+                    self.active.add(key.data)
+                if mask & selectors.EVENT_READ:
+                    self.incoming.read(c)
+                    c.doze()
+            if not awake and not self.active:
+                self.incoming.unpark()
+
+    def _start(self) -> None:
+        """Begin all rows that wait for nothing, and take what peers have sent that are ahead."""
         if self.mesh.condemned is not None:
             self.fail(*self.mesh.condemned)
         for peer, c in self.peers.items():
@@ -147,27 +182,8 @@ class Run:
             if c.ahead is not None and c.ahead.run == self.number:
                 frame, c.ahead = c.ahead, None
                 self.incoming.take(c, frame)
-        next_ping = now + self.timeout_s / PINGS
-        while not self._finished():
-            now = time.monotonic()
-            self._fire(now)
-            if now >= next_ping:
-                next_ping = now + self.timeout_s / PINGS
-                self._watch_peers(now)
-            wake = min((next_ping, *(t[0] for t in self.timers[:1]), *self._write_all(now)))
-            if self._finished():
-                break
-            wait_s = max(0.0, wake - time.monotonic())
-            parked = any(c.parked is not None for c in self.peers.values())
-            awake = self.selector.select(min(wait_s, PATIENCE_S) if parked else wait_s)
-            for key, mask in awake:
-                c = self.peers[key.data]
-                if mask & selectors.EVENT_WRITE:
-                    c.blocked = False
-                if mask & selectors.EVENT_READ:
-                    self.incoming.read(c)
-            if not awake:
-                self.incoming.unpark()
+                self.incoming.look(c)
+                self.watch(c)
 
     def pending(self) -> bool:
         """Whether a row is still to be received, sent or executed, or a signal is missing."""
@@ -178,26 +194,34 @@ class Run:
             return False
         if not self.said_done:
             self.said_done = True
-            for c in self.peers.values():
-                c.queue(encode(Kind.DONE, self.number))
+            for peer, c in self.peers.items():
+                self.say(peer, Kind.DONE)
                 c.flush()
         return not any(c.unsent and c.closed is None for c in self.peers.values())
 
-    def later(self, at: float, row: int, call: Callable[[int], None]) -> None:
-        """Call ``call(row)`` at a moment of the monotonic clock."""
-        heapq.heappush(self.timers, (at, row, call))
+    def say(self, peer: int, kind: Kind, row: int = 0) -> None:
+        """Queue a frame without payload."""
+        self.peers[peer].queue(encode(kind, self.number, row))
+        self.active.add(peer)
+
+    def later(self, at: float, call: Callable[[int], None], argument: int) -> None:
+        """Call ``call(argument)`` at a moment of the monotonic clock."""
+        self.timer_count += 1
+        heapq.heappush(self.timers, (at, self.timer_count, call, argument))
 
     def _fire(self, now: float) -> None:
         """Make the calls whose moment has come."""
         while self.timers and self.timers[0][0] <= now:
-            _, row, call = heapq.heappop(self.timers)
-            call(row)
+            _, _, call, argument = heapq.heappop(self.timers)
+            call(argument)
 
     def _watch_peers(self, now: float) -> None:
         """Tell the peers that this process is alive, and fail if one of them has been silent for too long."""
         for c in self.peers.values():
             if c.closed is None and not c.unsent:
-                c.queue(encode(Kind.PING, self.number))
+                self.say(c.peer, Kind.PING)
+            if c.done < self.number and now - c.heard_at > self.timeout_s:
+                self.incoming.read(c)  # what is too little to wake this process
             if c.done < self.number and now - c.heard_at > self.timeout_s:
                 self.fail(c.peer, f"it has said nothing for {self.timeout_s:g} s")
 
@@ -205,26 +229,33 @@ class Run:
 
     def _ready(self, row: int) -> None:
         """Begin a row whose dependencies have all happened; a paced row waits for its start time."""
-        now = time.monotonic()
+        if self.pace is None:
+            self._begin(row)
+            return
         step = self.program.sends.get(row) or self.program.events[row]
-        at = self.start + step.start_s * self.pace if self.pace is not None else now
-        if at > now:
-            self.later(at, row, self._begin)
+        at = self.start + step.start_s * self.pace
+        if at > time.monotonic():
+            self.later(at, self._begin, row)
         else:
             self._begin(row)
 
     def _begin(self, row: int) -> None:
-        now = time.monotonic()
-        if row in self.program.events:
+        send = self.program.sends.get(row)
+        if send is None:
+            now = time.monotonic()
             seconds = self.program.events[row].seconds * (1.0 if self.pace is None else self.pace)
             self.trace.sent_s[row] = now - self.start
-            self.later(now + seconds, row, self._end_event)
+            self.later(now + seconds, self._end_event, row)
             return
-        send = self.program.sends[row]
-        content = self.buffers.content(send.chunk, send.version)
-        rate = np.inf if self.pace is None else send.rate / self.pace
+        content = as_bytes(self.buffers.content(send.chunk, send.version))
+        rate, start = math.inf, 0.0
+        if self.pace is not None:
+            rate = send.rate / self.pace
+            # where the plan gives starts, the bucket is full then, and what is late catches up
+            start = self.start + send.start_s * self.pace - AHEAD_S if self.timed else time.monotonic()
         for peer in send.to:
-            self.peers[peer].outgoing.waiting.append(Outgoing(row, as_bytes(content), rate, send.priority, now))
+            self.peers[peer].outgoing.add(Outgoing(row, content, rate, send.priority, start))
+            self.active.add(peer)
 
     def _end_event(self, row: int) -> None:
         self.events.discard(row)
@@ -235,7 +266,7 @@ class Run:
         self.trace.arrived_s.setdefault(row, time.monotonic() - self.start)
         if place == self.program.node:
             for peer in self.program.signals.get(row, ()):
-                self.peers[peer].queue(encode(Kind.SIGNAL, self.number, row))
+                self.say(peer, Kind.SIGNAL, row)
         for waiting in self.program.wakes.get((row, place), ()):
             self.waits[waiting] -= 1
             if self.waits[waiting] == 0:
@@ -243,44 +274,50 @@ class Run:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def _write_all(self, now: float) -> list[float]:
-        """Send what may be sent now; returns the moments at which paced transfers may go on."""
-        later = []
-        for peer, c in self.peers.items():
-            while c.closed is None and not c.broken and not c.blocked:
-                if not c.unsent and not self._next_segment(c, now):
-                    break
-                c.flush()
-                c.blocked = bool(c.unsent)
-                if not c.blocked and not c.broken:
-                    self._segment_sent(c)
-            if c.closed is not None and c.done < self.number and self.pending():
-                self.fail(peer, c.closed)
+    def _write(self, now: float) -> None:
+        """Send what may be sent now on the connections that have something to send."""
+        for peer in list(self.active):
+            c = self.peers[peer]
+            if not self._send(c, now):
+                self.active.discard(peer)
             self.watch(c)
-            if not c.unsent and c.outgoing.wake_at < np.inf:
-                later.append(c.outgoing.wake_at)
-        return later
 
-    def _next_segment(self, c: Connection, now: float) -> bool:
-        """Put a segment of the transfer whose turn it is on its way; False if none may go now."""
+    def _send(self, c: Connection, now: float) -> bool:
+        """Send up to ``BATCHES_AT_ONCE`` batches; returns whether there is more to send now."""
+        for _ in range(BATCHES_AT_ONCE):
+            if c.broken or c.closed is not None:
+                return False
+            while c.unsent_bytes < BATCH_BYTES and self._collect(c, now):
+                pass
+            if not c.unsent:
+                if c.outgoing.wake_at < math.inf:
+                    self.later(c.outgoing.wake_at, self.active.add, c.peer)
+                return False
+            c.flush()
+            while c.under_way and c.under_way[0][1] <= c.sent_bytes:
+                self._gone(c.under_way.popleft()[0], c.peer)
+            if c.unsent:
+                return False  # the selector tells when the kernel takes more
+        return True
+
+    def _collect(self, c: Connection, now: float) -> bool:
+        """Queue a segment of the transfer whose turn it is; False if none may go now."""
         segment = c.outgoing.next(now)
         if segment is None:
             return False
         out, piece = segment
         self.trace.sent_s.setdefault(out.row, now - self.start)
-        c.queue(encode(Kind.DATA, self.number, out.row, len(piece)))
-        if len(piece):
-            c.unsent.append(piece)
-        c.outgoing.under_way = out
+        c.queue(encode(Kind.DATA, self.number, out.row, len(piece)), piece)
+        if out.finished:
+            c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
         return True
 
-    def _segment_sent(self, c: Connection) -> None:
-        out, c.outgoing.under_way = c.outgoing.under_way, None
-        if out is not None and out.finished:
-            send = self.program.sends[out.row]
-            self.trace.gone_s[out.row] = time.monotonic() - self.start
-            self.buffers.slots[send.chunk].release(send.version)
-            self.unsent.discard((out.row, c.peer))
+    def _gone(self, out: Outgoing, peer: int) -> None:
+        """The kernel has taken the last byte of a transfer."""
+        send = self.program.sends[out.row]
+        self.trace.gone_s[out.row] = time.monotonic() - self.start
+        self.buffers.slots[send.chunk].release(send.version)
+        self.unsent.discard((out.row, peer))
 
     def watch(self, c: Connection) -> None:
         """Register with the selector the events that this connection now waits for."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ..model.topology import printable
 from .buffers import Slot, as_bytes
-from .mesh import Connection
-from .wire import Frame, Kind, Malformed, decode
+from .mesh import READ_BYTES, Connection
+from .wire import HEADER, Frame, Kind, Malformed, decode
 
 if TYPE_CHECKING:
     from .execute import Run
 
-READ_AT_ONCE = 16
-"""Frames to read from one connection before others have their turn."""
+READS_AT_ONCE = 8
+"""Times to read from one connection before others have their turn."""
 PARKED_BYTES = 1 << 16
 """A transfer of at least this size that arrives before its turn to be added is left in the kernel's buffers. Nothing
 more is read from its connection until its turn comes, or nothing else has happened for ``PATIENCE_S``."""
@@ -30,12 +30,14 @@ class Incoming:
     Attributes:
         missing: the rows that have not arrived.
         landings: the rows of which some bytes have arrived.
+        parked: the connections whose next row has come before its turn.
     """
 
     def __init__(self, run: Run) -> None:
         self.run, self.mesh, self.program, self.buffers = run, run.mesh, run.program, run.buffers
         self.missing = set(run.program.receives)
         self.landings: dict[int, Landing] = {}
+        self.parked: dict[int, Connection] = {}
 
     def missing_from(self, peer: int) -> list[int]:
         """The rows that have not arrived from a peer."""
@@ -47,12 +49,12 @@ class Incoming:
         return landing is not None and landing.received >= landing.slot.size
 
     def read(self, c: Connection) -> None:
-        """Read what a peer has sent, at most ``READ_AT_ONCE`` frames."""
-        for _ in range(READ_AT_ONCE):
+        """Read what a peer has sent, ``READS_AT_ONCE`` times at most."""
+        for _ in range(READS_AT_ONCE):
             if c.closed is not None or c.stopped:
                 return
             try:
-                count = c.sock.recv_into(c.target)
+                count = c.receive()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -62,22 +64,32 @@ class Incoming:
                 self.run.closed(c, "it closed the connection" if c.said_bye else "it died")
                 return
             c.heard_at = time.monotonic()
-            c.target = c.target[count:]
-            if not len(c.target):
-                self._end_target(c)
+            self.look(c)
+            if count < READ_BYTES:  # the kernel had no more
+                return
 
-    def _end_target(self, c: Connection) -> None:
-        """Handle a header or a piece of a payload that has been read."""
-        frame = c.frame
-        c.await_header()
-        if frame is not None:
-            self._end_piece(c, frame)
-            return
-        try:
-            frame = decode(c.header)
-        except Malformed as error:
-            self.run.fail(c.peer, str(error))
-        self.take(c, frame)
+    def look(self, c: Connection) -> None:
+        """Handle what has been received from a peer, until the rest must wait."""
+        while not c.stopped:
+            if c.frame is not None:
+                if len(c.target) and c.at < c.end:
+                    piece = c.read[c.at : min(c.end, c.at + len(c.target))]
+                    c.target[: len(piece)] = piece
+                    c.target = c.target[len(piece) :]
+                    c.at += len(piece)
+                if len(c.target):
+                    return
+                frame, c.frame = c.frame, None
+                self._end_piece(c, frame)
+            elif c.end - c.at >= HEADER.size:
+                try:
+                    frame = decode(c.read, c.at)
+                except Malformed as error:
+                    self.run.fail(c.peer, str(error))
+                c.at += HEADER.size
+                self.take(c, frame)
+            else:
+                return
 
     def take(self, c: Connection, frame: Frame) -> None:
         """Handle a frame whose header has been read."""
@@ -118,6 +130,7 @@ class Incoming:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
             c.parked = frame
+            self.parked[c.peer] = c
             self.run.watch(c)
             return
         if landing is None:
@@ -128,13 +141,15 @@ class Incoming:
 
     def unpark(self) -> None:
         """Go on reading a parked peer although its turn has not come, since nothing else happens."""
-        for c in self.run.peers.values():
+        for c in self.parked.values():
             if c.parked is not None:
                 return self._unpark(c, c.parked)
 
     def _unpark(self, c: Connection, frame: Frame) -> None:
         c.parked = None
+        del self.parked[c.peer]
         self._take_data(c, frame, may_park=False)
+        self.look(c)
         self.run.watch(c)
 
     def _expect(self, c: Connection, frame: Frame, piece: memoryview) -> None:
@@ -166,7 +181,7 @@ class Incoming:
             return
         delay = self.run.delays.get(row, 0.0)
         if delay:
-            self.run.later(time.monotonic() + delay, row, self._arrived)
+            self.run.later(time.monotonic() + delay, self._arrived, row)
         else:
             self._arrived(row)
 
@@ -175,7 +190,7 @@ class Incoming:
         landing = self.landings.pop(row)
         landing.finish()
         self.run.happened(row, self.program.node)
-        for c in self.run.peers.values():
+        for c in list(self.parked.values()):
             if c.parked is not None and self.program.receives[c.parked.row].chunk == self.program.receives[row].chunk:
                 if not landing.slot.comes_early(c.parked.row):
                     self._unpark(c, c.parked)

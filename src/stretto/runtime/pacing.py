@@ -1,72 +1,55 @@
 """Which transfer sends its next segment on a connection, and when.
 
-Unpaced transfers go one after another, the highest priority first; where links are shared fairly they take turns.
-A paced transfer has a token bucket: its next segment may go once the last one should have left at its rate. While
-a paced transfer is alone on its connection the kernel paces it instead, packet by packet (``SO_MAX_PACING_RATE``).
+Unpaced transfers go one after another, the highest priority first; where links are shared fairly they take turns. A
+paced transfer has a token bucket that fills at its rate from the moment at which the plan starts it: one that is late
+may send at once all that it should have sent by now, and the network decides how fast that goes. Of several transfers
+the one that is most behind goes first. Where a plan gives starts, buckets begin to fill ``AHEAD_S`` before, so that a
+link does not fall idle while a busy machine lets the process wait for a core.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-import socket
-import struct
-from dataclasses import dataclass
 
 from .wire import SEGMENT_BYTES
 
-SEGMENT_S = 0.004
+SEGMENT_S = 0.01
 """Seconds of its rate that a paced transfer sends at once."""
+AHEAD_S = 2 * SEGMENT_S
+"""Seconds of its rate that a transfer with a planned start may have sent before their time."""
 LEAST_SEGMENT = 1 << 12
 WHOLE_BYTES = 64
 """Segments end at multiples of this number of bytes, so that they cut no element."""
-KERNEL_SEGMENT_S = 0.02
-"""Seconds of its rate that a transfer paced by the kernel may have in the kernel's buffer, where later frames wait
-behind it."""
-WORTH_BYTES = 1 << 18
-"""The kernel paces only transfers with at least this many bytes left: a connection keeps its old rate for two packets
-too long, which distorts a short transfer."""
-MOST_PACED = 9000
-"""The largest TCP segment, bytes, for which the kernel may pace. Linux sends the first ten segments of a connection at
-once, which is too much with the 64 KiB segments of loopback."""
-_PACING_RATE, _UNLIMITED = 47, 0xFFFFFFFF  # Python's socket module does not name the option
 
 
-def paces(sock: socket.socket) -> bool:
-    """Whether the kernel can pace a TCP connection: it must know the option, and cut small packets."""
-    if sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return False
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, _PACING_RATE, struct.pack("I", _UNLIMITED))
-        segment = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
-    except OSError:
-        return False
-    return segment <= MOST_PACED
-
-
-@dataclass
 class Outgoing:
-    """One transfer to one peer: the bytes that are left, and when the next ones may go."""
+    """One transfer to one peer: the bytes that are left, and when the next ones may go.
 
-    row: int
-    left: memoryview
-    rate: float
-    priority: float
-    next_at: float
-    turns: int = 0
-    finished: bool = False
+    Args:
+        rate: bytes/s; infinite if the network decides.
+        start: from when on the bucket of a paced transfer fills; its first segment may go then.
+    """
 
-    def segment(self, now: float, by_kernel: bool = False) -> memoryview:
-        """The next piece to send; a larger one if the kernel paces (``by_kernel``)."""
-        size = SEGMENT_BYTES
-        if math.isfinite(self.rate):
-            piece_s = KERNEL_SEGMENT_S if by_kernel else SEGMENT_S
-            size = min(size, max(LEAST_SEGMENT, int(self.rate * piece_s) // WHOLE_BYTES * WHOLE_BYTES))
-        piece, self.left = self.left[:size], self.left[size:]
-        self.finished = not len(self.left)
-        if math.isfinite(self.rate) and not by_kernel:
-            # a transfer that is late catches up by one segment at most
-            self.next_at = max(self.next_at, now - SEGMENT_S) + len(piece) / self.rate
+    __slots__ = ("left", "next_at", "priority", "rate", "row", "size", "turns")
+
+    def __init__(self, row: int, content: memoryview, rate: float, priority: float, start: float) -> None:
+        self.row, self.left, self.rate, self.priority, self.next_at = row, content, rate, priority, start
+        self.turns = 0
+        self.size = SEGMENT_BYTES
+        if math.isfinite(rate):
+            self.size = min(SEGMENT_BYTES, max(LEAST_SEGMENT, int(rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))
+
+    @property
+    def finished(self) -> bool:
+        return not len(self.left)
+
+    def segment(self) -> memoryview:
+        """The next piece to send."""
+        piece, self.left = self.left[: self.size], self.left[self.size :]
         self.turns += 1
+        if self.rate != math.inf:
+            self.next_at += len(piece) / self.rate
         return piece
 
 
@@ -75,42 +58,40 @@ class Queue:
 
     Args:
         take_turns: whether transfers of equal priority take turns.
-        sock: the connection, if the kernel may pace it; see :func:`paces`.
-
-    Attributes:
-        wake_at: when the next paced transfer may go on; infinite if no transfer waits for its time.
-        under_way: the transfer whose segment is being written.
     """
 
-    def __init__(self, take_turns: bool, sock: socket.socket | None = None) -> None:
-        self.take_turns, self.sock = take_turns, sock
-        self.limit = math.inf
-        self.waiting: list[Outgoing] = []
-        self.wake_at = math.inf
-        self.under_way: Outgoing | None = None
+    def __init__(self, take_turns: bool) -> None:
+        self.take_turns = take_turns
+        # (-priority, order among equal priorities, number, transfer), and (when it may go on, number, transfer)
+        self.ready: list[tuple[float, float, int, Outgoing]] = []
+        self.waiting: list[tuple[float, int, Outgoing]] = []
+        self.count = 0
+
+    def add(self, out: Outgoing) -> None:
+        self.count += 1
+        self._put(out, self.count)
+
+    @property
+    def wake_at(self) -> float:
+        """When the next paced transfer may go on; infinite if no transfer waits for its time."""
+        return self.waiting[0][0] if self.waiting else math.inf
 
     def next(self, now: float) -> tuple[Outgoing, memoryview] | None:
         """The next transfer to send and its piece; None if no transfer may go yet."""
-        may = [o for o in self.waiting if o.next_at <= now]
-        self.wake_at = min((o.next_at for o in self.waiting if o.next_at > now), default=math.inf)
-        if not may:
-            if not self.waiting:
-                self._limit(math.inf)
+        while self.waiting and self.waiting[0][0] <= now:
+            _, number, out = heapq.heappop(self.waiting)
+            heapq.heappush(self.ready, (-out.priority, out.next_at, number, out))
+        if not self.ready:
             return None
-        chosen = min(may, key=lambda o: (-o.priority, o.turns if self.take_turns else 0))
-        alone = self.sock is not None and len(self.waiting) == 1 and math.isfinite(chosen.rate)
-        by_kernel = alone and (len(chosen.left) >= WORTH_BYTES or self.limit == chosen.rate)
-        self._limit(chosen.rate if by_kernel else math.inf)
-        piece = chosen.segment(now, by_kernel)
-        if chosen.finished:
-            self.waiting.remove(chosen)
-        return chosen, piece
+        _, _, number, out = heapq.heappop(self.ready)
+        piece = out.segment()
+        if not out.finished:
+            self._put(out, number)
+        return out, piece
 
-    def _limit(self, rate: float) -> None:
-        """Set the rate to which the kernel paces the connection, bytes/s."""
-        if self.sock is not None and rate != self.limit:
-            self.limit = rate
-            number = _UNLIMITED if rate >= _UNLIMITED else max(1, round(rate))
-            self.sock.setsockopt(socket.SOL_SOCKET, _PACING_RATE, struct.pack("I", number))
-            waiting = 0 if number == _UNLIMITED else max(LEAST_SEGMENT, int(rate * KERNEL_SEGMENT_S))
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, waiting)
+    def _put(self, out: Outgoing, number: int) -> None:
+        if out.rate != math.inf:
+            heapq.heappush(self.waiting, (out.next_at, number, out))
+        else:
+            order = out.turns if self.take_turns else 0
+            heapq.heappush(self.ready, (-out.priority, order, number, out))

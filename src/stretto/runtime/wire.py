@@ -36,8 +36,9 @@ class Kind(IntEnum):
     """The sender closes the connection on purpose."""
 
 
-LIMIT = {Kind.DATA: SEGMENT_BYTES, Kind.ABORT: TEXT_BYTES}
-"""The most bytes that may follow a header of each kind; nothing follows the other kinds."""
+LIMIT = dict.fromkeys(Kind, 0) | {Kind.DATA: SEGMENT_BYTES, Kind.ABORT: TEXT_BYTES}
+"""The most bytes that may follow a header of each kind."""
+_KIND = {int(kind): kind for kind in Kind}
 
 
 class Frame(NamedTuple):
@@ -57,17 +58,16 @@ def encode(kind: Kind, run: int, row: int = 0, length: int = 0) -> bytes:
     return HEADER.pack(MAGIC, kind, run, row, length)
 
 
-def decode(header: bytes | bytearray | memoryview) -> Frame:
-    """The frame of sixteen bytes; raises Malformed if they are no frame."""
-    magic, kind, run, row, length = HEADER.unpack(header)
+def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
+    """The frame whose sixteen bytes begin at an index; raises Malformed if they are no frame."""
+    magic, number, run, row, length = HEADER.unpack_from(header, at)
     if magic != MAGIC:
-        raise Malformed(f"it sent {bytes(header[:2]).hex()} where a frame must begin")
-    try:
-        kind = Kind(kind)
-    except ValueError:
-        raise Malformed(f"it sent a frame of unknown kind {kind}") from None
-    if length > LIMIT.get(kind, 0):
-        raise Malformed(f"it sent a {kind.name} frame of {length} bytes; at most {LIMIT.get(kind, 0)} may follow")
+        raise Malformed(f"it sent {bytes(header[at : at + 2]).hex()} where a frame must begin")
+    kind = _KIND.get(number)
+    if kind is None:
+        raise Malformed(f"it sent a frame of unknown kind {number}")
+    if length > LIMIT[kind]:
+        raise Malformed(f"it sent a {kind.name} frame of {length} bytes; at most {LIMIT[kind]} may follow")
     return Frame(kind, run, row, length)
 
 
