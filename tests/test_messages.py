@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import stretto as st
 from networks import random_network
 from stretto.bounds import bounds
+from stretto.cli import app
 from stretto.formats import native
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
@@ -17,8 +20,9 @@ from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import Topology
 from stretto.planners import registered, run_planner
+from stretto.schedule.best import best
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
+from stretto.topologies import FABRIC_MESSAGE_S, SOCKET_MESSAGE_S, assume_messages, load_topology
 from stretto.topologies.files import topology_from_json
 from stretto.verify import verify
 
@@ -111,6 +115,81 @@ def test_the_forest_is_cut_nearly_as_well_as_the_best_power_of_two(spec, kind):
     chosen = simulate(run_planner("forest", net, work(kind, net))).completion_s
     tried = [run_planner("forest", net, work(kind, net), options={"parts": 2**k}) for k in range(9)]
     assert chosen <= 1.05 * min(simulate(plan).completion_s for plan in tried)
+
+
+@pytest.mark.parametrize("message", ["2us", "100us"])
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast"])
+@pytest.mark.parametrize("spec", ["ring:4", "torus:3x3"])
+def test_what_is_planned_by_default_is_cut_as_well_as_the_best_power_of_two(spec, kind, message):
+    net = costly(spec, message)
+    chosen = simulate(run_planner("auto", net, work(kind, net), effort="normal")).completion_s
+    for name in ("forest", "greedy", "paths"):
+        for k in range(5):
+            try:
+                plan = run_planner(name, net, work(kind, net), effort="normal", options={"parts": 2**k})
+            except Unsupported:
+                break
+            end_s = simulate(plan).completion_s
+            assert chosen <= 1.05 * end_s, (name, 2**k)
+            if end_s > 1.5 * chosen:
+                break
+
+
+def test_a_planner_is_given_links_as_chunks_see_them():
+    net = costly("ring:2?bandwidth=1GB/s&latency=1us")
+    seen = net.seen_by(1000)
+    assert seen.bandwidth.tolist() == pytest.approx([1000 / 3e-6] * 2) and not seen.message_s.any()
+    assert np.array_equal(seen.latency_s, net.latency_s)
+
+
+def test_chunks_that_differ_by_a_byte_are_planned_alike():
+    net = costly("torus:3x3", "20us")
+    ends = [
+        simulate(run_planner("greedy", net, work("allgather", net, size), options={"parts": 1})).completion_s
+        for size in (900_000, 900_001)
+    ]
+    assert ends[1] == pytest.approx(ends[0], rel=1e-3)
+
+
+def test_half_the_messages_are_worth_a_hundredth_of_the_completion():
+    net = costly("ring:2?bandwidth=1GB/s&latency=0s")
+    few, many = (sent_at([(i + shift) * 3e-6 for i in range(n)], net) for n, shift in ((4, 4.07), (8, 0)))
+    late = sent_at([(i + 4.09) * 3e-6 for i in range(4)], net)
+    assert best([many, few]) is few and best([many, late]) is many
+
+
+def test_a_cost_is_assumed_where_nothing_is_known():
+    net = load_topology("sites:2,3")
+    assumed = assume_messages(net)
+    wide = (net.bandwidth >= 2.5e9) & (net.latency_s < 100e-6)
+    assert np.array_equal(assumed.message_s, np.where(wide, FABRIC_MESSAGE_S, SOCKET_MESSAGE_S))
+    for known in (costly("ring:4"), costly("ring:4", "0s"), replace(net, message_s=assumed.message_s / 2), assumed):
+        assert assume_messages(known) is known
+    again = topology_from_json(json.loads(json.dumps(assumed.to_json())), "here")
+    assert again.message_basis == "assumed" and np.array_equal(again.message_s, assumed.message_s)
+
+
+def test_a_file_may_say_that_messages_cost_nothing():
+    data = load_topology("ring:3").to_json()
+    assert topology_from_json(data, "here").message_basis == "unknown"
+    free = topology_from_json(data | {"message_us": 0}, "here")
+    assert assume_messages(free) is free and not free.message_s.any()
+    assert topology_from_json(free.to_json(), "here").message_basis == "given"
+    data["links"][0]["message_us"] = 3
+    assert topology_from_json(data | {"message_us": 5}, "here").message_s[:2].tolist() == pytest.approx([3e-6, 5e-6])
+
+
+def test_plans_of_people_assume_a_cost_and_say_so():
+    plan = st.plan("allgather", "ring:4", "1MB", planner="ring")
+    assert (plan.topology.message_s == FABRIC_MESSAGE_S).all()
+    assert plan.summary()["message_assumed"] and plan.summary()["message_s"] == [FABRIC_MESSAGE_S] * 2
+    free = st.plan("allgather", "ring:4?message=0", "1MB", planner="ring")
+    assert not free.topology.message_s.any() and not free.summary()["message_assumed"]
+    assert free.digest() == run_planner("ring", load_topology("ring:4"), free.workload).digest() != plan.digest()
+    shown = CliRunner().invoke(app, ["plan", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring"]).stdout
+    assert "1 us (assumed; ?message=0 for none)" in shown
+    compared = st.compare("allgather", "ring:4", "1MB", planner="ring,auto")
+    assert compared.notes == ["a message costs 1 us (assumed; ?message=0 for none)"]
 
 
 def test_a_bound_counts_one_message_into_each_rank():

@@ -17,7 +17,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError
 from stretto.planners import run_planner
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
+from stretto.topologies import assume_messages, load_topology
 
 NET = "star:8"
 SIZES = (1000, 100_000, 10_000_000)
@@ -39,7 +39,7 @@ def file(table, tmp_path_factory):
 
 
 def completion(planner, kind, size):
-    net = load_topology(NET)
+    net = assume_messages(load_topology(NET))
     return simulate(run_planner(planner, net, Workload((make_collective(kind, net, size),)))).completion_s
 
 

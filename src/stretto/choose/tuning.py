@@ -26,7 +26,7 @@ from ..model.plan import Plan
 from ..model.topology import Topology
 from ..planners import Progress, asked_by, find, run_planner
 from ..schedule.best import Answer, ask, best_of
-from ..topologies import load_topology
+from ..topologies import assume_messages, load_topology
 from ..verify import verify
 
 VERSION = 1
@@ -145,7 +145,7 @@ def tune(
     Raises:
         Unsupported: no candidate serves a collective on this topology.
     """
-    topology = load_topology(spec)
+    topology = assume_messages(load_topology(spec))
     names = [entry.name for entry in asked_by("tune")] if planners is None else planners
     cutting = {name for name in names if any(find(stage).cuts for stage in name.split("+"))}
     candidates = [(name, n) for name, n in product(names, chunks) if n == min(chunks) or name not in cutting]

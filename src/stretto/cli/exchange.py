@@ -71,7 +71,7 @@ def import_(
     if (size is None) == (shard is None) and not (size is None and format.sized):
         raise InputError("give either --size or --shard: the file does not say")
     given = [parse_size(text, name) if text is not None else None for text, name in ((size, "size"), (shard, "shard"))]
-    plan = face.of_model(format.read(file, face.topology(topology), Size(*given)))
+    plan = face.of_model(format.read(file, face.request_topology(topology), Size(*given)))
     accept(plan, as_json)
     plan.save(output)
     data = plan.summary() | {"file": output, "format": source}

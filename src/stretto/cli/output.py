@@ -59,12 +59,21 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
         each = f"{format_bandwidth(plane['bandwidth'])} a port, {format_time(plane['latency_s'])}"
         what = f"optical {_many('plane', plane['planes'])} of {plane['ports']} ports"
         rows.append((f"{plane['planes']} {what}", f"{each}; a turn takes {format_time(plane['reconfiguration_s'])}"))
+    rows += message_rows(data)
     if data["sites"]:
         rows.append(("sites", ", ".join(data["sites"])))
     rows += [("note", note) for note in data["notes"]]
     if plot:
         rows.append(("drawn to", plot))
     print_table(data["topology"], ("", ""), rows)
+
+
+def message_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a message costs, where it costs something."""
+    from ..report.facts import message_text
+
+    cost = message_text(data)
+    return [("a message costs", cost)] if cost else []
 
 
 def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -88,6 +97,7 @@ def show_summary(data: dict[str, Any]) -> None:
     rows = [
         ("size", f"{format_size(data['size_bytes'])} ({format_size(data['shard_bytes'])} a rank)"),
         ("transfers", f"{data['transfers']}, {data['chunks']} {_many('chunk', data['chunks'])} a piece"),
+        *message_rows(data),
         *time_rows(data),
     ]
     if "steps_gap" in data:
@@ -123,8 +133,8 @@ def show_summary(data: dict[str, Any]) -> None:
 
 def show_comparison(comparison: Comparison, output: str | None) -> None:
     print_table(comparison.title, comparison.HEADER, comparison.cells)
-    for planner, reason in comparison.failures:
-        print_line(f"no plan by {planner}: {reason}")
+    for note in comparison.notes:
+        print_line(note)
     if output:
         print_line(f"wrote {output}")
 

@@ -33,7 +33,7 @@ def read_request(
         raise InputError("give either --size or --shard")
     if demand is not None and (size or shard) is not None:
         raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "demand")
-    net = face.topology(topology)
+    net = face.request_topology(topology)
     return net, face.workload(collectives, net, size, shard=shard, demand=demand, **how)
 
 

@@ -15,9 +15,9 @@ seconds, rates text (``"25GB/s"``) or bytes per second.
 from .comparison import Comparison, compare
 from .objects import Plan, Topology, draw, of_model
 from .planning import bound, load, plan, simulate, verify
-from .requests import collective, topology, workload
+from .requests import collective, request_topology, topology, workload
 
 __all__ = [
-    "Comparison", "Plan", "Topology", "bound", "collective", "compare", "draw", "load", "of_model", "plan", "simulate",
-    "topology", "verify", "workload",
+    "Comparison", "Plan", "Topology", "bound", "collective", "compare", "draw", "load", "of_model", "plan",
+    "request_topology", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from ..model.errors import InputError, StrettoError
 from ..model.units import format_bandwidth, format_size, format_time
 from .objects import Plan, Topology, draw, of_model, pandas_module
 from .planning import plan
-from .requests import Collectives, Network, Size, find_topology, workload
+from .requests import Collectives, Network, Size, request_topology, workload
 
 if TYPE_CHECKING:
     import pandas
@@ -34,7 +34,17 @@ class Comparison(Sequence[dict[str, Any]]):
     rows: tuple[dict[str, Any], ...]
     plans: tuple[Plan | None, ...]
 
-    HEADER = ("planner", "size", "chunks", "completion", "bound", "ratio", "algorithm bandwidth", "planning")
+    HEADER = (
+        "planner",
+        "size",
+        "chunks",
+        "messages",
+        "completion",
+        "bound",
+        "ratio",
+        "algorithm bandwidth",
+        "planning",
+    )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,16 +80,22 @@ class Comparison(Sequence[dict[str, Any]]):
         table = [self.HEADER, *self.cells]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in table]
-        return "\n".join([self.title, *lines, *self._notes])
+        return "\n".join([self.title, *lines, *self.notes])
 
     def _repr_html_(self) -> str:
         from ..report.notebook import table_html
 
-        return table_html(self.title, self.HEADER, self.cells, self._notes)
+        return table_html(self.title, self.HEADER, self.cells, self.notes)
 
     @property
-    def _notes(self) -> list[str]:
-        return [f"no plan by {name}: {reason}" for name, reason in self.failures]
+    def notes(self) -> list[str]:
+        """What a message costs, and each planner that does not serve a request, with the reason."""
+        from ..report.facts import message_text
+
+        costs = dict.fromkeys(message_text(row) for row in self.rows)
+        return [f"a message costs {cost}" for cost in costs if cost] + [
+            f"no plan by {name}: {reason}" for name, reason in self.failures
+        ]
 
 
 def compare(
@@ -114,7 +130,7 @@ def compare(
         return Comparison(tuple(p.summary() for p in given), given)
     if topology is None:
         raise InputError("give the topology, too", "topology")
-    net = find_topology(topology)
+    net = request_topology(topology)
     name, amounts = ("shard", _each(shard)) if size is None else ("size", _each(size))
     if size is not None and shard is not None:
         raise InputError("give either the size of the full buffer or one rank's shard", "size")
@@ -160,7 +176,13 @@ def _each(values: Any) -> list[Any]:
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     start = (row["planner"], format_size(row["size_bytes"]), str(row["chunks"]))
     if "failed" in row:
-        return (*start, "none", "", "", "", "")
-    shown = {"completion_s": format_time, "bound_s": format_time, "completion_over_bound": "{:.3f}".format,
-             "algorithm_bandwidth": format_bandwidth, "planning_s": format_time}  # fmt: skip
+        return (*start, "", "none", "", "", "", "")
+    shown = {
+        "transfers": "{:,}".format,
+        "completion_s": format_time,
+        "bound_s": format_time,
+        "completion_over_bound": "{:.3f}".format,
+        "algorithm_bandwidth": format_bandwidth,
+        "planning_s": format_time,
+    }
     return (*start, *("" if row[key] is None else text(row[key]) for key, text in shown.items()))

@@ -10,7 +10,7 @@ from ..model import plan as _plan
 from ..model.errors import InputError
 from ..model.units import parse_time
 from .objects import Plan, of_model
-from .requests import Collectives, Network, Size, find_topology, workload
+from .requests import Collectives, Network, Size, request_topology, workload
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -61,7 +61,7 @@ def plan(
     """
     from ..planners import default_effort, run_planner
 
-    net = find_topology(topology)
+    net = request_topology(topology)
     work = workload(collectives, net, size, shard=shard, chunks=chunks, ranks=ranks, root=root, demand=demand)
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
     return of_model(run_planner(
@@ -104,5 +104,5 @@ def bound(
         return of_model(subject).bound()
     if topology is None:
         raise InputError("give the topology, too", "topology")
-    net = find_topology(topology)
+    net = request_topology(topology)
     return bounds(net, workload(subject, net, size, **how))[0]

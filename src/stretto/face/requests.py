@@ -56,6 +56,13 @@ def _with_unit(name: str, value: object) -> object:
 find_topology = topology  # for functions with an argument of that name
 
 
+def request_topology(source: Network) -> Topology:
+    """The network of a request: where nothing is known of what messages cost, a modest cost is assumed."""
+    from ..topologies import assume_messages
+
+    return of_topology(assume_messages(find_topology(source)))
+
+
 def collective(
     kind: str,
     topology: Network,

@@ -160,6 +160,8 @@ class Plan:
         h = hashlib.sha256(self.sharing.encode())
         t = self.topology
         arrays = [t.kind, t.replicates, t.transit, t.src, t.dst, t.bandwidth, t.latency_s]
+        if t.message_s.any():
+            arrays.append(t.message_s)
         for plane in t.planes:
             h.update(f"{plane.bandwidth!r} {plane.latency_s!r} {plane.reconfiguration_s!r}".encode())
             arrays += [plane.nodes, plane.matching]

@@ -53,6 +53,11 @@ class Plane:
         return f"<Plane of {len(self.nodes)} ports, {format_bandwidth(self.bandwidth)} a circuit>"
 
 
+UNKNOWN, GIVEN, ASSUMED = MESSAGE_BASES = ("unknown", "given", "assumed")
+"""Whether a topology's source says what messages cost. Where it does not they cost nothing, unless a cost is assumed
+(:func:`stretto.topologies.assume_messages`)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Topology:
     """Nodes and directed links, as columns. Build one with :func:`make_topology`.
@@ -71,6 +76,7 @@ class Topology:
         planes: the optical circuit switches, if any.
         notes: what a reader should know, e.g. which defaults filled gaps in the data.
         changes: how the bandwidth of links changes with time, if it does.
+        message_basis: how ``message_s`` is known, one of ``MESSAGE_BASES``.
     """
 
     name: str
@@ -90,6 +96,7 @@ class Topology:
     planes: tuple[Plane, ...] = ()
     notes: tuple[str, ...] = field(default=())
     changes: Changes = NO_CHANGES
+    message_basis: str = UNKNOWN
 
     def __repr__(self) -> str:
         counts = Counter(KINDS[k] for k in self.kind.tolist())
@@ -202,6 +209,18 @@ class Topology:
         kind = np.where(self.reduces, ROUTER, self.kind).astype(np.int8)
         return replace(self, kind=kind, reduces=np.zeros_like(self.reduces))
 
+    def seen_by(self, size_bytes: float) -> Topology:
+        """The network as messages of one size see it: they cost nothing, and links are slower by what they cost.
+
+        A message of that size takes as long over every route as it does here.
+        """
+        if not self.message_s.any():
+            return self
+        share = 1 / (1 + self.message_s * self.bandwidth / max(size_bytes, 1.0))
+        steps = self.changes
+        changes = replace(steps, bandwidth=steps.bandwidth * share[steps.link]) if steps else steps
+        return replace(self, bandwidth=self.bandwidth * share, message_s=np.zeros(self.link_count), changes=changes)
+
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""
         return f"{self.names[self.src[link]]}→{self.names[self.dst[link]]}"
@@ -229,6 +248,10 @@ class Topology:
             for link, message_s in zip(links, self.message_s.tolist(), strict=True):
                 link["message_s"] = message_s
         out: dict[str, Any] = {"name": self.name, "nodes": nodes, "links": links}
+        if self.message_basis == ASSUMED:
+            out["message_assumed"] = True
+        elif self.message_basis == GIVEN and not self.message_s.any():
+            out["message_s"] = 0.0
         if self.geographic:
             out["geographic"] = True
         if self.notes:
@@ -250,6 +273,7 @@ def make_topology(
     links: Iterable[tuple[int, int, float, float]] | Float64,
     *,
     message_s: Sequence[float] | Float64 | None = None,
+    message_basis: str | None = None,
     names: Sequence[str] | None = None,
     sites: Sequence[str] | None = None,
     xy: Sequence[tuple[float, float]] | Float64 | None = None,
@@ -268,6 +292,7 @@ def make_topology(
         kinds: one of ACCELERATOR, ROUTER, SWITCH for each node.
         links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or an array with such rows.
         message_s: seconds for which each message keeps each link busy besides its bytes; 0 by default.
+        message_basis: how they are known; by default given if ``message_s`` is.
         replicates: whether a node copies; by default true for routers and switches, false for accelerators.
         transit: whether routes may pass through a node; by default likewise.
         reduces: whether a node sums what comes in over several links: only a switch can; by default none does.
@@ -322,6 +347,7 @@ def make_topology(
         planes=tuple(planes),
         notes=tuple(notes),
         changes=steps,
+        message_basis=message_basis or (UNKNOWN if message_s is None else GIVEN),
     )
 
 

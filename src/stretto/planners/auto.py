@@ -95,7 +95,7 @@ def auto(request: Request) -> Plan:
         if answer.plan is not None:
             share.charge(max(0.0, candidate.steps(request) - share.spent))
         answers.append(answer)
-        if answer.plan is not None and (best is None or answer.score_s < best[0].score_s):
+        if answer.plan is not None and (best is None or answer.preference_s < best[0].preference_s):
             best = answer, candidate
     if best is None or best[0].plan is None:
         raise _refusal(request, answers)

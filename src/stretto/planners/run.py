@@ -86,7 +86,7 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     _refuse(stages, request)
     topology = request.topology
     if not stages[0].messages:
-        request = replace(request, topology=topology.delayed)
+        request = replace(request, topology=topology.seen_by(float(request.workload.chunk_bytes.mean())))
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
         plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model.collective import Workload
 from ..model.timeline import Timeline
-from ..model.topology import KINDS, Topology
+from ..model.topology import ASSUMED, KINDS, Topology
+from ..model.units import format_time
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -33,7 +35,22 @@ def request_facts(net: Topology, workload: Workload) -> dict[str, Any]:
         "size_bytes": first.size_bytes,
         "shard_bytes": first.shard_bytes,
         "chunks": int(first.chunk_count // len(first.piece_bytes)),
-    }
+    } | message_facts(net)
+
+
+def message_facts(net: Topology) -> dict[str, Any]:
+    """What a message costs: the least and the most of all links, and whether that is assumed."""
+    cost_s = [float(net.message_s.min(initial=math.inf)), float(net.message_s.max(initial=0.0))]
+    return {"message_s": cost_s if net.link_count else [0.0, 0.0], "message_assumed": net.message_basis == ASSUMED}
+
+
+def message_text(facts: dict[str, Any]) -> str:
+    """``1 us to 50 us a message (assumed; ?message=0 for none)``; nothing where messages cost nothing."""
+    least_s, most_s = facts["message_s"]
+    if most_s == 0:
+        return ""
+    cost = " to ".join(dict.fromkeys((format_time(least_s), format_time(most_s))))
+    return cost + (" (assumed; ?message=0 for none)" if facts["message_assumed"] else "")
 
 
 def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
@@ -105,4 +122,4 @@ def topology_facts(net: Topology) -> dict[str, Any]:
             for (ports, w, t, turn), count in sorted(planes.items(), reverse=True)
         ],
         "notes": list(net.notes),
-    }
+    } | message_facts(net)

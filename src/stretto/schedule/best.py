@@ -10,6 +10,9 @@ from ..model.errors import StrettoError
 from ..model.plan import Plan
 from ..simulate import simulate
 
+PER_HALF = 1.01
+"""Times the completion that half the messages may cost."""
+
 
 def completion_s(plan: Plan) -> float:
     """When the last transfer of a plan has arrived, seconds, as the simulator says.
@@ -24,9 +27,23 @@ def completion_s(plan: Plan) -> float:
     return simulate(plan).completion_s
 
 
+def preference_s(plan: Plan) -> float:
+    """What plans of one request are compared by: their completion and, where messages cost, how many these are.
+
+    A plan with half as many messages is preferred if it ends at most ``PER_HALF`` times as late.
+    """
+    return completion_s(plan) * _surcharge(plan)
+
+
+def _surcharge(plan: Plan) -> float:
+    """Times its completion that a plan counts for its messages."""
+    costs = bool(plan.topology.message_s.any())
+    return float(max(plan.transfer_count, 1)) ** math.log2(PER_HALF) if costs else 1.0
+
+
 def best(plans: Iterable[Plan]) -> Plan:
-    """The plan that ends first; of several that end together the first of them."""
-    return min(plans, key=completion_s)
+    """The plan that is preferred; of several alike the first of them."""
+    return min(plans, key=preference_s)
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,11 @@ class Answer:
     plan: Plan | None = None  # None if it refused
     score_s: float = math.inf  # the score of the plan, seconds
     refusal: StrettoError | None = None  # why it refused
+
+    @property
+    def preference_s(self) -> float:
+        """The score with the surcharge for messages, see :func:`preference_s`."""
+        return self.score_s if self.plan is None else self.score_s * _surcharge(self.plan)
 
 
 def ask(name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = completion_s) -> Answer:

@@ -9,6 +9,7 @@ that was made with time reversed, whose first moments are differences of its las
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,9 @@ EARLY = 1e-4
 ROUNDED = 1e-13
 """Share of the completion: transfers that overlap by less overlap because of rounding. The later one is put off by that
 much at most, which the verifier tolerates of all but the first transfers."""
+
+EVEN = 1e-3
+"""Share of the largest chunk: where no chunk is smaller by more, all are planned as if they were as large."""
 
 
 def from_zero(workload: Workload) -> Workload:
@@ -82,6 +86,32 @@ def retimed(plan: Plan, topology: Topology) -> Plan:
     assert plan.start_s is not None, "planners that heed changes give times"
     line = in_order(replace(plan, topology=topology), plan.start_s)
     return replace(plan, topology=topology, start_s=line.start_s, finish_s=line.finish_s)
+
+
+def for_messages(topology: Topology, workload: Workload, make: Callable[[Topology, Workload], Plan]) -> Plan:
+    """A plan whose messages are the chunks of a workload, by a planner that does not heed what messages cost.
+
+    Args:
+        make: plans on the network as such messages see it; its plan is timed on the network itself.
+    """
+    if not topology.message_s.any():
+        return make(topology, workload)
+    even = _evened(workload)
+    plan = make(topology.seen_by(float(even.chunk_bytes.mean())), even)
+    return charged(replace(plan, workload=workload), topology)
+
+
+def _evened(workload: Workload) -> Workload:
+    """The workload with all chunks as large as the largest where they are nearly equal.
+
+    Where data does not divide evenly some chunks have a byte more, and what should end together misses by a rounding.
+    """
+    size = workload.chunk_bytes
+    if size.min() == size.max() or size.min() < (1 - EVEN) * size.max():
+        return workload
+    return Workload(
+        tuple(replace(c, chunk_bytes=np.full_like(c.chunk_bytes, size.max())) for c in workload.collectives)
+    )
 
 
 def ends(start: Float64, seconds: Float64) -> Float64:

@@ -16,13 +16,24 @@ from typing import Any
 import numpy as np
 
 from ..model.errors import InputError
-from ..model.topology import Topology, printable
+from ..model.topology import ASSUMED, GIVEN, UNKNOWN, Topology, printable
 from ..model.units import parse_time
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
 ENDINGS = (".json", ".graphml", ".xml", ".gml", ".yml", ".yaml", ".csv", ".txt")
 """The endings of topology files; docs/formats.md has each format."""
+
+
+FABRIC_MESSAGE_S = 1e-6
+"""What a message is assumed to cost on a fast link: GPUs start a copy or a channel's step in about this time."""
+
+SOCKET_MESSAGE_S = 50e-6
+"""The same on a link that processes use through sockets: two system calls and the waking of a process."""
+
+SOCKET_BANDWIDTH, SOCKET_LATENCY_S = 2.5e9, 100e-6
+"""Below this bandwidth, bytes/s, or from this latency on, a link counts as one for sockets: up to 20 Gbit/s Ethernet,
+and networks between sites."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +150,7 @@ def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology
     """The topology with the cost of a message, and with switches that sum, if its spec says so."""
     message_s, sharp = settings[MESSAGE.name], settings[SHARP.name]
     if message_s is not None:
-        topology = replace(topology, message_s=np.full(topology.link_count, message_s))
+        topology = replace(topology, message_s=np.full(topology.link_count, message_s), message_basis=GIVEN)
     if sharp is None:
         return topology
     inside = np.array([site != "" for site in topology.sites]) | (sharp == "all")
@@ -148,6 +159,17 @@ def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology
         which = "no switch" if sharp == "all" else "no switch inside a site"
         raise InputError(f"there is {which} that could sum", f"{spec}, option {SHARP.name}")
     return replace(topology, reduces=reduces)
+
+
+def assume_messages(topology: Topology) -> Topology:
+    """The topology with a modest cost of messages if nothing is known of it, so that plans can be run.
+
+    This is for requests of people. The papers' networks, studies and benchmarks keep what they are given.
+    """
+    if topology.message_basis != UNKNOWN or topology.message_s.any():
+        return topology
+    sockets = (topology.bandwidth < SOCKET_BANDWIDTH) | (topology.latency_s >= SOCKET_LATENCY_S)
+    return replace(topology, message_s=np.where(sockets, SOCKET_MESSAGE_S, FABRIC_MESSAGE_S), message_basis=ASSUMED)
 
 
 def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..model.changes import Changes, make_changes
 from ..model.errors import InputError, Unsupported
-from ..model.topology import ACCELERATOR, Plane, Topology, make_topology, printable, storing
+from ..model.topology import ACCELERATOR, ASSUMED, GIVEN, UNKNOWN, Plane, Topology, make_topology, printable, storing
 from ..model.units import BANDWIDTHS, LONGEST_S
 from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl, values
 from .values import entry, indexes, named, number, objects, shown, single, tag
@@ -121,6 +121,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         for flag in ("transit", "replicates")
     }
     reduces = [entry(node, "reduces", bool, place, False) for node, place in placed]
+    every_s = _message_s(data, 0.0, where)
     planes = [] if data.get("planes") is None else objects(data, "planes", where)
     notes = data.get("notes")
     notes = [notes] if isinstance(notes, str) else [] if notes is None else notes
@@ -130,7 +131,8 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         _text(data, "name", where) or printable(str(where or "topology")),
         kinds,
         [_link(link, number, _at(where, "link", i)) for i, link in enumerate(links)],
-        message_s=[_message_s(link, _at(where, "link", i)) for i, link in enumerate(links)],
+        message_s=[_message_s(link, every_s, _at(where, "link", i)) for i, link in enumerate(links)],
+        message_basis=_message_basis(data, links, where),
         names=_names(placed, kinds),
         sites=[_text(n, "site", p) for n, p in placed],
         xy=np.array([_position(n, p) for n, p in placed]).reshape(-1, 2),
@@ -246,9 +248,19 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
     return ends[0], ends[1], width, delay
 
 
-def _message_s(link: dict[str, Any], where: str) -> float:
-    units = {"message_us": 1e-6, "message_s": 1.0}
-    return _quantity(link, units, "cost of a message", where) if units.keys() & link.keys() else 0.0
+MESSAGE_UNITS = {"message_us": 1e-6, "message_s": 1.0}
+
+
+def _message_s(data: dict[str, Any], default_s: float, where: str | None) -> float:
+    """What a message costs on a link, or by the topology's own entry on all links that do not say."""
+    given = MESSAGE_UNITS.keys() & data.keys()
+    return _quantity(data, MESSAGE_UNITS, "cost of a message", where) if given else default_s
+
+
+def _message_basis(data: dict[str, Any], links: list[dict[str, Any]], where: str | None) -> str:
+    if entry(data, "message_assumed", bool, where, False):
+        return ASSUMED
+    return GIVEN if any(MESSAGE_UNITS.keys() & each.keys() for each in (data, *links)) else UNKNOWN
 
 
 def _names(placed: list[tuple[dict[str, Any], str]], kinds: list[int]) -> list[str]:
@@ -269,7 +281,7 @@ def _text(data: dict[str, Any], key: str, where: str | None) -> str:
     return value
 
 
-def _quantity(data: dict[str, Any], units: dict[str, float], what: str, where: str) -> float:
+def _quantity(data: dict[str, Any], units: dict[str, float], what: str, where: str | None) -> float:
     """The value of the one entry of these names, in bytes/s or seconds."""
     key = single([key for key in units if key in data], where)
     if key is None:

@@ -10,6 +10,7 @@ import numpy as np
 from ...model.collective import Collective
 from ...model.plan import COPY, REDUCE, Plan
 from ...schedule.best import best, completion_s
+from ...schedule.cutting import is_too_fine, messages_cost, powers_up_to
 from ...schedule.dispatch import NEAR as CLOSE_TO_BUSIEST
 from ...schedule.dispatch import busiest_link_s
 from ...schedule.effort import Budget
@@ -51,9 +52,6 @@ COMPARISON_SHARE = 0.1
 
 DROPPED = 1.3
 """A forest is dropped if its plan is this many times as late as the best plan with as many transfers."""
-
-GIVE_UP = 1.1
-"""Where messages cost, parts are refined until a plan is this many times as late as the best one."""
 
 DEEP = 0.5
 """Lateness of the coarsest plan, as a share of the busiest link's time, from which shallower trees are tried."""
@@ -125,7 +123,7 @@ class Refinement:
         """Whether finer parts may gain: the last ones did or, where messages cost, did not lose much."""
         if not self.messages_cost:
             return _gains(plans[-2], plans[-1])
-        return completion_s(plans[-1]) <= GIVE_UP * completion_s(best(plans))
+        return not is_too_fine(plans)
 
     def part_counts(self, tables: list[Forests]) -> list[float]:
         """Into how many parts to cut a segment, on average, ascending."""
@@ -135,7 +133,7 @@ class Refinement:
         if self.messages_cost:
             # few large messages may be the best, and plans of few messages are soon made
             fewest = min(map(self.edges, tables)) / self.edges(self.reference)
-            counts = [*np.exp2(np.arange(np.log2(fewest), np.log2(counts[0]))).tolist(), *counts]
+            counts = [*powers_up_to(counts[0], fewest), *counts]
         return [count for k, count in enumerate(counts) if not k or count > FINER * counts[k - 1]]
 
     def affordable_parts(self, coarser: Plan) -> float:
@@ -158,8 +156,7 @@ class Refinement:
 
     @property
     def messages_cost(self) -> bool:
-        """Whether messages cost more than their bytes somewhere, so that finer parts may be worse."""
-        return bool(self.request.topology.message_s.any())
+        return messages_cost(self.request.topology)
 
     def edges(self, table: Forests) -> int:
         """Transfers where no segment is cut: one for each edge of each tree of a chunk."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from ...model.errors import InputError
 from ...model.kinds import KINDS
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.best import best, completion_s
+from ...schedule.best import best, completion_s, preference_s
+from ...schedule.cutting import messages_cost
 from ...schedule.dispatch import dispatch, justify
 from ...schedule.inversion import plan_in_phases
+from ...schedule.moments import for_messages
 from ...schedule.trees import divide
 from ..registry import Candidate, Option, Request, per_delivery, register
 from .costs import with_costs
@@ -41,6 +43,9 @@ LEAST_GAIN = 0.005
 
 QUICK_TRIES, QUICK_SHARE = 6, 20
 """Solutions that are tried with each number of parts, with one QUICK_SHARE-th of the search's work at most."""
+
+TRIES_OF_FEW_PARTS = 24
+"""The same where messages cost, so that few parts are the best: with few parts one try differs much from another."""
 
 LATENCY_COUNTS = 0.2
 """Share of the bound that the longest path's latency takes from which exchanges are tried before matchings."""
@@ -97,6 +102,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     paper="our own; greedy matching as in TACOS, MICRO 2024",
     options=OPTIONS,
     serves=_unserved,
+    messages=True,
     cuts=True,
     auto=Candidate(60, per_delivery(10), counts=True, good_for=("latency",)),
 )
@@ -171,6 +177,7 @@ class _Stages:
         """Matchings of 1, 2, 4, ... parts of each chunk as long as cutting pays, with few tries each."""
         budget, exchange_s = self.request.budget, self.best_s
         least = deliveries_of_try(self.request.topology, _cut(self.request.workload, 1))
+        tries = TRIES_OF_FEW_PARTS if messages_cost(self.request.topology) else QUICK_TRIES
         steps = budget.cost(match=QUICK_TRIES * least, lower=least)
         ends_s: list[float] = []
         for count in _part_counts(least, self.request.workload):
@@ -180,9 +187,9 @@ class _Stages:
                 break
             self.request.tell(len(ends_s), len(ends_s) + 1, f"{count} parts")
             spent = budget.spent
-            plan = _match(self.request, count, self.with_few_tries(QUICK_TRIES))
+            plan = _match(self.request, count, self.with_few_tries(tries))
             steps = 2 * (budget.spent - spent)
-            if not ends_s or completion_s(plan) < min(ends_s):
+            if self.matching is None or preference_s(plan) < preference_s(self.matching):
                 self.matching = plan
             ends_s.append(completion_s(plan))
             if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
@@ -205,7 +212,9 @@ class _Stages:
         work, budget = deliveries_of_try(self.request.topology, plan.workload), self.request.budget
         if budget.allows(match=work, lower=2 * work, order=plan.transfer_count):
             spread = self.with_few_tries(1)
-            self.add(plan_with_swapped_trees(self.request.topology, plan.workload, spread, budget=budget))
+            self.add(for_messages(
+                self.request.topology, plan.workload, partial(plan_with_swapped_trees, spread=spread, budget=budget)
+            ))  # fmt: skip
 
     def try_long_search(self, plan: Plan) -> None:
         """Matchings of the best number of parts, with all tries."""
@@ -236,7 +245,9 @@ class _Stages:
     def good_enough(self) -> bool:
         """Whether a plan is near the bound, or sooner than any way to one rank and from there to all."""
         near_s = (NEAR_IN_HOPS if self.hops_decide else NEAR) * self.bound_s
-        return self.best_s <= max(near_s, _rooted_s(self.request.topology, self.request.workload.collectives[0]))
+        return self.best_s <= max(
+            near_s, _rooted_s(self.request.topology.delayed, self.request.workload.collectives[0])
+        )
 
     @property
     def hopeful_matching(self) -> Plan | None:
@@ -312,7 +323,9 @@ def _cut(workload: Workload, parts: int) -> Workload:
 
 def _match(request: Request, parts: int, search: Search) -> Plan:
     """The plan of the best matching with this number of parts of each chunk."""
-    plan = plan_in_phases(request.topology, _cut(request.workload, parts), search, mirrored=True)
+    plan = for_messages(
+        request.topology, _cut(request.workload, parts), partial(plan_in_phases, spread=search, mirrored=True)
+    )
     request.budget.spend(lower=plan.transfer_count)
     plan.meta["parts"] = parts
     return plan

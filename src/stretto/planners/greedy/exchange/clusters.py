@@ -24,6 +24,7 @@ from ....model.collective import Collective
 from ....model.plan import Plan
 from ....model.topology import Topology
 from ....schedule.clusters import clusters_of
+from ....schedule.cutting import cut_as_pays
 from ....schedule.dispatch import dispatch_by_deadlines
 from ....schedule.multicast import Chunks, grow_implicitly
 from ....schedule.pipes import Network, build_network
@@ -73,18 +74,23 @@ def plan_clusters(request: Request) -> Plan | None:
     # for how long a byte is on links on its way, if each node stores it
     way_s = max(k.per_byte for k in counterparts) + 2 * inside.farthest_per_byte
     enough = int(c.size_bytes * way_s / (GRAIN * (turns[-1].crossed_s + turns[-1].left_s)))
-    turns = assign_turns(counterparts, c.size_bytes, max(min(most, enough), len(counterparts)))
-    finer, part = cut_at(workload, np.cumsum([turn.size for turn in turns]))
-    exchanges = _exchanges(inside, counterparts, turns)
-    plan = plan_exchanges(topology, finer, inside.network, [exchanges[k] for k in part.tolist()])
-    budget.spend(message=plan.transfer_count)
-    crossed_s, end_s = np.array([turn.crossed_s for turn in turns]), turns[-1].crossed_s + turns[-1].left_s
-    return dispatch_by_deadlines(plan, crossed_s[part], end_s, budget)
+    finest = max(min(most, enough), len(counterparts))
+
+    def cut(count: int) -> Plan:
+        turns = assign_turns(counterparts, c.size_bytes, count)
+        finer, part = cut_at(workload, np.cumsum([turn.size for turn in turns]))
+        exchanges = _exchanges(inside, counterparts, turns)
+        plan = plan_exchanges(topology, finer, inside.network, [exchanges[k] for k in part.tolist()])
+        budget.spend(message=plan.transfer_count)
+        crossed_s, end_s = np.array([turn.crossed_s for turn in turns]), turns[-1].crossed_s + turns[-1].left_s
+        return dispatch_by_deadlines(plan, crossed_s[part], end_s, budget)
+
+    return cut_as_pays(topology, cut, finest, len(counterparts))
 
 
 def alike_clusters(topology: Topology, c: Collective) -> Inside | None:
     """The largest clusters that faster pipes join, or the sites; None if they are too many, or not equally large."""
-    network = build_network(topology, float(c.size_bytes), True, 0.0)
+    network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
     levels = clusters_of(network, topology.node_count, topology.bandwidth)
     clusters = _equal(c.ranks, levels.of[max(len(levels.of) - 2, 0)])
     if clusters:

@@ -21,6 +21,7 @@ import numpy as np
 from ....model.arrays import Bool, Float64
 from ....model.collective import Workload
 from ....model.plan import Plan
+from ....schedule.cutting import cut_as_pays
 from ....schedule.dispatch import dispatch
 from ....schedule.trees import divide
 from ...registry import Request
@@ -72,16 +73,20 @@ def plan_crossings(request: Request) -> Plan | None:
         return None
     # each part from each rank to each rank of the other clusters, divided by the pairs of ranks of two clusters
     once_s = c.size_bytes * float(use[0].sum(axis=0).max()) / each**2
-    builder = _Builder(inside, members, use, c.size_bytes / parts, [0.0] * request.topology.link_count)
-    times = _times(members, IDLE * once_s, parts)
-    built = [builder.exchange(at_s, left_s) for at_s, left_s in times]
-    exchanges = [exchange for exchange in built if exchange is not None]
-    if len(exchanges) < parts:
-        return None
-    finer = Workload((divide(c, parts)[0],))
-    plan = plan_exchanges(request.topology, finer, inside.network, exchanges)
-    request.budget.spend(message=plan.transfer_count)
-    return dispatch(plan, np.zeros(finer.chunk_count), request.budget, apart=False)
+
+    def cut(parts: int) -> Plan | None:
+        builder = _Builder(inside, members, use, c.size_bytes / parts, [0.0] * request.topology.link_count)
+        times = _times(members, IDLE * once_s, parts)
+        built = [builder.exchange(at_s, left_s) for at_s, left_s in times]
+        exchanges = [exchange for exchange in built if exchange is not None]
+        if len(exchanges) < parts:
+            return None
+        finer = Workload((divide(c, parts)[0],))
+        plan = plan_exchanges(request.topology, finer, inside.network, exchanges)
+        request.budget.spend(message=plan.transfer_count)
+        return dispatch(plan, np.zeros(finer.chunk_count), request.budget, apart=False)
+
+    return cut_as_pays(request.topology, cut, parts)
 
 
 def _use_across(inside: Inside) -> Float64:

@@ -226,7 +226,7 @@ class _Attempt:
 
     @cached_property
     def network(self) -> Network:
-        return build_network(self.topology, float(self.workload.collectives[0].size_bytes) / MANY, True, 0.0)
+        return build_network(self.topology.delayed, float(self.workload.collectives[0].size_bytes) / MANY, True, 0.0)
 
     @cached_property
     def _by_latency(self) -> tuple[list[int], list[float], Float64]:

@@ -1,0 +1,49 @@
+"""How finely data is cut where messages cost: from few parts to many, until finer parts make a plan later.
+
+Finer parts fill pipelines sooner and bring more messages, so completion over the number of parts falls and then rises.
+Plans of few messages are soon made, so the search begins with these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..model.plan import Plan
+from ..model.topology import Topology
+from .best import best, completion_s
+
+GIVE_UP = 1.1
+"""Parts are cut in two until a plan is this many times as late as the best one."""
+
+
+def messages_cost(topology: Topology) -> bool:
+    """Whether messages cost more than their bytes somewhere, so that finer parts may be worse."""
+    return bool(topology.message_s.any())
+
+
+def is_too_fine(plans: list[Plan]) -> bool:
+    """Whether the last of some plans of more and more parts is so much later than the best that no finer one helps."""
+    return completion_s(plans[-1]) > GIVE_UP * completion_s(best(plans))
+
+
+def powers_up_to(most: float, fewest: float = 1.0) -> list[float]:
+    """Numbers of parts from ``fewest`` on, each twice the one before, below ``most``."""
+    return [fewest * 2.0**k for k in range(math.ceil(math.log2(most / fewest)))] if most > fewest else []
+
+
+def cut_as_pays(topology: Topology, cut: Callable[[int], Plan | None], finest: int, coarsest: int = 1) -> Plan | None:
+    """The plan with the finest parts, or where messages cost the best of those with 1, 2, 4, ... times the coarsest.
+
+    Args:
+        cut: the plan with a number of parts; None if there is no such plan.
+    """
+    counts = [*map(int, powers_up_to(finest, coarsest)), finest] if messages_cost(topology) else [finest]
+    plans: list[Plan] = []
+    for count in counts:
+        plan = cut(count)
+        if plan is not None:
+            plans.append(plan)
+            if is_too_fine(plans):
+                break
+    return best(plans) if plans else None
