@@ -17,11 +17,12 @@ PER_HALF = 1.01
 def completion_s(plan: Plan) -> float:
     """When the last transfer of a plan has arrived, seconds, as the simulator says.
 
-    A timed plan over links whose transfers have one receiver each says so itself, which is quicker to read.
+    A timed plan over links whose transfers have one source and one receiver each says so itself, which is quicker.
     """
     if not plan.transfer_count:
         return 0.0
-    if plan.sharing == "timed" and not plan.topology.planes and (plan.dst.lengths == 1).all():
+    single = plan.other_src is None and (plan.dst.lengths == 1).all()
+    if plan.sharing == "timed" and not plan.topology.planes and single:
         assert plan.finish_s is not None, "timed"
         return float((plan.finish_s + plan.topology.route_latency_s(plan.route)).max())
     return simulate(plan).completion_s

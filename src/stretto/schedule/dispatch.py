@@ -64,7 +64,7 @@ def dispatch(
     """
     turn, release_s = position[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
-    lag = plan.topology.route_latency_s(plan.route)
+    lag = delays(plan, np.arange(plan.transfer_count))[1]
     limits = _Limits(rounds, (budget or Budget()).with_costs(COSTS))
     start, seconds, end = release_s, np.zeros_like(release_s), np.inf
     if not apart:
@@ -171,7 +171,7 @@ class _Problem:
     route: Ragged  # the links of each transfer
     link_count: int
     seconds: Float64  # float64[transfers], on each link
-    lag: Float64  # float64[transfers], seconds from source to receiver
+    lag: Float64  # float64[transfers], seconds from source to the last receiver
     hop_delay: Float64  # float64[links of routes], how much later than the transfer starts each link carries it
     predecessors: Ragged  # for each transfer those that it waits for
     successors: Ragged  # for each transfer those that wait for it
@@ -180,7 +180,7 @@ class _Problem:
     def of(cls, plan: Plan, rows: Int64) -> _Problem:
         """Some transfers of a plan, each with its links for itself."""
         topology, route = plan.topology, plan.route.take(rows)
-        hop_delay, lag = delays(topology, route)
+        hop_delay, lag = delays(plan, rows)
         seconds = topology.route_s(route, plan.size_bytes[rows])
         predecessors = among(plan.depends, rows)
         return cls(route, topology.link_count, seconds, lag, hop_delay, predecessors, predecessors.turned())

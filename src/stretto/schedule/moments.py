@@ -19,7 +19,7 @@ from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
-from ..simulate import in_order, simulate
+from ..simulate import delays_of, in_order, simulate
 from . import kernel_moments
 
 SHORT = 1e-10
@@ -122,12 +122,12 @@ def ends(start: Float64, seconds: Float64) -> Float64:
 
 
 def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
-    """The plan with these times, which are right but for rounding; each transfer has one receiver.
+    """The plan with these times, which are right but for rounding.
 
     A transfer that overlaps others by a rounding is put off until its links are free and what it waits for has come.
     Only the first transfers can need that: beside later moments a rounding is small.
     """
-    lag = plan.topology.route_latency_s(plan.route)
+    lag = delays(plan, np.arange(plan.transfer_count))[1]
     end_s = float((start + seconds + lag).max())
     rows = np.flatnonzero(start < EARLY * end_s)
     if len(rows):
@@ -139,7 +139,7 @@ def settled(plan: Plan, start: Float64, seconds: Float64) -> Plan:
 def _exact(plan: Plan, rows: Int64, start: Float64, seconds: Float64, near: float) -> Float64:
     """Exact starts of some transfers among themselves; moments closer than ``near`` are the same."""
     topology, route, chunk = plan.topology, plan.route.take(rows), plan.chunk[rows]
-    hop, lag = delays(topology, route)
+    hop, lag = delays(plan, rows)
     end = np.repeat(start + seconds, route.lengths) + hop
     of_link = np.concatenate(([0], np.cumsum(np.bincount(route.values, minlength=topology.link_count))))
     exact: Float64 = at_speed(kernel_moments.settle, 40.0 * len(end))(
@@ -159,12 +159,21 @@ def among(lists: Ragged, rows: Int64) -> Ragged:
     return Ragged.grouped(own.owners[found >= 0], found[found >= 0], len(rows))
 
 
-def delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
-    """How much later than its source each link of a path carries the bytes, and how much later the last one's end."""
+def delays(plan: Plan, rows: Int64) -> tuple[Float64, Float64]:
+    """For some transfers how much later than its source each link carries the bytes, and the last receiver has them."""
+    if plan.other_src is None and len(plan.dst.values) == plan.transfer_count:
+        return _path_delays(plan.topology, plan.route.take(rows))
+    hop_s, receiver_s = delays_of(plan)
+    hops = plan.route.with_values(np.arange(len(hop_s))).take(rows).values
+    return hop_s[hops], plan.dst.reduced(np.maximum, receiver_s)[rows]
+
+
+def _path_delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
+    """The same of routes that are paths."""
     latency, first, lengths = topology.latency_s[route.values], route.offsets[:-1], route.lengths
     hop = np.zeros(len(latency))
     # place by place: differences of a sum over all routes would be rounded
     for place in range(1, int(lengths.max(initial=0))):
         at = first[lengths > place] + place
         hop[at] = hop[at - 1] + latency[at - 1]
-    return hop, np.add.reduceat(latency, first)
+    return hop, route.reduced(np.add, latency)

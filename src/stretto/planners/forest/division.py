@@ -30,6 +30,20 @@ def keep_largest(topology: Topology, c: Collective, forest: Forest, most: int) -
     return divide_data(topology, forest.take(np.array(kept)), None if free else forest.root_share)
 
 
+def without_small(c: Collective, forest: Forest, least: float) -> Forest:
+    """The forest without trees that carry less than ``least`` times what the largest tree does.
+
+    The largest tree is that of the same root; in an AllReduce, where roots may have any share, of all roots.
+    """
+    free = c.traits.reduces_to_all
+    root = [0] * len(forest.share) if free else forest.up.root.tolist()
+    most: dict[int, Fraction] = {}
+    for v, share in zip(root, forest.share, strict=True):
+        most[v] = max(most.get(v, share), share)
+    kept = [share if share >= least * most[v] else Fraction(0) for v, share in zip(root, forest.share, strict=True)]
+    return forest.divided(kept, None if free else forest.root_share) if 0 in kept else forest
+
+
 def largest(amounts: Sequence[Fraction] | Sequence[int], groups: Sequence[int], most: int) -> list[int]:
     """The indexes of the ``most`` largest amounts of each group, group by group, the largest amount first."""
     place = {group: k for k, group in enumerate(dict.fromkeys(groups))}

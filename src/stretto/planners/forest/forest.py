@@ -81,10 +81,18 @@ class Forest:
             total[root] = total.get(root, Fraction(0)) + share
         return total
 
-    @property
-    def edge_count(self) -> int:
-        """Edges of all trees."""
-        return int((self.up.toward >= 0).sum() + (self.down.toward >= 0).sum())
+    def transfer_count(self, topology: Topology) -> int:
+        """Transfers for one chunk of each tree: one for each edge, but what meets at a switch goes on as one."""
+        stores = ~topology.is_switch
+        below = sum(int(stores[way.toward[way.toward >= 0]].sum()) for way in (self.up, self.down))
+        return below + int((~stores[self.up.root]).sum())
+
+    def meets_at_switches(self, topology: Topology) -> bool:
+        """Whether switches are nodes of some tree."""
+        return any(
+            bool(topology.is_switch[np.concatenate((way.root, way.toward[way.toward >= 0]))].any())
+            for way in (self.up, self.down)
+        )
 
     @property
     def uses(self) -> tuple[Int64, Int64]:

@@ -13,6 +13,7 @@ from ...model.topology import Topology
 from ...schedule.dispatch import NEAR as CLOSE_TO_BUSIEST
 from ...schedule.dispatch import dispatch
 from ...schedule.effort import Budget
+from ...schedule.joins import lower_joined
 from ...schedule.trees import lower, split_chunks
 from .forest import Forest
 
@@ -50,7 +51,8 @@ def pipeline(
     finer, first = split_chunks(workload, chunk, begin)
     assert int(kept.sum()) == finer.chunk_count == int(first[-1])
     meta = {"parts": parts, "trees": len(trees.share)}
-    plan = lower(topology, finer, row[kept], trees.up, trees.down, meta=meta)
+    lowered = lower_joined if trees.meets_at_switches(topology) else lower
+    plan = lowered(topology, finer, row[kept], trees.up, trees.down, meta=meta)
     budget.spend(cut=plan.transfer_count)
     return dispatch(plan, position[kept], budget, apart=apart, good_enough=good_enough)
 

@@ -15,15 +15,16 @@ from ...model.collective import Collective, Workload
 from ...model.errors import InputError
 from ...model.plan import Plan
 from ...model.topology import Topology
+from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, forests_of
-from .division import keep_largest
+from .division import keep_largest, without_small
 from .forest import Forest
 from .latency import latency_forests
 from .priced import MOST_TREES
 from .refinement import TRANSFER_COUNTS, Forests, Refinement, finest_part_bytes
-from .relays import find_relays
+from .relays import find_relays, summing_as_relays
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
@@ -34,6 +35,10 @@ kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in all, wi
 
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""
+
+LEAST_SHARE = 0.05
+"""Where switches sum, the least that a tree carries, as a share of the largest tree. Its transfers use many links, each
+at a rate in proportion to what the tree carries, so that a small tree would be slow."""
 
 OPTIONS = (
     Option("parts", int, 0, "into how many parts a tree's share is cut, on average; 0: by the number of transfers"),
@@ -77,16 +82,37 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
     """
     if trees < 1:
         raise InputError("without a tree nothing is sent", f"option trees={trees}")
-    topology, collectives = request.topology.delayed, request.workload.collectives
-    budget = request.budget.with_costs(COSTS)
+    net, budget = request.topology.delayed, request.budget.with_costs(COSTS)
+    plans: list[Plan] = []
+    # where switches sum: trees through them as relays, then trees that make no use of that
+    for topology in dict.fromkeys((summing_as_relays(net), net)):
+        least = LEAST_SHARE if topology is not net else 0.0
+        search = _refinement(request, topology, least, parts, trees, budget)
+        if not plans or search.least_s(topology) < completion_s(plans[0]):
+            plans.append(search.best())
+    return best(plans)
+
+
+def _refinement(
+    request: Request, topology: Topology, least: float, parts: int, trees: int, budget: Budget
+) -> Refinement:  # fmt: skip
+    """The forests of a network to choose from.
+
+    Args:
+        least: the least that a tree carries, as a share of the largest tree.
+    """
+    collectives = request.workload.collectives
     packed = [_packed_forests(topology, c, trees, budget) for c in collectives]
     by_latency = [
         _latency_forests(topology, c, of_c, trees, budget) for c, of_c in zip(collectives, packed, strict=True)
     ]
-    choices = [first + further for first, further in zip(packed, by_latency, strict=True)]
+    choices = [
+        [without_small(c, forest, least) for forest in first + further]
+        for c, first, further in zip(collectives, packed, by_latency, strict=True)
+    ]
     tables: list[Forests] = [[of_c[min(k, len(of_c) - 1)] for of_c in choices] for k in range(max(map(len, choices)))]
     may_add_shallow = not (parts or any(by_latency))
-    return Refinement(request, parts, trees, budget, may_add_shallow, tables[0]).best(tables)
+    return Refinement(request, topology, tables, parts, trees, budget, may_add_shallow)
 
 
 def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budget) -> list[Forest]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...model.collective import Collective
 from ...model.plan import COPY, REDUCE, Plan
+from ...model.topology import Topology
 from ...schedule.best import best, completion_s
 from ...schedule.cutting import is_too_fine, messages_cost, powers_up_to
 from ...schedule.dispatch import NEAR as CLOSE_TO_BUSIEST
@@ -62,25 +63,41 @@ class Refinement:
     """A search for the best forest and the best number of parts.
 
     Attributes:
+        topology: the network in which the trees were sought.
+        tables: the forests to choose from.
         parts: into how many parts a segment is cut on average; 0 to choose.
         most_trees: trees for each rank.
         budget: with costs for "cut", "transfer" and "pricing".
         may_add_shallow: whether shallow trees may become a choice.
-        reference: the forests by whose edges transfers are counted.
         apart, good_enough: what :func:`stretto.schedule.dispatch.dispatch` need not try any more.
     """
 
     request: Request
+    topology: Topology
+    tables: list[Forests]
     parts: int
     most_trees: int
     budget: Budget
     may_add_shallow: bool
-    reference: Forests
     apart: bool | None = None
     good_enough: float = CLOSE_TO_BUSIEST
 
-    def best(self, tables: list[Forests]) -> Plan:
+    @property
+    def reference(self) -> Forests:
+        """The forests by whose edges transfers are counted."""
+        return self.tables[0]
+
+    def least_s(self, topology: Topology) -> float:
+        """How long the busiest link of some collective is busy at least, seconds."""
+        collectives = self.request.workload.collectives
+        return min(
+            max(f.seconds_per_byte(topology) * c.size_bytes for f, c in zip(table, collectives, strict=True))
+            for table in self.tables
+        )
+
+    def best(self) -> Plan:
         """The plan that ends first, by one of the tables."""
+        tables = self.tables
         plans: list[Plan] = []
         aside: list[Plan] = []
         counts, last = self.part_counts(tables), 0.0
@@ -159,8 +176,9 @@ class Refinement:
         return messages_cost(self.request.topology)
 
     def edges(self, table: Forests) -> int:
-        """Transfers where no segment is cut: one for each edge of each tree of a chunk."""
-        return sum(forest.edge_count * n for forest, n in zip(table, self.chunks_of_tree, strict=True))
+        """Transfers where no segment is cut."""
+        topology, of_tree = self.request.topology, self.chunks_of_tree
+        return sum(forest.transfer_count(topology) * n for forest, n in zip(table, of_tree, strict=True))
 
     @property
     def chunks_of_tree(self) -> list[int]:
@@ -191,7 +209,7 @@ class Refinement:
 
     def shallow_table(self) -> Forests | None:
         """Priced trees for each AllReduce, the trees of the reference for the rest; None without priced trees."""
-        topology, collectives = self.request.topology.delayed, self.request.workload.collectives
+        topology, collectives = self.topology, self.request.workload.collectives
         forests: list[Forest] = []
         for c, packed in zip(collectives, self.reference, strict=True):
             priced, most = None, min(self.most_trees * len(c.ranks), MOST_TREES)

@@ -1,5 +1,8 @@
 """Trees through relays: nodes that store and are not ranks (other accelerators, and routers without transit).
 
+Switches that sum are relays, too, while trees are sought: in trees such a switch has children and a parent like any
+node. Then :mod:`stretto.schedule.joins` makes one transfer of all that meets there, since it does not store.
+
 To find trees a relay is split off like a switch (:mod:`.split`). But bytes cannot pass through it at once: it keeps
 what has come and sends it on. So a path through a relay becomes two edges, and the relay a node of the tree; where
 several paths of a tree pass through it, it gets the data once and sends it on along all of them.
@@ -8,12 +11,25 @@ several paths of a tree pass through it, it gets the data once and sends it on a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from ...model.arrays import Bool, Int32
 from ...model.topology import ACCELERATOR, Topology
 from .split import Route
+
+
+def summing_as_relays(topology: Topology) -> Topology:
+    """The network where each switch that sums is a relay."""
+    sums = topology.reduces
+    if not sums.any():
+        return topology
+    kind = np.where(sums, ACCELERATOR, topology.kind).astype(np.int8)
+    return replace(
+        topology, kind=kind, transit=topology.transit & ~sums, replicates=topology.replicates & ~sums,
+        reduces=np.zeros_like(sums),
+    )  # fmt: skip
 
 
 def find_relays(topology: Topology, ranks: Int32) -> Bool:

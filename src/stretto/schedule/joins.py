@@ -1,0 +1,259 @@
+"""Lower trees through switches that sum: what comes to a switch over several edges goes on as one transfer.
+
+Here trees also have switches among their nodes. A switch stores nothing, so all that meets in neighbouring switches on
+the way up is one transfer from several sources, and all that a switch sends down is one transfer to several receivers
+(the same, with time reversed). An AllReduce needs only one pass where its tree is rooted at a switch. So it does where
+the root's sum comes from the switch to which the root sends copies: then the root sends its own sum to the switch and
+gets the whole from there, over the same two links.
+
+Where a switch on the way cannot sum or replicate, each source or receiver has a transfer of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..model.arrays import Bool, Int64, Ragged
+from ..model.collective import Workload
+from ..model.plan import COPY, REDUCE, Plan, make_plan
+from ..model.topology import Topology
+from .trees import Trees
+
+Links = list[int]
+
+
+class Pass(NamedTuple):
+    """One transfer of a chunk."""
+
+    sources: list[int]
+    receivers: list[int]
+    op: int
+    route: Links
+    after: list[int]  # the earlier passes of the chunk that it waits for
+
+
+def lower_joined(
+    topology: Topology, workload: Workload, tree: Int64, up: Trees, down: Trees, meta: dict[str, Any] | None = None
+) -> Plan:  # fmt: skip
+    """A plan in ready-order in which every chunk follows its tree; see :func:`stretto.schedule.trees.lower`."""
+    piece = np.concatenate([c.chunk_piece for c in workload.collectives])
+    keys = np.stack((tree, workload.chunk_collective, piece), axis=1)
+    _, first, alike = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    scalars: list[tuple[Int64, Int64, Int64]] = []
+    columns: list[tuple[Ragged, Ragged, Ragged, Ragged]] = []
+    base = 0
+    for number, chunk in enumerate(first.tolist()):
+        chunks = np.flatnonzero(alike.reshape(-1) == number)
+        sums = workload.chunk_reduces[chunk]
+        own = _Branches(topology, int(up.root[tree[chunk]]))
+        rising = own.pruned(up, int(tree[chunk]), workload.chunk_holders[chunk].tolist() if sums else [])
+        falling = own.pruned(down, int(tree[chunk]), workload.chunk_wanted[chunk].tolist())
+        passes = own.passes(rising, falling)
+        if not passes:
+            continue
+        count, times = len(passes), len(chunks)
+        rows = np.tile(np.arange(count), times)
+        after = Ragged.of([p.after for p in passes]).take(rows)
+        after = after.with_values(after.values + base + (np.arange(times) * count)[after.owners // count])
+        lists = ([p.sources[1:] for p in passes], [p.receivers for p in passes], [p.route for p in passes])
+        others, ends, routes = (Ragged.of(column).take(rows) for column in lists)
+        src = np.array([p.sources[0] for p in passes], dtype=np.int64)[rows]
+        op = np.array([p.op for p in passes], dtype=np.int64)[rows]
+        scalars.append((np.repeat(chunks, count), src, op))
+        columns.append((others, ends, routes, after))
+        base += count * times
+    chunk_of, src, op = (np.concatenate(column) for column in zip(*scalars, strict=True))
+    others, ends, routes, after = (Ragged.concatenate(column) for column in zip(*columns, strict=True))
+    return make_plan(
+        topology, workload, "ready-order", chunk=chunk_of, src=src, other_src=others, op=op, dst=ends, route=routes,
+        depends=after, meta=meta,
+    )  # fmt: skip
+
+
+class _Tree(NamedTuple):
+    """The edges of a tree that a chunk uses."""
+
+    edge: dict[int, tuple[int, Links]]  # for each node but the root its parent, and the links between
+    children: dict[int, list[int]]
+    order: list[int]  # the nodes, parents first
+
+
+class _Branches:
+    """The passes of one chunk along its trees."""
+
+    def __init__(self, topology: Topology, root: int) -> None:
+        self.root = root
+        self.link_src, self.link_dst = topology.src, topology.dst
+        self.is_switch: Bool = topology.is_switch
+        self.reduces, self.replicates = topology.reduces, topology.replicates
+        self.made: list[Pass] = []
+        self.brought: dict[int, list[int]] = {}
+
+    def pruned(self, trees: Trees, row: int, targets: Iterable[int]) -> _Tree:
+        """The edges between the root and the targets."""
+        edge: dict[int, tuple[int, Links]] = {}
+        children: dict[int, list[int]] = {}
+        for v in targets:
+            while v != self.root and v not in edge:
+                parent = int(trees.toward[row, v])
+                edge[v] = parent, trees.routes[trees.hop[row, v]].tolist()
+                children.setdefault(parent, []).append(v)
+                v = parent
+        order = [self.root]
+        for v in order:
+            order += children.get(v, [])
+        return _Tree(edge, children, order)
+
+    def passes(self, up: _Tree, down: _Tree) -> list[Pass]:
+        """All transfers of the chunk, in an order in which each waits for earlier ones only."""
+        for v in reversed(up.order[1:]):
+            if not self.is_switch[v]:
+                for child in up.children.get(v, []):
+                    self.sum_up(up, child, v)
+        whole = self.pass_at_switch(up, down) if self.is_switch[self.root] else self.sum_at_root(up, down)
+        for v in down.order:
+            if not self.is_switch[v]:
+                for child in down.children.get(v, []):
+                    if (v, child) != whole:
+                        self.copy_down(down, v, child)
+        return self.made
+
+    def sum_at_root(self, up: _Tree, down: _Tree) -> tuple[int, int]:
+        """Sum at a root that stores, in one pass with copies where one switch joins both.
+
+        Returns:
+            The edge of the copies that have been made: the root and its child, or -1.
+        """
+        root, depth = self.root, self.depths(up)
+        both = [s for s in up.children.get(root, []) if self.is_switch[s] and down.edge.get(s, (-1,))[0] == root]
+        # what takes longest to come goes on at once
+        for s in sorted(both, key=lambda s: -depth[s]):
+            sources, into = self.gather(up, s)
+            receivers, out = self.scatter(down, s)
+            into, out = into + down.edge[s][1], up.edge[s][1] + out
+            if self.can_meet([*sources, root], into, out):
+                for child in up.children[root]:
+                    if child != s:
+                        self.sum_up(up, child, root)
+                self.make([*sources, root], [root, *receivers], COPY, into + out)
+                return root, s
+        for child in up.children.get(root, []):
+            self.sum_up(up, child, root)
+        return root, -1
+
+    def pass_at_switch(self, up: _Tree, down: _Tree) -> tuple[int, int]:
+        """Sum and copy at a root that is a switch; where it cannot do both, at the first source that wants the sum."""
+        (sources, into), (receivers, out) = self.gather(up, self.root), self.scatter(down, self.root)
+        if len(sources) > 1 and self.can_meet(sources, into, out):
+            self.make(sources, receivers, COPY, into + out)
+            return self.root, -1
+        middle = next((v for v in sources if v in receivers), receivers[0])
+        to_middle = self.way(down, middle, self.root)[::-1]
+        for v in sources:
+            if v != middle:
+                self.make([v], [middle], REDUCE, self.straight(self.way(up, v, self.root) + to_middle, v))
+        from_middle = self.way(up, middle, self.root)
+        for w in receivers:
+            if w != middle:
+                self.make([middle], [w], COPY, self.straight(from_middle + self.way(down, w, self.root)[::-1], middle))
+        return self.root, -1
+
+    def sum_up(self, up: _Tree, child: int, v: int) -> None:
+        """What comes from a child, or over a switch from several nodes, is added up at ``v``."""
+        sources, links = self.gather(up, child) if self.is_switch[child] else ([child], [])
+        links = links + up.edge[child][1]
+        if len(sources) == 1 or self.can_meet(sources, links, []):
+            self.make(sources, [v], REDUCE, links)
+            return
+        for s in sources:
+            self.make([s], [v], REDUCE, self.way(up, s, v))
+
+    def copy_down(self, down: _Tree, v: int, child: int) -> None:
+        """What ``v`` has goes to a child, or over a switch to several nodes."""
+        receivers, links = self.scatter(down, child) if self.is_switch[child] else ([child], [])
+        links = down.edge[child][1] + links
+        if len(receivers) == 1 or self.can_branch(links):
+            self.make([v], receivers, COPY, links)
+            return
+        for w in receivers:
+            self.make([v], [w], COPY, self.way(down, w, v)[::-1])
+
+    def make(self, sources: list[int], receivers: list[int], op: int, route: Links) -> None:
+        """Add a pass, which waits for all that has come to its sources."""
+        after = sorted({k for v in sources for k in self.brought.get(v, [])})
+        for v in receivers:
+            # after a copy nothing else counts
+            self.brought[v] = [*self.brought.get(v, []), len(self.made)] if op == REDUCE else [len(self.made)]
+        self.made.append(Pass(sources, receivers, op, route, after))
+
+    def gather(self, up: _Tree, switch: int) -> tuple[list[int], Links]:
+        """The nodes from which data comes to a switch over switches only, and the links, those farthest away first."""
+        sources: list[int] = []
+        links: Links = []
+        for child in up.children.get(switch, []):
+            beyond = self.gather(up, child) if self.is_switch[child] else ([child], [])
+            sources += beyond[0]
+            links += beyond[1] + up.edge[child][1]
+        return sources, links
+
+    def scatter(self, down: _Tree, switch: int) -> tuple[list[int], Links]:
+        """The nodes to which data goes from a switch over switches only, and the links, those nearest first."""
+        receivers: list[int] = []
+        links: Links = []
+        for child in down.children.get(switch, []):
+            beyond = self.scatter(down, child) if self.is_switch[child] else ([child], [])
+            receivers += beyond[0]
+            links += down.edge[child][1] + beyond[1]
+        return receivers, links
+
+    def way(self, tree: _Tree, v: int, end: int) -> Links:
+        """The links between a node and one above it, edge by edge from the node; each edge as bytes take it up.
+
+        For a tree that leads down, edge by edge and link by link against the direction of the bytes.
+        """
+        links: Links = []
+        while v != end:
+            parent, edge = tree.edge[v]
+            rises = int(self.link_dst[edge[-1]]) == parent
+            links += edge if rises else edge[::-1]
+            v = parent
+        return links
+
+    def straight(self, links: Links, begin: int) -> Links:
+        """A path without the circles in it."""
+        kept: Links = []
+        nodes = [begin]
+        for link in links:
+            end = int(self.link_dst[link])
+            if end in nodes:
+                kept, nodes = kept[: nodes.index(end)], nodes[: nodes.index(end) + 1]
+            else:
+                kept.append(link)
+                nodes.append(end)
+        return kept
+
+    def can_meet(self, sources: list[int], into: Links, out: Links) -> bool:
+        """Whether links join the sources where nodes sum, and branch where nodes replicate; no link is used twice."""
+        parts = Counter([*sources, *self.link_dst[into].tolist()])
+        leaves = Counter(self.link_src[into].tolist())
+        sums = all(self.reduces[v] for v, count in parts.items() if count > 1 and v in leaves)
+        ends = [v for v in parts if v not in leaves]
+        sums = sums and len(ends) == 1 and (parts[ends[0]] == 1 or bool(self.reduces[ends[0]]))
+        once = max(leaves.values()) == 1 and len({*into, *out}) == len(into) + len(out)
+        return sums and once and self.can_branch(out)
+
+    def can_branch(self, links: Links) -> bool:
+        """Whether links are a tree that branches where nodes replicate."""
+        entered, left = Counter(self.link_dst[links].tolist()), Counter(self.link_src[links].tolist())
+        return all(n == 1 for n in entered.values()) and all(self.replicates[v] for v, n in left.items() if n > 1)
+
+    def depths(self, tree: _Tree) -> dict[int, int]:
+        """For each node the most edges to a node below it."""
+        depth: dict[int, int] = {}
+        for v in reversed(tree.order):
+            depth[v] = max((depth[w] + 1 for w in tree.children.get(v, [])), default=0)
+        return depth
