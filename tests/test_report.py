@@ -56,6 +56,14 @@ def test_delivery_ends_with_everything_at_completion():
     assert unpack(page["t"], "f8")[-1] == timeline.completion_s
 
 
+def test_where_the_time_went_tells_messages_from_bytes():
+    timeline = run(load_topology("ring:4?bandwidth=1GB/s&latency=1us&message=3us"), shard=1000)
+    spent = critical_path(timeline)
+    assert spent["message"] == pytest.approx(3 * spent["busy"])
+    assert spent["latency"] + spent["busy"] + spent["message"] == pytest.approx(timeline.completion_s, rel=1e-9)
+    assert page_data(timeline, bounds(timeline.plan.topology, timeline.plan.workload))["message"] == "3 us"
+
+
 @pytest.mark.parametrize("spec", ["ndv2:4", "zoo:Abilene", "sites:2,3", "dgx2:2", "torus:4x4"])
 def test_where_the_time_went_adds_up_to_the_completion(spec):
     timeline = run(load_topology(spec), chunks=2)

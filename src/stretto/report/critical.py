@@ -27,12 +27,13 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
     for a reason that the plan does not show (idle).
 
     Returns:
-        seconds of "latency", "busy" and "idle"; the links on which the chain spent most time, the longest first:
+        seconds of "latency", "busy", "message", "idle"; links where the chain spent most time, the longest first:
         ``[{link, seconds, latency}, ...]``, seconds of sending and of latency; "complete" is False if the walk
-        stopped early, and the rest counts as idle.
+        stopped early, and the rest counts as idle. Of the time for which a transfer keeps its links, what its message
+        costs besides the bytes is "message", the rest "busy".
     """
     plan = timeline.plan
-    spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
+    spent = {"latency": 0.0, "busy": 0.0, "message": 0.0, "idle": 0.0}
     on_link: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     if not len(timeline.arrival_s):
         return {**spent, "links": [], "complete": True}
@@ -43,6 +44,7 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
 
     last = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
     k, until = int(plan.dst.owners[last]), float(timeline.arrival_s[last])
+    of_message = _share_of_message(plan)
     latency_s, steps = 0.0, 0  # latency_s: latency of the next hop that a cut-through hides behind its sending
     while (until > 0 or latency_s > 0) and steps < MOST_STEPS:
         steps += 1
@@ -51,7 +53,8 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
         latency_s += until - sent
         spent["latency"] += latency_s
         busy = max(sent - start, 0.0)
-        spent["busy"] += busy
+        spent["busy"] += busy * (1 - of_message[k])
+        spent["message"] += busy * of_message[k]
         hops = range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1]))
         links = plan.route[k]
         on_link[int(links[plan.topology.bandwidth[links].argmin()])][0] += busy
@@ -69,6 +72,14 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
     ranked = sorted(on_link.items(), key=lambda item: -sum(item[1]))
     names = [{"link": plan.topology.link_name(i), "seconds": s, "latency": late} for i, (s, late) in ranked[:12]]
     return {**spent, "links": names, "complete": until <= 0 or steps < MOST_STEPS}
+
+
+def _share_of_message(plan: Plan) -> Float64:
+    """float64[transfers], of the seconds for which each keeps its slowest link the share that its message costs."""
+    net, links = plan.topology, plan.route.values
+    seconds = plan.size_bytes[plan.route.owners] / net.bandwidth[links] + net.message_s[links]
+    busiest = seconds >= plan.route.reduced(np.maximum, seconds)[plan.route.owners]
+    return plan.route.reduced(np.maximum, busiest * net.message_s[links] / seconds)
 
 
 def hop_times(timeline: Timeline) -> tuple[Float64, Float64]:

@@ -17,6 +17,7 @@ from ..model.arrays import Float64, Int64
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
 from .critical import critical_path, hop_times
+from .facts import message_facts, message_text
 from .layout import positions
 from .planes import chain_over_planes, plane_rows, uses_planes
 
@@ -48,6 +49,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "size": sum(c.size_bytes for c in plan.workload.collectives),
         "chunks": first.chunk_count // len(first.piece_bytes),
         "transfers": plan.transfer_count,
+        "message": message_text(message_facts(net)),
         "completion": timeline.completion_s,
         "bound": best.seconds,
         "bounds": [{"seconds": b.seconds, "kind": b.kind, "witness": b.witness} for b in bounds],
@@ -69,6 +71,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
             "dst": _pack(net.dst[shown], np.int32),
             "bandwidth": _pack(net.bandwidth[shown], np.float64),
             "latency": _pack(net.latency_s[shown], np.float64),
+            "message": _pack(net.message_s[shown], np.float64),
             "bytes": _pack(timeline.link_bytes[shown], np.float64),
             "use": _pack(timeline.link_use[shown], np.float32),
             "bins": _pack(np.round(255 * use_by_bin(timeline, shown, BINS)), np.uint8),

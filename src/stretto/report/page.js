@@ -16,7 +16,7 @@
     p.ready = true;
     p.x = unpack(p.x, "f"); p.y = unpack(p.y, "f");
     const l = p.links;
-    for (const [key, type] of Object.entries({ src: "i", dst: "i", bandwidth: "d", latency: "d", bytes: "d", use: "f", bins: "b" }))
+    for (const [key, type] of Object.entries({ src: "i", dst: "i", bandwidth: "d", latency: "d", message: "d", bytes: "d", use: "f", bins: "b" }))
       l[key] = unpack(l[key], type);
     l.count = l.src.length;
     p.delivered.t = unpack(p.delivered.t, "d"); p.delivered.bytes = unpack(p.delivered.bytes, "d");
@@ -150,7 +150,7 @@
     }
     if (link < 0) return tip(null);
     const l = p.links;
-    tip(event, `${linkName(p, link)}\n${size(l.bandwidth[link])}/s, ${time(l.latency[link])}\n` +
+    tip(event, `${linkName(p, link)}\n${size(l.bandwidth[link])}/s, ${time(l.latency[link])}` + (l.message[link] ? `, ${time(l.message[link])} a message\n` : "\n") +
       (state.whole ? `used ${percent(l.use[link])}, carried ${size(l.bytes[link])}` : `used ${percent(useNow(p, link))} at ${time(state.t * p.completion)}`));
   }
 
@@ -285,20 +285,20 @@
       [time(p.bound), "no plan can beat", `${p.bounds[0].kind}: ${p.bounds[0].witness}`],
       [ratio(p), "completion / bound", ""],
       [size(p.size / p.completion) + "/s", "algorithm bandwidth", `${size(p.size)} among ${p.ranks} ranks`],
-      [p.transfers.toLocaleString("en"), "transfers", `${p.chunks} chunk${p.chunks > 1 ? "s" : ""} a piece`],
+      [p.transfers.toLocaleString("en"), "transfers", `${p.chunks} chunk${p.chunks > 1 ? "s" : ""} a piece` + (p.message ? `; a message costs ${p.message}` : "")],
       ...(p.planning == null ? [] : [[time(p.planning), "planning", ""]])]) {
       const tile = element("div", undefined, { class: "tile" });
       tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
     }
-    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + ". Circles are accelerators, diamonds routers, squares switches.";
+    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + (p.message ? `; a message costs ${p.message}` : "") + ". Circles are accelerators, diamonds routers, squares switches.";
     $("curve-sub").textContent = `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
     $("rows-sub").textContent = p.bars ? "One row for each link, the busiest first; one bar for each transfer, coloured by the node that holds the chunk first. Hover over a bar to see what it waits for (green) and what waits for it (red)."
       : `Aggregated: ${p.transfers.toLocaleString("en")} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`;
-    const w = p.path, whole = w.latency + w.busy + w.idle || 1, top = w.links[0], busiest = p.rows[0];
+    const w = p.path, whole = w.latency + w.busy + w.message + w.idle || 1, top = w.links[0], busiest = p.rows[0];
     $("why").textContent = (busiest === undefined ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +
-      `Along the chain that ends last: ${percent(w.busy / whole)} sending, ${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} ${p.planes.length ? "turning or waiting" : "idle"}` + (top ? `; most of it on ${top.link}.` : ".");
+      `Along the chain that ends last: ${percent(w.busy / whole)} sending, ` + (w.message ? `${percent(w.message / whole)} costs of messages, ` : "") + `${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} ${p.planes.length ? "turning or waiting" : "idle"}` + (top ? `; most of it on ${top.link}.` : ".");
     const bar = $("spent"); bar.replaceChildren();
-    for (const [key, colour] of [["busy", "--accent"], ["latency", "--warm"], ["idle", "--idle"]]) bar.append(element("div", undefined, { style: `flex:${w[key] / whole};background:var(${colour})`, title: `${key}: ${time(w[key])}` }));
+    for (const [key, colour] of [["busy", "--accent"], ["message", "--cool"], ["latency", "--warm"], ["idle", "--idle"]]) bar.append(element("div", undefined, { style: `flex:${w[key] / whole};background:var(${colour})`, title: `${key}: ${time(w[key])}` }));
     const table = $("busiest"); table.replaceChildren();
     const head = element("tr"); for (const t of ["on the chain", "sending", "latency", "share"]) head.append(element("th", t)); table.append(head);
     for (const row of w.links.slice(0, 6)) { const tr = element("tr"); tr.append(element("td", row.link), element("td", time(row.seconds)), element("td", time(row.latency)), element("td", percent((row.seconds + row.latency) / whole))); table.append(tr); }

@@ -59,7 +59,7 @@ def chain_over_planes(timeline: Timeline) -> dict[str, Any]:
     assert plan.plane is not None
     latency_s = np.array([p.latency_s for p in plan.topology.planes])[plan.plane]
     ends = timeline.finish_s + latency_s
-    spent = {"latency": 0.0, "busy": 0.0, "idle": 0.0}
+    spent = {"latency": 0.0, "busy": 0.0, "message": 0.0, "idle": 0.0}
     on_plane: defaultdict[int, Float64] = defaultdict(lambda: np.zeros(2))
     until = timeline.completion_s
     while until > 0:

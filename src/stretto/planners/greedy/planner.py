@@ -47,6 +47,10 @@ QUICK_TRIES, QUICK_SHARE = 6, 20
 TRIES_OF_FEW_PARTS = 24
 """The same where messages cost, so that few parts are the best: with few parts one try differs much from another."""
 
+COUNTS_SEARCHED = 3
+"""Numbers of parts that are searched further where messages cost. Few parts leave much to chance: with one number
+AllReduce on uneven networks ends up to 1.09 times as late, with four the same (benchmarks/messages.py)."""
+
 LATENCY_COUNTS = 0.2
 """Share of the bound that the longest path's latency takes from which exchanges are tried before matchings."""
 
@@ -135,7 +139,7 @@ class _Stages:
     request: Request
     search: Search  # with all of the work
     plans: list[Plan] = field(default_factory=list)  # of the stages so far
-    matching: Plan | None = None  # the best plan by matching
+    matchings: list[Plan] = field(default_factory=list)  # for each number of parts
 
     def plan(self) -> Plan:
         """The plan that ends first, of all stages that are worth trying."""
@@ -145,14 +149,14 @@ class _Stages:
             if self.good_enough:
                 return self.best
         self.try_matchings()
-        if self.sums_for_all and (plan := self.hopeful_matching) is not None:
+        for plan in self.hopeful_matchings if self.sums_for_all else ():
             self.try_overlap(plan)
             self.try_swapped_trees(plan)
         if self.may_exchange and not exchanges_first:
             self.try_exchanges()
             if self.good_enough:
                 return self.best
-        if (plan := self.hopeful_matching) is not None:
+        for plan in self.hopeful_matchings:
             self.try_long_search(plan)
         return self.justified()
 
@@ -189,15 +193,14 @@ class _Stages:
             spent = budget.spent
             plan = _match(self.request, count, self.with_few_tries(tries))
             steps = 2 * (budget.spent - spent)
-            if self.matching is None or preference_s(plan) < preference_s(self.matching):
-                self.matching = plan
+            self.matchings.append(plan)
             ends_s.append(completion_s(plan))
             if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
                 break
             # cutting chunks in two halves the time for which they wait for each other, and nothing else
             if len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * exchange_s:
                 break
-        self.add(self.matching)
+        self.add(best(self.matchings) if self.matchings else None)
 
     def try_overlap(self, plan: Plan) -> None:
         """The same transfers in an order in which copies need not wait for all sums."""
@@ -217,7 +220,7 @@ class _Stages:
             ))  # fmt: skip
 
     def try_long_search(self, plan: Plan) -> None:
-        """Matchings of the best number of parts, with all tries."""
+        """Matchings of as many parts, with all tries."""
         work = deliveries_of_try(self.request.topology, plan.workload)
         if 2 * work <= self.search.work and self.request.budget.allows(match=work, lower=work):
             longer = _match(self.request, plan.meta["parts"], self.search)
@@ -250,10 +253,12 @@ class _Stages:
         )
 
     @property
-    def hopeful_matching(self) -> Plan | None:
-        """The matching, unless another plan is far ahead of it."""
-        hopeful = self.matching is not None and completion_s(self.matching) < HOPEFUL * self.best_s
-        return self.matching if hopeful else None
+    def hopeful_matchings(self) -> list[Plan]:
+        """The best matching, where messages cost some of the best; none that another plan is far ahead of."""
+        chosen = sorted(self.matchings, key=preference_s)[
+            : COUNTS_SEARCHED if messages_cost(self.request.topology) else 1
+        ]
+        return [plan for plan in chosen if completion_s(plan) < HOPEFUL * self.best_s]
 
     @cached_property
     def sums_for_all(self) -> bool:
