@@ -20,6 +20,7 @@ from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import in_order, simulate
+from stretto.topologies import load_topology
 from stretto.topologies.files import read_changes, topology_from_json
 from stretto.verify import verify
 
@@ -222,3 +223,16 @@ def test_planners_that_heed_changes_make_right_plans(planner, asked, kind, start
     assert verify(plan).ok, verify(plan)
     assert simulate(plan).finish_s == pytest.approx(plan.finish_s, rel=1e-9, abs=1e-9)
     assert bounds(net, work)[0].seconds <= simulate(plan).completion_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("planner", ["mtegcca", "scale-ccl"])
+def test_who_knows_that_a_link_fails_goes_another_way(planner):
+    """Three datacenters; the link between two of them fails for longer than the way round takes."""
+    net = load_topology("sites:3,2")
+    between = [i for i in range(net.link_count) if net.link_name(i) == "s0.router0→s1.router0"]
+    failing = changing(net, (0.0002, between[0], 0.0), (0.02, between[0], 12.5e9))
+    work = Workload((make_collective("allgather", net, 60_000_000),))
+    blind = simulate(run_planner(planner, net, work), failing.changes).completion_s
+    knowing = simulate(run_planner(planner, failing, work)).completion_s
+    assert blind > 0.02
+    assert knowing < 0.005

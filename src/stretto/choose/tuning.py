@@ -110,9 +110,11 @@ class Tuning:
 
 
 def digest_of(topology: Topology) -> str:
-    """A digest of the nodes, links and planes of a topology."""
+    """A digest of the nodes, links, changes of bandwidth and planes of a topology."""
     h = hashlib.sha256()
     for column in (topology.kind, topology.src, topology.dst, topology.bandwidth, topology.latency_s):
+        h.update(column.tobytes())
+    for column in (topology.changes.link, topology.changes.at_s, topology.changes.bandwidth):
         h.update(column.tobytes())
     for plane in topology.planes:
         h.update(repr((plane.bandwidth, plane.latency_s, plane.reconfiguration_s)).encode())

@@ -9,7 +9,7 @@ from typer import Option
 
 from . import arguments
 from .output import answer, print_line, print_table, show_summary, time_rows
-from .work import accept, judge, read_verified
+from .work import accept, judge, judge_changed, read_verified
 
 
 def verify(file: arguments.File, as_json: arguments.Json = False) -> None:
@@ -34,13 +34,21 @@ def simulate(
     barriers: Annotated[
         bool, Option("--barriers/--no-barriers", help="Whether steps wait for each other, where the plan says so.")
     ] = True,
+    changes: Annotated[
+        str | None,
+        Option(
+            help="How bandwidths change in fact: JSON with 'changes' as in a topology file, or CSV. "
+            "Default: as the plan's topology says."
+        ),
+    ] = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Say how long a plan takes, and which links are busiest."""
     from ..model.units import format_size
     from ..report.facts import time_facts
 
-    timeline, limits = judge(read_verified(file, as_json), barriers)
+    subject = read_verified(file, as_json)
+    timeline, limits = judge(subject, barriers) if changes is None else judge_changed(subject, changes, barriers)
     net = timeline.plan.topology
     order = sorted(range(net.link_count), key=lambda i: -timeline.link_use[i])
     links = [

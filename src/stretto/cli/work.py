@@ -85,6 +85,16 @@ def judge(plan: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound, ...
     return plan.simulate(barriers=barriers), bounds(plan.topology, plan.workload)
 
 
+def judge_changed(plan: Plan, changes: str, barriers: bool) -> tuple[Timeline, tuple[Bound, ...]]:
+    """The same on a network whose bandwidths change as a file says, whatever the plan was made for."""
+    from ..bounds import bounds
+    from ..simulate import simulate
+    from ..topologies.files import read_changes
+
+    timeline = simulate(plan, read_changes(changes, plan.topology), barriers=barriers)
+    return timeline, bounds(timeline.plan.topology, plan.workload)
+
+
 def write_topology(net: model.Topology, to: str | None, output: str | None) -> dict[str, Any]:
     """Write a topology in another format, if ``--to`` asks for it; what ``--json`` says of it."""
     from ..formats import atomic_file

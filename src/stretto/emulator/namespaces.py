@@ -67,11 +67,15 @@ def built(
         hops: for a node and a destination the next node; by the fewest cables for pairs that are not in it.
         shares: for some links, shares that are reserved for the packets from one node to another.
     Raises:
-        Unsupported: this machine cannot emulate, or the network has optical planes.
+        Unsupported: this machine cannot emulate, or the network has optical planes or changes with time.
     """
     reason = refusal()
     if reason is not None:
         raise Unsupported(reason)
+    if topology.changes:
+        raise Unsupported(
+            "links of the emulator keep their bandwidth; simulate plans where bandwidths change with time"
+        )
     if topology.planes:
         raise Unsupported("optical planes are not emulated; stretto run moves their bytes")
     clean()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .chunks import Chunks, Keys
 from .draws import noise
 from .pipes import Pipes, free_from
+from .steps import Steps
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -48,7 +49,7 @@ def match(
             to its source, -1 if that held it; when its first byte leaves and its last one arrives.
         missing: how many deliveries could not be made.
     """
-    pipe_src, pipe_dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    pipe_src, pipe_dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes, _ = pipes
     size_bytes, chunk_start_s, hold_offsets, hold_nodes = chunks
     salt, turn, hold_s, spread, scarcity, rarest_first, patient = keys
     pipe_count, chunk_count, nodes = len(pipe_src), len(size_bytes), len(out_offsets) - 1
@@ -300,7 +301,7 @@ def at_once(
     hops, level = np.arange(links + 1), np.zeros(links, dtype=np.int64)
     pipes = Pipes(
         src.astype(np.int64), dst.astype(np.int64), hops, hops[:-1], np.zeros(links), latency, per_byte,
-        out_offsets, out_links.astype(np.int64),
+        out_offsets, out_links.astype(np.int64), Steps(np.zeros(links + 1, dtype=np.int64), np.zeros(0), np.zeros(0)),
     )  # fmt: skip
     keys = Keys(np.zeros(chunks, dtype=np.int64), turn, np.zeros(links), 0.0, scarcity, False, True)
     (pipe, chunk, parent, start, last), missing = match(

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .steps import Steps
+
 Bool = NDArray[np.bool_]
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -33,6 +35,7 @@ class Pipes(NamedTuple):
         hop_late_s: float64[hops], how much later than the beginning of its pipe each link carries the bytes.
         latency_s, per_byte_s: float64[pipes], seconds, and seconds a byte.
         out_offsets, out_pipes: CSR, the pipes that leave each node.
+        steps: how pipes change with time, from ``per_byte_s`` on.
     """
 
     src: Int64
@@ -44,6 +47,7 @@ class Pipes(NamedTuple):
     per_byte_s: Float64
     out_offsets: Int64
     out_pipes: Int64
+    steps: Steps
 
 
 class Goals(NamedTuple):

@@ -66,4 +66,6 @@ class Timeline:
         """float64[links], the bytes that crossed each link over those that it could have carried until completion."""
         if self.completion_s <= 0:
             return np.zeros(self.plan.topology.link_count)
-        return self.link_bytes / (self.plan.topology.bandwidth * self.completion_s)
+        net = self.plan.topology
+        carried = net.changes.carried_bytes(net.bandwidth, self.completion_s)
+        return np.divide(self.link_bytes, carried, out=np.zeros(net.link_count), where=carried > 0)

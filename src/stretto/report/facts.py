@@ -121,5 +121,7 @@ def topology_facts(net: Topology) -> dict[str, Any]:
             {"ports": ports, "bandwidth": w, "latency_s": t, "reconfiguration_s": turn, "planes": count}
             for (ports, w, t, turn), count in sorted(planes.items(), reverse=True)
         ],
+        "changes": len(net.changes),
+        "changed_links": len(set(net.changes.link.tolist())),
         "notes": list(net.notes),
     } | message_facts(net)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Float64, Int64, Ragged
+from ..model.changes import NO_CHANGES
 from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology, opposite
@@ -104,7 +105,8 @@ def _roots(workload: Workload, chunks: Int64) -> Int64:
 
 
 def _reversed(topology: Topology) -> Topology:
-    return replace(topology, src=topology.dst, dst=topology.src)
+    # backward in time nobody knows when a bandwidth changes
+    return replace(topology, src=topology.dst, dst=topology.src, changes=NO_CHANGES)
 
 
 def _mirror(topology: Topology, workload: Workload, chunks: Int64) -> Int64 | None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..kernels.steps import Steps, sending_s
 from .kernel_calendars import (
     EPS,
     INF,
@@ -46,6 +47,7 @@ class Network(NamedTuple):
     latency: Float64  # float64[links], seconds (or whole slots)
     kind: Int8
     replicates: Bool
+    steps: Steps  # how links change with time, seconds or slots; ``per_byte`` is before that
 
 
 class Rule(NamedTuple):
@@ -159,7 +161,7 @@ def promises_gain(u: int, size: float, network: Network, rule: Rule, tree: Tree)
 
 def offer_pipes(u: int, size: float, network: Network, rule: Rule, tree: Tree, calendars: Calendars) -> None:
     """Offer the earliest pipe from u through switches to each node that is not in the tree."""
-    out_offsets, out_links, _, link_dst, per_byte, latency, kind, _ = network
+    out_offsets, out_links, _, link_dst, per_byte, latency, kind, _, steps = network
     first_byte, last_byte, come_by = tree.first_byte[u], tree.last_byte[u], tree.come_by[u]
     cost_u, kept_until = tree.cost[u], tree.kept_until[u]
     reached, best, hops, passes, pass_over = tree.reached, tree.best, tree.hops, tree.passes, tree.pass_over
@@ -181,9 +183,13 @@ def offer_pipes(u: int, size: float, network: Network, rule: Rule, tree: Tree, c
             if soonest[w] < time or (not onward and (reached[w] or s == u)):
                 continue
             first = before.first if s != u else link
-            d = max(before.seconds, seconds_on(size, per_byte[link], rule.whole))
+            # a link that changes is taken as it is when the node could send
+            sent = sending_s(link, last_byte, size, per_byte[link], steps)
+            if sent == INF:
+                continue
+            d = max(before.seconds, seconds_on(sent, 1.0, rule.whole))
             price = max(before.price, rule.thrift[link])
-            sending = max(before.sending, size * per_byte[link])
+            sending = max(before.sending, sent)
             hops.append(Hop(link, first, via[s], before.place + 1, offset, d, sending, price))
             last = len(hops) - 1
             # what try_pipe does, without the cost of a call

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..kernels.steps import sending_s
 from .kernel_calendars import (
     EPS,
     INF,
@@ -153,10 +154,11 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
         When the last of them has it.
     """
     # taken apart once a tree, since every access to a field costs compiled code a count of references
-    out_offsets, out_links, _, link_dst, per_byte, latency, kind, _ = network
+    out_offsets, out_links, _, link_dst, per_byte, latency, kind, _, steps = network
     whole, nearness, thrift = rule
     reached, wanted, paid, first_byte, last_byte, come_by, cost, kept_until, best, pass_of, pass_over = tree[:11]
     passes, hits, hops, candidates, heap, (latest, taken) = tree[11:]
+    changes = len(steps.at_s) > 0
     leaves = [0]
     finish = 0.0
     while left > 0 and len(heap) > 0:
@@ -225,11 +227,20 @@ def grow_tree(left: int, size: float, network: Network, rule: Rule, tree: Tree, 
                 if kind[w] == SWITCH:
                     switches = True
                 elif not reached[w]:
-                    d = seconds_on(size, per_byte[link], whole)
-                    sending, ready = size * per_byte[link], last_byte[u]
+                    ready = last_byte[u]
+                    sending = sending_s(link, ready, size, per_byte[link], steps) if changes else size * per_byte[link]
                     if kind[u] == ROUTER:
                         ready = router_ready(first_byte[u], come_by[u], sending, whole)
+                    d = seconds_on(sending, 1.0, whole)
                     start = gap(ready, d, link, calendars)
+                    while changes:
+                        # eq. (7): how long it takes depends on what the link carries from then on
+                        sending = sending_s(link, start, size, per_byte[link], steps)
+                        d = seconds_on(sending, 1.0, whole)
+                        later = gap(start, d, link, calendars)
+                        if later <= start:
+                            break
+                        start = later
                     if start - ready <= EPS * start:  # a rounding is no wait
                         start = ready
                     arrival = start + latency[link] + d

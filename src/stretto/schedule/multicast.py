@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels import at_speed
+from ..kernels.steps import Steps
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
 from ..model.errors import Infeasible
@@ -75,6 +76,13 @@ class Chunks:
     chunk_wanted: Ragged  # the nodes that want each chunk
 
 
+def _steps(topology: Topology, unit_s: float) -> Steps:
+    """How links change with time, in units of so many seconds."""
+    changes, width = topology.changes, topology.changes.bandwidth * unit_s
+    per_byte = np.divide(1.0, width, out=np.full(len(width), np.inf), where=width > 0)
+    return Steps(changes.offsets(topology.link_count), changes.at_s / unit_s, per_byte)
+
+
 def grow_implicitly(
     topology: Topology,
     workload: Workload | Chunks,
@@ -103,7 +111,7 @@ def grow_implicitly(
     network = Network(
         out_offsets, out_links.astype(np.int64),
         topology.src.astype(np.int64), topology.dst.astype(np.int64),
-        1.0 / (topology.bandwidth * unit), latency, topology.forwarding, topology.replicates,
+        1.0 / (topology.bandwidth * unit), latency, topology.forwarding, topology.replicates, _steps(topology, unit),
     )  # fmt: skip
     holders, wanted = workload.chunk_holders, workload.chunk_wanted
     spread = Tasks(

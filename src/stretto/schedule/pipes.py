@@ -18,6 +18,7 @@ from ..kernels import at_speed
 from ..kernels import paths as paths_kernel
 from ..kernels import pipes as pipes_kernel
 from ..kernels.pipes import Goals
+from ..kernels.steps import Steps
 from ..model.arrays import Bool, Float64, Int64, Ragged, offsets_of
 from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, Topology
@@ -44,8 +45,30 @@ class Network:
         """The pipes as kernels take them."""
         links = self.hops.values.astype(np.int64)
         return pipes_kernel.Pipes(
-            self.src, self.dst, self.hops.offsets, links, self.late_s, self.latency_s, self.per_byte, *self.out
-        )
+            self.src, self.dst, self.hops.offsets, links, self.late_s, self.latency_s, self.per_byte, *self.out,
+            self.steps,
+        )  # fmt: skip
+
+    @cached_property
+    def steps(self) -> Steps:
+        """How pipes change with time: a pipe is as fast as its slowest link, as its bytes come there."""
+        net, changes = self.topology, self.topology.changes
+        if not changes:
+            return Steps(np.zeros(len(self.src) + 1, dtype=np.int64), np.zeros(0), np.zeros(0))
+        of_link = changes.offsets(net.link_count)
+        rows: list[tuple[Float64, Float64]] = []
+        for pipe in range(len(self.src)):
+            hops = range(int(self.hops.offsets[pipe]), int(self.hops.offsets[pipe + 1]))
+            own = [(int(link), float(self.late_s[i])) for i, link in zip(hops, self.hops[pipe], strict=True)]
+            at = [changes.at_s[of_link[link] : of_link[link + 1]] - late for link, late in own]
+            moments = np.unique(np.concatenate(at))
+            width = np.full(len(moments), np.inf)
+            for (link, _), when in zip(own, at, strict=True):
+                given = np.insert(changes.bandwidth[of_link[link] : of_link[link + 1]], 0, net.bandwidth[link])
+                width = np.minimum(width, given[np.searchsorted(when, moments, side="right")])
+            rows.append((moments, np.divide(1.0, width, out=np.full(len(width), np.inf), where=width > 0)))
+        lengths = np.array([len(moments) for moments, _ in rows], dtype=np.int64)
+        return Steps(offsets_of(lengths), *(np.concatenate(column) for column in zip(*rows, strict=True)))
 
     @cached_property
     def out(self) -> tuple[Int64, Int64]:
@@ -77,11 +100,11 @@ class Network:
 
     @cached_property
     def slow(self) -> Bool:
-        """bool[pipes], whether a faster pipe leads to the same node."""
+        """bool[pipes], whether a faster pipe leads to the same node, or may at some time, since this one changes."""
         least = np.full(self.topology.node_count, np.inf)
         np.minimum.at(least, self.dst, self.cost_s)
         slow: Bool = self.cost_s > least[self.dst] * (1 + 1e-9)
-        return slow
+        return slow | (np.diff(self.steps.offsets) > 0)
 
 
 def build_network(topology: Topology, typical_bytes: float, through_routers: bool, work: float) -> Network:

@@ -171,7 +171,7 @@ def _end(entries: dict[str, Any], end: str, number: dict[Hashable, int], where: 
         raise InputError(f"{end!r} is missing", where)
     key = entries[end]
     if type(key) not in (int, str) or key not in number:
-        raise InputError(f"{end} {shown(key)} is no node; there are {len(number)}", where)
+        raise InputError(f"{end} {shown(key)} is no node; there are {len(set(number.values()))}", where)
     return number[key]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...model.arrays import Float64, Ragged
 from ...model.collective import Workload
-from ...model.errors import InputError
+from ...model.errors import InputError, Unsupported
 from ...model.plan import Plan, make_plan
 from ...model.topology import Topology
 from ...schedule.multicast import MulticastTrees, grow_implicitly, slot_seconds, task_order, tree_work
@@ -112,6 +112,8 @@ def mtegcca(
 
         if slot_s is None or tree not in ("earliest", "nearest"):
             raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "option graph")
+        if topology.changes:
+            raise Unsupported("the explicit graph has constant bandwidths; where they change, leave graph=implicit")
         trees = grow_trees(topology, workload, task_order(workload, order), slot_s, tree == "nearest", slots)
         return trees_to_plan(topology, workload, trees, {"tree": tree, "order": order})
     return _in_rounds(request, tree, order, rounds, slot_s)

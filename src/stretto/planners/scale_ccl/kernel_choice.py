@@ -8,6 +8,7 @@ import numpy as np
 
 from ...kernels.chunks import Chunks
 from ...kernels.pipes import Bool, Float64, Int32, Int64, Lists, Pipes, free_from
+from ...kernels.steps import sending_s
 from .kernel_states import HELD, LACKS_WANTED, QUEUED, QUEUED_WANTED, ROUTER, Places
 from .kernel_transmission import SLACK, Sent, ready_at
 from .kernel_ways import Traffic
@@ -97,7 +98,7 @@ def take_rarest(
     per_byte_s, came, nodes = pipes.per_byte_s[pipe], traffic.came, len(places.kind)
     u, v = pipes.src[pipe], pipes.dst[pipe]
     relays, region = places.kind[u] == ROUTER, places.region[v]
-    patience, most_looked = rules.patience, rules.most_looked
+    patience, most_looked, changes = rules.patience, rules.most_looked, len(pipes.steps.at_s) > 0
     i = cursor[pipe]
     while i < hold_count[u]:
         state = came[holds[u, i] * nodes + v]
@@ -113,7 +114,7 @@ def take_rarest(
         if state != LACKS_WANTED and state != QUEUED_WANTED:
             continue
         looked += 1
-        seconds = size_bytes[b] * per_byte_s
+        seconds = sending_s(pipe, t, size_bytes[b], per_byte_s, pipes.steps) if changes else size_bytes[b] * per_byte_s
         ready = ready_at(came[b * nodes + u], relays, begun_s[b], seconds, sent.first_s, sent.last_s)
         if ready > t * SLACK:
             later = min(later, ready)
@@ -139,11 +140,11 @@ def _otherwise_at(
     sent: Sent, hoped_s: Float64,
 ) -> float:  # fmt: skip
     """When another neighbour, which has chunk ``b``, is getting it or may hope to, could have brought it."""
-    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _ = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _, steps = pipes
     in_offsets, in_pipes = into
     free_at, _, came = traffic
     kind, begun_s, size_bytes = places.kind, chunks.start_s[b], chunks.size_bytes[b]
-    v, nodes = dst[pipe], len(kind)
+    v, nodes, changes = dst[pipe], len(kind), len(steps.at_s) > 0
     best = np.inf
     for e in range(in_offsets[v], in_offsets[v + 1]):
         other = in_pipes[e]
@@ -159,5 +160,7 @@ def _otherwise_at(
         else:
             continue
         at = max(max(t, at), free_from(other, hop_offsets, hop_links, hop_late_s, free_at))
+        if changes:
+            seconds = sending_s(other, at, size_bytes, per_byte_s[other], steps)
         best = min(best, at + seconds + latency_s[other])
     return best

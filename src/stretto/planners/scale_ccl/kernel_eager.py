@@ -15,6 +15,7 @@ import numpy as np
 
 from ...kernels.chunks import Chunks
 from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Lists, Pipes, free_from
+from ...kernels.steps import sending_s
 from .kernel_choice import Rules, take_first, take_queued, take_rarest
 from .kernel_states import AGAIN, ARRIVED, BEGUN, HELD, LACKS, LACKS_WANTED, QUEUED, QUEUED_WANTED, ROUTER, SENT, Places
 from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, room_for, send
@@ -34,12 +35,12 @@ def spread(
     Returns:
         The transfers; how many there are; how many wanted deliveries are missing; and when the last other one is made.
     """
-    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, out_offsets, out_pipes = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, out_offsets, out_pipes, steps = pipes
     user_offsets, user_pipes = users
     kind, region = places
     size_bytes, begun_s, hold_offsets, hold_nodes = chunks
     whole_region, goal_offsets, goal_of = goals.whole_region, goals.offsets, goals.goal
-    slow = rules.slow
+    slow, changes = rules.slow, len(steps.at_s) > 0
     nodes, chunk_count, pipe_count = len(kind), len(size_bytes), len(src)
     # slow pipes choose in turn: who can pass most on is first, so that what it gets is near to all others
     pipe_at_turn = np.argsort(out_offsets[dst] - out_offsets[dst + 1], kind="mergesort")
@@ -155,6 +156,9 @@ def spread(
                     retry_at[pipe] = until
                     heappush(events, (until, AGAIN, pipe))
                 continue
+            # a pipe that fails for good carries nothing more
+            if changes and sending_s(pipe, t, 1.0, per_byte_s[pipe], steps) == np.inf:
+                continue
             # what is queued here to be carried on comes first
             chosen, later = -1, np.inf
             if queue_head[pipe] >= 0:
@@ -244,7 +248,8 @@ def _move_token(
         for h in range(MOST_EXPECTED):
             if token_way[other, h] >= 0:
                 planned[token_way[other, h]] = mark
-    may_turn_aside = (rules.unlike[u] or not goals.whole_region[b]) and aside[k] < rules.most_aside
+    may_turn_aside = rules.unlike[u] or not goals.whole_region[b] or len(pipes.steps.at_s) > 0
+    may_turn_aside = may_turn_aside and aside[k] < rules.most_aside
     find_way(
         u, b, goal, size_bytes, t, rules.queue_weight, may_turn_aside, planned, mark, pipes, places, distance,
         traffic, label, via, way,

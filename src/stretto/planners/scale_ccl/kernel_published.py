@@ -39,7 +39,7 @@ def synthesize(
     Returns:
         The transfers; how many there are; how many wanted deliveries are missing; and when the last other one is made.
     """
-    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, _, _ = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, _, _, _ = pipes
     size_bytes, begun_s, hold_offsets, hold_nodes = chunks
     kind, region = places
     nodes, chunk_count, pipe_count = len(kind), len(size_bytes), len(src)
@@ -175,7 +175,7 @@ def forward_to_neighbours(
         delivered: int64[nodes], how many of the ``parts`` of the paper's chunk are at each node.
         at_routers: bool[sites], where a router has the chunk or is to get it; changed. Open: one router of a site does.
     """
-    _, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    _, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes, _ = pipes
     kind = places.kind
     size_bytes, nodes = chunks.size_bytes[b], len(kind)
     best, chosen = np.inf, -1
@@ -218,7 +218,7 @@ def schedule_subchunk(
 
     Other queues lose what Algorithm 1 takes out of them: their entries become -1 in ``queued_chunk``.
     """
-    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, out_offsets, out_pipes = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, _, per_byte_s, out_offsets, out_pipes, _ = pipes
     in_offsets, in_pipes = into
     kind, region = places
     nodes, size_bytes = len(kind), chunks.size_bytes

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...kernels.chunks import Chunks
 from ...kernels.pipes import Float64, Int32, Int64, Pipes
+from ...kernels.steps import sending_s
 from .kernel_states import ARRIVED, HELD, ROUTER, SENT, Places
 
 Event = tuple[float, int, int]
@@ -71,11 +72,16 @@ def send(
     Returns:
         When the last byte arrives.
     """
-    _, _, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _ = pipes
+    _, _, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _, steps = pipes
     u, v, nodes = pipes.src[pipe], pipes.dst[pipe], len(places.kind)
-    parent, seconds = came[b * nodes + u], chunks.size_bytes[b] * per_byte_s[pipe]
+    parent, size_bytes = came[b * nodes + u], chunks.size_bytes[b]
+    seconds = sending_s(pipe, from_s, size_bytes, per_byte_s[pipe], steps)
     ready = ready_at(parent, places.kind[u] == ROUTER, chunks.start_s[b], seconds, sent.first_s, sent.last_s)
     start = max(from_s, ready)
+    if start > from_s and steps.offsets[pipe + 1] > steps.offsets[pipe]:
+        seconds = sending_s(pipe, start, size_bytes, per_byte_s[pipe], steps)
+        # no byte leaves before it came; the simulator gives the exact time
+        seconds = max(seconds, sent.last_s[parent] - start) if parent >= 0 else seconds
     first = start + latency_s[pipe]
     last: float = first + seconds
     sent.pipe[number], sent.chunk[number], sent.parent[number] = pipe, b, max(parent, -1)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.pipes import Bool, Float64, Int32, Int64, Pipes, free_from
+from ...kernels.steps import sending_s
 from .kernel_states import LACKS, LACKS_WANTED, ROUTER, Places
 from .kernel_transmission import SLACK
 
@@ -25,7 +26,7 @@ def expect(
 ) -> None:
     """Chunk ``b`` will be at node ``v``: note when the rest of the region could have it from there, by fast pipes."""
     nodes = len(region)
-    _, dst, _, _, _, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    _, dst, _, _, _, latency_s, per_byte_s, out_offsets, out_pipes, _ = pipes
     hoped_s[b * nodes + v] = at_s
     front = [v]
     while len(front) > 0:
@@ -50,17 +51,19 @@ def find_way(
 
     Only the first pipe is taken; what follows is expected, and weighed again at the next node. Every step leads nearer
     to the goal; with ``aside``, steps inside the region of ``u`` only not farther than ``u`` is, so that accelerators
-    with routers of their own share what is to leave. A pipe takes the chunk once it is free and has sent what is queued
+    with routers of their own share what is to leave (and any steps there, or from router to router, where pipes change
+    with time). A pipe takes the chunk once it is free and has sent what is queued
     for it. A neighbour that has the chunk, is getting it, or (where ``planned`` has ``mark``) will get it for another
     goal costs nothing.
 
     Args:
         label, via: float64[nodes] and int64[nodes], room to search in.
     """
-    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes = pipes
+    src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes, steps = pipes
     kind, region = places
     free_at, backlog_s, came = traffic
     nodes = len(kind)
+    changes = len(steps.at_s) > 0
     label[:] = np.inf
     way.clear()
     label[u] = t
@@ -82,16 +85,19 @@ def find_way(
             lacks = state == LACKS or state == LACKS_WANTED
             if not distance[goal, w] < distance[goal, v] and not (
                 aside and w != u and region[v] == region[u] and region[w] == region[u]
-                and distance[goal, w] <= distance[goal, u] * SLACK
+                and (changes or distance[goal, w] <= distance[goal, u] * SLACK)
             ):  # fmt: skip
                 continue
             then = label[v]
             if lacks and planned[pipe] != mark:
                 free = free_from(pipe, hop_offsets, hop_links, hop_late_s, free_at)
                 # what is queued begins now at the earliest
-                then = max(then, max(t, free) + queue_weight * backlog_s[pipe]) + latency_s[pipe]
-                # a router sends on as bytes come
-                then += 0.0 if kind[w] == ROUTER else size_bytes * per_byte_s[pipe]
+                begin = max(then, max(t, free) + queue_weight * backlog_s[pipe])
+                then = begin + latency_s[pipe]
+                # a router sends on as bytes come, which a pipe that is slower than at first delays
+                seconds = size_bytes * per_byte_s[pipe]
+                slower = sending_s(pipe, begin, size_bytes, per_byte_s[pipe], steps) - seconds if changes else 0.0
+                then += max(0.0, slower) if kind[w] == ROUTER else seconds + slower
             if then < label[w]:
                 label[w], via[w] = then, pipe
                 heappush(front, (then + distance[goal, w], w))

@@ -23,7 +23,7 @@ def grow(pipes: Pipes, link_count: int, cost_s: Float64, busy_s: Float64, ready_
         ready_s: float64[nodes], when nodes that have the message are ready, infinite elsewhere; changed.
         wanted: bool[nodes], the nodes to be reached; changed.
     """
-    src, dst, hop_offsets, hop_links, _, _, _, out_offsets, out_pipes = pipes
+    src, dst, hop_offsets, hop_links, _, _, _, out_offsets, out_pipes, _ = pipes
     free = np.zeros(link_count)
     taken = np.empty(len(ready_s), dtype=np.int64)
     count, left = 0, 0
