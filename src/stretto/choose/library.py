@@ -172,8 +172,9 @@ class Library:
 
     def learn(self, topology: Topology) -> None:
         """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
-        # processes send one copy to each receiver, so no switch multicasts
-        self.topology = replace(topology, replicates=np.zeros(topology.node_count, dtype=bool))
+        # processes send one copy to each receiver, so no switch multicasts or sums
+        none = np.zeros(topology.node_count, dtype=bool)
+        self.topology = replace(topology, replicates=none, reduces=none)
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
         """How to run a collective whose largest piece has about this size.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.plan import Plan
-from ..runtime.local import Outcome, run_local
+from ..runtime.local import Outcome, played, run_local
 from ..simulate import simulate
 from ..simulate.rates import delays_of
 from .namespaces import PREFIX, built, clean, enter, network, refusal
@@ -55,18 +55,20 @@ def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulat
     Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``).
     """
     plan = scaled(original, scaling)
+    steps = played(plan)
     pace = 1.0 if plan.sharing in ("timed", "rates", "weights") else None
     delayed = bool(plan.topology.latency_s.any())
     by_network = not delayed or has_netem()
-    delays = {} if by_network else dict(enumerate(plan.dst.reduced(np.maximum, delays_of(plan).receiver_s).tolist()))
-    with network(plan) as places:
-        outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s, delays=delays)
+    late_s = [] if by_network else steps.plan.dst.reduced(np.maximum, delays_of(steps.plan).receiver_s).tolist()
+    with network(steps.plan) as places:
+        outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s, delays=dict(enumerate(late_s)))
     timeline = simulate(plan)
     receivers = zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), timeline.arrival_s.tolist(), strict=True)
-    arrivals = [(k, v, arrival_s, outcome.traces[v].arrived_s[k]) for k, v, arrival_s in receivers]
+    arrivals = [(k, v, arrival_s, outcome.traces[v].arrived_s[int(steps.last[k])]) for k, v, arrival_s in receivers]
     delays_by = "nothing" if not delayed else "netem" if by_network else "the executor"
-    shares_by = "htb classes" if reserved(plan) else "no one"
+    shares_by = "htb classes" if reserved(steps.plan) else "no one"
     departures = [
-        (float(timeline.start_s[k]), outcome.traces[int(plan.src[k])].sent_s[k]) for k in range(plan.transfer_count)
+        (float(timeline.start_s[k]), outcome.traces[int(plan.src[k])].sent_s[int(steps.first[k])])
+        for k in range(plan.transfer_count)
     ]
     return Emulated(plan, outcome, scaling, pace, timeline.completion_s, delays_by, shares_by, arrivals, departures)

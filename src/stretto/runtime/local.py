@@ -12,12 +12,14 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ..lower import Program, lower, node_name
+from ..lower import Played, Program, lower, node_name, played
 from ..model.errors import InputError, PeerFailed, StrettoError
 from ..model.plan import Plan
 from . import content
 from .connect import Address, join, listen
 from .execute import Trace, execute
+
+__all__ = ["Outcome", "Place", "Played", "played", "run_local"]
 
 MOST_PROCESSES = 256
 START_S = 0.05
