@@ -16,6 +16,7 @@ from ..simulate import simulate
 from ..verify import verify
 from .identity import code_digest, versions
 from .model import Cell, Row
+from .unsteady import unsteady
 
 REQUEST = ("scheme", "topology", "where", "collective", "size_bytes", "chunks", "planner", "options", "time_limit_s",
            "figures", "contends")  # fmt: skip
@@ -75,14 +76,16 @@ def run_cell(cell: Cell, seed: int = 0) -> Row:
 
 def _instance(cell: Cell, seed: int) -> Row:
     """The results of one instance of a cell."""
-    topology, workload = cell.request(seed)
+    given, workload = cell.request(seed)
+    topology = given if cell.unsteady is None else unsteady(given, workload, cell.unsteady.kind, seed)
+    told = topology if cell.unsteady is None or cell.unsteady.known else given
     plan = run_planner(
-        cell.planner, topology, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
+        cell.planner, told, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
     )
     verdict = verify(plan)
     if not verdict.ok:
         raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
-    timeline = simulate(plan)
+    timeline = simulate(plan, topology.changes)
     meta = plan.meta
     completion = timeline.completion_s if cell.shared is None else timeline.mean_completion_s
     bound = bounds(topology, workload)[0].seconds if cell.shared is None else meta.get("objective_bound_s")

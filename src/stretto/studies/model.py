@@ -38,6 +38,13 @@ class Shared:
     varying: float = 0.0  # after planning, bandwidths are drawn anew every second within this share of their mean
 
 
+class Unsteady(NamedTuple):
+    """A network whose WAN links change, see :mod:`.unsteady`."""
+
+    kind: str  # "varying" or "failing"
+    known: bool = True  # whether the planner is told
+
+
 @dataclass(frozen=True)
 class Cell:
     """One request of a study.
@@ -47,6 +54,7 @@ class Cell:
         figures: the study's figures that show the cell.
         size_bytes: the full buffer; the average for generated sizes.
         shared: a generated workload in place of one collective.
+        unsteady: how WAN links change, if they do; drawn anew for each seed.
         seeds: the number of instances, whose mean and spread make the row.
         why_full: why only the full form runs the cell; empty if the short form runs it too.
         contends: whether other schemes on the same request are compared with it; False for a network that
@@ -64,6 +72,7 @@ class Cell:
     options: Mapping[str, Any] = field(default_factory=dict)
     time_limit_s: float | None = None
     shared: Shared | None = None
+    unsteady: Unsteady | None = None
     seeds: int = 1
     why_full: str = ""
     contends: bool = True
@@ -72,6 +81,8 @@ class Cell:
     @property
     def where(self) -> str:
         """The request in words, without the scheme."""
+        if self.unsteady is not None:
+            return f"{self.topology}, {self.unsteady.kind}"
         if self.shared is None:
             return self.topology
         of = "" if self.shared.ranks is None else f" of {self.shared.ranks} ranks"

@@ -3,7 +3,8 @@
 Xiong et al., INET4AI 2025, section 5: AllGather among 12 GPUs in datacenters joined by a WAN.
 Planning at 150 km over sizes and subchunks (table 1), completion over sizes by WAN delay (figure 9)
 and by subchunks (figure 10), and the runs that the paper mentions without showing (connectivity 0.7
-and 0.9, 10 to 200 km). The paper does not give its node counts. Three sites of four GPUs with one router
+and 0.9, 10 to 200 km). Beside them WANs whose links change (:mod:`.unsteady`).
+The paper does not give its node counts. Three sites of four GPUs with one router
 each are the simplest arrangement that fits its numbers (docs: planners/scale-ccl). In the short form TE-CCL
 starts from MTEGCCA's number of epochs with a limit of some seconds; the full form gives it its own search
 and time.
@@ -15,7 +16,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from . import Cell, Figure, Study, published
+from . import Cell, Figure, Study, published, unsteady
 from .model import teccl_cells
 
 RANKS = 12
@@ -66,7 +67,7 @@ def _cells() -> list[Cell]:
             # in the short form from MTEGCCA's epochs, if seconds suffice
             quick = chunks == 1 and (mode == "slow" or km in FAST_KM)
             cells += [searches, from_mtegcca] if quick else [searches]
-    return cells
+    return [*cells, *unsteady.cells(topology_of, buffer_bytes)]
 
 
 def _published() -> dict[str, Any]:
@@ -97,7 +98,10 @@ STUDY = Study(
           for n in SUBCHUNKS if n <= 4),
         *(Figure(f"every run, {c}", f"Every run at connectivity {c}", "scheme", "completion_over_bound")
           for c in CONNECTIVITIES),
+        *(Figure(kind, f"{title}, 4 subchunks", "size_bytes", "completion_over_bound", ("scheme", "where"))
+          for kind, title in unsteady.FIGURES.items()),
     ),
+    tables=unsteady.tables,
     published=_published(),
     warm_up=[
         Cell(name, "sites:8,16", 128 * 10**6, planner, (), chunks=4, options=options)

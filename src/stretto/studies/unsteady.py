@@ -1,0 +1,111 @@
+"""WANs whose links change: they vary, or they fail and come back. Plans made with that known, and without.
+
+SCALE-CCL (section 1) names both as reasons to plan again. How long they take is measured against what a collective
+takes: its lower bound on the steady network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..bounds import bounds
+from ..model.changes import make_changes
+from ..model.collective import Workload
+from ..model.topology import ROUTER, Topology
+from .model import Cell, Row, Table, Unsteady, grouped
+
+VARY = 0.3
+"""Share of its mean by which the bandwidth of a WAN link varies."""
+
+DRAWS, LASTS = 10, 5
+"""How often bandwidths are drawn anew within the bound of the steady network, and for how many times the bound."""
+
+FAILS_S, LASTS_S = (0.0, 1.0), (0.25, 1.0)
+"""When a WAN link fails, and for how long, both directions at once: drawn from these shares of that bound."""
+
+SIZES_MB, DISTANCES_KM, SEEDS = (1, 16, 256), (10, 200), 5
+
+SCHEMES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("scale-ccl", "scale-ccl", {}),
+    ("mtegcca", "mtegcca", {}),
+    ("shortest path", "shortest-path", {}),
+    ("nccl ring", "nccl-ring", {}),
+)
+
+FIGURES = {"varying": f"WAN links that vary by ±{100 * VARY:.0f} %", "failing": "WAN links that fail and come back"}
+
+
+def unsteady(topology: Topology, workload: Workload, kind: str, seed: int) -> Topology:
+    """The network with drawn changes of the links between routers of different sites.
+
+    Args:
+        kind: "varying" or "failing".
+    """
+    rng = np.random.default_rng(seed)
+    bound_s = bounds(topology, workload)[0].seconds
+    sites = np.array(topology.sites)
+    routers = (topology.kind[topology.src] == ROUTER) & (topology.kind[topology.dst] == ROUTER)
+    wan = np.flatnonzero(routers & (sites[topology.src] != sites[topology.dst]))
+    rows: list[tuple[float, int, float]] = []
+    for link in wan.tolist():
+        a, b, width = int(topology.src[link]), int(topology.dst[link]), float(topology.bandwidth[link])
+        if kind == "varying":
+            drawn = width * (1 + VARY * rng.uniform(-1, 1, DRAWS * LASTS))
+            rows += [(i * bound_s / DRAWS, link, w) for i, w in enumerate(drawn.tolist())]
+        elif a < b:
+            at_s, lasts_s = bound_s * rng.uniform(*FAILS_S), bound_s * rng.uniform(*LASTS_S)
+            both = [e for e in wan.tolist() if {int(topology.src[e]), int(topology.dst[e])} == {a, b}]
+            rows += [row for e in both for row in ((at_s, e, 0.0), (at_s + lasts_s, e, width))]
+    return replace(topology, changes=make_changes(rows, topology.link_count))
+
+
+def cells(topology_of: Any, buffer_bytes: Any) -> Iterator[Cell]:
+    """AllGather with 4 subchunks, planned with the changes known where a planner heeds them, and without.
+
+    Args:
+        topology_of: from a connectivity and a distance in kilometres to a spec.
+        buffer_bytes: from the paper's size to bytes.
+    """
+    for kind, km, megabytes in product(FIGURES, DISTANCES_KM, SIZES_MB):
+        topology, size, figures = topology_of(0.5, km), buffer_bytes(megabytes), (kind,)
+        request = partial(Cell, topology=topology, size_bytes=size, figures=figures, chunks=4, seeds=SEEDS)
+        for name, planner, options in SCHEMES:
+            ask = partial(request, planner=planner, options=options)
+            if planner in ("scale-ccl", "mtegcca"):
+                yield ask(f"{name}, changes known", unsteady=Unsteady(kind))
+            yield ask(f"{name}, blind", unsteady=Unsteady(kind, known=False))
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """Completion over the bound of the network that changes, and plans made blind against those that knew."""
+    found: list[Table] = []
+    for kind, title in FIGURES.items():
+        own = [row for row in rows if kind in row["figures"]]
+        body: list[tuple[str, ...]] = []
+        for scheme, of in grouped(own, lambda r: r["scheme"]).items():
+            ratio = [row["completion_over_bound"] for row in of]
+            over = (f"{np.median(ratio):.3f}", f"{max(ratio):.3f}")
+            body.append((scheme, str(len(of) * SEEDS), *over, _against(scheme, of, own)))
+        columns = ("scheme", "instances", "completion / bound, median", "worst", "blind / known, mean (worst)")
+        if body:
+            found.append(Table(f"{title}: 4 subchunks, 10 and 200 km, 1 to 256 MB", columns, body))
+    return found
+
+
+def _against(scheme: str, rows: Sequence[Row], others: Sequence[Row]) -> str:
+    """How much longer a scheme takes than the same one that knew of the changes, request by request."""
+    name = scheme.removesuffix(", blind")
+    knew = {(r["where"], r["size_bytes"]): r for r in others if r["scheme"] == f"{name}, changes known"}
+    if name == scheme or not knew:
+        return ""
+    ratios = np.concatenate([
+        np.divide(r["by_seed"]["completion_s"], knew[r["where"], r["size_bytes"]]["by_seed"]["completion_s"])
+        for r in rows
+    ])  # fmt: skip
+    return f"{ratios.mean():.3f} ({ratios.max():.3f})"
