@@ -53,9 +53,11 @@ class Slot:
         if self.final is not None:
             self.users[self.final] += 1
         # an input may be changed only if it is also the output
-        same = self.input is not None and self.output is not None and np.may_share_memory(self.input, self.output)
-        self.frozen = None if same else self.input
-        self.output_free = self.output is not None and not same
+        self.in_place = (
+            self.input is not None and self.output is not None and np.may_share_memory(self.input, self.output)
+        )
+        self.frozen = None if self.in_place else self.input
+        self.output_free = self.output is not None and not self.in_place
 
     def begin(self) -> None:
         """Build the versions that need nothing but what the node holds at first."""
@@ -123,7 +125,7 @@ class Slot:
             return
         array = self.arrays[self.final]
         assert array is not None, "a run ends when all versions are complete"
-        if array.ctypes.data != self.output.ctypes.data:
+        if array is not self.output and not (array is self.input and array.ctypes.data == self.output.ctypes.data):
             self.output[:] = array
         self.release(self.final)
 
@@ -184,7 +186,7 @@ class Slot:
     def _free(self, array: Array | None) -> None:
         if array is None or not array.size:
             return
-        if self.output is not None and np.may_share_memory(array, self.output):
+        if array is self.output or (array is self.input and self.in_place):
             self.output_free = True
         else:
             self.pool.give(array)

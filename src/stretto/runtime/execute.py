@@ -76,7 +76,7 @@ def execute(
         timeout_s: seconds for which a peer that has not finished may be silent.
         pace: seconds of real time for one second of the plan: starts and rates are kept, scaled by it. None runs
             as fast as dependencies and the network allow.
-        started_at: the value of time.monotonic() at the plan's time 0; now by default.
+        started_at: the value of time.monotonic() at the plan's time 0, for which this waits; now by default.
         delays: for some rows the seconds between their last byte and their arrival, on a network without delay.
     Raises:
         PeerFailed: a peer died, stalled or broke the protocol; names the peer and the transfer. The mesh
@@ -90,6 +90,8 @@ def execute(
     buffers = Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce, mesh.pool)
     start = time.monotonic() if started_at is None else started_at
     run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {})
+    if started_at is not None:
+        time.sleep(max(0.0, start - time.monotonic()))
     try:
         run.loop()
     except PeerFailed as failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -31,8 +32,9 @@ class Outcome:
     """The result of a run.
 
     Attributes:
-        completion_s: seconds from the common start until the last byte that some rank wants had arrived.
-        traces: for each node when its rows began and arrived, seconds from the common start.
+        completion_s: seconds from the common start until the last byte that some rank wants had arrived; the mean of
+            several runs.
+        traces: for each node when its rows began and arrived, seconds from the start of the (last) run.
         wrong: (node, chunk) pairs whose bytes are not what the collective promises.
     """
 
@@ -63,6 +65,7 @@ def run_local(
     timeout_s: float = 60.0,
     places: dict[int, Place] | None = None,
     delays: dict[int, float] | None = None,
+    runs: int = 1,
 ) -> Outcome:
     """Run a plan that verifies, with one process for each node.
 
@@ -71,6 +74,8 @@ def run_local(
         pace: real seconds for one second of the plan; None runs as fast as possible.
         places: where each node's process runs; on loopback by default.
         delays: seconds by which the arrival of some transfers is delayed; see :func:`.execute.execute`.
+        runs: how often the processes run the plan, one run after the other. Of several the first does not count, and
+            the completion is the mean of the others.
     Raises:
         InputError: too many nodes for one machine.
         PeerFailed: a process died, stalled or failed.
@@ -91,7 +96,8 @@ def run_local(
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
-                target=_work, args=(program, place, secret, theirs, seed, timeout_s, conditions), daemon=True
+                target=_work, args=(program, place, secret, theirs, seed, timeout_s, runs, conditions),
+                daemon=True,
             )  # fmt: skip
             child.start()
             theirs.close()
@@ -110,10 +116,13 @@ def run_local(
             child.terminate()
         for child in children:
             child.join()
-    traces = {node: trace for node, (trace, _) in results.items()}
-    last = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
-    digests = {node: digests for node, (_, digests) in results.items()}
-    return Outcome(last, traces, content.wrong_by_digest(plan, digests, seed))
+    traces = {node: trace for node, (trace, _, _) in results.items()}
+    digests = {node: digests for node, (_, digests, _) in results.items()}
+    completion_s = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
+    if runs > 1:
+        ended = [max(moments) for moments in zip(*(moments for _, _, moments in results.values()), strict=True)]
+        completion_s = (ended[-1] - ended[0]) / (runs - 1)
+    return Outcome(completion_s, traces, content.wrong_by_digest(plan, digests, seed))
 
 
 def _start_server() -> None:
@@ -153,6 +162,7 @@ def _work(
     pipe: Connection,
     seed: int,
     timeout_s: float,
+    runs: int,
     conditions: dict[str, Any],
 ) -> None:
     """What the process of one node does; ``conditions`` are options of :func:`.execute.execute`."""
@@ -167,11 +177,14 @@ def _work(
         mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s)
         inputs = content.inputs(plan, program.held, program.node, seed)
         outputs = content.outputs(plan, sorted(program.final))
+        gc.freeze()  # a collection need not look at the plan and the program
         pipe.send(True)
-        started_at = pipe.recv()
-        time.sleep(max(0.0, started_at - time.monotonic()))
-        trace = execute(mesh, program, inputs, outputs, timeout_s=timeout_s, started_at=started_at, **conditions)
-        pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}))
+        started_at, ended = pipe.recv(), []
+        for i in range(runs):
+            began = started_at if i == 0 else None
+            trace = execute(mesh, program, inputs, outputs, timeout_s=timeout_s, started_at=began, **conditions)
+            ended.append(time.monotonic())
+        pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}, ended))
         mesh.close()
     except (EOFError, BrokenPipeError):
         return
