@@ -19,9 +19,11 @@ def plan_of(planner: str, kind: str, size: int, chunks: int = 1, spec: str = "ri
     return run_planner(planner, net, Workload((make_collective(kind, net, size, chunks=chunks, start_s=0.25),)))
 
 
+@pytest.mark.parametrize("message", ["0us", "100us"])
 @pytest.mark.parametrize("planner", ["ring", "forest", "ring+rate-alloc", "ring+weight-alloc"])
-def test_all_times_of_a_plan_grow_by_one_factor(planner):
-    plan = plan_of(planner, "allreduce", 4_000_000)
+def test_all_times_of_a_plan_grow_by_one_factor(planner, message):
+    spec = f"ring:4?bandwidth=1GB/s&latency=1ms&message={message}"
+    plan = plan_of(planner, "allreduce", 4_000_000, spec=spec)
     by = Scaling(100.0, 8.0)
     assert by.time == 12.5
     before, after = simulate(plan), simulate(scaled(plan, by))

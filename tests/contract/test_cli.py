@@ -18,6 +18,7 @@ import pytest
 
 from stretto import __version__ as stretto_version
 from stretto import cli
+from stretto.runtime.cost import MESSAGE_S
 
 PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
@@ -319,6 +320,16 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     assert data["correct"] is True
     assert (data["processes"], data["transfers"], data["wrong"]) == (4, 24, [])
     assert "every byte right" in stretto("run", path).stdout
+
+
+def test_a_request_runs_as_planned_for_the_processes_and_a_file_for_cheaper_messages_says_so(tmp_path):
+    data = answer("run", "allgather", "-t", "ring:3?message=0", "--size", "3KB", "-p", "ring")
+    assert (data["correct"], data["planner"], data["file"], "note" in data) == (True, "ring", None, False)
+    assert data["message_s"] == [MESSAGE_S, MESSAGE_S]
+    path = tmp_path / "p.json"
+    stretto("plan", "allgather", "-t", "ring:3?message=1us", "--size", "3KB", "-p", "ring", "-o", path)
+    assert answer("run", path)["note"].startswith("planned for messages that cost 1 us; here one costs 50 us")
+    assert "-t" in stretto("run", "allgather", "--size", "3KB", code=2).stderr
 
 
 def test_an_emulation_that_would_leave_a_chunk_without_bytes_is_refused(tmp_path):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from networks import ring
-from stretto.runtime.cost import MESSAGE_S, costed
+from stretto.model.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.runtime.cost import MESSAGE_S, as_run, costed
+from stretto.simulate import simulate
 
 
 def test_a_link_costs_the_executors_time_or_its_own_if_that_is_more():
@@ -19,3 +23,18 @@ def test_a_link_costs_the_executors_time_or_its_own_if_that_is_more():
 def test_a_network_whose_messages_cost_more_stays_what_it_is():
     net = replace(ring(3), message_s=np.full(6, 1.0))
     assert costed(net) is net
+
+
+@pytest.mark.parametrize("planner", ["ring", "forest", "ring+rate-alloc"])
+def test_a_plan_for_free_messages_takes_longer_by_what_they_cost_and_one_for_costly_messages_does_not(planner):
+    net = ring(4)
+    size, message_s = 4 * net.bandwidth[0] * MESSAGE_S, 2 * MESSAGE_S
+
+    def plan(network):
+        return run_planner(planner, network, Workload((make_collective("allgather", network, int(size)),)))
+
+    free, costly = plan(net), plan(costed(net, message_s))
+    # three steps, or two where both directions of the ring are used
+    steps = simulate(free).completion_s / (size / 4 / net.bandwidth[0])
+    assert simulate(as_run(free, message_s)).completion_s >= simulate(free).completion_s + 0.9 * steps * message_s / 2
+    assert simulate(as_run(costly, message_s)).completion_s == simulate(costly).completion_s

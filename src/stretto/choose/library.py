@@ -22,7 +22,7 @@ from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..planners import asked_by, run_planner
-from ..schedule.best import Answer, ask, best_of, completion_s
+from ..schedule.best import Answer, ask, best_of
 from ..topologies import load_topology
 from .tuning import Tuning, plan_one, read_tuning
 
@@ -43,9 +43,6 @@ SITE_LATENCY_S = 2e-3
 
 ALIKE = 1.005
 """Plans of up to this many times the least cost are alike: the planner with the lower place in the library is taken."""
-
-OVERHEAD_S = 400e-6
-"""Seconds that a transfer costs at each of its ends, whatever its size: 60 us of work, several ranks a core."""
 
 SMALLEST_PART_BYTES = 1 << 18
 """Parts of a piece are cut in three, so that a rank sends while it receives, if the thirds are at least this large."""
@@ -112,17 +109,6 @@ def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], 
     return make_topology(f"{count} ranks in {len(sites)} sites, as measured", kinds, links)
 
 
-def cost_s(plan: Plan) -> float:
-    """The score of a plan that processes run: its completion, and :data:`OVERHEAD_S` for each transfer of the busiest
-    node, seconds.
-
-    The completion alone does not serve here. The network is often assumed or measured roughly, and processes pay for
-    every transfer, which no link of the topology says.
-    """
-    transfers_of_node = np.bincount(np.concatenate((plan.src, plan.dst.values)))
-    return completion_s(plan) + OVERHEAD_S * float(transfers_of_node.max())
-
-
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """This rank's program of a plan, and for each chunk its piece, where it lies in it, and the size of the piece."""
@@ -156,17 +142,23 @@ class Library:
         topology: the network whose accelerators are the ranks of the world; None if it is not known.
         ranks: the ranks of the world that are in the group, in order.
         rank: the position of this rank among them.
+        message_s: seconds that a message costs those who run the plans, at least, on every link.
     """
 
     def __init__(
-        self, topology: Topology | None, ranks: Sequence[int], rank: int, tuning: Tuning | None = None
+        self,
+        topology: Topology | None,
+        ranks: Sequence[int],
+        rank: int,
+        tuning: Tuning | None = None,
+        message_s: float = 0.0,
     ) -> None:
-        self.tuning = tuning
+        self.tuning, self.message_s = tuning, message_s
         self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
         # the direct network and the programs name the ranks of the group by their nodes
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
-        self.direct = joined_directly(self.nodes)
+        self.direct = joined_directly(self.nodes).costing(message_s)
         self.rank, self.size = rank, len(ranks)
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
@@ -174,7 +166,7 @@ class Library:
         """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
         # processes send one copy to each receiver, so no switch multicasts or sums
         none = np.zeros(topology.node_count, dtype=bool)
-        self.topology = replace(topology, replicates=none, reduces=none)
+        self.topology = replace(topology, replicates=none, reduces=none).costing(self.message_s)
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
         """How to run a collective whose largest piece has about this size.
@@ -237,14 +229,14 @@ class Library:
             c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
             return plan_one(planner, self.topology, c, 0 if self.tuning is None else self.tuning.seed, ranks_only=True)
 
-        return ask(planner, plan, cost_s)
+        return ask(planner, plan)
 
 
-def from_environment(ranks: Sequence[int], rank: int, world: int) -> Library:
+def from_environment(ranks: Sequence[int], rank: int, world: int, message_s: float) -> Library:
     """The library for the files that ``STRETTO_TOPOLOGY`` and ``STRETTO_TUNING`` name.
 
     Args:
-        ranks, rank: as in :class:`Library`.
+        ranks, rank, message_s: as in :class:`Library`.
         world: the number of ranks in the world.
     Raises:
         InputError: a file cannot be read, the topology has another number of accelerators than the world has ranks,
@@ -262,4 +254,4 @@ def from_environment(ranks: Sequence[int], rank: int, world: int) -> Library:
         if topology is None:
             raise InputError(f"say which topology it is for: STRETTO_TOPOLOGY={tuning.spec}", "STRETTO_TUNING")
         tuning.check(topology, "STRETTO_TUNING")
-    return Library(topology, ranks, rank, tuning)
+    return Library(topology, ranks, rank, tuning, message_s)

@@ -84,6 +84,7 @@ Demand = Annotated[
         help="Instead of a size, for alltoallv: a CSV file of the bytes from each rank (row) to each rank (column)."
     ),
 ]
+Chunks = Annotated[int, Option(help="Number of chunks into which each piece is cut.", min=1)]
 Root = Annotated[int, Option(help="Rank from which rooted collectives start, or at which they end.")]
 Options = Annotated[
     list[str] | None, Option(help="An option of the planner or a refiner, name=value. May be given several times.")

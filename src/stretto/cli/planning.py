@@ -23,7 +23,7 @@ def plan(
     shard: arguments.Shard = None,
     demand: arguments.Demand = None,
     planner: arguments.Planner = "auto",
-    chunks: Annotated[int, Option(help="Number of chunks into which each piece is cut.", min=1)] = 1,
+    chunks: arguments.Chunks = 1,
     root: arguments.Root = 0,
     option: arguments.Options = None,
     seed: arguments.Seed = 0,

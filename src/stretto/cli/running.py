@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, print_table
-from .work import read_verified
+from .work import accept, given_options, read_request, read_verified, show_progress
 
 if TYPE_CHECKING:
     from ..model.plan import Plan
@@ -20,8 +20,47 @@ MOST_LISTED = 100
 """Wrong chunks that an answer lists."""
 
 
+SUBJECT = Argument(help="A plan file; or, with -t, a collective, to be planned as `stretto plan` does.")
+Network = Annotated[
+    str | None,
+    Option(
+        "-t",
+        "--topology",
+        help="Plan for this network, where a message costs at least what it costs these processes: a spec or a file.",
+        autocompletion=arguments.complete_topology,
+    ),
+]
+Seed = Annotated[int, Option(help="Seed for the random test data, and for planners that draw random numbers.", min=0)]
+
+
+class Request(NamedTuple):
+    """What to plan, as the options of ``stretto plan`` say it."""
+
+    topology: str | None
+    size: str | None
+    shard: str | None
+    demand: str | None
+    planner: str
+    chunks: int
+    root: int
+    option: list[str] | None
+    seed: int
+    effort: str | None
+    time_limit: float | None
+
+
 def run(
-    file: arguments.File,
+    subject: Annotated[str, SUBJECT],
+    topology: Network = None,
+    size: arguments.Size = None,
+    shard: arguments.Shard = None,
+    demand: arguments.Demand = None,
+    planner: arguments.Planner = "auto",
+    chunks: arguments.Chunks = 1,
+    root: arguments.Root = 0,
+    option: arguments.Options = None,
+    effort: arguments.Effort = None,
+    time_limit: arguments.TimeLimit = None,
     paced: Annotated[
         float | None,
         Option(
@@ -29,23 +68,37 @@ def run(
         ),
     ] = None,
     timeout: arguments.Timeout = 60.0,
-    seed: Annotated[int, Option(help="Seed for the random test data.", min=0)] = 0,
+    seed: Seed = 0,
     as_json: arguments.Json = False,
 ) -> None:
     """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
+    from ..runtime.cost import MESSAGE_S, as_run
     from ..runtime.local import run_local
     from ..simulate import simulate
 
-    plan = read_verified(file, as_json)
+    request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
+    message_s = MESSAGE_S / (paced or 1.0)
+    plan = _plan(subject, request, message_s, as_json)
     began = time.monotonic()
     outcome = run_local(plan, seed=seed, pace=paced, timeout_s=timeout)
-    simulated_s = simulate(plan).completion_s * (1.0 if paced is None else paced)
+    simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
+    file = None if topology else subject
     data = _answer(plan, file, outcome, simulated_s, paced) | {"paced": paced, "wall_s": time.monotonic() - began}
-    _finish(data, as_json)
+    _finish(data, _cheaper(plan, message_s), as_json)
 
 
 def emulate(
-    file: Annotated[str | None, Argument(help="A plan file.")] = None,
+    subject: Annotated[str | None, SUBJECT] = None,
+    topology: Network = None,
+    size: arguments.Size = None,
+    shard: arguments.Shard = None,
+    demand: arguments.Demand = None,
+    planner: arguments.Planner = "auto",
+    chunks: arguments.Chunks = 1,
+    root: arguments.Root = 0,
+    option: arguments.Options = None,
+    effort: arguments.Effort = None,
+    time_limit: arguments.TimeLimit = None,
     scale: Annotated[
         float | None, Option(help="Divide bandwidths by this. Default: what this machine can emulate.", min=1e-6)
     ] = None,
@@ -58,6 +111,7 @@ def emulate(
         ),
     ] = None,
     timeout: arguments.Timeout = 60.0,
+    seed: Seed = 0,
     clean: Annotated[
         bool, Option("--clean", help="Only remove the network namespaces that killed emulations left.")
     ] = False,
@@ -65,15 +119,22 @@ def emulate(
 ) -> None:
     """Run a plan on an emulated network: network namespaces with shaped links (needs root)."""
     from .. import emulator
+    from ..runtime.cost import MESSAGE_S
 
     if clean:
         removed = emulator.clean()
         answer(as_json, {"removed": removed}, lambda: print_line(f"removed {len(removed)} namespaces"))
         return
-    if file is None:
-        raise InputError("give a plan file, or --clean", "FILE")
-    plan = read_verified(file, as_json)
-    run = emulator.emulate(plan, emulator.fitting(plan, scale, shrink), timeout)
+    if subject is None:
+        raise InputError("give a plan file, a collective and -t, or --clean", "FILE")
+    request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
+    plan = _plan(subject, request, MESSAGE_S, as_json)
+    scaling = emulator.fitting(plan, scale, shrink)
+    if topology is not None and scaling.time != 1.0:
+        # processes take as long for a message in stretched time
+        plan = _plan(subject, request, MESSAGE_S / scaling.time, as_json)
+        scaling = emulator.fitting(plan, scale, shrink)
+    run = emulator.emulate(plan, scaling, timeout, seed)
     arrived: list[dict[str, Any]] = [
         {
             "transfer": k, "to": plan.topology.names[v], "simulated_s": expected, "measured_s": measured,
@@ -82,7 +143,7 @@ def emulate(
         for k, v, expected, measured in run.arrivals
     ]  # fmt: skip
     over = sorted(a["measured_s"] / a["simulated_s"] for a in arrived) or [1.0]
-    data = _answer(plan, file, run.outcome, run.simulated_s, run.pace) | {
+    data = _answer(plan, None if topology else subject, run.outcome, run.simulated_s, run.pace) | {
         "scale": run.scaling.bandwidth,
         "sizes_divided_by": run.scaling.size,
         "times_multiplied_by": run.scaling.time,
@@ -93,15 +154,50 @@ def emulate(
         "transfer_over_simulated": {"least": over[0], "median": over[len(over) // 2], "most": over[-1]},
         "arrivals": arrived,
     }
-    _finish(data, as_json)
+    _finish(data, _cheaper(run.plan, MESSAGE_S), as_json)
 
 
-def _answer(plan: Plan, file: str, outcome: Outcome, simulated_s: float, pace: float | None) -> dict[str, Any]:
+def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Plan:
+    """The plan to run, verified: from a file, or made for a network where a message costs at least ``message_s``."""
+    from .. import face
+    from ..face.objects import of_topology
+    from ..runtime.cost import costed
+
+    if request.topology is None:
+        if (request.size or request.shard or request.demand) is not None:
+            raise InputError("give the topology, too: -t", "topology")
+        return read_verified(subject, as_json)
+    amounts = request.size, request.shard, request.demand
+    net, workload = read_request(subject, request.topology, *amounts, chunks=request.chunks, root=request.root)
+    plan = face.plan(
+        workload, of_topology(costed(net, message_s)), planner=request.planner, seed=request.seed,
+        effort=request.effort, time_limit=request.time_limit, options=given_options(request.option),
+        progress=show_progress,
+    )  # fmt: skip
+    accept(plan, as_json)
+    return plan
+
+
+def _cheaper(plan: Plan, message_s: float) -> str:
+    """A line for a plan that was made for cheaper messages than the ``message_s`` of these processes, else nothing."""
+    from ..model.units import format_time
+
+    least_s = float(plan.topology.message_s.min(initial=message_s))
+    if least_s >= message_s * (1 - 1e-9):
+        return ""
+    return (
+        f"planned for messages that cost {format_time(least_s)}; here one costs {format_time(message_s)} or more, "
+        "which simulated times include"
+    )
+
+
+def _answer(plan: Plan, file: str | None, outcome: Outcome, simulated_s: float, pace: float | None) -> dict[str, Any]:
     """What ``--json`` says of a run of either kind."""
     from ..report.facts import request_facts
 
     return request_facts(plan.topology, plan.workload) | {
         "file": file,
+        "planner": plan.meta.get("planner"),
         "processes": len(outcome.traces),
         "transfers": plan.transfer_count,
         "moved_bytes": _moved_bytes(plan),
@@ -118,17 +214,18 @@ def _moved_bytes(plan: Plan) -> int:
     return int((plan.size_bytes * plan.dst.lengths).sum())
 
 
-def _finish(data: dict[str, Any], as_json: bool) -> None:
-    """Print the answer, and exit with 1 if a byte is wrong."""
-    answer(as_json, data, lambda: _show(data))
+def _finish(data: dict[str, Any], note: str, as_json: bool) -> None:
+    """Print the answer and a note, and exit with 1 if a byte is wrong."""
+    answer(as_json, data | ({"note": note} if note else {}), lambda: _show(data, note))
     if not data["correct"]:
         raise Exit(1)
 
 
-def _show(data: dict[str, Any]) -> None:
+def _show(data: dict[str, Any], note: str) -> None:
     from ..model.units import format_size, format_time
 
     rows = [
+        ("planner", data["planner"] or "unknown"),
         ("processes", str(data["processes"])),
         ("transfers", f"{data['transfers']}, {format_size(data['moved_bytes'])} in all"),
         ("completion", f"{format_time(data['completion_s'])} on this machine"),
@@ -142,9 +239,11 @@ def _show(data: dict[str, Any]) -> None:
         factor = data["times_multiplied_by"]
         divided = f"bandwidths divided by {data['scale']:.4g}, sizes by {data['sizes_divided_by']:.4g}"
         times = "times as planned" if factor == 1 else f"times multiplied by {factor:.4g}"
-        rows[3:4] = [
+        rows[4:5] = [
             ("simulated", f"{format_time(data['simulated_s'])}, {divided}, {times}"),
             ("measured / simulated", f"{data['measured_over_simulated']:.3f} (delays by {data['delays_by']})"),
             ("each transfer's arrival", spread),
         ]
     print_table(f"{data['collective']} among {data['ranks']} ranks, run on real bytes", ("", ""), rows)
+    if note:
+        print_line(note)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.plan import Plan
+from ..runtime.cost import as_run
 from ..runtime.local import Outcome, played, run_local
 from ..simulate import simulate
 from ..simulate.rates import delays_of
@@ -31,7 +32,8 @@ class Emulated:
     Attributes:
         plan, scaling: the plan as the network was built for it, and the divisors that made it from the given plan.
         pace: 1 if starts and rates were kept, None if the network decided.
-        simulated_s: the simulator's completion on the network that was built, seconds.
+        simulated_s: the simulator's completion on the network that was built, seconds. A message costs there what the
+            plan's links ask for or what it costs the processes, whichever is more.
         delays_by: ``netem``, ``the executor``, or ``nothing`` if the network has no delays.
         shares_by: ``htb classes`` if the network divides links by weight, else ``no one``.
         arrivals: for each transfer and receiver the simulated and the measured arrival, seconds.
@@ -49,10 +51,11 @@ class Emulated:
     departures: list[tuple[float, float]]
 
 
-def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulated:
+def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0, seed: int = 0) -> Emulated:
     """Run a plan that verifies with real bytes on its own network, and compare with the simulator.
 
-    Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``).
+    Starts and rates are kept if the plan gives them (``timed``, ``rates``, ``weights``). ``seed`` is that of the random
+    test data.
     """
     plan = scaled(original, scaling)
     steps = played(plan)
@@ -61,8 +64,10 @@ def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0) -> Emulat
     by_network = not delayed or has_netem()
     late_s = [] if by_network else steps.plan.dst.reduced(np.maximum, delays_of(steps.plan).receiver_s).tolist()
     with network(steps.plan) as places:
-        outcome = run_local(plan, places=places, pace=pace, timeout_s=timeout_s, delays=dict(enumerate(late_s)))
-    timeline = simulate(plan)
+        outcome = run_local(
+            plan, seed=seed, places=places, pace=pace, timeout_s=timeout_s, delays=dict(enumerate(late_s))
+        )
+    timeline = simulate(as_run(plan))
     receivers = zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), timeline.arrival_s.tolist(), strict=True)
     arrivals = [(k, v, arrival_s, outcome.traces[v].arrived_s[int(steps.last[k])]) for k, v, arrival_s in receivers]
     delays_by = "nothing" if not delayed else "netem" if by_network else "the executor"

@@ -1,7 +1,8 @@
 """Scale a plan so that this machine can emulate it: slower links, smaller chunks, other times, by declared factors.
 
 A transfer of s bytes at rate r takes s / r. With bandwidths divided by B and sizes by D it takes B / D times as long.
-Latencies, starts and rates are scaled to match, so the proportions of the plan stay.
+Latencies, costs of messages, starts and rates are scaled to match, so the proportions of the plan stay. What a message
+costs the processes themselves (:mod:`stretto.runtime.cost`) does not scale, and comes on top where it is more.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
     net = plan.topology
     topology = replace(
         net, bandwidth=net.bandwidth / by.bandwidth, latency_s=net.latency_s * by.time,
-        changes=net.changes.scaled(by.time, 1 / by.bandwidth),
+        message_s=net.message_s * by.time, changes=net.changes.scaled(by.time, 1 / by.bandwidth),
     )  # fmt: skip
     rate = None if plan.rate is None else plan.rate / by.bandwidth
     return replace(plan, topology=topology, workload=workload, start_s=start_s, finish_s=finish_s, rate=rate)

@@ -209,6 +209,12 @@ class Topology:
         kind = np.where(self.reduces, ROUTER, self.kind).astype(np.int8)
         return replace(self, kind=kind, reduces=np.zeros_like(self.reduces))
 
+    def costing(self, least_s: float) -> Topology:
+        """The network where a message costs at least ``least_s`` on each link."""
+        if (self.message_s >= least_s).all():
+            return self
+        return replace(self, message_s=np.maximum(self.message_s, least_s), message_basis=GIVEN)
+
     def seen_by(self, size_bytes: float) -> Topology:
         """The network as messages of one size see it: they cost nothing, and links are slower by what they cost.
 

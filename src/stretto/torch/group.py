@@ -17,6 +17,7 @@ from torch import Tensor
 from ..choose.library import from_environment
 from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME, split_evenly
+from ..runtime.cost import MESSAGE_S
 from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
 from .links import Links, own_address
@@ -39,7 +40,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._rank, self._count = rank, size
         self._timeout_s = timeout.total_seconds()
         world = dist.get_world_size() if dist.is_initialized() else size
-        library = from_environment(ranks, rank, world)
+        library = from_environment(ranks, rank, world, MESSAGE_S)
         host = os.environ.get("STRETTO_HOST") or own_address()
         self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
         self._collectives = Collectives(library, self._links, self._timeout_s)
