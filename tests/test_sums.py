@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 
@@ -9,11 +10,16 @@ import numpy as np
 import pytest
 
 from joins import in_one_pass, in_two_steps, two_levels
+from stretto.bounds import bounds
+from stretto.formats import exporters, trace
 from stretto.formats.native import read_plan, write_plan
+from stretto.formats.table import columns as table_of
 from stretto.model.arrays import Ragged
-from stretto.model.errors import InputError
+from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
+from stretto.report.critical import critical_path
+from stretto.report.data import page_data
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.topologies.files import topology_from_json
@@ -143,3 +149,34 @@ def test_a_spec_says_which_switches_sum(spec, summing):
 def test_a_spec_without_a_switch_that_could_sum_is_refused(spec):
     with pytest.raises(InputError, match="that could sum"):
         load_topology(spec)
+
+
+def test_what_several_ranks_send_is_listed_in_tables_and_traces(tmp_path):
+    line = simulate(in_one_pass(two_levels()))
+    assert table_of(line)["src"][0] == "gpu0 gpu1 gpu2 gpu3"
+    path = tmp_path / "trace.json"
+    trace.write(line, str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    assert any(event.get("args", {}).get("sources") == ["gpu0", "gpu1", "gpu2", "gpu3"] for event in events)
+
+
+@pytest.mark.parametrize("name", ["msccl", "mscclpp", "chakra"])
+def test_a_format_of_steps_of_ranks_refuses_sums_in_switches_by_name(name, tmp_path):
+    with pytest.raises(Unsupported, match="a switch sums what several ranks send"):
+        exporters()[name].write(simulate(in_one_pass(two_levels())), str(tmp_path / "x"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_chain_of_causes_passes_through_every_source():
+    spent = critical_path(simulate(in_two_steps()))
+    assert spent["complete"]
+    assert spent["idle"] == pytest.approx(0.0)
+
+
+def test_the_page_shows_all_sources_and_which_switches_sum():
+    line = simulate(in_one_pass(two_levels(), parts=1))
+    data = page_data(line, bounds(line.plan.topology, line.plan.workload))
+    assert data["sums"] == line.plan.topology.reduces.tolist()
+    sources = np.frombuffer(base64.b64decode(data["bars"]["src"]), dtype="<i4")
+    assert sources.tolist() == [0, 1, 2, 3]
+    assert len(base64.b64decode(data["bars"]["link"])) == 4 * len(line.plan.route.values)

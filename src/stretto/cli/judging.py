@@ -92,6 +92,7 @@ def show(
             "chunk": int(subject.chunk[k]),
             "op": ("copy", "reduce")[subject.op[k]],
             "src": names[subject.src[k]],
+            "sources": [names[v] for v in subject.sources[k]],
             "dst": [names[v] for v in subject.dst[k]],
             "route": [subject.topology.link_name(i) for i in subject.route[k]],
             "size_bytes": int(subject.size_bytes[k]),
@@ -107,7 +108,8 @@ def show(
         show_summary(data)
         print_table(f"first {len(rows)} of {subject.transfer_count} transfers",
                ("", "chunk", "from", "to", "size", "after", "start", "finish"),
-               [(str(r["transfer"]), str(r["chunk"]), r["src"], ", ".join(r["dst"]), format_size(r["size_bytes"]),
+               [(str(r["transfer"]), str(r["chunk"]), ", ".join(r["sources"]), ", ".join(r["dst"]),
+                 format_size(r["size_bytes"]),
                  " ".join(map(str, r["depends"])), format_time(r["start_s"]), format_time(r["finish_s"]))
                 for r in rows])  # fmt: skip
 

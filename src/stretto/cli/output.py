@@ -48,6 +48,8 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
     from ..model.units import format_bandwidth, format_time
 
     rows = [("nodes", ", ".join(f"{n} {_many(kind, n)}" for kind, n in data["nodes"].items()))]
+    if data["reducing_switches"]:
+        rows.append(("switches that sum", str(data["reducing_switches"])))
     if data["links"] or not data["plane_kinds"]:
         rows.append(("links", f"{data['links']}, directed"))
     for kind in data["link_kinds"][:12]:

@@ -109,7 +109,7 @@ def _cause(
     lasts = float(timeline.finish_s[k]) - start
     for d in map(int, plan.depends[k]):
         ends = range(int(plan.dst.offsets[d]), int(plan.dst.offsets[d + 1]))
-        here = [i for i in ends if plan.dst.values[i] == plan.src[k]] or list(ends)
+        here = [i for i in ends if plan.dst.values[i] in plan.sources[k]] or list(ends)
         arrival = max(float(timeline.arrival_s[i]) for i in here)
         latency_s = 0.0
         if arrival > start + slack:

@@ -58,6 +58,8 @@ def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: int = 11
         x, y = at[v]
         if topology.is_switch[v]:
             shape = f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" fill="#5b6472"/>'
+            if topology.reduces[v]:
+                shape += f'<path d="M{x - 4:.1f} {y:.1f}h8M{x:.1f} {y - 4:.1f}v8" stroke="#fff" stroke-width="1.5"/>'
         elif topology.is_router[v]:
             shape = f'<path d="M{x:.1f} {y - 8:.1f}l8 8-8 8-8-8z" fill="#b7791f"/>'
         else:

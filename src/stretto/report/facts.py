@@ -111,6 +111,7 @@ def topology_facts(net: Topology) -> dict[str, Any]:
     return {
         "topology": net.name,
         "nodes": {KINDS[k]: int((net.kind == k).sum()) for k in range(3) if (net.kind == k).any()},
+        "reducing_switches": int(net.reduces.sum()),
         "links": net.link_count,
         "link_kinds": [
             {"bandwidth": w, "latency_s": t, "links": count} for (w, t), count in sorted(links.items(), reverse=True)

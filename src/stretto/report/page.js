@@ -21,7 +21,7 @@
     l.count = l.src.length;
     p.delivered.t = unpack(p.delivered.t, "d"); p.delivered.bytes = unpack(p.delivered.bytes, "d");
     if (p.bars) {
-      for (const [key, type] of Object.entries({ transfer: "i", link: "i", begin: "d", end: "d", chunk: "i", from: "i", src: "i",
+      for (const [key, type] of Object.entries({ transfer: "i", link: "i", begin: "d", end: "d", chunk: "i", from: "i", srcOffsets: "i", src: "i",
         size: "d", start: "d", dstOffsets: "i", dst: "i", arrival: "d", depOffsets: "i", dep: "i" })) p.bars[key] = unpack(p.bars[key], type);
       p.bars.byLink = Array.from({ length: l.count }, () => []);
       for (let i = 0; i < p.bars.link.length; i++) p.bars.byLink[p.bars.link[i]].push(i);
@@ -122,6 +122,7 @@
       else if (kind === "router") { g.moveTo(x, y - r * 1.3); g.lineTo(x + r * 1.3, y); g.lineTo(x, y + r * 1.3); g.lineTo(x - r * 1.3, y); g.closePath(); }
       else g.arc(x, y, r, 0, 7);
       g.fill(); g.stroke();
+      if (p.sums[v]) { g.strokeStyle = colours.card; g.beginPath(); g.moveTo(x - r * .6, y); g.lineTo(x + r * .6, y); g.moveTo(x, y - r * .6); g.lineTo(x, y + r * .6); g.stroke(); }
       if (p.names.length <= 48) { g.fillStyle = colours.ink; g.strokeStyle = colours.card; g.lineWidth = 3;
         const right = x + 12 + g.measureText(p.names[v]).width > w; g.textAlign = right ? "right" : "left";
         g.strokeText(p.names[v], x + (right ? -9 : 9), y); g.fillText(p.names[v], x + (right ? -9 : 9), y); }
@@ -223,11 +224,12 @@
     const p = plan(), box = $("rows").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
     const before = state.hover; state.hover = -1;
     if (y > AXIS && p.bars) for (const [x0, y0, x1, y1, b] of p.drawn) if (x >= x0 && x <= x1 && y >= y0 && y <= y1) {
-      const t = p.bars.transfer[b], o = p.bars, ends = [];
+      const t = p.bars.transfer[b], o = p.bars, ends = [], some = (list) => list.slice(0, 6).join(", ") + (list.length > 6 ? ` and ${list.length - 6} more` : "");
+      const starts = Array.from(o.src.subarray(o.srcOffsets[t], o.srcOffsets[t + 1]), (v) => p.names[v]);
       for (let i = o.dstOffsets[t]; i < o.dstOffsets[t + 1]; i++) ends.push(`${p.names[o.dst[i]]} (${time(o.arrival[i])})`);
       const deps = Array.from(o.dep.subarray(o.depOffsets[t], o.depOffsets[t + 1]));
       state.hover = t;
-      tip(event, `transfer ${t}: chunk ${o.chunk[t]}, ${size(o.size[t])}\n${p.names[o.src[t]]} → ${ends.slice(0, 6).join(", ")}${ends.length > 6 ? ` and ${ends.length - 6} more` : ""}\n` +
+      tip(event, `transfer ${t}: chunk ${o.chunk[t]}, ${size(o.size[t])}\n${some(starts)} → ${some(ends)}\n` +
         `${time(o.begin[b])} to ${time(o.end[b])} on ${linkName(p, o.link[b])}\n` + (deps.length ? `after transfer ${deps.join(", ")}` : "depends on nothing"));
       break;
     }
@@ -290,7 +292,7 @@
       const tile = element("div", undefined, { class: "tile" });
       tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
     }
-    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + (p.message ? `; a message costs ${p.message}` : "") + ". Circles are accelerators, diamonds routers, squares switches.";
+    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.`;
     $("curve-sub").textContent = `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
     $("rows-sub").textContent = p.bars ? "One row for each link, the busiest first; one bar for each transfer, coloured by the node that holds the chunk first. Hover over a bar to see what it waits for (green) and what waits for it (red)."
       : `Aggregated: ${p.transfers.toLocaleString("en")} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`;

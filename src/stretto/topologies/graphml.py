@@ -75,7 +75,7 @@ _KEYS = (
 
 
 def write(topology: Topology) -> str:
-    """The GraphML text of a topology. It does not keep ``transit``, ``replicates`` and planes."""
+    """The GraphML text of a topology. It does not keep ``transit``, ``replicates``, ``reduces`` and planes."""
     from xml.sax.saxutils import escape
 
     def data(key: str, value: object) -> str:
