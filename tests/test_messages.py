@@ -22,7 +22,7 @@ from stretto.model.topology import Topology
 from stretto.planners import registered, run_planner
 from stretto.schedule.best import best
 from stretto.simulate import simulate
-from stretto.topologies import FABRIC_MESSAGE_S, SOCKET_MESSAGE_S, assume_messages, load_topology
+from stretto.topologies import FABRIC_MESSAGE_S, SOCKET_MESSAGE_S, assume_messages, graphml, load_topology
 from stretto.topologies.files import topology_from_json
 from stretto.verify import verify
 
@@ -167,6 +167,15 @@ def test_a_cost_is_assumed_where_nothing_is_known():
         assert assume_messages(known) is known
     again = topology_from_json(json.loads(json.dumps(assumed.to_json())), "here")
     assert again.message_basis == "assumed" and np.array_equal(again.message_s, assumed.message_s)
+
+
+def test_graphml_keeps_the_cost(tmp_path):
+    net = costly("ring:3")
+    for topology in (net, replace(net, message_s=np.arange(6) * 1e-6), costly("ring:3", "0s"), load_topology("ring:3")):
+        (tmp_path / "net.graphml").write_text(graphml.write(topology))
+        again = load_topology(str(tmp_path / "net.graphml"))
+        assert again.message_s.tolist() == topology.message_s.tolist()
+        assert again.message_basis == topology.message_basis
 
 
 def test_a_file_may_say_that_messages_cost_nothing():

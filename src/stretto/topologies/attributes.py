@@ -1,7 +1,7 @@
 """The attributes of nodes and edges in GraphML and GML.
 
 The Topology Zoo's names are known (label, Longitude, Latitude, LinkSpeedRaw in bit/s), and stretto's
-(name, kind, site, x, y, bandwidth, latency). Case does not matter, except in a unit that is part of the
+(name, kind, site, x, y, bandwidth, latency, message). Case does not matter, except in a unit that is part of the
 name: ``bandwidth_GBps`` is bytes, ``bandwidth_Gbps`` bits.
 """
 
@@ -17,6 +17,7 @@ from .wan import Cable, Place
 UNKNOWN = ("", "None", "?", "null")
 _BANDWIDTHS = {"bandwidth": "", "bandwidth_Bps": "B/s", "bandwidth_GBps": "GB/s", "bandwidth_Gbps": "Gbit/s"}
 _LATENCIES = {"latency": "", "latency_s": "s", "latency_ms": "ms", "latency_us": "us"}
+_MESSAGES = {"message": "", "message_s": "s", "message_us": "us"}
 
 
 def place(attributes: dict[str, str], where: str) -> Place:
@@ -37,13 +38,14 @@ def place(attributes: dict[str, str], where: str) -> Place:
 def cable(a: int, b: int, attributes: dict[str, str], directed: bool, where: str) -> Cable:
     """An edge from its attributes."""
     known = {key: value for key, value in attributes.items() if value not in UNKNOWN}
-    width, delay = _quantity(known, _BANDWIDTHS, where), _quantity(known, _LATENCIES, where)
-    latency_s = None if delay is None else parse_time(delay, where)
+    width = _quantity(known, _BANDWIDTHS, where)
+    times = (_quantity(known, units, where) for units in (_LATENCIES, _MESSAGES))
+    latency_s, message_s = (None if time is None else parse_time(time, where) for time in times)
     if width is not None:
-        return Cable(a, b, _bandwidth(width, where), latency_s, directed)
+        return Cable(a, b, _bandwidth(width, where), latency_s, directed, message_s)
     speeds = {key.lower(): value for key, value in known.items()}
     bits = real(speeds["linkspeedraw"], "linkspeedraw", where) if "linkspeedraw" in speeds else 0.0
-    return Cable(a, b, bits / 8 if bits else None, latency_s, directed)
+    return Cable(a, b, bits / 8 if bits else None, latency_s, directed, message_s)
 
 
 def _bandwidth(text: str, where: str) -> float:

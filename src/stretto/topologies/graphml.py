@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.topology import KINDS, Topology
+from ..model.topology import KINDS, UNKNOWN, Topology
 from .attributes import cable, place
 from .values import named, shown, tag
 from .wan import Graph
@@ -69,7 +69,7 @@ class _Attributes:
 _KEYS = (
     ("node", "string", ("name", "kind", "site")),
     ("node", "double", ("x", "y", "lon", "lat")),
-    ("edge", "double", ("bandwidth_Bps", "latency_s")),
+    ("edge", "double", ("bandwidth_Bps", "latency_s", "message_s")),
     ("graph", "string", ("label",)),
 )
 
@@ -94,8 +94,10 @@ def write(topology: Topology) -> str:
         x, y = map(float, topology.xy[v])
         known += [data(axes[0], repr(x)), data(axes[1], repr(y))] if x == x and y == y else []
         lines.append(f'<node id="n{v}">{"".join(known)}</node>')
-    rows = zip(*(c.tolist() for c in (topology.src, topology.dst, topology.bandwidth, topology.latency_s)), strict=True)
-    for a, b, width, delay in rows:
+    columns = (topology.src, topology.dst, topology.bandwidth, topology.latency_s, topology.message_s)
+    costs = topology.message_basis != UNKNOWN or topology.message_s.any()
+    for a, b, width, delay, message_s in zip(*(c.tolist() for c in columns), strict=True):
         known = [data("bandwidth_Bps", repr(width)), data("latency_s", repr(delay))]
+        known += [data("message_s", repr(message_s))] * bool(costs)
         lines.append(f'<edge source="n{a}" target="n{b}">{"".join(known)}</edge>')
     return "\n".join([*lines, "</graph>", "</graphml>", ""])

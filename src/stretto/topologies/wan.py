@@ -53,6 +53,7 @@ class Cable:
     bandwidth: float | None = None
     latency_s: float | None = None
     directed: bool = False
+    message_s: float | None = None
 
 
 @dataclass
@@ -109,6 +110,7 @@ def to_topology(graph: Graph, settings: dict[str, Any], where: str) -> Topology:
         graph.name,
         [p.kind for p in places],
         [(a, b, *value) for (a, b), value in sorted(links.items())],
+        message_s=_messages_s(graph, sorted(links)),
         names=_unique([p.name for p in places]),
         sites=[p.site for p in places],
         xy=[position or (math.nan, math.nan) for position in positions],
@@ -150,6 +152,18 @@ def _merged(graph: Graph, settings: dict[str, Any]) -> tuple[dict[tuple[int, int
     width, delay = settings["bandwidth"], settings["latency"]
     forced = {pair: (w if width is None else width, t if delay is None else delay) for pair, (w, t) in links.items()}
     return forced, filled
+
+
+def _messages_s(graph: Graph, links: list[tuple[int, int]]) -> list[float] | None:
+    """What a message costs on each link, of parallel edges the most; None if no edge says it."""
+    if all(cable.message_s is None for cable in graph.cables):
+        return None
+    cost = dict.fromkeys(links, 0.0)
+    for cable in graph.cables:
+        for pair in ((cable.a, cable.b), (cable.b, cable.a))[: 1 if cable.directed else 2]:
+            if pair in cost:
+                cost[pair] = max(cost[pair], cable.message_s or 0.0)
+    return list(cost.values())
 
 
 def _unique(names: list[str]) -> list[str]:
