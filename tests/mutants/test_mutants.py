@@ -18,6 +18,7 @@ from stretto.model.plan import REDUCE, Plan, make_plan
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.schedule.moments import ends
+from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -399,3 +400,32 @@ def test_a_dependency_on_itself_cannot_be_written():
     with pytest.raises(InputError, match="depends on"):
         make_plan(plan.topology, plan.workload, "ready-order", chunk=plan.chunk, src=plan.src, dst=plan.dst,
                   route=plan.route, depends=Ragged.of(rows))  # fmt: skip
+
+
+@given(
+    count=st.integers(2, 300), late=st.floats(0.0, 1e9), early=st.sampled_from([0.0, 1e-13, 1e-12, 1e-9, 1e-6, 1e-3, 0.5]),
+    steps=st.dictionaries(st.floats(0.0, 400.0), st.sampled_from([0.0, 1.0, 1e3, 1e9, 4e9]), max_size=20),
+)  # fmt: skip
+def test_no_number_of_transfers_hides_on_a_link_that_changes(count, late, early, steps):
+    """What verifies carries in no interval more than its link can: docs/physics.md, "Links that change"."""
+    seconds = 1e-9
+    rows = [((late + at) * seconds, 0, width) for at, width in steps.items()]
+    rows = list({at: (at, link, width) for at, link, width in [*rows, ((late + 400) * seconds, 0, 1e9)]}.values())
+    net = make_topology("pair", [0, 0], [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0)], changes=rows)
+    workload = Workload((make_collective("broadcast", net, count, chunks=count, start_s=late * seconds),))
+    plan = make_plan(
+        net, workload, "ready-order", chunk=np.arange(count), src=np.zeros(count), dst=Ragged.single([1] * count),
+        route=Ragged.single([0] * count), depends=Ragged.empty(count),
+    )  # fmt: skip
+    right = simulate(plan)
+    timed = replace(plan, sharing="timed", start_s=right.start_s, finish_s=right.finish_s)
+    assert verify(timed).ok
+    lead_s = np.arange(count) * early * seconds
+    hurried = replace(timed, start_s=timed.start_s - lead_s, finish_s=timed.finish_s - lead_s)
+    if not verify(replace(hurried, workload=Workload((replace(workload.collectives[0], start_s=0.0),)))).ok:
+        return
+    best = float(net.changes.best(net.bandwidth)[0])
+    end_s, begin_s = float(hurried.finish_s.max()), float(hurried.start_s.min())
+    room = net.changes.carried_bytes(net.bandwidth, end_s)[0] - net.changes.carried_bytes(net.bandwidth, begin_s)[0]
+    drift = (1e-12 * (end_s - begin_s) + 80 * np.spacing(end_s)) * best
+    assert count <= room * (1 + 2e-8) + drift
