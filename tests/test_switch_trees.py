@@ -64,3 +64,34 @@ def test_ranks_joined_only_by_accelerators_and_switches_that_do_not_copy_are_ref
     star = replace(star, replicates=np.zeros(star.node_count, dtype=np.bool_))
     with pytest.raises(Unsupported, match="cannot copy"):
         run_planner("switch-trees", star, Workload((make_collective("allgather", star, 100),)))
+
+
+def summing(net: Topology) -> Topology:
+    return replace(net, reduces=net.kind == SWITCH)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter", "reduce"])
+@pytest.mark.parametrize("spec", ["star:6?sharp=true", "dgx2:1?sharp=true", "fattree:4?sharp=true"])
+def test_sums_in_switches_are_late_by_no_more_than_the_latency_of_a_path(kind, spec):
+    net = load_topology(spec)
+    workload = Workload((make_collective(kind, net, 64_000),))
+    plan = run_planner("switch-trees", net, workload)
+    assert verify(plan).ok
+    limits = {bound.kind: bound.seconds for bound in bounds(net, workload)}
+    assert simulate(plan).completion_s <= max(limits.values()) + limits["latency path"]
+    if kind == "allreduce":
+        assert plan.transfer_count == 1
+        assert sorted(plan.sources[0]) == sorted(plan.dst[0]) == net.accelerators.tolist()
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter"])
+def test_sums_are_divided_among_spines_as_they_are_wide(kind):
+    net = summing(leaves([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]))
+    workload = Workload((make_collective(kind, net, 10**8),))
+    assert over_bound(net, workload) <= 1.001
+
+
+def test_sums_are_refused_where_a_switch_on_the_way_does_not_sum():
+    net = load_topology("dgx2:4?sharp=sites")
+    with pytest.raises(Unsupported, match="cannot sum it"):
+        run_planner("switch-trees", net, Workload((make_collective("allreduce", net, 1000),)))

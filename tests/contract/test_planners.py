@@ -50,6 +50,7 @@ NETWORKS = [
     "sites:2,3",
     "star:4",
     "star:4?switches=store",
+    "star:4?sharp=true",
     "optical:8,2",
     "optical:6,3?dims=2x3",
 ]
