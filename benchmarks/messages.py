@@ -1,12 +1,12 @@
 """Is data cut into the right messages? The best cut of all powers of two against the planner's own.
 
-python benchmarks/messages.py [--planner auto,greedy] [--message 0,2us] [--network ring:4] [--kind allreduce]
+python benchmarks/messages.py [--planner auto,greedy] [--message 0,2] [--network ring:4] [--kind allreduce]
 
-A message of each cost keeps a link busy besides its bytes. For each network, collective and cost a planner's own cut is
-compared with all cuts into a power of two of parts by ``forest``, ``greedy`` and ``paths`` that serve the request (for
-another planner than ``auto``: by itself). Columns: completion of the planner's own cut over that of the best one, the
-messages of both, and the bytes of a mean message over the bytes that its slowest link carries in the cost of a message.
-Prints a table and writes benchmarks/out/messages.json.
+A message of each cost keeps a link busy besides its bytes. For each network, collective and cost the planner's own
+plan is compared with the plans by ``forest``, ``greedy`` and ``paths`` that cut into 1, 2, 4, ... parts (another
+planner than ``auto`` with its own), and with the plan that would be made if messages cost nothing. Prints a row for
+each, then for each cost the geometric mean and the largest of both ratios, the messages of both, and the number of
+requests in which the bytes of the mean message take less than it costs. Writes benchmarks/out/messages.json.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import numpy as np
 
 os.environ["STRETTO_KERNELS"] = "compiled"
 
+import wire
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import StrettoError
 from stretto.model.plan import Plan
-from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.topology import Topology
 from stretto.planners import default_effort, run_planner
 from stretto.schedule.best import completion_s
+from stretto.schedule.moments import charged
 from stretto.topologies import load_topology
 
 COSTS_US = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
@@ -38,20 +40,11 @@ KINDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")
 FABRICS = (("ring:4", 10**6), ("dgx1", 10**7), ("torus:3x3", 10**6), ("ndv2:2", 10**6), ("sites:2,4", 10**7))
 """Networks of GPUs and the full size of a collective there."""
 
-WANS = ((4, 10**6), (6, 8 * 10**6), (10, 64 * 10**6))
-"""Nodes of uneven networks, and the full size of a collective there."""
+WANS = (("mesh", 10**6), ("graph", 8 * 10**6), ("sites", 64 * 10**6))
+"""Kinds of the uneven networks of benchmarks/wire.py, and the full size of a collective there."""
 
 MOST_MESSAGES = 8_000
 """A finer cut of a planner is not tried."""
-
-
-def uneven(nodes: int, seed: int = 0) -> Topology:
-    """Nodes that all reach each other at 5 to 50 MB/s with 0.5 to 50 ms, each link of its own."""
-    rng = np.random.default_rng((nodes, seed))
-    ends = [(a, b) for a in range(nodes) for b in range(nodes) if a != b]
-    bandwidth, latency_s = (np.exp(rng.uniform(*np.log(span), len(ends))) for span in ((5e6, 50e6), (5e-4, 50e-3)))
-    links = [(*e, w, t) for e, w, t in zip(ends, bandwidth.tolist(), latency_s.tolist(), strict=True)]
-    return make_topology(f"uneven:{nodes}", [ACCELERATOR] * nodes, links)
 
 
 def plan_of(planner: str, net: Topology, work: Workload, **options: int) -> Plan | None:
@@ -77,37 +70,58 @@ def powers(planner: str, net: Topology, work: Workload) -> list[Plan]:
 
 
 def cell(planner: str, net: Topology, kind: str, size: int, message_s: float) -> dict | None:
-    net = replace(net, message_s=np.full(net.link_count, message_s))
     work = Workload((make_collective(kind, net, size),))
+    free, net = net, replace(net, message_s=np.full(net.link_count, message_s))
     begin = time.process_time()
     own = plan_of(planner, net, work)
     cpu_s = time.process_time() - begin
-    if own is None:
+    blind = plan_of(planner, free, work)
+    if own is None or blind is None:
         return None
     names = ("forest", "greedy", "paths") if planner == "auto" else (planner,)
     cut = [plan for name in names if name in CUTS for plan in powers(name, net, work)] or [own]
     best = min(cut, key=completion_s)
-    slowest = net.route_bandwidth(own.route)
-    cheap = float(np.mean(own.size_bytes < message_s * slowest)) if message_s else 0.0
+    end_s, bytes_s = completion_s(own), float((own.size_bytes / net.route_bandwidth(own.route)).mean())
     return {
         "planner": planner, "network": net.name, "kind": kind, "size_bytes": size, "message_s": message_s,
-        "completion_s": completion_s(own), "over_best": completion_s(own) / completion_s(best),
+        "completion_s": end_s, "over_best": end_s / completion_s(best), "chosen": own.meta.get("chosen", planner),
         "messages": own.transfer_count, "best_messages": best.transfer_count, "best_by": best.meta["planner"],
-        "chosen": own.meta.get("chosen", planner), "below_cost": cheap, "cpu_s": cpu_s,
-        "mean_bytes": float(own.size_bytes.mean()),
+        "blind_over_own": completion_s(charged(blind, net)) / end_s, "blind_messages": blind.transfer_count,
+        "bytes_take_less": bytes_s < message_s, "cpu_s": cpu_s,
     }  # fmt: skip
+
+
+def summary(rows: list[dict]) -> None:
+    print(
+        "| a message costs | own / best cut | at most | messages | of the best cut | made as if free / own | at most "
+        "| its messages | bytes take less |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    for message_s in sorted({row["message_s"] for row in rows}):
+        some = [row for row in rows if row["message_s"] == message_s]
+
+        def mean(name: str, some: list[dict] = some) -> float:
+            return float(np.exp(np.mean([np.log(row[name]) for row in some])))
+
+        print(
+            f"| {message_s * 1e6:g} us | {mean('over_best'):.3f} | {max(r['over_best'] for r in some):.3f} "
+            f"| {mean('messages'):.0f} | {mean('best_messages'):.0f} | {mean('blind_over_own'):.2f} "
+            f"| {max(r['blind_over_own'] for r in some):.1f} | {mean('blind_messages'):,.0f} "
+            f"| {sum(r['bytes_take_less'] for r in some)} of {len(some)} |"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--planner", default="auto")
     parser.add_argument("--message", default=",".join(f"{us:g}" for us in COSTS_US), help="microseconds")
-    parser.add_argument("--network", default="")
+    parser.add_argument("--network", default="", help="names, separated by a semicolon")
     parser.add_argument("--kind", default=",".join(KINDS))
     given = parser.parse_args()
-    networks = [(load_topology(spec), size) for spec, size in FABRICS] + [(uneven(n), size) for n, size in WANS]
+    networks = [(load_topology(spec), size) for spec, size in FABRICS]
+    networks += [(getattr(wire, kind)(np.random.default_rng(size)), size) for kind, size in WANS]
     wanted = given.network.split(";")
     rows = []
+    print("planner, network, collective, cost: completion, / best cut, messages, / of the best cut, made as if free")
     for net, size in networks:
         if given.network and net.name not in wanted:
             continue
@@ -118,11 +132,12 @@ def main() -> None:
                     if row is not None:
                         rows.append(row)
                         print(
-                            f"{planner:9} {net.name:10} {kind:13} {us:4g} us {row['completion_s'] * 1e3:10.4f} ms "
-                            f"{row['over_best']:6.3f} {row['messages']:6} {row['best_messages']:6} {row['best_by']:8} "
-                            f"{row['chosen']:12} {row['below_cost']:.2f} {row['cpu_s']:.2f}",
+                            f"{planner:9} {net.name:9} {kind:13} {us:4g} us {row['completion_s'] * 1e3:10.4f} ms "
+                            f"{row['over_best']:6.3f} {row['messages']:6} {row['best_messages']:6} {row['best_by']:6} "
+                            f"{row['blind_over_own']:7.2f} {row['chosen']:13} {row['cpu_s']:.2f} s",
                             flush=True,
                         )
+    summary(rows)
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "messages.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")

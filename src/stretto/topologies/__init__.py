@@ -29,7 +29,7 @@ FABRIC_MESSAGE_S = 1e-6
 """What a message is assumed to cost on a fast link: GPUs start a copy or a channel's step in about this time."""
 
 SOCKET_MESSAGE_S = 50e-6
-"""The same on a link that processes use through sockets: two system calls and the waking of a process."""
+"""The same on a link that processes use through sockets: what stretto's own need (benchmarks/executor.py)."""
 
 SOCKET_BANDWIDTH, SOCKET_LATENCY_S = 2.5e9, 100e-6
 """Below this bandwidth, bytes/s, or from this latency on, a link counts as one for sockets: up to 20 Gbit/s Ethernet,
@@ -166,7 +166,7 @@ def assume_messages(topology: Topology) -> Topology:
 
     This is for requests of people. The papers' networks, studies and benchmarks keep what they are given.
     """
-    if topology.message_basis != UNKNOWN or topology.message_s.any():
+    if topology.message_basis != UNKNOWN or topology.message_s.any() or not topology.link_count:
         return topology
     sockets = (topology.bandwidth < SOCKET_BANDWIDTH) | (topology.latency_s >= SOCKET_LATENCY_S)
     return replace(topology, message_s=np.where(sockets, SOCKET_MESSAGE_S, FABRIC_MESSAGE_S), message_basis=ASSUMED)
