@@ -123,11 +123,13 @@ class Refinement:
             late, last = _lateness(plan), count
             if late <= NEAR - 1 or (len(plans) > 1 and not self.is_worth_refining(plans)):
                 break
-            tables = [t for t, p in zip(tables, cut, strict=True) if _lateness(p) <= DROPPED * late]
+            # plans of few transfers say little: deep trees are late until they are filled
+            if 2 * plan.transfer_count >= TRANSFER_COUNTS[0]:
+                tables = [t for t, p in zip(tables, cut, strict=True) if _lateness(p) <= DROPPED * late]
             if self.budget.spent - spent > COMPARISON_SHARE * self.budget.left:
                 tables = [table]
             # the better way for some thousands of transfers is the better way for many
-            if len(plans) > 1 or 2 * plan.transfer_count >= TRANSFER_COUNTS[1]:
+            if 2 * plan.transfer_count >= TRANSFER_COUNTS[1]:
                 tables, self.apart, self.good_enough = [table], _may_be_apart(plan), 1 + late
                 late *= _filling(plan)
                 if late <= NEAR - 1:
