@@ -283,6 +283,15 @@ def test_processes_of_their_own_end_right():
     assert outcome.completion_s > 0
 
 
+def test_processes_run_a_plan_several_times_and_say_what_one_run_takes():
+    net = load_topology("ring:3")
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 4000),)))
+    outcome = run_local(plan, timeout_s=30, runs=3)
+    assert outcome.wrong == []
+    assert outcome.completion_s > 0
+    assert all(len(trace.arrived_s) == 4 and trace.cpu_s > 0 for trace in outcome.traces.values())
+
+
 def test_processes_import_the_stretto_of_their_parent(tmp_path):
     (tmp_path / "stretto").symlink_to(Path(stretto.__file__).parent)
     (tmp_path / "check.py").write_text(
