@@ -236,3 +236,32 @@ def test_who_knows_that_a_link_fails_goes_another_way(planner):
     knowing = simulate(run_planner(planner, failing, work)).completion_s
     assert blind > 0.02
     assert knowing < 0.005
+
+
+def test_compiled_and_interpreted_loops_agree(monkeypatch):
+    net = load_topology("sites:3,2?connectivity=1")
+    rows = [(i * 1e-4, i % net.link_count, (i % 4) * 4e9) for i in range(1, 60)]
+    rows += [(0.01, link, 10e9) for link in range(net.link_count)]
+    work = Workload((make_collective("allgather", net, 60_000_000, chunks=2),))
+    blind = run_planner("scale-ccl", net, work)
+    digests = set()
+    for mode in ("python", "compiled"):
+        monkeypatch.setenv("STRETTO_KERNELS", mode)
+        plan = run_planner("scale-ccl", changing(net, *rows), work)
+        assert verify(plan).ok
+        line = simulate(blind, plan.topology.changes)
+        digests.add((plan.digest(), line.completion_s, verify(replace(blind, topology=plan.topology)).finding.message))
+    assert len(digests) == 1
+
+
+def test_a_long_queue_behind_a_link_that_failed_is_served_in_order():
+    """2,000 chunks of a second each wait for a link that is back after all of them should have passed."""
+    count = 2000
+    net = make_topology("pair", [ACCELERATOR] * 2, [(0, 1, 10.0, 0.0), (1, 0, 10.0, 0.0)])
+    plan = make_plan(
+        net, Workload((make_collective("broadcast", net, 10 * count, chunks=count),)), "timed", chunk=np.arange(count),
+        src=np.zeros(count), dst=Ragged.single([1] * count), route=Ragged.single([0] * count),
+        depends=Ragged.empty(count), start_s=np.arange(count), finish_s=np.arange(1, count + 1),
+    )  # fmt: skip
+    line = simulate(plan, make_changes([(0.5, 0, 0.0), (5000.0, 0, 10.0)], 2))
+    assert line.finish_s == pytest.approx(5000 + np.arange(count) + 0.5)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.arrays import Float64, Int64, Ragged
+from ..model.changes import NO_CHANGES
 from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
@@ -112,6 +113,19 @@ def _evened(workload: Workload) -> Workload:
     return Workload(
         tuple(replace(c, chunk_bytes=np.full_like(c.chunk_bytes, size.max())) for c in workload.collectives)
     )
+
+
+def with_and_without(topology: Topology, plan: Callable[[Topology], Plan]) -> Plan:
+    """The plan that ends first where bandwidths change: with that known, or planned for the bandwidths at first.
+
+    Greedy planners are not always better for what they know.
+    """
+    if not topology.changes:
+        return plan(topology)
+    known, blind = retimed(plan(topology), topology), plan(replace(topology, changes=NO_CHANGES))
+    line = simulate(blind, topology.changes)
+    pushed = replace(blind, topology=topology, start_s=line.start_s, finish_s=line.finish_s)
+    return min(known, pushed, key=lambda each: simulate(each).completion_s)
 
 
 def ends(start: Float64, seconds: Float64) -> Float64:

@@ -280,14 +280,15 @@ def _crowded_until(t: float, share: float, slack: float, walk: Walk, steps: Step
     place_at(t, walk, steps)
     at, left = t, 1.0 / share
     while left > 0:
-        rate, until = speed(walk, steps), next_step(walk, steps)
-        if rate > 0 and left <= rate * (until - at):
+        rate, step = speed(walk, steps), next_step(walk, steps)
+        until = step
+        if rate > 0 and left <= rate * (step - at):
             until = at + left / rate
             left = 0.0
-        elif until == np.inf:
+        elif step == np.inf:
             break
         else:
-            left -= rate * (until - at)
+            left -= rate * (step - at)
         for i in range(len(walk.route) if rate > 0 else 0):
             link = walk.route[i]
             own = walk.place[i]
@@ -295,9 +296,10 @@ def _crowded_until(t: float, share: float, slack: float, walk: Walk, steps: Step
             asks, begin, end = rate * share * walk.load_bytes[i], at + walk.hop_s[i], until + walk.hop_s[i]
             j = first[link]
             while j >= 0 and begin_s[j] < end - slack:
-                over = end if after[j] < 0 else min(end, begin_s[after[j]])
+                over = np.inf if after[j] < 0 else begin_s[after[j]]
                 if over > begin + slack and load[j] > 0.0 and load[j] + asks > width * (1 + RATE_TOLERANCE):
-                    moved: float = max(over - walk.hop_s[i], np.nextafter(t, np.inf))
+                    # until the link or the route changes, it is as crowded
+                    moved: float = max(min(over - walk.hop_s[i], step), np.nextafter(t, np.inf))
                     return moved
                 j = after[j]
         at = until

@@ -12,6 +12,7 @@ explicitly for small cases, to look at and to compare.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ...model.collective import Workload
 from ...model.errors import InputError, Unsupported
 from ...model.plan import Plan, make_plan
 from ...model.topology import Topology
+from ...schedule.moments import with_and_without
 from ...schedule.multicast import MulticastTrees, grow_implicitly, slot_seconds, task_order, tree_work
 from .. import Candidate, Option, Request, over_links, per_delivery, register
 
@@ -116,7 +118,9 @@ def mtegcca(
             raise Unsupported("the explicit graph has constant bandwidths; where they change, leave graph=implicit")
         trees = grow_trees(topology, workload, task_order(workload, order), slot_s, tree == "nearest", slots)
         return trees_to_plan(topology, workload, trees, {"tree": tree, "order": order})
-    return _in_rounds(request, tree, order, rounds, slot_s)
+    return with_and_without(
+        topology, lambda net: _in_rounds(replace(request, topology=net), tree, order, rounds, slot_s)
+    )
 
 
 def _in_rounds(request: Request, tree: str, order: str, rounds: int, slot_s: float | None) -> Plan:

@@ -23,6 +23,7 @@ from ...model.plan import Plan
 from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
+from ...schedule.moments import with_and_without
 from ...schedule.pipes import HELD, LACKS_WANTED, Network, build_network, set_goals
 from ...schedule.trees import divide
 from .. import Candidate, Option, Request, over_links, per_delivery, register
@@ -139,13 +140,17 @@ def scale_ccl(
         return _transfers(task, best[0])
 
     parts = max(split, 1)
-    plan = plan_in_phases(topology, _cut(workload, parts), spread)
+
+    def cut_into(parts: int) -> Plan:
+        return with_and_without(topology, lambda net: plan_in_phases(net, _cut(workload, parts), spread))
+
+    plan = cut_into(parts)
     end_s = completion_s(plan) if split == 0 else 0.0
     while split == 0 and 2 * parts * workload.chunk_count * topology.link_count <= ONE_TRY_WORK:
         parts *= 2
         if not budget.allows(hops=float(parts) * workload.chunk_count * topology.link_count):
             break
-        finer = plan_in_phases(topology, _cut(workload, parts), spread)
+        finer = cut_into(parts)
         finer_end_s = completion_s(finer)
         if finer_end_s > end_s * (1 - LEAST_GAIN):
             break
