@@ -190,3 +190,14 @@ def test_planes_are_drawn_by_their_first_circuits(tmp_path):
     assert (tmp_path / "planes.svg").read_text().count("stroke-dasharray") == 4
     write_svg(load_topology("optical:8,2"), str(tmp_path / "free.svg"))
     assert (tmp_path / "free.svg").read_text().count("<circle") == 8
+
+
+def test_the_use_of_a_link_that_changes_is_of_what_it_can_carry():
+    """Both ways of a cable at half from the middle of a transfer on: the link is always full."""
+    net = make_topology("pair", [0, 0], [(0, 1, 1e6, 0.0), (1, 0, 1e6, 0.0)], changes=[(0.5, 0, 5e5), (0.5, 1, 5e5)])
+    timeline = run(net, shard=1_000_000)
+    assert timeline.completion_s == pytest.approx(1.5)
+    assert timeline.link_use == pytest.approx([1, 1])
+    page = data(timeline)
+    assert unpack(page["changes"]["at"], "f8").tolist() == [0.5, 0.5]
+    assert unpack(page["changes"]["bandwidth"], "f8").tolist() == [5e5, 5e5]

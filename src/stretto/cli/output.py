@@ -58,12 +58,8 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
     if len(data["link_kinds"]) > 12:
         rows.append(("", f"and {len(data['link_kinds']) - 12} more kinds"))
     if data["changes"]:
-        rows.append(
-            (
-                "changes",
-                f"{data['changes']} of bandwidth, on {data['changed_links']} {_many('link', data['changed_links'])}",
-            )
-        )
+        on = f"{data['changed_links']} {_many('link', data['changed_links'])}"
+        rows.append(("changes", f"{data['changes']} of bandwidth, on {on}"))
     for plane in data["plane_kinds"]:
         each = f"{format_bandwidth(plane['bandwidth'])} a port, {format_time(plane['latency_s'])}"
         what = f"optical {_many('plane', plane['planes'])} of {plane['ports']} ports"

@@ -77,6 +77,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
             "use": _pack(timeline.link_use[shown], np.float32),
             "bins": _pack(np.round(255 * use_by_bin(timeline, shown, BINS)), np.uint8),
         },
+        "changes": _changes(timeline, shown),
         "binCount": BINS,
         "delivered": _delivered(timeline),
         "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(timeline),
@@ -116,8 +117,23 @@ def use_by_bin(timeline: Timeline, shown: Int64, bins: int) -> Float64:
         rest = np.clip(edges[np.minimum(b + 1, bins)] - moment, 0, width) * (b < bins)
         np.add.at(carried, (link, b), sign * rate * rest)
         np.add.at(carried, (link, b + 1), sign * rate * (width - rest))
-    share: Float64 = np.clip(np.cumsum(carried, axis=1)[:, :bins] / width, 0, 1)
-    return share[shown]
+    share: Float64 = np.cumsum(carried, axis=1)[:, :bins] / width
+    net = plan.topology
+    if net.changes:
+        # of what each link can carry in a slice, in parts of what it could at first
+        could = np.diff([net.changes.carried_bytes(net.bandwidth, edge) for edge in edges.tolist()], axis=0).T
+        could /= net.bandwidth[:, None] * width
+        share = np.divide(share, could, out=np.zeros_like(share), where=could > 0)
+    return np.clip(share, 0, 1)[shown]
+
+
+def _changes(timeline: Timeline, shown: Int64) -> dict[str, Any] | None:
+    """The steps of the links that are shown, None if there are none."""
+    changes = timeline.plan.topology.changes.of_links(shown)
+    if not changes:
+        return None
+    columns = {"link": _pack(changes.link, np.int32), "at": _pack(changes.at_s, np.float64)}
+    return columns | {"bandwidth": _pack(changes.bandwidth, np.float64)}
 
 
 def _delivered(timeline: Timeline) -> dict[str, Any]:

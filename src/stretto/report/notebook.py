@@ -37,6 +37,8 @@ def topology_html(net: Topology) -> str:
         rows.append((f"{kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}"))
     if len(facts["link_kinds"]) > MOST_KINDS:
         rows.append(("", f"and {len(facts['link_kinds']) - MOST_KINDS} more kinds"))
+    if facts["changes"]:
+        rows.append(("changes", f"{facts['changes']} of bandwidth"))
     for plane in facts["plane_kinds"]:
         turn = f"reconfiguration {format_time(plane['reconfiguration_s'])}"
         each = f"{format_bandwidth(plane['bandwidth'])} a port, {format_time(plane['latency_s'])}, {turn}"

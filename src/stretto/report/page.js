@@ -26,6 +26,11 @@
       p.bars.byLink = Array.from({ length: l.count }, () => []);
       for (let i = 0; i < p.bars.link.length; i++) p.bars.byLink[p.bars.link[i]].push(i);
     }
+    p.steps = Array.from({ length: l.count }, () => []);
+    if (p.changes) {
+      const at = unpack(p.changes.at, "d"), to = unpack(p.changes.bandwidth, "d");
+      unpack(p.changes.link, "i").forEach((link, i) => p.steps[link].push([at[i], to[i]]));
+    }
     p.rows = Array.from({ length: l.count }, (_, i) => i).filter((i) => l.bytes[i] > 0).sort((a, b) => l.use[b] - l.use[a] || a - b);
     return p;
   }
@@ -185,6 +190,13 @@
       const i = p.rows[row], y = AXIS + row * ROW - top;
       g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(fit(g, linkName(p, i), LABEL - 8), 2, y + ROW / 2);
       g.fillStyle = colours.line; g.fillRect(LABEL, y + ROW - 1, w - LABEL - 8, 1);
+      p.steps[i].forEach(([at, width], n) => {
+        const part = width / p.links.bandwidth[i], end = n + 1 < p.steps[i].length ? p.steps[i][n + 1][0] : Infinity;
+        const x0 = LABEL + (Math.max(at, from) - from) * k, x1 = LABEL + (Math.min(end, to) - from) * k;
+        if (part === 1 || x1 <= x0) return;
+        g.globalAlpha = .2 + .8 * Math.min(1, Math.abs(1 - part)); g.fillStyle = part < 1 ? colours.hot : colours.mark;
+        g.fillRect(x0, y + ROW - 3, x1 - x0, 3); g.globalAlpha = 1;
+      });
       if (p.bars) {
         for (const b of p.bars.byLink[i]) {
           const x0 = LABEL + (Math.max(p.bars.begin[b], from) - from) * k, x1 = LABEL + (Math.min(p.bars.end[b], to) - from) * k;
@@ -292,10 +304,11 @@
       const tile = element("div", undefined, { class: "tile" });
       tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
     }
-    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.`;
+    $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + (p.changes ? `; bandwidths change ${p.steps.reduce((n, s) => n + s.length, 0).toLocaleString("en")} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.`;
     $("curve-sub").textContent = `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
     $("rows-sub").textContent = p.bars ? "One row for each link, the busiest first; one bar for each transfer, coloured by the node that holds the chunk first. Hover over a bar to see what it waits for (green) and what waits for it (red)."
       : `Aggregated: ${p.transfers.toLocaleString("en")} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`;
+    if (p.changes) $("rows-sub").textContent += " A strip below a row: the link's bandwidth is lower than at first (red, the stronger the less is left) or higher (green).";
     const w = p.path, whole = w.latency + w.busy + w.message + w.idle || 1, top = w.links[0], busiest = p.rows[0];
     $("why").textContent = (busiest === undefined ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +
       `Along the chain that ends last: ${percent(w.busy / whole)} sending, ` + (w.message ? `${percent(w.message / whole)} costs of messages, ` : "") + `${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} ${p.planes.length ? "turning or waiting" : "idle"}` + (top ? `; most of it on ${top.link}.` : ".");
