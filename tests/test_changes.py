@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from flows import chains, lines
 from stretto.bounds import bounds
+from stretto.choose.replan import replan
 from stretto.model.arrays import Ragged
 from stretto.model.changes import NO_CHANGES, make_changes
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible, InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
+from stretto.model.telemetry import Telemetry
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import in_order, simulate
@@ -265,3 +267,17 @@ def test_a_long_queue_behind_a_link_that_failed_is_served_in_order():
     )  # fmt: skip
     line = simulate(plan, make_changes([(0.5, 0, 0.0), (5000.0, 0, 10.0)], 2))
     assert line.finish_s == pytest.approx(5000 + np.arange(count) + 0.5)
+
+
+def test_what_is_still_to_change_stays_when_the_rest_is_planned_again():
+    net = load_topology("sites:3,2")
+    failing = changing(net, (0.0002, 3, 5e9), (0.001, 3, 6e9), (0.004, 3, 12.5e9), (0.003, 5, 1e9))
+    work = Workload((make_collective("allgather", net, 60_000_000),))
+    rest = replan(run_planner("mtegcca", failing, work), Telemetry(at_s=0.002, bandwidth={5: 9e9})).plan
+    assert rest is not None
+    assert verify(rest).ok
+    assert rest.topology.changes.to_json() == [
+        {"at_s": 0.0, "link": 3, "bandwidth_Bps": 6e9},
+        {"at_s": 0.002, "link": 3, "bandwidth_Bps": 12.5e9},
+        {"at_s": 0.001, "link": 5, "bandwidth_Bps": 1e9},
+    ]

@@ -106,6 +106,16 @@ def test_a_plan_can_be_verified_simulated_and_shown(file):
         assert stretto(words, file).stdout.strip()
 
 
+def test_a_plan_is_simulated_on_a_network_that_changes(file, tmp_path):
+    changes = tmp_path / "changes.csv"
+    changes.write_text("at_s,link,bandwidth_GBps\n0,0,0\n1,0,1\n")
+    assert answer("simulate", file, "--changes", changes)["completion_s"] > 1 > answer("simulate", file)["completion_s"]
+    changes.write_text("at_s,link,bandwidth_GBps\n0,9999,0\n")
+    done = stretto("simulate", file, "--changes", changes, code=2)
+    assert "change 0: 'link' must be a whole number from 0 to" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_matrix_says_who_has_how_much_for_whom(tmp_path):
     matrix, path = tmp_path / "d.csv", tmp_path / "p.parquet"
     matrix.write_text("0,4MB,1MB\n2MB,0,\n,3MB,0\n")

@@ -88,10 +88,8 @@ def judge(plan: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound, ...
 def judge_changed(plan: Plan, changes: str, barriers: bool) -> tuple[Timeline, tuple[Bound, ...]]:
     """The same on a network whose bandwidths change as a file says, whatever the plan was made for."""
     from ..bounds import bounds
-    from ..simulate import simulate
-    from ..topologies.files import read_changes
 
-    timeline = simulate(plan, read_changes(changes, plan.topology), barriers=barriers)
+    timeline = plan.simulate(barriers=barriers, changes=changes)
     return timeline, bounds(timeline.plan.topology, plan.workload)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
     from ..bounds import Bound
+    from ..model.changes import Changes
     from ..model.timeline import Timeline
     from ..verify import Verdict
 
@@ -39,17 +40,22 @@ class Plan(_plan.Plan):
         """Whether the plan is correct, and if not, the first thing that is wrong."""
         return self._verdict
 
-    def simulate(self, *, barriers: bool = True) -> Timeline:
+    def simulate(self, *, barriers: bool = True, changes: str | os.PathLike[str] | Changes | None = None) -> Timeline:
         """When each transfer starts, ends and arrives.
 
         Args:
             barriers: whether steps wait for each other, if the plan says so.
+            changes: how bandwidths change in fact, or a file that says so; by default as the topology says.
         """
-        if barriers:
+        if barriers and changes is None:
             return self._timeline
         from ..simulate import simulate
 
-        return simulate(self, barriers=False)
+        if isinstance(changes, (str, os.PathLike)):
+            from ..topologies.files import read_changes
+
+            changes = read_changes(os.fspath(changes), self.topology)
+        return simulate(self, changes, barriers=barriers)
 
     def bound(self) -> Bound:
         """The best lower bound: the time that no plan for this request can beat, and why."""

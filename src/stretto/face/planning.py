@@ -86,9 +86,9 @@ def verify(plan: _plan.Plan) -> Verdict:
     return of_model(plan).verify()
 
 
-def simulate(plan: _plan.Plan, *, barriers: bool = True) -> Timeline:
-    """When each transfer of a plan starts, ends and arrives."""
-    return of_model(plan).simulate(barriers=barriers)
+def simulate(plan: _plan.Plan, **how: Any) -> Timeline:
+    """When each transfer of a plan starts, ends and arrives; arguments as for :meth:`Plan.simulate`."""
+    return of_model(plan).simulate(**how)
 
 
 def bound(
