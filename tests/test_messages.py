@@ -208,6 +208,16 @@ def test_a_bound_counts_one_message_into_each_rank():
     assert 3e-6 < bound_s <= simulate(plan).completion_s * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("kind", ["allgather", "alltoall"])
+def test_a_bound_counts_a_message_of_each_piece(kind):
+    net = costly("star:8", "20us")
+    plan = run_planner("paths" if kind == "alltoall" else "switch-trees", net, work(kind, net, 80_000))
+    bound = bounds(net, plan.workload)[0]
+    assert bound.seconds >= 7 * (20e-6 + 10_000 / 8 ** (kind == "alltoall") / 25e9)
+    assert bound.seconds <= simulate(plan).completion_s <= 1.001 * bound.seconds
+    assert "what messages count as" in bound.witness
+
+
 def test_a_topology_file_keeps_the_cost(tmp_path):
     net = replace(random_network(3), message_s=np.linspace(0, 1e-6, random_network(3).link_count))
     again = topology_from_json(json.loads(json.dumps(net.to_json())), "here")
