@@ -163,7 +163,6 @@ class Run:
                     self.active.add(key.data)
                 if mask & selectors.EVENT_READ:
                     self.incoming.read(c)
-                    c.doze()
             if not awake and not self.active:
                 self.incoming.unpark()
 

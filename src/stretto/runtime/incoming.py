@@ -50,6 +50,10 @@ class Incoming:
 
     def read(self, c: Connection) -> None:
         """Read what a peer has sent, ``READS_AT_ONCE`` times at most."""
+        self._read(c)
+        c.doze()
+
+    def _read(self, c: Connection) -> None:
         for _ in range(READS_AT_ONCE):
             if c.closed is not None or c.stopped:
                 return
