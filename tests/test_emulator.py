@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from networks import ring
 from stretto import emulator
 from stretto.cli import app
-from stretto.emulator.shaping import has_htb, reserved, shapes
+from stretto.emulator.shaping import has_htb, packet_bytes, reserved, shapes, wire_share
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
@@ -94,6 +94,15 @@ def two_groups(size: int) -> Plan:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "packet", "wire"), [(1e5, 1500, 1514 / 1448), (1e6, 5000, 5014 / 4948), (1e9, 9000, 9014 / 8948)]
+)
+def test_packets_are_as_large_as_the_slowest_link_allows(bandwidth, packet, wire):
+    net = ring(3, bandwidth=bandwidth)
+    assert packet_bytes(net) == packet
+    assert wire_share(net) == pytest.approx(wire)
+
+
 @pytest.mark.skipif(not has_htb(), reason="the kernel has no htb, or lets nobody make namespaces")
 def test_weights_are_classes_of_a_link_whose_rates_make_it_whole():
     plan = two_groups(1000)
@@ -104,7 +113,7 @@ def test_weights_are_classes_of_a_link_whose_rates_make_it_whole():
     classes = [line.split() for line in lines if line.startswith("class add dev to3 parent 1:1")]
     rates = {c[c.index("classid") + 1]: int(c[c.index("rate") + 1].removesuffix("bit")) for c in classes}
     assert rates["1:3"] == pytest.approx(3 * rates["1:4"], rel=1e-6)
-    assert rates["1:3"] + rates["1:4"] == pytest.approx(4e6 * 8 * 1514 / 1448, rel=1e-6)
+    assert rates["1:3"] + rates["1:4"] == pytest.approx(4e6 * 8 * wire_share(plan.topology), rel=1e-6)
     ends = "match ip src node1/32 match ip dst node5/32"
     assert f"filter add dev to3 parent 1: protocol ip prio 1 u32 {ends} flowid 1:4" in lines
 

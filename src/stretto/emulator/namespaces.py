@@ -18,7 +18,7 @@ from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.topology import Topology
 from ..runtime.local import Place
-from .shaping import Shares, cables, has_netem, reserved, shapes
+from .shaping import Shares, cables, has_netem, packet_bytes, reserved, shapes
 
 PREFIX = "stretto-"
 CONGESTION = "cubic"
@@ -126,8 +126,10 @@ def _address(node: int) -> str:
 def _build(topology: Topology) -> list[str]:
     """Make the namespaces, and veth pairs whose ends are named after the node at the other end."""
     lines = [f"netns add {_name(v)}" for v in range(topology.node_count)]
+    mtu = packet_bytes(topology)
     for a, b in cables(topology):
-        lines.append(f"link add to{b} netns {_name(a)} type veth peer name to{a} netns {_name(b)}")
+        peer = f"peer name to{a} netns {_name(b)} mtu {mtu}"
+        lines.append(f"link add to{b} netns {_name(a)} mtu {mtu} type veth {peer}")
     return lines
 
 

@@ -17,8 +17,13 @@ import numpy as np
 from ..model.plan import Plan
 from ..model.topology import Topology
 
-HEADERS = 1514 / 1448
-"""Bytes on the wire for each byte of payload in a full segment: tc counts the former, plans the latter."""
+LEAST_PACKET, MOST_PACKET = 1500, 9000
+"""Bytes of a packet: those of Ethernet, and of its jumbo frames, which cost the kernel a sixth of the work."""
+PACKET_S = 0.005
+"""Seconds that a packet takes at most on the slowest link, if it is larger than ``LEAST_PACKET``: each further link of
+a route begins so much later."""
+FRAME_BYTES, SEGMENT_HEADERS = 14, 52
+"""Bytes of a frame around its packet, which tc counts, and of IP and TCP inside it. Plans count payload alone."""
 LEAST_BURST, BURST_S = 16384, 0.004
 """Size of a token bucket: the larger of this number of bytes and these seconds of its rate. A busy machine runs the
 timers that fill it late, and tokens that do not fit are lost (with 16 KiB a link of 100 MB/s carried 30)."""
@@ -46,6 +51,18 @@ def has_htb() -> bool:
 def _kernel_takes(commands: str) -> bool:
     line = ["unshare", "--net", "sh", "-c", f"ip link set lo up && {commands}"]
     return subprocess.run(line, capture_output=True).returncode == 0
+
+
+def packet_bytes(topology: Topology) -> int:
+    """The size of full packets."""
+    slowest = float(topology.bandwidth.min(initial=np.inf))
+    return round(min(max(slowest * PACKET_S, LEAST_PACKET), MOST_PACKET))
+
+
+def wire_share(topology: Topology) -> float:
+    """Bytes on the wire for each byte of payload in a full packet."""
+    packet = packet_bytes(topology)
+    return (packet + FRAME_BYTES) / (packet - SEGMENT_HEADERS)
 
 
 def cables(topology: Topology) -> list[tuple[int, int]]:
@@ -87,7 +104,7 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
         if v in (a, b):
             to = b if v == a else a
             i = link.get((v, to), link.get((to, v), 0))
-            rate = topology.bandwidth[i] * HEADERS
+            rate = topology.bandwidth[i] * wire_share(topology)
             link_shares = shares.get(link.get((v, to), -1))
             microseconds = round(topology.latency_s[i] * 1e6) if delayed else 0
             if link_shares:
