@@ -4,7 +4,8 @@ Here trees also have switches among their nodes. A switch stores nothing, so all
 the way up is one transfer from several sources, and all that a switch sends down is one transfer to several receivers
 (the same, with time reversed). An AllReduce needs only one pass where its tree is rooted at a switch. So it does where
 the root's sum comes from the switch to which the root sends copies: then the root sends its own sum to the switch and
-gets the whole from there, over the same two links.
+gets the whole from there, over the same two links. Where the root sums and copies over an edge to a node that stores,
+the two swap their sums over this edge, so that both have the whole at once.
 
 Where a switch on the way cannot sum or replicate, each source or receiver has a transfer of its own.
 """
@@ -81,6 +82,16 @@ class _Tree(NamedTuple):
     children: dict[int, list[int]]
     order: list[int]  # the nodes, parents first
 
+    @classmethod
+    def of(cls, root: int, edge: dict[int, tuple[int, Links]]) -> _Tree:
+        children: dict[int, list[int]] = {}
+        for v, (parent, _) in edge.items():
+            children.setdefault(parent, []).append(v)
+        order = [root]
+        for v in order:
+            order += children.get(v, [])
+        return cls(edge, children, order)
+
 
 class _Branches:
     """The passes of one chunk along its trees."""
@@ -96,25 +107,39 @@ class _Branches:
     def pruned(self, trees: Trees, row: int, targets: Iterable[int]) -> _Tree:
         """The edges between the root and the targets."""
         edge: dict[int, tuple[int, Links]] = {}
-        children: dict[int, list[int]] = {}
         for v in targets:
             while v != self.root and v not in edge:
-                parent = int(trees.toward[row, v])
-                edge[v] = parent, trees.routes[trees.hop[row, v]].tolist()
-                children.setdefault(parent, []).append(v)
-                v = parent
-        order = [self.root]
-        for v in order:
-            order += children.get(v, [])
-        return _Tree(edge, children, order)
+                edge[v] = int(trees.toward[row, v]), trees.routes[trees.hop[row, v]].tolist()
+                v = edge[v][0]
+        return _Tree.of(self.root, edge)
+
+    def from_switch(self, up: _Tree, down: _Tree) -> tuple[_Tree, _Tree]:
+        """The trees with a switch as their root, where that is the only neighbour of a root that stores."""
+        root, nearest = self.root, up.children.get(self.root, [])
+        if self.is_switch[root] or nearest != down.children.get(root) or len(nearest) != 1:
+            return up, down
+        switch = nearest[0]
+        if not self.is_switch[switch]:
+            return up, down
+        self.root = switch
+        # the root sends to the switch over the links of the out-tree
+        turned = (up.edge | {root: (switch, down.edge[switch][1])}, down.edge | {root: (switch, up.edge[switch][1])})
+        for edge in turned:
+            del edge[switch]
+        return _Tree.of(switch, turned[0]), _Tree.of(switch, turned[1])
 
     def passes(self, up: _Tree, down: _Tree) -> list[Pass]:
         """All transfers of the chunk, in an order in which each waits for earlier ones only."""
+        up, down = self.from_switch(up, down)
+        swapping = self.swapping_source(up, down)
         for v in reversed(up.order[1:]):
-            if not self.is_switch[v]:
+            if not self.is_switch[v] and v != swapping:
                 for child in up.children.get(v, []):
                     self.sum_up(up, child, v)
-        whole = self.pass_at_switch(up, down) if self.is_switch[self.root] else self.sum_at_root(up, down)
+        if swapping >= 0:
+            whole = self.swap_beside_switch(up, down, swapping)
+        else:
+            whole = self.pass_at_switch(up, down) if self.is_switch[self.root] else self.sum_at_root(up, down)
         for v in down.order:
             if not self.is_switch[v]:
                 for child in down.children.get(v, []):
@@ -123,25 +148,35 @@ class _Branches:
         return self.made
 
     def sum_at_root(self, up: _Tree, down: _Tree) -> tuple[int, int]:
-        """Sum at a root that stores, in one pass with copies where one switch joins both.
+        """Sum at a root that stores: by a swap with a child that stores, else in one pass with copies over a switch.
 
         Returns:
             The edge of the copies that have been made: the root and its child, or -1.
         """
         root, depth = self.root, self.depths(up)
-        both = [s for s in up.children.get(root, []) if self.is_switch[s] and down.edge.get(s, (-1,))[0] == root]
         # what takes longest to come goes on at once
-        for s in sorted(both, key=lambda s: -depth[s]):
+        children = sorted(up.children.get(root, []), key=lambda v: -depth[v])
+        both = [v for v in children if down.edge.get(v, (-1,))[0] == root]
+        storing = [v for v in both if not self.is_switch[v]]
+        switches = [v for v in both if self.is_switch[v]]
+        # of several children that store only one could swap, and the others would wait for it
+        if len(storing) == 1 or (storing and not switches):
+            for child in children:
+                if child != storing[0]:
+                    self.sum_up(up, child, root)
+            self.swap(root, storing[0], down.edge[storing[0]][1], up.edge[storing[0]][1])
+            return root, storing[0]
+        for s in switches:
             sources, into = self.gather(up, s)
             receivers, out = self.scatter(down, s)
             into, out = into + down.edge[s][1], up.edge[s][1] + out
             if self.can_meet([*sources, root], into, out):
-                for child in up.children[root]:
+                for child in children:
                     if child != s:
                         self.sum_up(up, child, root)
                 self.make([*sources, root], [root, *receivers], COPY, into + out)
                 return root, s
-        for child in up.children.get(root, []):
+        for child in children:
             self.sum_up(up, child, root)
         return root, -1
 
@@ -161,6 +196,44 @@ class _Branches:
             if w != middle:
                 self.make([middle], [w], COPY, self.straight(from_middle + self.way(down, w, self.root)[::-1], middle))
         return self.root, -1
+
+    def swapping_source(self, up: _Tree, down: _Tree) -> int:
+        """The one node beside a root that is a switch whose child it can swap sums with; -1 if there is none.
+
+        Then the sums on both sides are made side by side, where one pass over the switch would wait for the child's.
+        """
+        root = self.root
+        sources = self.gather(up, root)[0] if self.is_switch[root] else []
+        inner = [v for v in sources if up.children.get(v)]
+        if len(inner) != 1 or len(sources) < 3 or up.edge[v := inner[0]][0] != root or v not in down.edge:
+            return -1
+        twin = up.children[v][0]
+        same = down.edge[v][0] == root and down.edge.get(twin, (-1,))[0] == v
+        if len(up.children[v]) > 1 or self.is_switch[twin] or not same:
+            return -1
+        others, into, _, out = self.beside(up, down, v)
+        return v if self.can_meet(others, into, []) and self.can_branch(out) else -1
+
+    def beside(self, up: _Tree, down: _Tree, v: int) -> tuple[list[int], Links, list[int], Links]:
+        """What comes to ``v`` over the switch at the root, and what goes from it: the nodes, and the links."""
+        (others, into), (receivers, out) = self.gather(up, self.root, but=v), self.scatter(down, self.root, but=v)
+        return others, into + down.edge[v][1], receivers, up.edge[v][1] + out
+
+    def swap_beside_switch(self, up: _Tree, down: _Tree, v: int) -> tuple[int, int]:
+        """Sum at ``v``, beside the switch at the root, what comes over that switch; swap with the child of ``v``."""
+        others, into, receivers, out = self.beside(up, down, v)
+        twin = up.children[v][0]
+        self.make(others, [v], REDUCE, into)
+        self.swap(v, twin, down.edge[twin][1], up.edge[twin][1])
+        self.make([v], receivers, COPY, out)
+        return v, twin
+
+    def swap(self, v: int, twin: int, forth: Links, back: Links) -> None:
+        """Two nodes send each other their sums, and both have the sum of the two."""
+        sums = sorted(self.brought.get(v, [])), sorted(self.brought.get(twin, []))
+        for (a, b), route, after in zip(((twin, v), (v, twin)), (back, forth), sums[::-1], strict=True):
+            self.brought[b] = [*self.brought.get(b, []), len(self.made)]
+            self.made.append(Pass([a], [b], REDUCE, route, after))
 
     def sum_up(self, up: _Tree, child: int, v: int) -> None:
         """What comes from a child, or over a switch from several nodes, is added up at ``v``."""
@@ -190,21 +263,25 @@ class _Branches:
             self.brought[v] = [*self.brought.get(v, []), len(self.made)] if op == REDUCE else [len(self.made)]
         self.made.append(Pass(sources, receivers, op, route, after))
 
-    def gather(self, up: _Tree, switch: int) -> tuple[list[int], Links]:
-        """The nodes from which data comes to a switch over switches only, and the links, those farthest away first."""
+    def gather(self, up: _Tree, switch: int, but: int = -1) -> tuple[list[int], Links]:
+        """The nodes (not ``but``) whose data comes to a switch over switches only, and the links, far ones first."""
         sources: list[int] = []
         links: Links = []
         for child in up.children.get(switch, []):
+            if child == but:
+                continue
             beyond = self.gather(up, child) if self.is_switch[child] else ([child], [])
             sources += beyond[0]
             links += beyond[1] + up.edge[child][1]
         return sources, links
 
-    def scatter(self, down: _Tree, switch: int) -> tuple[list[int], Links]:
-        """The nodes to which data goes from a switch over switches only, and the links, those nearest first."""
+    def scatter(self, down: _Tree, switch: int, but: int = -1) -> tuple[list[int], Links]:
+        """The nodes (not ``but``) to which data goes from a switch over switches only, and the links, nearest first."""
         receivers: list[int] = []
         links: Links = []
         for child in down.children.get(switch, []):
+            if child == but:
+                continue
             beyond = self.scatter(down, child) if self.is_switch[child] else ([child], [])
             receivers += beyond[0]
             links += down.edge[child][1] + beyond[1]

@@ -6,14 +6,15 @@ trees. Here shares need not be equal, and a few of the trees carry nearly all da
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64
+from ...model.arrays import Bool, Float64, Int64
 from ...model.collective import Collective
 from ...model.topology import Topology
+from ...schedule.trees import sums_to_root
 from .forest import Forest
 
 SHARE_UNITS = 1 << 14
@@ -42,6 +43,38 @@ def without_small(c: Collective, forest: Forest, least: float) -> Forest:
         most[v] = max(most.get(v, share), share)
     kept = [share if share >= least * most[v] else Fraction(0) for v, share in zip(root, forest.share, strict=True)]
     return forest.divided(kept, None if free else forest.root_share) if 0 in kept else forest
+
+
+def few_trees(topology: Topology, c: Collective, forest: Forest) -> Iterator[Forest]:
+    """For an AllReduce the forests of the 2, 4, ... largest trees of one forest: fewer messages, at less bandwidth."""
+    count = 2
+    while c.traits.reduces_to_all and count < len(forest.share):
+        kept = largest(forest.share, [0] * len(forest.share), count)
+        yield divide_data(topology, forest.take(np.array(kept)), None)
+        count *= 2
+
+
+def quickest(topology: Topology, c: Collective, forest: Forest, stores: Bool) -> Forest:
+    """One tree of each root, of an AllReduce one in all: those along which all data in one part takes least time.
+
+    Args:
+        stores: bool[nodes], where data must have come whole before it goes on.
+    """
+    free = c.traits.reduces_to_all
+    root = np.zeros_like(forest.up.root) if free else forest.up.root
+    size = np.array([c.size_bytes * float(1 if free else forest.root_share[v]) for v in root.tolist()])
+    through = np.zeros(len(root))
+    for way, inward in ((forest.up, True), (forest.down, False)):
+        used = way.toward >= 0
+        tree, node = np.nonzero(used)
+        routes = way.routes.take(way.hop[used])
+        waits = stores[way.toward[used] if inward else node]
+        seconds = np.zeros(used.shape)
+        seconds[used] = topology.route_latency_s(routes) + waits * size[tree] / topology.route_bandwidth(routes)
+        through += sums_to_root(way, seconds).max(axis=1)
+    order = np.lexsort((through, root))
+    kept = order[np.unique(root[order], return_index=True)[1]]
+    return forest.take(kept).divided([Fraction(1)] * len(kept), None if free else forest.root_share)
 
 
 def largest(amounts: Sequence[Fraction] | Sequence[int], groups: Sequence[int], most: int) -> list[int]:

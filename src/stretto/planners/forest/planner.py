@@ -19,7 +19,7 @@ from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, forests_of
-from .division import keep_largest, without_small
+from .division import few_trees, keep_largest, quickest, without_small
 from .forest import Forest
 from .latency import latency_forests
 from .priced import MOST_TREES
@@ -86,33 +86,41 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
     plans: list[Plan] = []
     # where switches sum: trees through them as relays, then trees that make no use of that
     for topology in dict.fromkeys((summing_as_relays(net), net)):
-        least = LEAST_SHARE if topology is not net else 0.0
-        search = _refinement(request, topology, least, parts, trees, budget)
-        if not plans or search.least_s(topology) < completion_s(plans[0]):
-            plans.append(search.best())
+        for search in _searches(request, topology, parts, trees, budget):
+            if not plans or search.least_s < completion_s(best(plans)):
+                plans.append(search.best())
     return best(plans)
 
 
-def _refinement(
-    request: Request, topology: Topology, least: float, parts: int, trees: int, budget: Budget
-) -> Refinement:  # fmt: skip
-    """The forests of a network to choose from.
+def _searches(request: Request, topology: Topology, parts: int, trees: int, budget: Budget) -> list[Refinement]:
+    """Searches over the forests of a network: one over all, but where switches are relays one for each choice.
 
-    Args:
-        least: the least that a tree carries, as a share of the largest tree.
+    Through switches that sum forests differ much: many trees fill all links, one tree needs fewest messages. So the
+    best with few parts says little of the best with many.
     """
-    collectives = request.workload.collectives
+    collectives, apart = request.workload.collectives, request.topology.reduces.any() and not topology.reduces.any()
     packed = [_packed_forests(topology, c, trees, budget) for c in collectives]
     by_latency = [
         _latency_forests(topology, c, of_c, trees, budget) for c, of_c in zip(collectives, packed, strict=True)
     ]
-    choices = [
-        [without_small(c, forest, least) for forest in first + further]
-        for c, first, further in zip(collectives, packed, by_latency, strict=True)
-    ]
+    choices = [first + further for first, further in zip(packed, by_latency, strict=True)]
+    if apart:
+        stores = ~request.topology.is_switch
+        choices = [
+            [
+                *(without_small(c, forest, LEAST_SHARE) for forest in of_c),
+                *few_trees(topology, c, min(of_c, key=lambda forest: forest.seconds_per_byte(topology))),
+                quickest(topology, c, Forest.concatenate(of_c), stores),
+            ]
+            for c, of_c in zip(collectives, choices, strict=True)
+        ]
     tables: list[Forests] = [[of_c[min(k, len(of_c) - 1)] for of_c in choices] for k in range(max(map(len, choices)))]
     may_add_shallow = not (parts or any(by_latency))
-    return Refinement(request, topology, tables, parts, trees, budget, may_add_shallow)
+    searches = [
+        Refinement(request, topology, some, parts, trees, budget, may_add_shallow)
+        for some in ([[table] for table in tables] if apart else [tables])
+    ]
+    return sorted(searches, key=lambda search: search.least_s)
 
 
 def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budget) -> list[Forest]:

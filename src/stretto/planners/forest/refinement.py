@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -87,11 +88,12 @@ class Refinement:
         """The forests by whose edges transfers are counted."""
         return self.tables[0]
 
-    def least_s(self, topology: Topology) -> float:
-        """How long the busiest link of some collective is busy at least, seconds."""
+    @cached_property
+    def least_s(self) -> float:
+        """How long the busiest link of some collective is busy at least, by any of the tables, seconds."""
         collectives = self.request.workload.collectives
         return min(
-            max(f.seconds_per_byte(topology) * c.size_bytes for f, c in zip(table, collectives, strict=True))
+            max(f.seconds_per_byte(self.topology) * c.size_bytes for f, c in zip(table, collectives, strict=True))
             for table in self.tables
         )
 
