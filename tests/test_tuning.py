@@ -100,23 +100,23 @@ def test_pytorchs_backend_asks_the_planner_of_the_table(file, monkeypatch):
     monkeypatch.setattr("stretto.choose.tuning.run_planner", spy)
     monkeypatch.setenv("STRETTO_TOPOLOGY", NET)
     monkeypatch.setenv("STRETTO_TUNING", file)
-    library = from_environment(range(8), 0, 8)
+    library = from_environment(range(8), 0, 8, 0.0)
     for size in (1000, 5_000_000):
         library.recipe("allreduce", size)
     assert asked == [read_tuning(file).find("allreduce", size).planner for size in (4096, 8_388_608)]
     assert len(set(asked)) == 2
     asked.clear()
-    from_environment(range(4), 0, 8).recipe("allreduce", 1000)  # the table is for all eight
+    from_environment(range(4), 0, 8, 0.0).recipe("allreduce", 1000)  # the table is for all eight
     assert len(asked) > 1
 
 
 def test_a_table_of_another_topology_is_refused(file, monkeypatch):
     monkeypatch.setenv("STRETTO_TUNING", file)
     with pytest.raises(InputError, match="STRETTO_TOPOLOGY=star:8"):
-        from_environment(range(8), 0, 8)
+        from_environment(range(8), 0, 8, 0.0)
     monkeypatch.setenv("STRETTO_TOPOLOGY", "star:8?bandwidth=1GB/s")
     with pytest.raises(InputError, match="tuned for star:8"):
-        from_environment(range(8), 0, 8)
+        from_environment(range(8), 0, 8, 0.0)
 
 
 def test_plans_that_others_than_ranks_run_can_be_left_out():

@@ -42,7 +42,8 @@ def plan(
 
     Args:
         collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
-        topology: a topology, a spec or the path of a file.
+        topology: a topology, a spec or the path of a file. Where it does not say what messages cost, a modest cost is
+            assumed (:func:`stretto.topologies.assume_messages`).
         size: see :func:`collective`.
         shard: see :func:`collective`.
         chunks: see :func:`collective`.
