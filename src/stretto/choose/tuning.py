@@ -116,6 +116,8 @@ def digest_of(topology: Topology) -> str:
         h.update(column.tobytes())
     for column in (topology.changes.link, topology.changes.at_s, topology.changes.bandwidth):
         h.update(column.tobytes())
+    if topology.reduces.any():
+        h.update(topology.reduces.tobytes())
     for plane in topology.planes:
         h.update(repr((plane.bandwidth, plane.latency_s, plane.reconfiguration_s)).encode())
     return h.hexdigest()[:16]

@@ -106,7 +106,7 @@ class Topology:
         rates = " to ".join(format_bandwidth(w) for w in dict.fromkeys((widths[0], widths[-1]))) if widths else "none"
         planes = f", {len(self.planes)} optical planes" if self.planes else ""
         changes = f"; {len(self.changes)} changes of bandwidth" if self.changes else ""
-        sums = f" ({self.reduces.sum()} sum)" if self.reduces.any() else ""
+        sums = f" (reducing: {self.reduces.sum()})" if self.reduces.any() else ""
         return f"<Topology {self.name}: {nodes}{sums}\n {self.link_count} directed links{planes}; {rates}{changes}>"
 
     @property

@@ -31,7 +31,7 @@ def topology_html(net: Topology) -> str:
     plural = {"accelerator": "accelerators", "router": "routers", "switch": "switches"}
     nodes = ", ".join(f"{n} {kind if n == 1 else plural[kind]}" for kind, n in facts["nodes"].items())
     if facts["reducing_switches"]:
-        nodes += f" ({facts['reducing_switches']} sum)"
+        nodes += f" (reducing: {facts['reducing_switches']})"
     rows = [("nodes", nodes), ("links", f"{facts['links']}, directed")]
     for kind in facts["link_kinds"][:MOST_KINDS]:
         rows.append((f"{kind['links']} of", f"{format_bandwidth(kind['bandwidth'])}, {format_time(kind['latency_s'])}"))
