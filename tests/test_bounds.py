@@ -382,3 +382,10 @@ def test_no_bound_is_above_a_plan_that_sums_in_switches(size):
     plan = in_one_pass(two_levels(), parts=1, size=size)
     best = bounds(plan.topology, plan.workload)[0]
     assert best.seconds <= simulate(plan).completion_s <= 1.08 * best.seconds
+
+
+def test_a_message_that_is_paid_for_beside_a_slower_link_is_not_counted_twice():
+    """The first link needs 3 s for the bytes; the second one pays for the message meanwhile."""
+    net = make_topology("line", [0, 1, 0], [(0, 1, 5.0, 0.0), (1, 2, 20.0, 0.0), (2, 0, 5.0, 0.0)],
+                        message_s=[0, 0.0625, 0])  # fmt: skip
+    assert bounds(net, Workload((make_collective("broadcast", net, 15),)))[0].seconds == pytest.approx(3.0)

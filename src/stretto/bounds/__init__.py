@@ -38,6 +38,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..model.collective import Workload
 from ..model.topology import Topology
 from .changing import integral_bounds
@@ -77,14 +79,15 @@ def bounds(
         whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
             is stored before it is forwarded, and crosses a cut over one link.
     """
-    given, topology = topology, topology.at_best.delayed.relaying
+    given, topology = topology, _delayed_between_stores(topology.at_best).relaying
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
     near = distances(topology, 0.0)
     far = near if chunk_bytes is None else distances(topology, chunk_bytes)
+    delayed = given.at_best.delayed.relaying
     best: dict[str, Bound] = {}
     for bound in (
-        latency_path(topology, workload, far, chunk_bytes or 0.0),
+        latency_path(delayed, workload, distances(delayed, chunk_bytes or 0.0), chunk_bytes or 0.0),
         *cut_bounds(topology, workload, near, far, whole_chunks),
         *turned_cut_bounds(topology, workload, chunk_bytes or 0.0, whole_chunks),
         *(length_bound(topology, c) for c in workload.collectives),
@@ -100,3 +103,13 @@ def bounds(
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = bound
     return tuple(sorted(best.values(), key=lambda b: -b.seconds))
+
+
+def _delayed_between_stores(topology: Topology) -> Topology:
+    """The network where messages cost nothing, and where links between nodes that store have their cost as latency.
+
+    What comes through a switch or a router may pay for its message there while it waits for a slower link before.
+    """
+    stores = topology.store_and_forward
+    cost_s = np.where(stores[topology.src] & stores[topology.dst], topology.message_s, 0.0)
+    return replace(topology, message_s=cost_s).delayed
