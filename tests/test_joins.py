@@ -111,9 +111,13 @@ def summing_network(seed: int) -> Topology:
     return replace(net, reduces=reduces, replicates=replicates)
 
 
-@given(seed=st.integers(0, 10_000), kind=st.sampled_from(KINDS), size=st.sampled_from([100, 10**5]))
-def test_forests_through_switches_that_sum_are_right_and_no_faster_than_their_bound(seed, kind, size):
+@given(
+    seed=st.integers(0, 10_000), kind=st.sampled_from(KINDS), size=st.sampled_from([100, 10**5]),
+    message_s=st.sampled_from([0.0, 5e-6]),
+)  # fmt: skip
+def test_forests_through_switches_that_sum_are_right_and_no_faster_than_their_bound(seed, kind, size, message_s):
     net = summing_network(seed)
+    net = replace(net, message_s=np.full(net.link_count, message_s))
     workload = Workload((make_collective(kind, net, size),))
     plan = run_planner("forest", net, workload, effort="quick")
     assert verify(plan).ok
