@@ -196,6 +196,27 @@ def test_no_byte_leaves_a_router_before_it_came():
     assert line.finish_s[1] > 2
 
 
+def test_no_byte_of_a_sum_leaves_a_router_that_it_passed_on_its_way_in_before_it_came_back():
+    """Node 0 sends through the router to the switch, which sends the sum back to the router, 2 s later. 92 of 100 bytes
+    leave node 0 from 8 s to 9 s, so they are back from 10 s to 11 s: half of all cannot leave the router by 10 s."""
+    kinds = [ACCELERATOR, ACCELERATOR, ROUTER, SWITCH, ACCELERATOR]
+    links = [(0, 2, 100.0, 0.0), (2, 3, 100.0, 1.0), (1, 3, 100.0, 0.0), (3, 2, 100.0, 1.0), (2, 4, 50.0, 0.0)]
+    net = make_topology(
+        "back", kinds, [*links, (4, 2, 50.0, 0.0)], reduces=[k == SWITCH for k in kinds],
+        changes=[(0.0, 0, 1.0), (8.0, 0, 92.0)],
+    )  # fmt: skip
+    plan = make_plan(
+        net, Workload((make_collective("reduce", net, 100, root=2),)), "timed", chunk=[0, 0], src=[0, 2], op=[0, 1],
+        other_src=Ragged.of([[1], []]), dst=Ragged.of([[2], [4]]), route=Ragged.of([[0, 1, 2, 3], [4]]),
+        depends=Ragged.of([[], [0]]), start_s=[0.0, 9.0], finish_s=[9.0, 11.0],
+    )  # fmt: skip
+    finding = verify(plan).finding
+    assert finding is not None
+    assert (finding.code, finding.transfer) == ("before-dependency", 1)
+    line = simulate(plan)
+    assert verify(replace(plan, start_s=line.start_s, finish_s=line.finish_s)).ok
+
+
 def test_a_cut_is_bounded_by_what_its_links_carry_in_time():
     """20 bytes enter over 10 B/s, which fail from 1 s to 5 s."""
     net = make_topology("pair", [ACCELERATOR] * 2, [(0, 1, 10.0, 0.5), (1, 0, 10.0, 0.5)],

@@ -78,6 +78,15 @@ def test_a_contribution_summed_twice_is_found():
     assert code(plan_of(net, work_of(net, "reduce"), rows)) == "incomplete"
 
 
+def test_a_contribution_summed_2_to_the_64_times_more_is_found():
+    """Nodes 0 and 1 double what they have 63 times; fingerprints of 64 bits cannot tell their sum from nothing."""
+    net = make_topology("full", [0] * 4, [(a, b, 1e9, 0.0) for a in range(4) for b in range(4) if a != b])
+    doubled = [(COPY, (0, 1)), (REDUCE, (1, 0))] * 63
+    steps = [(COPY, (0, 3)), *doubled, (COPY, (0, 1)), (REDUCE, (0, 2)), (REDUCE, (1, 2)), (REDUCE, (3, 2))]
+    rows = [(0, op, nodes, list(range(k))) for k, (op, nodes) in enumerate(steps)]
+    assert code(plan_of(net, work_of(net, "reduce", ranks=[0, 2], root=1), rows)) == "incomplete"
+
+
 def test_a_contribution_left_out_of_a_sum_is_found():
     net = ring(4)
     rows = [(0, REDUCE, (1, 0), []), (0, REDUCE, (3, 0), [])]

@@ -192,7 +192,8 @@ class Topology:
     def delayed(self) -> Topology:
         """The network where messages cost nothing, and where links to nodes that store have their cost as latency.
 
-        No plan ends earlier here: a node that stores has a message no sooner than its cost and the latency have passed.
+        Where no bandwidth changes, no plan ends later here: a node that stores has a message no sooner than its cost
+        and the latency have passed.
         """
         if not self.message_s.any():
             return self
@@ -203,7 +204,7 @@ class Topology:
     def relaying(self) -> Topology:
         """The network where each switch that reduces is a router, which could also store.
 
-        No plan ends earlier here, if routers sum what comes to them.
+        No plan ends later here, if routers sum what comes to them.
         """
         if not self.reduces.any():
             return self

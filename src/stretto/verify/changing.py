@@ -53,11 +53,10 @@ def _early_bytes(plan: Plan, hop_s: Float64, pieces: kernel_changing.Pieces, rou
     assert plan.start_s is not None
     t = plan.topology
     owners = plan.dst.owners
-    # the receiver at the end of each link of a route
+    # the last link of a route to each receiver: a sum may have passed there on its way in
     key = plan.route.owners * t.node_count + t.dst[plan.route.values]
     order = np.argsort(key, kind="stable")
-    at = np.searchsorted(key[order], owners * t.node_count + plan.dst.values)
-    found = order[np.minimum(at, len(order) - 1)]
+    found = order[np.searchsorted(key[order], owners * t.node_count + plan.dst.values, side="right") - 1]
     delay_s = (hop_s + t.latency_s[plan.route.values])[found]
     work = STEPS_A_TRANSFER * plan.transfer_count
     k, d = at_speed(kernel_changing.left_before_it_came, work)(

@@ -1,7 +1,8 @@
 """What nodes hold: everything sent is there, writes are ordered, and every rank ends with exactly what it wants.
 
 Sums are followed as fingerprints: each contribution is a 64-bit hash, a sum is the sum of the hashes, and a complete
-sum must equal that over all holders. A wrong set of contributions passes with a probability of 2^-64.
+sum must equal that over all holders, and have as many contributions. A wrong set of that many contributions passes with
+a probability of 2^-64.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import at_speed
-from ..model.arrays import Int64, Ragged
+from ..model.arrays import Float64, Int64, Ragged
 from ..model.plan import Plan
 from . import kernel_referee
 from .findings import CODES, Finding, about
@@ -30,7 +31,7 @@ def wrong_contents(plan: Plan) -> Finding | None:
     """The first transfer that sends what is not there or writes out of order; else the first rank without its chunk."""
     work = plan.workload
     slots = _Slots(plan)
-    state = slots.initial()
+    state, number = slots.initial()
     writes = kernel_referee.Writes(
         chunk=plan.chunk, op=plan.op, sources=plan.sources,
         src_slot=slots.of(plan.chunk[plan.sources.owners], plan.sources.values), dst=plan.dst,
@@ -39,7 +40,7 @@ def wrong_contents(plan: Plan) -> Finding | None:
     )  # fmt: skip
     with np.errstate(over="ignore"):  # fingerprints wrap around
         code, k, other, at = at_speed(kernel_referee.contents, STEPS_A_TRANSFER * plan.transfer_count)(
-            writes, work.chunk_reduces, state
+            writes, work.chunk_reduces, state, number
         )
     if code:
         name, k = CODES[code], int(k)
@@ -54,12 +55,13 @@ def wrong_contents(plan: Plan) -> Finding | None:
         }[name]
         return about(plan, name, k, words, node=node)
     wanted = work.chunk_wanted
-    have = state[slots.of(wanted.owners, wanted.values)]
-    bad = np.flatnonzero(have != slots.complete()[wanted.owners])
+    ends = slots.of(wanted.owners, wanted.values)
+    complete, parts = slots.complete()
+    bad = np.flatnonzero((state[ends] != complete[wanted.owners]) | (number[ends] != parts[wanted.owners]))
     if not len(bad):
         return None
     chunk, node = int(wanted.owners[bad[0]]), int(wanted.values[bad[0]])
-    what = "never gets" if have[bad[0]] == 0 else "ends with a wrong sum of"
+    what = "never gets" if number[ends[bad[0]]] == 0 else "ends with a wrong sum of"
     return Finding("incomplete", f"{plan.topology.names[node]} {what} chunk {chunk}", chunk=chunk, node=node)
 
 
@@ -92,16 +94,18 @@ class _Slots:
         key = self._key(chunk, node)
         return key if self.keys is None else np.searchsorted(self.keys, key).astype(np.int64)
 
-    def initial(self) -> UInt64:
-        """uint64[slots], the contribution of each holder, 0 elsewhere."""
-        state = np.zeros(self.count, dtype=np.uint64)
-        state[self.of(self.holders.owners, self.holders.values)] = self._contributions()
-        return state
+    def initial(self) -> tuple[UInt64, Float64]:
+        """uint64[slots], the contribution of each holder, 0 elsewhere, and float64[slots], how many that is."""
+        state, number = np.zeros(self.count, dtype=np.uint64), np.zeros(self.count)
+        held = self.of(self.holders.owners, self.holders.values)
+        state[held] = self._contributions()
+        number[held] = 1.0
+        return state, number
 
-    def complete(self) -> UInt64:
-        """uint64[chunks], what a rank that wants the chunk must end with."""
+    def complete(self) -> tuple[UInt64, Int64]:
+        """uint64[chunks], what a rank that wants the chunk must end with; int64[chunks], of how many contributions."""
         totals = self.holders.reduced(np.add, self._contributions())
-        return np.where(self.reduces, totals, np.uint64(1))
+        return np.where(self.reduces, totals, np.uint64(1)), np.where(self.reduces, self.holders.lengths, 1)
 
     def _contributions(self) -> UInt64:
         """uint64[holders of chunks], a hash for each summand, 1 for what is only copied."""

@@ -214,7 +214,7 @@ def _happened_before(
     return False
 
 
-def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
+def contents(writes: Writes, reduces: Bool, state: UInt64, number: Float64) -> Violation:
     """Does every transfer have what it sends, and does every write follow those before it?
 
     A transfer carries what its slot held at first and what those of its dependencies that wrote to the slot have
@@ -223,14 +223,16 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
 
     Args:
         reduces: bool[chunks], whether a chunk is summed.
-        state: uint64[slots], what each slot holds at first, 0 for nothing; changed to what it holds at the end.
+        state: uint64[slots], what each slot holds at first; changed to what it holds at the end.
+        number: float64[slots], how many contributions that is, 0 for nothing; changed likewise. Where contributions are
+            counted again and again the fingerprints wrap around, and these numbers do not.
     """
     chunk, op, sources, src_slot, dst, dst_slot, depends, dependents = writes
     dst_offsets, dep_offsets, dep_values = dst.offsets, depends.offsets, depends.values
     next_offsets, followers = dependents.offsets, dependents.values
     n = len(chunk)
-    initial = state.copy()
-    value = np.zeros(n, dtype=np.uint64)
+    initial, initially = state.copy(), number.copy()
+    value, count = np.zeros(n, dtype=np.uint64), np.zeros(n)
     copied = np.full(len(state), -1, dtype=np.int64)  # the last copy into a slot
     newest = np.full(len(state), -1, dtype=np.int64)  # its newest write, as an index into dst_slot
     older = np.full(len(dst_slot), -1, dtype=np.int64)  # the write before it
@@ -243,7 +245,7 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
         marked = False
         for j in range(sources.offsets[k], sources.offsets[k + 1]):
             s = src_slot[j]
-            carried = initial[s]
+            carried, parts = initial[s], initially[s]
             if newest[s] >= 0:
                 if not marked:
                     marked = True
@@ -255,8 +257,10 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
                     if listed[w] == k:
                         if op[w] == COPY:
                             carried = carried - initial[s] + value[w]
+                            parts = parts - initially[s] + count[w]
                             break
                         carried = carried + value[w]
+                        parts += count[w]
                     else:
                         stamp += 1
                         if _happened_before(
@@ -264,12 +268,12 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
                         ):
                             return 12, k, w, j
                     i = older[i]
-                if carried == 0:
+                if parts == 0:
                     return 12, k, writer[newest[s]], j
-            if carried == 0:
+            if parts == 0:
                 return 11, k, -1, j
             value[k] += carried
-        carried = value[k]
+            count[k] += parts
         adds = op[k] == REDUCE
         if not reduces[chunk[k]] and (adds or sources.offsets[k + 1] - sources.offsets[k] > 1):
             return 13, k, -1, sources.offsets[k]
@@ -291,9 +295,11 @@ def contents(writes: Writes, reduces: Bool, state: UInt64) -> Violation:
             older[i] = newest[w]
             newest[w] = i
             if adds:
-                state[w] = state[w] + carried
+                state[w] = state[w] + value[k]
+                number[w] += count[k]
             else:
-                state[w] = carried
+                state[w] = value[k]
+                number[w] = count[k]
                 copied[w] = k
     return 0, -1, -1, -1
 
