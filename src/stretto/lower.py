@@ -137,7 +137,7 @@ def node_name(plan: Plan, node: int) -> str:
 def lower(plan: Plan) -> dict[int, Program]:
     """The program of each node that takes part in a plan; the plan must verify.
 
-    The rows of programs are those of the plan as :func:`played`.
+    Programs number transfers as the plan that :func:`played` gives.
     """
     plan = played(plan).plan
     n, controller = plan.transfer_count, plan.topology.node_count

@@ -18,7 +18,8 @@ from .model import Bound
 
 
 def integral_bounds(topology: Topology, workload: Workload, found: Iterable[Bound]) -> list[Bound]:
-    """The cuts around single accelerators, and all but one, and those of ``found``, by what links carry in time.
+    """Bounds of cuts by what links carry in time: around each accelerator, around all nodes but one, and
+    the cuts of ``found``.
 
     Args:
         found: bounds of the network at its best, whose cuts are tried.

@@ -38,7 +38,7 @@ def _heavier(c: Collective, more: int) -> Collective:
     last = np.flatnonzero(c.chunk_offset + c.chunk_bytes == c.piece_bytes[c.chunk_piece])
     chunk_bytes = c.chunk_bytes.copy()
     chunk_bytes[last] += more
-    # the full buffer is as many pieces as before, if they are alike; else it is only known not to be smaller
+    # if pieces are alike, the buffer grows by that for each of them; if not, it is only known not to shrink
     alike = c.piece_bytes.max() - c.piece_bytes.min() <= 1
     size = c.size_bytes + more * (c.size_bytes // int(c.piece_bytes.max())) if alike else c.size_bytes
     return replace(c, piece_bytes=c.piece_bytes + more, chunk_bytes=chunk_bytes, size_bytes=size)

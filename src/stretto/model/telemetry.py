@@ -34,7 +34,7 @@ class Telemetry:
 def updated(topology: Topology, news: Telemetry) -> Topology:
     """The network after the news, from that moment on: nodes keep their numbers, links that carry nothing are removed.
 
-    Of what was known to change, what is still to come stays, and a measured link goes on from what was measured.
+    Steps that are still to come stay. A measured link has the measured bandwidth until its next step.
     """
     bandwidth, latency_s = topology.bandwidth.copy(), topology.latency_s.copy()
     for column, measured in ((bandwidth, news.bandwidth), (latency_s, news.latency_s)):

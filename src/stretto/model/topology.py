@@ -179,7 +179,7 @@ class Topology:
     def at_best(self) -> Topology:
         """The network where each link always has the largest bandwidth that it ever has. No plan ends later there.
 
-        A message counts as many bytes as it did.
+        A message counts as the same number of bytes there as here.
         """
         if not self.changes:
             return self

@@ -82,7 +82,7 @@ def charged(plan: Plan, topology: Topology) -> Plan:
 def retimed(plan: Plan, topology: Topology) -> Plan:
     """A timed plan on a network that changes with time, as early and as fast as links serve transfers by their starts.
 
-    What a planner knows of changes decides routes and turns; the times are those of the physics.
+    The planner, which knows of the changes, decides routes and turns; the simulator decides the times.
     """
     assert plan.start_s is not None, "planners that heed changes give times"
     line = in_order(replace(plan, topology=topology), plan.start_s)

@@ -6,7 +6,7 @@ Each file checks one thing:
 - ``routes.py``: routes are paths or trees that pass and branch only where nodes let them.
 - ``planes.py``: circuits, turns and barriers of optical planes.
 - ``capacity.py``: no transfer is too fast and no link carries too much (WAN paper, eqs. 8 and 9, lemma 3).
-- ``changing.py``: the same of a timed plan on links whose bandwidth changes.
+- ``changing.py``: speed and load of a timed plan on links whose bandwidth changes.
 - ``contents.py``: what is sent is there, writes are ordered, and every rank ends with exactly what it was promised.
 - ``timed.py``: starts respect dependencies; it asks ``planes.py`` and ``capacity.py`` about the times of a timed plan.
 - ``rounding.py``: how far rounding may move those times.

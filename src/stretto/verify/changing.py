@@ -113,7 +113,7 @@ def _crowded_link(plan: Plan, hop_s: Float64, pieces: kernel_changing.Pieces, dr
 
 
 def _load_bytes(plan: Plan) -> Float64:
-    """float64[hops], what each link of a route carries: the bytes, and as many as a message counts as."""
+    """float64[hops], what each link of a route carries: the transfer's bytes, and those that a message counts as."""
     t, links = plan.topology, plan.route.values
     return plan.size_bytes[plan.route.owners] + t.message_s[links] * t.bandwidth[links]
 

@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 """Share of a rate, of a bandwidth, or of what a transfer takes by which it may be missed."""
 
 LOAD_TOLERANCE = 10 * TOLERANCE
-"""The same for sums of rates on a link."""
+"""Share of a link's bandwidth by which the rates on it may exceed it together."""
 
 
 @dataclass(frozen=True)
