@@ -25,7 +25,7 @@ from stretto.emulator import Scaling, emulate, refusal
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import StrettoError
 from stretto.model.plan import Plan
-from stretto.model.topology import ACCELERATOR, ROUTER, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import registered, run_planner
 from stretto.runtime.cost import costed
 from stretto.simulate import simulate
@@ -72,7 +72,8 @@ def graph(rng: Rng) -> Topology:
 
 
 def sites(rng: Rng) -> Topology:
-    """2 to 4 sites of 2 or 3 ranks behind a router; a rank's port has 50 MB/s, the links between routers differ."""
+    """2 to 4 sites of 2 or 3 ranks behind an IP router, which is a switch here, since no process of ours runs on it; a
+    rank's port has 50 MB/s, the links between routers differ."""
     count = int(rng.integers(2, 5))
     kinds: list[int] = []
     links: Links = {}
@@ -82,7 +83,7 @@ def sites(rng: Rng) -> Topology:
         router = len(kinds) + ranks
         for v in range(len(kinds), router):
             links[v, router] = links[router, v] = (50e6, 0.5e-3)
-        kinds += [ACCELERATOR] * ranks + [ROUTER]
+        kinds += [ACCELERATOR] * ranks + [SWITCH]
         routers.append(router)
     for i, a in enumerate(routers):
         for b in routers[:i]:
@@ -92,7 +93,7 @@ def sites(rng: Rng) -> Topology:
 
 
 def network(name: str, kinds: list[int], links: Links) -> Topology:
-    """The network; its routers forward packets, and copy none."""
+    """The network; its switches forward packets, and copy none."""
     table = [(a, b, w, t) for (a, b), (w, t) in links.items()]
     return make_topology(name, kinds, table, replicates=[False] * len(kinds))
 

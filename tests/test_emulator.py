@@ -21,9 +21,10 @@ from stretto.cli import app
 from stretto.emulator.shaping import has_htb, packet_bytes, reserved, shapes, wire_share
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
+from stretto.model.demand import alltoallv
 from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan, make_plan
-from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.runtime.cost import MESSAGE_S
 from stretto.runtime.local import run_local
@@ -56,6 +57,24 @@ def test_a_plan_moves_its_bytes_over_shaped_links():
     assert (
         f"{emulator.PREFIX}{os.getpid()}-" not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
     )
+
+
+@NEEDS_NAMESPACES
+def test_packets_to_one_node_take_the_routes_of_their_sources():
+    joined = [(0, 2), (1, 2), (2, 3), (2, 4), (3, 4)]
+    links = [(a, b, 4e6, 0.0) for pair in joined for a, b in (pair, pair[::-1])]
+    net = make_topology("two ways", [ACCELERATOR, ACCELERATOR, SWITCH, SWITCH, ACCELERATOR], links)
+    at = {(a, b): i for i, (a, b, _, _) in enumerate(links)}
+    work = Workload((alltoallv(net, [[0, 0, 100], [0, 0, 100], [0, 0, 0]]),))
+    plan = make_plan(
+        net, work, "ready-order", chunk=[0, 1], src=[0, 1], op=[0, 0], dst=Ragged.single([4, 4]),
+        route=Ragged.of([[at[0, 2], at[2, 4]], [at[1, 2], at[2, 3], at[3, 4]]]), depends=Ragged.of([[], []]),
+    )  # fmt: skip
+    with emulator.network(plan) as places:
+        addresses = {v: place.host for v, place in places.items()}
+        for source, hop in ((0, 4), (1, 3)):
+            ask = f"ip -n {places[2].argument} route get {addresses[4]} from {addresses[source]} iif to{source}"
+            assert f"dev to{hop} " in subprocess.run(ask.split(), capture_output=True, text=True, check=True).stdout
 
 
 @NEEDS_NAMESPACES

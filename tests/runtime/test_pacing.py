@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from stretto.runtime.pacing import LEAST_SEGMENT, SEGMENT_S, Outgoing, Queue
+from networks import ring
+from stretto.lower import lower
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload
+from stretto.model.demand import alltoallv
+from stretto.model.plan import make_plan
+from stretto.runtime.pacing import CATCH_UP, HEADERS, LEAST_SEGMENT, SEGMENT_S, Outgoing, Queue, largest_rate
 from stretto.runtime.wire import SEGMENT_BYTES
 
 RATE = 1_000_000.0
@@ -75,3 +82,24 @@ def test_the_highest_priority_goes_first():
 
 def test_an_empty_transfer_goes_once():
     assert rows(queue_of(transfer(0, 0), transfer(1, 0, rate=math.inf))) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "limit"),
+    [
+        ([0, 1], [4, 5], CATCH_UP * 0.5),  # two at a quarter of the link, which overlap
+        ([0, 4], [4, 8], CATCH_UP * 0.25),  # one after the other
+        ([0, 0], [1, 4], HEADERS),  # together more than the link, for a moment
+    ],
+)
+def test_the_kernel_lets_a_connection_send_little_more_than_the_plan_asks_for(starts, ends, limit):
+    net = ring(2, bandwidth=RATE)
+    work = Workload((alltoallv(net, [[0, 2 * RATE], [0, 0]], chunks=2),))
+    plan = make_plan(
+        net, work, "timed", chunk=[0, 1], src=[0, 0], op=[0, 0], dst=Ragged.single([1, 1]), route=Ragged.of([[0], [0]]),
+        depends=Ragged.of([[], []]), start_s=starts, finish_s=ends,
+    )  # fmt: skip
+    programs = lower(plan)
+    assert largest_rate(programs[0], 1) == pytest.approx(limit * RATE)
+    assert largest_rate(programs[1], 0) == math.inf
+    assert largest_rate(lower(replace(plan, sharing="ready-order", start_s=None, finish_s=None))[0], 1) == math.inf

@@ -23,7 +23,14 @@ from .shaping import Shares, cables, has_netem, packet_bytes, reserved, shapes
 PREFIX = "stretto-"
 CONGESTION = "cubic"
 """TCP's congestion control, if the kernel has it: Linux's default."""
+TABLES = 1000
+"""Table number ``TABLES + v`` of a node's routes leads to node v."""
+RECEIVE_BYTES = 1 << 22
+"""A connection's receive buffer at first. With Linux's 128 KiB a sender must stop before its window has grown."""
 _NEWNET = 0x40000000
+
+Hops = Mapping[tuple[int, int, int], int]
+"""For a node, a source and a destination the next node."""
 
 
 def refusal() -> str | None:
@@ -58,13 +65,11 @@ def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
 
 
 @contextlib.contextmanager
-def built(
-    topology: Topology, hops: Mapping[tuple[int, int], int] | None = None, shares: Shares | None = None
-) -> Iterator[dict[int, Place]]:
+def built(topology: Topology, hops: Hops | None = None, shares: Shares | None = None) -> Iterator[dict[int, Place]]:
     """The place of each node's process, while the network exists.
 
     Args:
-        hops: for a node and a destination the next node; by the fewest cables for pairs that are not in it.
+        hops: the next nodes; by the fewest cables for destinations that are not in it.
         shares: for some links, shares that are reserved for the packets from one node to another.
     Raises:
         Unsupported: this machine cannot emulate, or the network has optical planes or changes with time.
@@ -88,7 +93,10 @@ def built(
         for v in range(topology.node_count):
             _batch("ip", _routes(topology, v, hops or {}), _name(v))
             _batch("tc", shapes(topology, v, delayed, shares or {}, _address), _name(v))
-            sysctl = ["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0"]
+            settings = {
+                "ip_forward": "1", "conf.all.rp_filter": "0", "tcp_rmem": f"4096 {RECEIVE_BYTES} {8 * RECEIVE_BYTES}",
+            }  # fmt: skip
+            sysctl = ["sysctl", "-qw", *(f"net.ipv4.{name}={value}" for name, value in settings.items())]
             subprocess.run(["ip", "netns", "exec", _name(v), *sysctl], check=True)
         yield {v: Place(_address(v), enter, _name(v)) for v in range(topology.node_count)}
     finally:
@@ -140,18 +148,18 @@ def _addresses(topology: Topology, v: int) -> list[str]:
     return [*loopback, *(f"link set to{w} up" for w in ends)]
 
 
-def _first_hops(plan: Plan) -> dict[tuple[int, int], int]:
-    """For each node on the route of a transfer to one receiver, the next node towards it."""
+def _first_hops(plan: Plan) -> Hops:
+    """The next nodes on the routes of transfers to one receiver."""
     topology, hops = plan.topology, {}
     for k in range(plan.transfer_count):
         if len(plan.dst[k]) == 1:
-            to = int(plan.dst[k][0])
-            hops.update({(int(topology.src[link]), to): int(topology.dst[link]) for link in plan.route[k]})
-    return {key: hop for key, hop in hops.items() if key[0] != key[1]}
+            source, to = int(plan.src[k]), int(plan.dst[k][0])
+            hops.update({(int(topology.src[link]), source, to): int(topology.dst[link]) for link in plan.route[k]})
+    return hops
 
 
-def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> list[str]:
-    """Set the routes from one node to every other."""
+def _routes(topology: Topology, v: int, hops: Hops) -> list[str]:
+    """Set the routes from one node to every other, and rules for packets of a source that leave another way."""
     near: dict[int, list[int]] = {w: [] for w in range(topology.node_count)}
     for a, b in cables(topology):
         near[a].append(b)
@@ -162,11 +170,18 @@ def _routes(topology: Topology, v: int, hops: Mapping[tuple[int, int], int]) -> 
         further = [w for w in near[at] if w != v and w not in first]
         first |= dict.fromkeys(further, first[at])
         queue += further
-    first.update({to: hop for (at, to), hop in hops.items() if at == v})
-    return [
+    here = {(source, to): hop for (at, source, to), hop in hops.items() if at == v}
+    first.update({to: hop for (_, to), hop in here.items()})
+    lines = [
         f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}{_congestion()}"
         for to, hop in sorted(first.items())
     ]
+    others = {pair: hop for pair, hop in here.items() if hop != first[pair[1]]}
+    for hop in sorted({*others.values()}):
+        lines.append(f"route add default via {_address(hop)} dev to{hop} onlink table {TABLES + hop}{_congestion()}")
+    for (source, to), hop in sorted(others.items()):
+        lines.append(f"rule add from {_address(source)}/32 to {_address(to)}/32 lookup {TABLES + hop}")
+    return lines
 
 
 @cache

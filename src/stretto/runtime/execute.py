@@ -24,7 +24,7 @@ from ..model.errors import PeerFailed
 from .buffers import Array, Buffers, as_bytes
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import AHEAD_S, Outgoing, Queue
+from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate
 from .wire import Kind, encode
 
 PINGS = 4
@@ -124,8 +124,9 @@ class Run:
         self.number, self.culprit = self.mesh.runs, self.mesh.node
         self.peers = {p: self.mesh.connections[p] for p in program.peers}
         self.trace = Trace()
-        for c in self.peers.values():
+        for peer, c in self.peers.items():
             c.begin(Queue(program.plan.sharing == "fair"))
+            limit_rate(c.sock, math.inf if self.pace is None else largest_rate(program, peer) / self.pace)
         self.timed = program.plan.sharing == "timed"
         self.active = set(self.peers)
         self.waits = dict(program.waits)

@@ -5,13 +5,21 @@ paced transfer has a token bucket that fills at its rate from the moment at whic
 may send at once all that it should have sent by now, and the network decides how fast that goes. Of several transfers
 the one that is most behind goes first. Where a plan gives starts, buckets begin to fill ``AHEAD_S`` before, so that a
 link does not fall idle while a busy machine lets the process wait for a core.
+
+The kernel keeps each connection to little more than the plan ever asks of it (``SO_MAX_PACING_RATE``). What is sent
+ahead then waits at the sender and not in the queues of the network, where it would delay acknowledgements.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import socket
+import struct
 
+import numpy as np
+
+from ..lower import Program
 from .wire import SEGMENT_BYTES
 
 SEGMENT_S = 0.01
@@ -21,6 +29,37 @@ AHEAD_S = 2 * SEGMENT_S
 LEAST_SEGMENT = 1 << 12
 WHOLE_BYTES = 64
 """Segments end at multiples of this number of bytes, so that they cut no element."""
+
+CATCH_UP = 1.25
+"""Times the largest rate of the plan that the kernel lets a connection send at, so that what is late catches up,"""
+HEADERS = 1.02
+"""but at most this many times what the links carry: packets have headers (benchmarks/wire.py)."""
+_MAX_PACING_RATE = 47  # Python's socket module does not name the option
+
+
+def limit_rate(sock: socket.socket, rate: float) -> None:
+    """Let the kernel send no faster than ``rate`` bytes/s on a TCP connection; infinite for no limit."""
+    if sock.family != socket.AF_UNIX:
+        number = min(int(rate), (1 << 64) - 1) if math.isfinite(rate) else (1 << 64) - 1
+        sock.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, struct.pack("Q", number))
+
+
+def largest_rate(program: Program, peer: int) -> float:
+    """The largest rate, bytes/s, at which to send to a peer in a paced run; infinite where the network decides."""
+    plan = program.plan
+    sends = [send for send in program.sends.values() if peer in send.to]
+    rate = np.array([send.rate for send in sends])
+    if not len(rate) or not np.isfinite(rate).all():
+        return math.inf
+    widest = float(plan.topology.route_bandwidth(plan.route)[[send.row for send in sends]].max())
+    together = float(rate.sum())
+    if plan.sharing == "timed":
+        start_s = np.array([send.start_s for send in sends])
+        # where one transfer ends as the next begins, rounding must not let them overlap
+        end_s = start_s + (1 - 1e-6) * plan.size_bytes[[send.row for send in sends]] / rate
+        change = np.concatenate((rate, -rate))[np.argsort(np.concatenate((start_s, end_s)), kind="stable")]
+        together = float(np.cumsum(change).max())
+    return min(CATCH_UP * together, HEADERS * widest)
 
 
 class Outgoing:
