@@ -94,7 +94,7 @@ def test_an_empty_transfer_goes_once():
 )
 def test_the_kernel_lets_a_connection_send_little_more_than_the_plan_asks_for(starts, ends, limit):
     net = ring(2, bandwidth=RATE)
-    work = Workload((alltoallv(net, [[0, 2 * RATE], [0, 0]], chunks=2),))
+    work = Workload((alltoallv(net, [[0, 2_000_000], [0, 0]], chunks=2),))
     plan = make_plan(
         net, work, "timed", chunk=[0, 1], src=[0, 0], op=[0, 0], dst=Ragged.single([1, 1]), route=Ragged.of([[0], [0]]),
         depends=Ragged.of([[], []]), start_s=starts, finish_s=ends,
