@@ -168,6 +168,7 @@ def main() -> None:
             measured = measure(plans[name], arguments.repeats)
             row = {
                 "network": label, "collective": kind, "size_bytes": size, "planner": name,
+                "by": plans[name].meta.get("chosen", name),
                 "messages": plans[name].transfer_count, "simulated_s": simulated[name], "measured_s": measured,
             }  # fmt: skip
             rows.append(row)
@@ -185,15 +186,22 @@ def save(rows: list[dict]) -> None:
 
 
 def summary(rows: list[dict]) -> None:
-    """How close to simulated the default plans are, and how close to the fastest plan of their request."""
-    default = [row for row in rows if row["planner"] == "auto"]
-    over = sorted(row["measured_s"] / row["simulated_s"] for row in default)
-    behind = []
-    for row in default:
-        same = [r["measured_s"] for r in rows
-                if (r["network"], r["collective"]) == (row["network"], row["collective"])]  # fmt: skip
-        behind.append(row["measured_s"] / min(same))
-    print(f"\nmeasured / simulated of the default plan: median {statistics.median(over):.3f}, worst {over[-1]:.3f}")
+    """For each request the default plan beside the fastest by another planner and the ring; then all together."""
+    print("\n| network | collective | MB | default by, messages | simulated s | measured s | measured / simulated "
+          "| fastest by another planner, s | ring, s |\n|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+    over, behind = [], []
+    for row in (row for row in rows if row["planner"] == "auto"):
+        request = row["network"], row["collective"]
+        same = [r for r in rows if (r["network"], r["collective"]) == request]
+        fastest = min((r for r in same if r["planner"] not in ("auto", row["by"])), key=lambda r: r["measured_s"])
+        ring = next((f"{r['measured_s']:.3f}" for r in same if r["planner"] == "ring"), "")
+        over.append(row["measured_s"] / row["simulated_s"])
+        behind.append(row["measured_s"] / min(r["measured_s"] for r in same))
+        size = row["size_bytes"] / 1e6
+        print(f"| {row['network']} | {row['collective']} | {size:g} | {row['by']}, {row['messages']} "
+              f"| {row['simulated_s']:.3f} | {row['measured_s']:.3f} | {over[-1]:.3f} "
+              f"| {fastest['planner']} {fastest['measured_s']:.3f} | {ring} |")  # fmt: skip
+    print(f"\nmeasured / simulated of the default plan: median {statistics.median(over):.3f}, worst {max(over):.3f}")
     print(f"default / fastest plan measured: median {statistics.median(behind):.3f}, worst {max(behind):.3f}, "
           f"within 1.03 in {sum(b <= 1.03 for b in behind)} of {len(behind)}")  # fmt: skip
 

@@ -73,8 +73,9 @@ def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
     """
     number, unit = _split(str(text), "bandwidth (try 25GB/s or 400Gbit/s)", where)
     name = unit.replace(" ", "")
-    if not name and isinstance(text, str):
-        raise InputError(f"{text!r} has no unit: write {text.strip()}GB/s, or {text.strip()}B/s for bytes", where)
+    if name in ("", "/s") and isinstance(text, str):
+        digits = text.strip().removesuffix(unit).strip()
+        raise InputError(f"{text!r} has no unit: write {digits}GB/s, or {digits}B/s for bytes", where)
     if name.lower().endswith("bps"):
         factor = _PREFIX.get(name[:-3].lower())
         factor = None if factor is None else factor * (1.0 if name[-3] == "B" else 0.125)
