@@ -337,3 +337,11 @@ def test_transfers_that_share_a_link_are_right_where_their_shares_fit_at_each_mo
         assert line.start_s.tolist() == pytest.approx((start / 8).tolist())
         last = [max(t for t in range(a, b) if width[t] > 0) + 1 for a, b in zip(start, finish, strict=True)]
         assert line.finish_s.tolist() == pytest.approx([t / 8 for t in last])
+
+
+def test_auto_asks_who_heeds_changes_where_ranks_are_behind_a_switch():
+    net = load_topology("star:3")
+    work = Workload((make_collective("allreduce", net, 3_000_000),))
+    plan = run_planner("auto", changing(net, (0.00001, 0, 0.0), (0.001, 0, 25e9)), work, effort="quick")
+    assert plan.meta["chosen"] == "scale-ccl"
+    assert verify(plan).ok

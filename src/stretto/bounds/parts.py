@@ -102,8 +102,8 @@ def partitions(topology: Topology, ranks: Int32) -> list[Bool]:
 def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64) -> Bound:
     when = windows(topology, collective.ranks, inside, near)
     waits, width, count = when.opens_s + when.closes_s, topology.bandwidth[when.link], len(inside)
-    each = "rank" if count == len(collective.ranks) else f"of {count} parts"
-    words = f"all but one {each} must give a byte away and, later, get its sum: {2 * (count - 1)} receipts"
+    each = "ranks" if count == len(collective.ranks) else "parts"
+    words = f"each byte must be received at least {2 * (count - 1)} times until all {count} {each} have its sum"
     seconds = collective.start_s + least(waits, width, 2.0 * (count - 1) * collective.size_bytes)
     return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(np.unique(when.link).tolist()))
 

@@ -26,7 +26,8 @@ def verify(file: arguments.File, as_json: arguments.Json = False) -> None:
         "verify_cpu_s": time.process_time() - started,
         "digest": subject.digest(),
     }
-    answer(as_json, data, lambda: print_line(f"{file}: correct ({subject.transfer_count} transfers)"))
+    words = f"{subject.transfer_count} transfer{'' if subject.transfer_count == 1 else 's'}"
+    answer(as_json, data, lambda: print_line(f"{file}: correct ({words})"))
 
 
 def simulate(
@@ -37,8 +38,8 @@ def simulate(
     changes: Annotated[
         str | None,
         Option(
-            help="How bandwidths change in fact: JSON with 'changes' as in a topology file, or CSV. "
-            "Default: as the plan's topology says."
+            help="A file that says how bandwidths change: JSON with 'changes' as in a topology file, or CSV "
+            "with a first line such as at_s,src,dst,bandwidth_GBps. Default: as the plan's topology says."
         ),
     ] = None,
     as_json: arguments.Json = False,

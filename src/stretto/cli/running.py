@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
 from . import arguments
-from .output import answer, print_line, print_table
+from .output import answer, message_rows, print_line, print_table
 from .work import accept, given_options, read_request, read_verified, show_progress
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MOST_LISTED = 100
 """Wrong chunks that an answer lists."""
 
+NEITHER = "give a plan file alone, or a collective with -t TOPOLOGY and --size SIZE"
 
 SUBJECT = Argument(help="A plan file; or, with -t, a collective, to be planned as `stretto plan` does.")
 Network = Annotated[
@@ -126,7 +128,7 @@ def emulate(
         answer(as_json, {"removed": removed}, lambda: print_line(f"removed {len(removed)} namespaces"))
         return
     if subject is None:
-        raise InputError("give a plan file, a collective and -t, or --clean", "FILE")
+        raise InputError(f"{NEITHER}; or --clean", "FILE")
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     plan = _plan(subject, request, MESSAGE_S, as_json)
     scaling = emulator.fitting(plan, scale, shrink)
@@ -161,11 +163,13 @@ def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Pl
     """The plan to run, verified: from a file, or made for a network where a message costs at least ``message_s``."""
     from .. import face
     from ..face.objects import of_topology
+    from ..model.kinds import EVERY_KIND
     from ..runtime.cost import costed
 
     if request.topology is None:
-        if (request.size or request.shard or request.demand) is not None:
-            raise InputError("give the topology, too: -t", "topology")
+        sized = (request.size or request.shard or request.demand) is not None
+        if sized or (subject in EVERY_KIND and not Path(subject).exists()):
+            raise InputError(NEITHER, subject)
         return read_verified(subject, as_json)
     amounts = request.size, request.shard, request.demand
     net, workload = read_request(subject, request.topology, *amounts, chunks=request.chunks, root=request.root)
@@ -230,9 +234,11 @@ def _show(data: dict[str, Any], note: str) -> None:
         ("transfers", f"{data['transfers']}, {format_size(data['moved_bytes'])} in all"),
         ("completion", f"{format_time(data['completion_s'])} on this machine"),
         ("simulated", f"{format_time(data['simulated_s'])} on {data['topology']}"),
-        ("rates kept by", data["paced_by"] + (f"; shares by {data['shares_by']}" if "shares_by" in data else "")),
+        ("rates kept by", data["paced_by"]),
         ("every byte right", "yes" if data["correct"] else f"no: {len(data['wrong'])} chunks are wrong"),
     ]
+    if data.get("shares_by", "no one") != "no one":
+        rows.insert(6, ("shares kept by", data["shares_by"]))
     if "scale" in data:
         over = data["transfer_over_simulated"]
         spread = f"{over['least']:.3f} to {over['most']:.3f} of simulated, median {over['median']:.3f}"
@@ -244,6 +250,10 @@ def _show(data: dict[str, Any], note: str) -> None:
             ("measured / simulated", f"{data['measured_over_simulated']:.3f} (delays by {data['delays_by']})"),
             ("each transfer's arrival", spread),
         ]
+    if not note:
+        # in real time, as processes see it, not in the plan's time
+        stretched = data.get("times_multiplied_by") or data.get("paced") or 1.0
+        rows[3:3] = message_rows(data | {"message_s": [cost_s * stretched for cost_s in data["message_s"]]})
     print_table(f"{data['collective']} among {data['ranks']} ranks, run on real bytes", ("", ""), rows)
     if note:
         print_line(note)

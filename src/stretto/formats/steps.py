@@ -80,7 +80,7 @@ def only_collective(plan: Plan) -> Collective:
     if plan.sharing in ("rates", "weights", "priorities"):
         raise Unsupported(f"the plan shares links by {plan.sharing}, which steps cannot say")
     if plan.other_src is not None:
-        raise Unsupported("a switch sums what several ranks send, which steps of ranks cannot say")
+        raise Unsupported("the plan has switches that sum, which steps cannot say")
     if plan.topology.planes or plan.barriers:
         raise Unsupported("the plan has optical planes or barriers, which steps cannot say")
     collective = plan.workload.collectives[0]

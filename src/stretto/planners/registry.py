@@ -85,7 +85,8 @@ class Candidate:
             for short ways) is asked after them.
         early_up_to: for a planner that answers in hundredths of a second among up to this many accelerators and in
             seconds among more: there it is asked last.
-        suits: ``topology -> bool``, whether it is worth asking on this network at all.
+        suits: ``topology -> bool``, whether it is worth asking on this network at all. Where bandwidths change, a
+            planner that heeds changes is asked on every network.
     """
 
     place: int

@@ -139,7 +139,10 @@ def _check_served(stage: Entry, request: Request) -> None:
         raise Unsupported(f"{stage.name} does not serve {request.workload.title}: {reason}")
     reason = stage.serves(request.topology, request.workload)
     if reason is None and request.topology.changes and not stage.changes:
-        able = ", ".join(e.name for e in registered().values() if e.changes)
+        wanted = [{*c.traits.served_as} for c in request.workload.collectives]
+        able = ", ".join(
+            e.name for e in registered().values() if e.changes and all(w & {*e.collectives} for w in wanted)
+        )
         reason = f"it cannot heed bandwidths that change; these can: {able}"
     if reason is not None:
         raise Unsupported(f"{stage.name} does not serve {request.topology.name}: {reason}")

@@ -285,7 +285,7 @@ def _quantity(data: dict[str, Any], units: dict[str, float], what: str, where: s
     """The value of the one entry of these names, in bytes/s or seconds."""
     key = single([key for key in units if key in data], where)
     if key is None:
-        raise InputError(f"the {what} is missing; give {next(iter(units))!r}", where)
+        raise InputError(f"the {what.removesuffix(' or 0')} is missing; give {next(iter(units))!r}", where)
     value = number(data, key, where) * units[key]
     least, most = BANDWIDTHS if what.startswith("bandwidth") else (0.0, LONGEST_S)
     failed = what == "bandwidth or 0" and value == 0
