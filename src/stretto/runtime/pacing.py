@@ -51,7 +51,8 @@ def largest_rate(program: Program, peer: int) -> float:
     rate = np.array([send.rate for send in sends])
     if not len(rate) or not np.isfinite(rate).all():
         return math.inf
-    widest = float(plan.topology.route_bandwidth(plan.route)[[send.row for send in sends]].max())
+    # a circuit of an optical plane has no links
+    widest = max(plan.topology.bandwidth[plan.route[send.row]].min(initial=math.inf) for send in sends)
     together = float(rate.sum())
     if plan.sharing == "timed":
         start_s = np.array([send.start_s for send in sends])
@@ -59,7 +60,7 @@ def largest_rate(program: Program, peer: int) -> float:
         end_s = start_s + (1 - 1e-6) * plan.size_bytes[[send.row for send in sends]] / rate
         change = np.concatenate((rate, -rate))[np.argsort(np.concatenate((start_s, end_s)), kind="stable")]
         together = float(np.cumsum(change).max())
-    return min(CATCH_UP * together, HEADERS * widest)
+    return float(min(CATCH_UP * together, HEADERS * widest))
 
 
 class Outgoing:
