@@ -193,7 +193,8 @@ def summary(rows: list[dict]) -> None:
     for row in (row for row in rows if row["planner"] == "auto"):
         request = row["network"], row["collective"]
         same = [r for r in rows if (r["network"], r["collective"]) == request]
-        fastest = min((r for r in same if r["planner"] not in ("auto", row["by"])), key=lambda r: r["measured_s"])
+        others = [r for r in same if r["planner"] not in ("auto", row["by"])] or [row]
+        fastest = min(others, key=lambda r: r["measured_s"])
         ring = next((f"{r['measured_s']:.3f}" for r in same if r["planner"] == "ring"), "")
         over.append(row["measured_s"] / row["simulated_s"])
         behind.append(row["measured_s"] / min(r["measured_s"] for r in same))
