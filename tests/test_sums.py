@@ -162,7 +162,7 @@ def test_what_several_ranks_send_is_listed_in_tables_and_traces(tmp_path):
 
 @pytest.mark.parametrize("name", ["msccl", "mscclpp", "chakra"])
 def test_a_format_of_steps_of_ranks_refuses_sums_in_switches_by_name(name, tmp_path):
-    with pytest.raises(Unsupported, match="a switch sums what several ranks send"):
+    with pytest.raises(Unsupported, match="has switches that sum, which steps cannot say"):
         exporters()[name].write(simulate(in_one_pass(two_levels())), str(tmp_path / "x"))
     assert not list(tmp_path.iterdir())
 
