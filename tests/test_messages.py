@@ -19,6 +19,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import Topology
+from stretto.model.variants import seen_by
 from stretto.planners import registered, run_planner
 from stretto.schedule.best import best
 from stretto.simulate import simulate
@@ -137,7 +138,7 @@ def test_what_is_planned_by_default_is_cut_as_well_as_the_best_power_of_two(spec
 
 def test_a_planner_is_given_links_as_chunks_see_them():
     net = costly("ring:2?bandwidth=1GB/s&latency=1us")
-    seen = net.seen_by(1000)
+    seen = seen_by(net, 1000)
     assert seen.bandwidth.tolist() == pytest.approx([1000 / 3e-6] * 2) and not seen.message_s.any()
     assert np.array_equal(seen.latency_s, net.latency_s)
 

@@ -11,7 +11,8 @@ from networks import ring
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import COPY, REDUCE, make_plan
-from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology, storing
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
+from stretto.model.variants import storing
 from stretto.simulate import simulate
 from stretto.verify import verify
 from test_verify import plan_of, timed, two_chunks, work_of

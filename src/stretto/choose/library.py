@@ -21,6 +21,7 @@ from ..model.errors import InputError
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from ..model.variants import costing
 from ..planners import asked_by, run_planner
 from ..schedule.best import Answer, ask, best_of
 from ..topologies import load_topology
@@ -158,7 +159,7 @@ class Library:
         # the direct network and the programs name the ranks of the group by their nodes
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
-        self.direct = joined_directly(self.nodes).costing(message_s)
+        self.direct = costing(joined_directly(self.nodes), message_s)
         self.rank, self.size = rank, len(ranks)
         self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
 
@@ -166,7 +167,7 @@ class Library:
         """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
         # processes send one copy to each receiver, so no switch multicasts or sums
         none = np.zeros(topology.node_count, dtype=bool)
-        self.topology = replace(topology, replicates=none, reduces=none).costing(self.message_s)
+        self.topology = costing(replace(topology, replicates=none, reduces=none), self.message_s)
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
         """How to run a collective whose largest piece has about this size.

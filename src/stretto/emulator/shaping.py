@@ -20,8 +20,8 @@ from ..model.topology import Topology
 LEAST_PACKET, MOST_PACKET = 1500, 9000
 """Bytes of a packet: those of Ethernet, and of its jumbo frames, which cost the kernel a sixth of the work."""
 PACKET_S = 0.005
-"""Seconds that a packet takes at most on the slowest link, if it is larger than ``LEAST_PACKET``: each further link of
-a route begins so much later."""
+"""Seconds that a packet takes at most on the slowest link, if it is larger than ``LEAST_PACKET``: a
+packet goes over the next link of its route only when it has come whole."""
 FRAME_BYTES, SEGMENT_HEADERS = 14, 52
 """Bytes of a frame around its packet, which tc counts, and of IP and TCP inside it. Plans count payload alone."""
 LEAST_BURST, BURST_S = 16384, 0.004

@@ -4,7 +4,7 @@ A node is an *accelerator* (sends, receives, stores, reduces; store-and-forward)
 cut-through) or a *switch* (stores nothing, is only passed through; it may replicate). Three flags say what it can do:
 ``transit``, whether a route may pass through it as one fluid pipe, ``replicates``, whether that pipe may branch there,
 and ``reduces``, whether a switch may sum what comes in over several links. A router that no route may pass through
-stores whole messages before it sends them on, as an accelerator does (:func:`storing`).
+stores whole messages before it sends them on, as an accelerator does (:func:`.variants.storing`).
 """
 
 from __future__ import annotations
@@ -211,24 +211,6 @@ class Topology:
         kind = np.where(self.reduces, ROUTER, self.kind).astype(np.int8)
         return replace(self, kind=kind, reduces=np.zeros_like(self.reduces))
 
-    def costing(self, least_s: float) -> Topology:
-        """The network where a message costs at least ``least_s`` on each link."""
-        if (self.message_s >= least_s).all():
-            return self
-        return replace(self, message_s=np.maximum(self.message_s, least_s), message_basis=GIVEN)
-
-    def seen_by(self, size_bytes: float) -> Topology:
-        """The network as messages of one size see it: they cost nothing, and links are slower by what they cost.
-
-        A message of that size takes as long over every route as it does here.
-        """
-        if not self.message_s.any():
-            return self
-        share = 1 / (1 + self.message_s * self.bandwidth / max(size_bytes, 1.0))
-        steps = self.changes
-        changes = replace(steps, bandwidth=steps.bandwidth * share[steps.link]) if steps else steps
-        return replace(self, bandwidth=self.bandwidth * share, message_s=np.zeros(self.link_count), changes=changes)
-
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""
         return f"{self.names[self.src[link]]}→{self.names[self.dst[link]]}"
@@ -356,21 +338,6 @@ def make_topology(
         notes=tuple(notes),
         changes=steps,
         message_basis=message_basis or (UNKNOWN if message_s is None else GIVEN),
-    )
-
-
-def storing(topology: Topology) -> Topology:
-    """The same network with switches that store: each sends on what has come whole, when the link onward is free."""
-    was = topology.kind == SWITCH
-    if not was.any():
-        return topology
-    return replace(
-        topology,
-        kind=np.where(was, ROUTER, topology.kind).astype(np.int8),
-        transit=topology.transit & ~was,
-        replicates=topology.replicates & ~was,
-        reduces=np.zeros_like(topology.reduces),
-        notes=(*topology.notes, "switches store: each sends on what has come whole"),
     )
 
 

@@ -15,6 +15,7 @@ from ..model.plan import Plan
 from ..model.reach import find_unreachable
 from ..model.stop import Stop
 from ..model.topology import Topology
+from ..model.variants import seen_by
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
 from ..schedule.moments import charged, from_zero, moved, retimed
@@ -86,7 +87,7 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     _refuse(stages, request)
     topology = request.topology
     if not stages[0].messages:
-        request = replace(request, topology=topology.seen_by(float(request.workload.chunk_bytes.mean())))
+        request = replace(request, topology=seen_by(topology, float(request.workload.chunk_bytes.mean())))
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
         plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)

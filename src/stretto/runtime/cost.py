@@ -13,6 +13,7 @@ import numpy as np
 
 from ..model.plan import Plan
 from ..model.topology import Topology
+from ..model.variants import costing
 
 MESSAGE_S = 50e-6
 """Seconds that a message keeps a link busy besides its bytes when processes send it: what ``benchmarks/executor.py``
@@ -24,7 +25,7 @@ def costed(topology: Topology, message_s: float = MESSAGE_S) -> Topology:
 
     What the links themselves ask for is kept where it is more.
     """
-    return topology.costing(message_s)
+    return costing(topology, message_s)
 
 
 def as_run(plan: Plan, message_s: float = MESSAGE_S) -> Plan:

@@ -23,7 +23,7 @@ def messages_cost(topology: Topology) -> bool:
 
 
 def is_too_fine(plans: list[Plan]) -> bool:
-    """Whether the last of some plans of more and more parts is so much later than the best that no finer one helps."""
+    """Whether finer parts need not be tried: the plan of the finest ones ends later than ``GIVE_UP`` times the best."""
     return completion_s(plans[-1]) > GIVE_UP * completion_s(best(plans))
 
 

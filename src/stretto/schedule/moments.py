@@ -20,6 +20,7 @@ from ..model.changes import NO_CHANGES
 from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import ROUTER, Topology
+from ..model.variants import seen_by
 from ..simulate import delays_of, in_order, simulate
 from . import kernel_moments
 
@@ -98,7 +99,7 @@ def for_messages(topology: Topology, workload: Workload, make: Callable[[Topolog
     if not topology.message_s.any():
         return make(topology, workload)
     even = _evened(workload)
-    plan = make(topology.seen_by(float(even.chunk_bytes.mean())), even)
+    plan = make(seen_by(topology, float(even.chunk_bytes.mean())), even)
     return charged(replace(plan, workload=workload), topology)
 
 

@@ -77,7 +77,7 @@ class Chunks:
 
 
 def _steps(topology: Topology, unit_s: float) -> Steps:
-    """How links change with time, in units of so many seconds."""
+    """How links change with time, with times in units of ``unit_s`` seconds."""
     changes, width = topology.changes, topology.changes.bandwidth * unit_s
     per_byte = np.divide(1.0, width, out=np.full(len(width), np.inf), where=width > 0)
     return Steps(changes.offsets(topology.link_count), changes.at_s / unit_s, per_byte)

@@ -274,21 +274,27 @@ def _first_room(t: float, now: float, share: float, slack: float, walk: Walk, st
         t = crowded
 
 
+def _piece(at: float, left: float, walk: Walk, steps: Steps) -> tuple[float, float, float]:
+    """A transfer's speed from ``at`` to the next step of its links, or to its end if that comes first.
+
+    Returns:
+        The speed, when the piece ends (infinite if the transfer never ends), and what is left of the transfer then.
+    """
+    rate, until = speed(walk, steps), next_step(walk, steps)
+    if rate > 0 and left <= rate * (until - at):
+        return rate, at + left / rate, 0.0
+    return rate, until, left if until == np.inf else left - rate * (until - at)
+
+
 def _crowded_until(t: float, share: float, slack: float, walk: Walk, steps: Steps, room: Room) -> float:
     """Until when a link has no room for a transfer that starts at ``t``; ``t`` if all links have room."""
     first, after, begin_s, load, _, _, _ = room
     place_at(t, walk, steps)
     at, left = t, 1.0 / share
     while left > 0:
-        rate, step = speed(walk, steps), next_step(walk, steps)
-        until = step
-        if rate > 0 and left <= rate * (step - at):
-            until = at + left / rate
-            left = 0.0
-        elif step == np.inf:
+        rate, until, left = _piece(at, left, walk, steps)
+        if until == np.inf:
             break
-        else:
-            left -= rate * (step - at)
         for i in range(len(walk.route) if rate > 0 else 0):
             link = walk.route[i]
             own = walk.place[i]
@@ -299,7 +305,7 @@ def _crowded_until(t: float, share: float, slack: float, walk: Walk, steps: Step
                 over = np.inf if after[j] < 0 else begin_s[after[j]]
                 if over > begin + slack and load[j] > 0.0 and load[j] + asks > width * (1 + RATE_TOLERANCE):
                     # until the link or the route changes, it is as crowded
-                    moved: float = max(min(over - walk.hop_s[i], step), np.nextafter(t, np.inf))
+                    moved: float = max(min(over - walk.hop_s[i], next_step(walk, steps)), np.nextafter(t, np.inf))
                     return moved
                 j = after[j]
         at = until
@@ -316,14 +322,9 @@ def _reserve(t: float, share: float, slack: float, walk: Walk, steps: Steps, roo
     place_at(t, walk, steps)
     at, left = t, 1.0 / share
     while left > 0:
-        rate, until = speed(walk, steps), next_step(walk, steps)
-        if rate > 0 and left <= rate * (until - at):
-            until = at + left / rate
-            left = 0.0
-        elif until == np.inf:
+        rate, until, left = _piece(at, left, walk, steps)
+        if until == np.inf:
             break
-        else:
-            left -= rate * (until - at)
         if rate > 0 and until > at:
             first, after, begin_s, load, limit, least, used = room
             if used[0] + 2 * len(walk.route) > len(after):

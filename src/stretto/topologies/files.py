@@ -15,8 +15,9 @@ import numpy as np
 
 from ..model.changes import Changes, make_changes
 from ..model.errors import InputError, Unsupported
-from ..model.topology import ACCELERATOR, ASSUMED, GIVEN, UNKNOWN, Plane, Topology, make_topology, printable, storing
+from ..model.topology import ACCELERATOR, ASSUMED, GIVEN, UNKNOWN, Plane, Topology, make_topology, printable
 from ..model.units import BANDWIDTHS, LONGEST_S
+from ..model.variants import storing
 from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl, values
 from .values import entry, indexes, named, number, objects, shown, single, tag
 from .wan import SETTINGS as OF_LINKS

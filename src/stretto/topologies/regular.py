@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology, storing
+from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..model.units import parse_bandwidth, parse_time
+from ..model.variants import storing
 from . import SWITCHES, Family, Setting, check_size, numbers
 from .draft import circle
 

@@ -1,0 +1,46 @@
+"""Networks made from another: what messages cost there, and switches that store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .topology import GIVEN, ROUTER, SWITCH, Topology
+
+
+def costing(topology: Topology, least_s: float) -> Topology:
+    """The network where a message costs at least ``least_s`` on each link."""
+    if (topology.message_s >= least_s).all():
+        return topology
+    return replace(topology, message_s=np.maximum(topology.message_s, least_s), message_basis=GIVEN)
+
+
+def seen_by(topology: Topology, size_bytes: float) -> Topology:
+    """The network as messages of one size see it: they cost nothing, and links are slower by what they cost.
+
+    A message of that size takes as long over every route as it does here.
+    """
+    if not topology.message_s.any():
+        return topology
+    share = 1 / (1 + topology.message_s * topology.bandwidth / max(size_bytes, 1.0))
+    steps = topology.changes
+    changes = replace(steps, bandwidth=steps.bandwidth * share[steps.link]) if steps else steps
+    return replace(
+        topology, bandwidth=topology.bandwidth * share, message_s=np.zeros(topology.link_count), changes=changes
+    )
+
+
+def storing(topology: Topology) -> Topology:
+    """The same network with switches that store: each sends on what has come whole, when the link onward is free."""
+    was = topology.kind == SWITCH
+    if not was.any():
+        return topology
+    return replace(
+        topology,
+        kind=np.where(was, ROUTER, topology.kind).astype(np.int8),
+        transit=topology.transit & ~was,
+        replicates=topology.replicates & ~was,
+        reduces=np.zeros_like(topology.reduces),
+        notes=(*topology.notes, "switches store: each sends on what has come whole"),
+    )
