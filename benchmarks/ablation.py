@@ -1,6 +1,6 @@
 """What does each part of the default planner earn? Its plans without the part, over its plans with it.
 
-python benchmarks/ablation.py [PART ...] [-n 1] [-s 1KB,64KB,1MB,16MB] [-c allreduce,allgather] [--effort normal]
+python benchmarks/ablation.py [PART ...] [-n 1] [--seed 0] [--sample 5] [-s 64KB,64MB] [-c allreduce] [--effort normal]
 
 Each part is switched off in turn. A row gives the geometric mean of completion without the part over completion with
 it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), the cells that change
@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from grid import TOPOLOGIES
+from grid import TOPOLOGIES, add_cells, cells, workload
 from heldout import drawn, network
-from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import StrettoError
-from stretto.model.units import parse_size
 from stretto.planners import run_planner
 from stretto.planners.registry import _ENTRIES, asked_by, find
 from stretto.schedule.best import completion_s
@@ -53,16 +51,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[*PARTS])
     parser.add_argument("-n", "--networks", type=int, default=1, help="held-out networks of each kind")
-    parser.add_argument("-s", "--sizes", default="1KB,64KB,1MB,16MB", help="of a rank's shard, by comma")
-    parser.add_argument("-c", "--collectives", default="allreduce,allgather", help="by comma")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "-t", "--topologies", nargs="*", help="networks to use instead, as benchmarks/heldout.py names them"
     )
-    parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
+    add_cells(parser)
     given = parser.parse_args()
-    names = given.topologies or [*TOPOLOGIES, *drawn(given.networks, 0)]
-    cells = [(n, k, s) for n in names for k in given.collectives.split(",") for s in given.sizes.split(",")]
-    base = {cell: ended for cell in cells if (ended := run(cell, given.effort)) is not None}
+    names = given.topologies or [*TOPOLOGIES, *drawn(given.networks, given.seed)]
+    base = {cell: ended for cell in cells(names, given) if (ended := run(cell, given.effort)) is not None}
     rows = []
     for part in given.parts:
         with without(part):
@@ -95,9 +91,8 @@ def run(cell: tuple[str, str, str], effort: str) -> float | None:
     """Completion of a cell's plan, seconds; None where nothing serves it."""
     name, kind, size = cell
     net, ranks = network(name)
-    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
     try:
-        return completion_s(run_planner("auto", net, work, effort=effort))
+        return completion_s(run_planner("auto", net, workload(net, kind, size, ranks), effort=effort))
     except StrettoError:
         return None
 

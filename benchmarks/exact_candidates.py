@@ -13,8 +13,10 @@ import argparse
 import time
 from dataclasses import replace
 
+import numpy as np
+
 from grid import KINDS
-from heldout import random_graph
+from heldout_networks import uneven_graph
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible, Unsupported
@@ -78,7 +80,7 @@ def small_random(count: int) -> list[Topology]:
     found: list[Topology] = []
     seed = 0
     while len(found) < count:
-        net = random_graph(seed)
+        net = uneven_graph(np.random.default_rng(seed))
         if len(net.accelerators) <= SMALL:
             found.append(net)
         seed += 1

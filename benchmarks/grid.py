@@ -1,9 +1,11 @@
 """How near is a planner to the bound on many topologies and sizes? One row for each cell, and means at the end.
 
-python benchmarks/grid.py [-p auto,forest] [-t dgx1 ...] [-s 16MB,...] [-c allgather,...] [--effort normal]
+python benchmarks/grid.py [-p auto,forest] [-t dgx1 ...] [-s 64MB,...] [-c allgather,...] [--sample 5] [--effort normal]
 
-Topologies are separated by spaces, since their specs contain commas. Seconds, of CPU and of wall-clock time, are of a
-second, warm run of each cell. Plans are verified, simulated and compared with `bounds` of the same cell.
+Sizes are of the full buffer, as nccl-tests count them; with --shard of a rank's part of it. Topologies are separated by
+spaces, since their specs contain commas. --sample K runs every K-th cell; a K prime to the number of sizes and to that
+of collectives meets all of them. Seconds, of CPU and of wall-clock time, are of a second, warm run of each cell. Plans
+are verified, simulated and compared with `bounds` of the same cell.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +36,46 @@ TOPOLOGIES = (
     "sites:2,8", "sites:3,4", "zoo:Abilene", "zoo:Arpanet", "zoo:Cesnet", "zoo:Gblnet", "zoo:HiberniaIreland",
     "zoo:Napnet",
 )  # fmt: skip
-SIZES = ("16MB", "256MB", "1GB")
-KINDS = ("allgather", "reducescatter", "allreduce")
+SIZES = ("1KB", "64KB", "1MB", "16MB", "64MB", "256MB", "1GB")
+KINDS = ("allreduce", "allgather", "reducescatter", "alltoall")
+LARGE_BYTES = 64_000_000
+"""From this size on plans are to be nearer to the bound: docs/auto-grid.md."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-p", "--planners", default="auto", help="by comma")
     parser.add_argument("-t", "--topologies", nargs="*", default=TOPOLOGIES)
-    parser.add_argument("-s", "--sizes", default=",".join(SIZES), help="of a rank's shard, by comma")
-    parser.add_argument("-c", "--collectives", default=",".join(KINDS), help="by comma")
-    parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
     parser.add_argument("--cold", action="store_true", help="run each cell once: times include loading compiled code")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "grid.json")
+    add_cells(parser)
     given = parser.parse_args()
     rows = []
-    for spec in given.topologies:
-        for kind in given.collectives.split(","):
-            for size in given.sizes.split(","):
-                for planner in given.planners.split(","):
-                    net = replace(load_topology(spec), name=spec)
-                    row = measured(net, kind, size, planner, 1 if given.cold else 2, given.effort)
-                    if row is not None:
-                        rows.append(row)
-                        print(shown(row), flush=True)
+    for spec, kind, size in cells(given.topologies, given):
+        for planner in given.planners.split(","):
+            net = replace(load_topology(spec), name=spec)
+            row = measured(net, kind, size, planner, 1 if given.cold else 2, given.effort)
+            if row is not None:
+                rows.append(row)
+                print(shown(row), flush=True)
     summarise(rows)
     given.output.parent.mkdir(exist_ok=True)
     given.output.write_text(json.dumps(rows, indent=1))
+
+
+def add_cells(parser: argparse.ArgumentParser) -> None:
+    """Options that say which cells are run, beside the networks."""
+    parser.add_argument("-s", "--sizes", default=",".join(SIZES), help="of the full buffer, by comma")
+    parser.add_argument("--shard", action="store_true", help="sizes are of a rank's shard")
+    parser.add_argument("-c", "--collectives", default=",".join(KINDS), help="by comma")
+    parser.add_argument("--sample", type=int, default=1, metavar="K", help="run every K-th cell")
+    parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
+
+
+def cells(networks: Sequence[str], given: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Network, kind and size of each cell that the options ask for; a size of a shard ends with " a rank"."""
+    sizes = [f"{size} a rank" if given.shard else size for size in given.sizes.split(",")]
+    return list(product(networks, given.collectives.split(","), sizes))[:: given.sample]
 
 
 def measured(
@@ -70,8 +87,12 @@ def measured(
     effort: str,
     ranks: Sequence[int] | None = None,
 ) -> dict[str, Any] | None:
-    """The row of one cell, among all accelerators or some; None if the planner does not serve it."""
-    work = Workload((make_collective(kind, net, shard_bytes=parse_size(size, "size"), ranks=ranks),))
+    """The row of one cell, among all accelerators or some; None if the planner does not serve it, or there are too few
+    bytes for each pair of ranks to have one."""
+    count = len(net.accelerators if ranks is None else ranks)
+    work = workload(net, kind, size, ranks)
+    if work.collectives[0].size_bytes < count ** (1 + (kind == "alltoall")):
+        return None
     for _ in range(runs):
         cpu, wall = time.process_time(), time.perf_counter()
         try:
@@ -81,13 +102,25 @@ def measured(
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     verdict = verify(plan)
     assert verdict.ok, verdict.finding
+    bound_cpu = time.process_time()
     best = bounds(net, work)[0]
+    bound_cpu = time.process_time() - bound_cpu
     completion = simulate(plan).completion_s
     return {
-        "topology": net.name, "kind": kind, "size": size, "planner": planner, "by": plan.meta.get("chosen", planner),
+        "topology": net.name, "kind": kind, "size": size, "size_bytes": work.collectives[0].size_bytes, "ranks": count,
+        "planner": planner, "by": plan.meta.get("chosen", planner),
         "completion_s": completion, "bound_s": best.seconds, "bound": best.kind, "ratio": completion / best.seconds,
-        "cpu_s": cpu, "wall_s": wall, "transfers": plan.transfer_count,
+        "cpu_s": cpu, "wall_s": wall, "bound_cpu_s": bound_cpu, "transfers": plan.transfer_count,
     }  # fmt: skip
+
+
+def workload(net: Topology, kind: str, size: str, ranks: Sequence[int] | None = None) -> Workload:
+    """One collective; a size such as "1MB" is of the full buffer, "1MB a rank" of a rank's shard."""
+    amount, of_shard, _ = size.partition(" a rank")
+    size_bytes = parse_size(amount, "size")
+    shard_bytes = size_bytes if of_shard else None
+    given = None if of_shard else size_bytes
+    return Workload((make_collective(kind, net, given, shard_bytes=shard_bytes, ranks=ranks),))
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -100,24 +133,29 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> None:
-    """Means by planner, and by each size and collective."""
+    """Means by planner: of all cells, of large and small ones, and of each size and collective."""
     for planner in dict.fromkeys(r["planner"] for r in rows):
         mine = [r for r in rows if r["planner"] == planner]
         _line(f"{planner}, all", mine)
+        _line(f"{planner}, from 64 MB", [r for r in mine if r["size_bytes"] >= LARGE_BYTES])
+        _line(f"{planner}, below", [r for r in mine if r["size_bytes"] < LARGE_BYTES])
         for column in ("size", "kind"):
             for value in dict.fromkeys(r[column] for r in mine):
                 _line(f"{planner}, {value}", [r for r in mine if r[column] == value])
+        _line(f"{planner}, up to 64 ranks", [r for r in mine if r["ranks"] <= 64])
 
 
 def _line(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    if not rows:
+        return
     mean = math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
     worst = max(rows, key=lambda r: r["ratio"])
     slowest = max(rows, key=lambda r: r["cpu_s"])
-    longest = max(r["wall_s"] for r in rows)
     print(
         f"{title:28} {len(rows):4} cells, geometric mean {mean:.4f}, worst {worst['ratio']:.4f} "
-        f"({worst['topology']} {worst['kind']} {worst['size']}), planning at most {slowest['cpu_s']:.2f} s "
-        f"({slowest['topology']} {slowest['kind']} {slowest['size']}), {longest:.2f} s by the clock"
+        f"({worst['topology']} {worst['kind']} {worst['size']}), planning CPU median "
+        f"{statistics.median(r['cpu_s'] for r in rows):.2f} s, most {slowest['cpu_s']:.2f} s "
+        f"({slowest['topology']} {slowest['kind']} {slowest['size']})"
     )
 
 

@@ -5,8 +5,11 @@ Every function draws one network from a generator; equal generators, equal netwo
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +29,10 @@ SEEN = ("Abilene", "Arpanet", "Cesnet", "Gblnet", "HiberniaIreland", "Napnet")
 
 WHOLE = ("torus:4x5", "torus:3x3x3", "mesh:5x5", "hypercube:4", "dgx1", "fullmesh:8", "amd:1", "fattree:4")
 """What links or nodes fail in."""
+
+REGIONS = Path(__file__).parent / "data" / "cloud-regions-2022.csv"
+VM_GBIT = {"aws": 5.0, "gcp": 7.0, "azure": 16.0}
+"""What a VM of each cloud may send to other clouds, Gbit/s."""
 
 LARGEST_ZOO = 40
 GBIT, FIBRE = 1e9 / 8, 2e8  # bytes a second, metres a second
@@ -160,6 +167,118 @@ def slow_links(rng: Rng) -> Topology:
     )
 
 
+def metro_sites(rng: Rng) -> Topology:
+    """2 to 6 uneven sites that are 50 to 1,000 us from each other."""
+    return _uneven_sites("metro", rng, 50e-6, 1e-3)
+
+
+def far_sites(rng: Rng) -> Topology:
+    """2 to 6 uneven sites that are 10 to 150 ms from each other."""
+    return _uneven_sites("far", rng, 10e-3, 150e-3)
+
+
+def _uneven_sites(name: str, rng: Rng, near_s: float, far_s: float) -> Topology:
+    """2 to 6 sites of 2 to 16 GPUs. GPUs are joined by a switch or directly, and to one border router or two over links
+    that are unlike; most pairs of sites are joined by WAN links that are unlike in bandwidth and latency."""
+    count = int(rng.integers(2, 7))
+    kinds: list[int] = []
+    links: Links = {}
+    borders: list[list[int]] = []
+    for _ in range(count):
+        size, first = int(rng.integers(2, 17)), len(kinds)
+        gpus = range(first, first + size)
+        kinds += [ACCELERATOR] * size
+        if rng.random() < 0.5:
+            kinds.append(SWITCH)
+            for v in gpus:
+                _join(links, v, first + size, (150e9, 0.5e-6))
+        else:
+            for a in gpus:
+                for b in range(a + 1, first + size):
+                    _join(links, a, b, (25e9, 0.7e-6))
+        borders.append(list(range(len(kinds), len(kinds) + int(rng.integers(1, 3)))))
+        kinds += [ROUTER] * len(borders[-1])
+        for router in borders[-1]:
+            width = float(rng.uniform(5e9, 25e9))
+            for v in gpus:
+                _join(links, v, router, (width * float(rng.choice([0.5, 1.0])), 1e-6))
+    tree = _tree(count, rng)
+    for a in range(count):
+        for b in range(a):
+            if (a, b) in tree or rng.random() < 0.6:
+                latency_s = float(np.exp(rng.uniform(np.log(near_s), np.log(far_s))))
+                ends = int(rng.choice(borders[a])), int(rng.choice(borders[b]))
+                _join(links, *ends, (float(np.exp(rng.uniform(np.log(1e9), np.log(25e9)))), latency_s))
+    return _made(name, kinds, links)
+
+
+def rails(rng: Rng) -> Topology:
+    """4 to 64 servers of 1 to 8 GPUs on an NVSwitch. GPUs of equal number meet at a switch, their rail; with a spine,
+    rails have several switches for 4 or 8 servers each, joined by half the bandwidth that is below them."""
+    servers, size = int(np.exp(rng.uniform(np.log(4), np.log(65)))), int(rng.choice([1, 2, 4, 8]))
+    pod = int(rng.choice([4, 8])) if rng.random() < 0.5 else 0
+    kinds: list[int] = []
+    links: Links = {}
+    gpus = []
+    for _ in range(servers):
+        inside = len(kinds) + size
+        gpus.append(range(len(kinds), inside))
+        kinds += [ACCELERATOR] * size + [SWITCH] * (size > 1)
+        if size > 1:
+            for v in gpus[-1]:
+                _join(links, v, inside, (450e9, 0.35e-6))
+    spine = len(kinds)
+    kinds += [SWITCH] * bool(pod)
+    for rail in range(size):
+        for first in range(0, servers, pod or servers):
+            below = gpus[first : first + (pod or servers)]
+            for server in below:
+                _join(links, server[rail], len(kinds), (50e9, 1.3e-6))
+            if pod:
+                _join(links, len(kinds), spine, (50e9 * len(below) / 2, 1.3e-6))
+            kinds.append(SWITCH)
+    return _made("rails", kinds, links)
+
+
+def cloud_regions(rng: Rng) -> Topology:
+    """4 to 12 regions of three clouds, of 1 to 8 GPUs each, behind a port with what a VM may send in all."""
+    bandwidth, rtt_s, names = _cloud_table()
+    chosen = rng.choice(len(names), int(rng.integers(4, 13)), replace=False).tolist()
+    size, of_best_pair = int(rng.choice([1, 2, 4, 8])), rng.random() < 0.5
+    kinds: list[int] = []
+    links: Links = {}
+    borders = []
+    for a in chosen:
+        first, others = len(kinds), [b for b in chosen if b != a]
+        port, border = first + size, first + size + 1
+        kinds += [ACCELERATOR] * size + [SWITCH, ROUTER]
+        borders.append(border)
+        for v in range(first, port):
+            _join(links, v, port, (50e9, 1e-6))
+        cap = VM_GBIT[names[a].partition(":")[0]] * GBIT
+        links[port, border] = (max(bandwidth[a, others]) if of_best_pair else cap, 5e-6)
+        links[border, port] = (max(bandwidth[others, a]) if of_best_pair else cap, 5e-6)
+    for a, source in zip(chosen, borders, strict=True):
+        for b, target in zip(chosen, borders, strict=True):
+            if a != b:
+                links[source, target] = (float(bandwidth[a, b]), float(rtt_s[a, b]) / 2)
+    return _made("regions", kinds, links)
+
+
+@cache
+def _cloud_table() -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
+    """Bytes a second and round-trip seconds between the regions whose round trips were measured, and their names."""
+    with REGIONS.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["rtt_ms"]]
+    names = sorted({row["src"] for row in rows})
+    number = {name: k for k, name in enumerate(names)}
+    bandwidth, rtt_s = np.zeros((2, len(names), len(names)))
+    for row in rows:
+        a, b = number[row["src"]], number[row["dst"]]
+        bandwidth[a, b], rtt_s[a, b] = float(row["bandwidth_Gbps"]) * GBIT, float(row["rtt_ms"]) * 1e-3
+    return bandwidth, rtt_s, names
+
+
 KINDS: dict[str, Callable[[Rng], Topology]] = {
     "family": member,
     "zoo": zoo_network,
@@ -170,6 +289,10 @@ KINDS: dict[str, Callable[[Rng], Topology]] = {
     "leaves": leaves_and_spines,
     "damaged": damaged,
     "slowed": slow_links,
+    "metro": metro_sites,
+    "far": far_sites,
+    "rails": rails,
+    "regions": cloud_regions,
 }
 
 
