@@ -19,7 +19,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import Topology
-from stretto.model.variants import seen_by
+from stretto.model.variants import costing, seen_by
 from stretto.planners import registered, run_planner
 from stretto.schedule.best import best
 from stretto.simulate import simulate
@@ -168,6 +168,14 @@ def test_a_cost_is_assumed_where_nothing_is_known():
         assert assume_messages(known) is known
     again = topology_from_json(json.loads(json.dumps(assumed.to_json())), "here")
     assert again.message_basis == "assumed" and np.array_equal(again.message_s, assumed.message_s)
+
+
+def test_processes_drop_what_was_only_assumed_and_keep_what_was_given():
+    given = load_topology("ring:4?message=1ms")
+    assert costing(given, 50e-6) is given
+    assumed = assume_messages(load_topology("ring:4"))
+    assert assumed.message_s.min() > 0
+    assert (costing(assumed, 1e-9).message_s == 1e-9).all()
 
 
 def test_graphml_keeps_the_cost(tmp_path):

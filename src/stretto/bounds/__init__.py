@@ -99,7 +99,11 @@ def bounds(
     for bound in bounds(*heavier) if heavier else ():
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = replace(bound, witness=f"{bound.witness}, with what messages count as")
-    for bound in integral_bounds(given, workload, tuple(best.values())) if given.changes else ():
+    integrals = integral_bounds(given, workload, tuple(best.values())) if given.changes else []
+    if given.changes:
+        at_best = ", if each link always had the largest bandwidth that it ever has"
+        best = {kind: replace(bound, witness=bound.witness + at_best) for kind, bound in best.items()}
+    for bound in integrals:
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = bound
     return tuple(sorted(best.values(), key=lambda b: -b.seconds))

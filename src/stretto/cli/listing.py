@@ -41,8 +41,7 @@ def topologies(
             }
             for f in catalogue()
         ]
-        cells = [(r["spec"], r["summary"], ", ".join(o["name"] for o in r["options"])) for r in rows]
-        answer(as_json, {"topologies": rows}, lambda: print_table("", ("spec", "what", "options"), cells))
+        answer(as_json, {"topologies": rows}, lambda: _show_families(rows))
         return
     from ..report.facts import topology_facts
 
@@ -53,6 +52,24 @@ def topologies(
         write_svg(net, plot)
     data = topology_facts(net) | write_topology(net, to, output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
+
+
+def _show_families(rows: list[dict[str, Any]]) -> None:
+    """Tables of the families, and of what their options mean."""
+    families: dict[tuple[str, str], list[str]] = {}
+    for r in rows:
+        for o in r["options"]:
+            families.setdefault((o["name"], o["help"]), []).append(r["spec"].split(":")[0])
+    every = {key for key, names in families.items() if len(names) == len(rows)}
+    cells = [
+        (r["spec"], r["summary"], ", ".join(o["name"] for o in r["options"] if (o["name"], o["help"]) not in every))
+        for r in rows
+    ]
+    print_table("", ("spec", "what", "options"), cells)
+    ordered = sorted(families, key=lambda key: (key not in every, key[0]))
+    meanings = [(name, "all" if (name, text) in every else ", ".join(families[name, text]), text)
+                for name, text in ordered]  # fmt: skip
+    print_table("options, as in ring:8?bandwidth=50GB/s&message=2us", ("option", "of", "what it means"), meanings)
 
 
 def planners(

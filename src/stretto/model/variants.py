@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from .topology import GIVEN, ROUTER, SWITCH, Topology
+from .topology import ASSUMED, GIVEN, ROUTER, SWITCH, Topology
 
 
 def costing(topology: Topology, least_s: float) -> Topology:
-    """The network where a message costs at least ``least_s`` on each link."""
+    """The network where a message costs at least ``least_s`` on each link. A cost that is only assumed is dropped."""
+    if topology.message_basis == ASSUMED:
+        return replace(topology, message_s=np.full(topology.link_count, least_s), message_basis=GIVEN)
     if (topology.message_s >= least_s).all():
         return topology
     return replace(topology, message_s=np.maximum(topology.message_s, least_s), message_basis=GIVEN)

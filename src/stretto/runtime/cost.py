@@ -23,7 +23,7 @@ prints. With twice as much, plans are cut about 1.4 times as coarsely."""
 def costed(topology: Topology, message_s: float = MESSAGE_S) -> Topology:
     """The network as processes see it: on each link a message costs at least ``message_s``.
 
-    What the links themselves ask for is kept where it is more.
+    What the links themselves ask for is kept where it is more, unless it was only assumed.
     """
     return costing(topology, message_s)
 
