@@ -100,7 +100,9 @@ _SWITCHES = choice({"cut-through": False, "store": True})
 SWITCHES = Setting("switches", _SWITCHES, False, "cut-through, or store: each sends on what has come whole")
 
 
-MESSAGE = Setting("message", parse_time, None, "how long each message keeps a link busy besides its bytes; 0 for not at all")
+MESSAGE = Setting(
+    "message", parse_time, None, "how long each message keeps a link busy besides its bytes; 0 for not at all"
+)
 
 SHARP = Setting(
     "sharp", choice({"true": "all", "sites": "sites", "false": ""}), None,
