@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import best_parts, bottleneck, bounds, check_parts, check_windows, distances, tree_rates, windows
-from stretto.bounds.parts import parts_bound
+from stretto.bounds.parts import MOST_STEPS, parts_bound
 from stretto.bounds.reach import least
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
@@ -95,11 +95,38 @@ def test_the_parts_of_known_networks(spec, parts, seconds):
     assert check_parts(net, allreduce(net), sets) == found.seconds
 
 
-@pytest.mark.parametrize(("hub", "seconds"), [(SWITCH, 1.5), (ROUTER, 1.0)])
-def test_a_hub_that_stores_could_sum_and_a_switch_cannot(hub, seconds):
+@pytest.mark.parametrize(
+    ("hub", "transit", "seconds"), [(SWITCH, True, 1.5), (ROUTER, True, 1.5), (ROUTER, False, 1.0)]
+)
+def test_a_hub_that_stores_whole_messages_could_sum_and_others_cannot(hub, transit, seconds):
     links = [(a, b, 1e9, 0.0) for v in range(1, 5) for a, b in ((0, v), (v, 0))]
-    net = make_topology("star", [hub] + [ACCELERATOR] * 4, links)
+    net = make_topology("star", [hub] + [ACCELERATOR] * 4, links, transit=[transit] + [False] * 4)
     assert bounds(net, Workload((allreduce(net),)))[0].seconds == pytest.approx(seconds)
+
+
+def test_routers_and_switches_are_in_no_part():
+    # four sites of three, with two links of 12.5 GB/s to a router; the routers are a ring of 25 GB/s
+    links = []
+    for site in range(4):
+        own = [4 * site + k for k in range(3)]
+        links += [(a, b, 100e9, 1e-6) for a in own for b in own if a != b]
+        links += [e for v in own[:2] for e in ((v, 4 * site + 3, 12.5e9, 1e-6), (4 * site + 3, v, 12.5e9, 1e-6))]
+        links += [(4 * site + 3, 4 * ((site + d) % 4) + 3, 25e9, 1e-3) for d in (1, 3)]
+    net = make_topology("sites", ([ACCELERATOR] * 3 + [ROUTER]) * 4, links)
+    found = best_parts(net, allreduce(net))
+    assert found is not None
+    assert found.seconds == Fraction(6, 100)
+    assert 10**9 / tree_rates(net).rate == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize("steps", [MOST_STEPS, 5_000_000])
+def test_servers_are_the_parts_of_a_large_cluster(steps, monkeypatch):
+    # 512 ranks in servers that 8 x 50 GB/s enter; with fewer steps no part is smaller than a server
+    monkeypatch.setattr("stretto.bounds.parts.MOST_STEPS", steps)
+    net = load_topology("h100:64")
+    found = best_parts(net, allreduce(net))
+    assert found is not None
+    assert found.seconds == Fraction(2 * 63, 64 * 400)
 
 
 def in_windows(net: Topology, size: int, parts: list[set[int]]) -> tuple[float, float]:

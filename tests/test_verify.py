@@ -105,6 +105,16 @@ def test_reduce_then_broadcast_is_an_allreduce():
     assert code(plan_of(net, work_of(net, "allreduce"), rows)) == "ok"
 
 
+def test_a_router_passes_partial_sums_on_but_does_not_add_them():
+    links = [(a, b, 1e9, 0.0) for v in (0, 1, 2) for a, b in ((v, 3), (3, v))]
+    first = [(0, REDUCE, (1, 3), []), (0, REDUCE, (2, 3), [])]
+    alone, summed = [(0, REDUCE, (3, 0), [0]), (0, REDUCE, (3, 0), [1])], [(0, REDUCE, (3, 0), [0, 1])]
+    for transit in (True, False):
+        net = make_topology("hub", [ACCELERATOR] * 3 + [ROUTER], links, transit=[False] * 3 + [transit])
+        assert code(plan_of(net, work_of(net, "reduce"), first + alone)) == "ok"
+        assert code(plan_of(net, work_of(net, "reduce"), first + summed)) == ("no-reduction" if transit else "ok")
+
+
 def test_exchanging_partial_sums_is_an_allreduce():
     # recursive doubling: in each step two ranks send each other what they have by then
     net = make_topology("full", [0] * 4, [(a, b, 1e9, 0.0) for a in range(4) for b in range(4) if a != b])

@@ -63,14 +63,14 @@ def check_reach(
     size = 0
     for piece, its in enumerate(collective.piece_bytes.tolist()):
         size += its if any(ranks[r] in holders for r in collective.holders[piece]) else 0
-    senders = [v for v in far if not topology.is_switch[v]]
+    senders = [v for v in far if topology.adds[v]]
     hinges = []
     for (a, b, latency), bandwidth in zip(links, topology.bandwidth.tolist(), strict=True):
         if a in inside or b not in inside:
             continue
         if not collective.reduces:
             held = [min(far[u].get(a, inf) for u in holders)]
-        elif topology.is_switch[a]:
+        elif not topology.adds[a]:
             by_sender = [sorted(far[u].get(s, inf) + far[s].get(a, inf) for u in holders) for s in senders]
             held = [min(times) for times in zip(*by_sender, strict=True)]
         else:
@@ -86,13 +86,13 @@ def check_parts(topology: Topology, collective: Collective, parts: list[set[int]
     storing: set[int] = set()
     for inside in parts:
         assert inside & set(collective.ranks.tolist()), "a part without a rank needs nothing"
-        here = {v for v in inside if not topology.is_switch[v]}
+        here = {v for v in inside if topology.adds[v]}
         assert not here & storing, "parts share a node"
         storing |= here
         for a, b, bandwidth in zip(topology.src, topology.dst, topology.bandwidth.tolist(), strict=True):
             if a not in inside and b in inside:
                 width += Fraction(bandwidth)
-    assert storing == set(np.flatnonzero(~topology.is_switch).tolist()), "a node that could sum is in no part"
+    assert storing == set(np.flatnonzero(topology.adds).tolist()), "a node that could sum is in no part"
     return 2 * (len(parts) - 1) * collective.size_bytes / width
 
 
@@ -106,7 +106,7 @@ def check_windows(
     """
     links, far = _links(topology), _far(topology)
     ranks, every = set(collective.ranks.tolist()), range(len(parts))
-    home = {v: q for q in every for v in parts[q] if not topology.is_switch[v]}
+    home = {v: q for q in every for v in parts[q] if topology.adds[v]}
     left = []
     for q in every:
         heads = {b for a, b, _ in links if home.get(a) == q and home.get(b) != q}
@@ -125,7 +125,7 @@ def check_windows(
             reached = max(min(far[u][v] for v in parts[p] if v in home) for u in ranks - parts[p])
             had = max(0.0, reached - latency) if b in home else 0.0
             on = [0.0] if b in home else [more for c, _, more in links if c == b]  # until it is stored
-            if b in home or all(d in home for c, d, _ in links if c == b):
+            if b in home or (topology.is_switch[b] and all(d in home for c, d, _ in links if c == b)):
                 had = max(had, has_sent - latency - max(on))
             opens = max(min(sent, had), min(far[u][a] for u in ranks))
             closes = latency + min(max(min(left[q] for q in senders), must_get + min(on)), far[b].get(last[p], inf))
@@ -152,14 +152,14 @@ def check_covers(
     assert set(holders) | set(receivers) <= set(collective.ranks.tolist()), "no rank"
     links, far = _links(topology), _far(topology)
     before, after = _far(topology, set(far) - first), _far(topology, last)
-    senders = [v for v in far if not topology.is_switch[v]]
+    senders = [v for v in far if topology.adds[v]]
     sets: tuple[dict[int, int], dict[int, int]] = {}, {}
     enters: tuple[list[int], list[int]] = [], []
     spent, hinges = 0.0, []
     for e, ((a, b, latency), bandwidth) in enumerate(zip(links, topology.bandwidth.tolist(), strict=True)):
         if a not in first and b in first:
             enters[0].append(e)
-            by = [a] if not topology.is_switch[a] else senders
+            by = [a] if topology.adds[a] else senders
             for j, (begin, end) in enumerate(pairwise(early_s)):
                 spent += bandwidth * early_price[e][j] * (end - begin)
                 for s in by:

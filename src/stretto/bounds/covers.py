@@ -6,7 +6,8 @@ over some link e1, and S2 for the last time over some link e2: the same link, or
 some delay. What is a crossing good for?
 
 - What crosses a link into S1 at time t can *carry* the contributions of those u who can have come to the beginning of
-  that link by t, on ways outside S1. (Through a switch, which does not sum: of those whom one node has sent there.)
+  that link by t, on ways outside S1. (Where the link begins at a node that does not sum: of those whom one node has
+  sent there.)
 - What crosses a link into S2 at time t can *serve* those v who can be reached from there before the end T, on ways
   inside S2.
 
@@ -41,10 +42,13 @@ from ..model.collective import Collective
 from ..model.topology import Topology
 from ..solvers import INFINITY, Model, solve
 from .latency import distances
-from .parts import SEARCHED_UP_TO, partitions
+from .parts import partitions
 from .reach import least
 
 Written = tuple[list[float], dict[int, list[int]], list[int]]
+
+MOST_RANKS = 256
+"""Ranks up to which prices are looked for."""
 
 MOST_ENDS = 8
 """The most ranks that are to be covered on each side; they are those that are farthest from the links."""
@@ -120,7 +124,7 @@ def covers_bound(topology: Topology, collective: Collective, from_s: float = 0.0
         None where it says nothing, is no better, or there are too many ranks.
     """
     c = collective
-    if not c.traits.reduces_to_all or topology.planes or len(c.ranks) > SEARCHED_UP_TO:
+    if not c.traits.reduces_to_all or topology.planes or len(c.ranks) > MOST_RANKS:
         return None
     near = distances(topology, 0.0)
     back = partitions(replace(topology, src=topology.dst, dst=topology.src), c.ranks)
@@ -209,10 +213,10 @@ def least_delay(topology: Topology, into_first: Int64, into_last: Int64, near: F
 def _carried(topology: Topology, links: Int64, ranks: Int32, near: Float64) -> Float64:
     """float64[links, senders, ranks]: when a link can carry a rank's contribution in what one sender has sent."""
     at = topology.src[links]
-    stored = ~topology.is_switch[at]
-    senders = np.flatnonzero(~topology.is_switch)
+    stored = topology.adds[at]
+    senders = np.flatnonzero(topology.adds)
     found = np.full((len(links), 1 if stored.all() else len(senders), len(ranks)), np.inf)
-    # a node that stores can send a sum of all that came to it
+    # a node that adds can send a sum of all that came to it
     found[stored, 0] = near[np.ix_(ranks, at[stored])].T
     if not stored.all():
         found[~stored] = near[np.ix_(senders, at[~stored])].T[:, :, None] + near[np.ix_(ranks, senders)].T

@@ -1,26 +1,29 @@
 """AllReduce among parts of a network: each byte must be received by parts 2 (k - 1) times, however it is summed.
 
-Divide the nodes that store into k parts, each with a rank. For one byte of the buffer let r be the part whose nodes,
-taken together, are the first to have all contributions.
+Divide the nodes that add (:attr:`Topology.adds`) into k parts, each with a rank. A *message* is what one of these nodes
+composes and others receive; on its way it may pass, wait in and be copied by switches and routers, but none of them
+adds. For one byte of the buffer let r be the part whose nodes, taken together, are the first to have all contributions.
 
 - Before that, each of the k - 1 other parts has sent something on its way to r.
-- After it, each of them receives something, since it did not have all.
+- After it, each of them receives something that is new to it, since it did not have all.
 
-So k - 1 transfers by different senders come before, and k - 1 transfers to different receivers after: at least
+So k - 1 messages of different senders are received before, and k - 1 receivers get another message after: at least
 2 (k - 1) receipts, as in the gossip problem with one-way calls (Harary and Schwenk 1974). Each receipt takes room on
 the links into its part, so
 
     seconds >= 2 (k - 1) bytes / (sum over parts of what can enter it)
 
-and more where links have latency, since none can carry such transfers all the time (:mod:`stretto.bounds.windows`).
+and more where links have latency, since none can carry such messages all the time (:mod:`stretto.bounds.windows`).
 
-Switches neither store nor sum, but may copy. They belong to no part: for each part, every switch is put on the side on
-which it makes what can enter the part least.
+Switches and routers that do not add belong to no part. Whatever a part receives crosses every set of nodes that has all
+nodes of the part and none that other parts have. So for each part they are put on the side on which they make what can
+enter it least: a min-cut.
 
 Where every link has an equal one in the opposite direction, and all nodes are ranks, in-trees and out-trees reach the
 bound of the best partition: it is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961),
 and each of these trees can be used inwards for sums, then outwards for copies. The best partition is found by
 Dinkelbach's iteration. Each step is a Dilworth truncation (Cunningham 1985), which takes one min-cut for each rank.
+Among many ranks the min-cuts are counted: then sites or servers are divided, and none of them further.
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ from .model import Bound
 from .reach import least
 from .windows import windows
 
-SEARCHED_UP_TO = 256
-"""Ranks up to which the best partition is searched for; among more, each rank is a part."""
+MOST_STEPS = 20_000_000
+"""Arcs of min-cuts that one search for the best partition may look at, were each cut to look at every arc once. This is
+about a second of CPU at most; 512 ranks joined at random need half of it."""
 
 UNLIMITED = 1 << 61
 
@@ -62,21 +66,35 @@ class Parts:
 
 
 def best_parts(topology: Topology, collective: Collective) -> Parts | None:
-    """The partition with the largest bound by bandwidth; None if it is no AllReduce, or there are planes."""
+    """The partition with the largest bound by bandwidth; None if it is no AllReduce, or there are planes.
+
+    Where there are too many ranks for that, the best one of those that cut no site or server.
+    """
     if not collective.traits.reduces_to_all or topology.planes:
         return None
-    search = _Search(topology, collective.ranks)
-    inside = search.narrowed(np.arange(len(collective.ranks)))
-    if len(collective.ranks) <= SEARCHED_UP_TO:
-        while True:
+    searches, left = _searches(topology, collective.ranks), float(MOST_STEPS)
+    found: list[Bool] = []
+    for search in searches:
+        if search.steps <= left:
+            found.append(search.narrowed(np.arange(search.count)))
+            left -= search.steps
+    if not found:
+        return None
+    inside = max(found, key=lambda parts: Fraction(len(parts) - 1, max(searches[0].width_into(parts), 1)))
+    for search in searches:
+        while search.steps <= left:
+            left -= search.steps
             gap, label = search.best_partition(search.width_into(inside), len(inside) - 1)
             if gap >= 0:
                 break
             inside = search.narrowed(label)
-    entering = inside[:, topology.dst] & ~inside[:, topology.src]
-    times = entering.sum(axis=0).tolist()
-    width = sum((Fraction(w) * n for w, n in zip(topology.bandwidth.tolist(), times, strict=True)), Fraction(0))
-    return Parts(inside, 2 * (len(inside) - 1) * collective.size_bytes, width) if width else None
+    return Parts(inside, 2 * (len(inside) - 1) * collective.size_bytes, _exact_width(topology, inside))
+
+
+def _exact_width(topology: Topology, inside: Bool) -> Fraction:
+    """Bytes/s that can enter all parts together."""
+    times = (inside[:, topology.dst] & ~inside[:, topology.src]).sum(axis=0).tolist()
+    return sum((Fraction(w) * n for w, n in zip(topology.bandwidth.tolist(), times, strict=True)), Fraction(0))
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
@@ -87,16 +105,26 @@ def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bo
     best = best_parts(topology, collective)
     if best is None:
         return None
-    found = [best.inside]
-    if len(collective.ranks) <= SEARCHED_UP_TO:
-        found += partitions(topology, collective.ranks)
+    found = [best.inside, *partitions(topology, collective.ranks)]
     return max((_in_words(topology, collective, inside, near) for inside in found), key=lambda b: b.seconds)
 
 
 def partitions(topology: Topology, ranks: Int32) -> list[Bool]:
     """bool[parts, nodes] each: sites, servers, what fast links join; with switches where they narrow the parts."""
-    search = _Search(topology, ranks)
-    return [search.narrowed(label) for label in _groups(topology, ranks)]
+    left = float(MOST_STEPS)
+    found = []
+    for label in _groups(topology, ranks):
+        search = _Search(topology, ranks, label)
+        left -= search.steps
+        if left >= 0:
+            found.append(search.narrowed(np.arange(search.count)))
+    return found
+
+
+def _searches(topology: Topology, ranks: Int32) -> list[_Search]:
+    """A search among all ranks, and those among sites or servers, the finest first."""
+    labels = [np.arange(len(ranks)), *_groups(topology, ranks)]
+    return sorted((_Search(topology, ranks, label) for label in labels), key=lambda search: -search.count)
 
 
 def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64) -> Bound:
@@ -122,27 +150,40 @@ def _groups(topology: Topology, ranks: Int32) -> list[Int64]:
 
 
 class _Search:
-    """Min-cuts around sets of ranks; switches may be on either side."""
+    """Min-cuts around sets of ranks; switches and routers that do not add may be on either side.
 
-    def __init__(self, topology: Topology, ranks: Int32) -> None:
-        self.topology, self.ranks = topology, ranks.astype(np.int64)
+    Args:
+        label: int64[ranks], numbers from 0. Ranks of equal number stay together: they are one *member* of a set.
+    """
+
+    def __init__(self, topology: Topology, ranks: Int32, label: Int64) -> None:
+        self.topology = topology
         self.width = in_units(topology.bandwidth, upward=True)
         self.nodes = topology.node_count
-        # arcs: backward over links, from a source to the ranks, from the ranks to a target, between what stays together
-        store, home = self._homes()
+        self.count = int(label.max()) + 1
+        self.lead = ranks.astype(np.int64)[np.unique(label, return_index=True)[1]]
+        # arcs: backward over links, from a source to members, from members to a target, between what stays together
+        home = self._homes(ranks, label)
+        with_others = np.flatnonzero(home >= 0)
+        home = home[with_others]
         self.source, self.target = self.nodes, self.nodes + 1
-        count = len(self.ranks)
-        tails: list[NDArray[Any]] = [topology.dst, np.full(count, self.source), self.ranks, store, home]
-        heads: list[NDArray[Any]] = [topology.src, self.ranks, np.full(count, self.target), home, store]
+        tails: list[NDArray[Any]] = [
+            topology.dst, np.full(self.count, self.source), self.lead, with_others, home,
+        ]  # fmt: skip
+        heads: list[NDArray[Any]] = [topology.src, self.lead, np.full(self.count, self.target), home, with_others]
         self.arcs = Arcs.of(np.concatenate(tails), np.concatenate(heads), self.nodes + 2)
         self.ends = np.cumsum([len(t) for t in tails]).tolist()
-        self.work = 50.0 * count * len(self.arcs.forward)
+        self.steps = float(self.count * len(self.arcs.forward))
 
-    def _homes(self) -> tuple[Int64, Int64]:
-        """Nodes that store but are no ranks, and for each a rank beside it, whose part it belongs to."""
+    def _homes(self, ranks: Int32, label: Int64) -> Int64:
+        """int64[nodes], the rank that stands for the member that each node belongs to, -1 for that rank, and for nodes
+        that do not add.
+
+        A node that adds and is no rank belongs to the rank beside it.
+        """
         t = self.topology
         home = np.full(self.nodes, -1, dtype=np.int64)
-        home[self.ranks] = self.ranks
+        home[ranks] = self.lead[label]
         wide_first = np.argsort(-t.bandwidth, kind="stable")
         changed = True
         while changed:
@@ -151,20 +192,22 @@ class _Search:
                 if home[t.src[link]] < 0:
                     home[t.src[link]] = home[t.dst[link]]
                     changed = True
-        store = np.flatnonzero(~t.is_switch & ~np.isin(np.arange(self.nodes), self.ranks) & (home >= 0))
-        return store, home[store]
+        home[~t.adds] = -1
+        home[self.lead] = -1
+        return home
 
-    def _cut(self, gain: Int64, loss: Int64) -> tuple[int, Bool]:
-        """The flow, and the set with the least ``width that enters - gains of ranks inside + losses of ranks inside``.
+    def _cut(self, gain: Int64, loss: Int64, scale: int) -> tuple[int, Bool]:
+        """The flow, and the set with the least ``scale * width that enters - gains of members inside + losses of
+        members inside``.
 
-        A rank of unlimited gain is inside, one of unlimited loss outside.
+        A member of unlimited gain is inside, one of unlimited loss outside.
         """
         ends = self.ends
         edge = np.full(ends[-1], UNLIMITED >> 8, dtype=np.int64)
-        edge[: ends[0]] = self.width * self.scale
+        edge[: ends[0]] = self.width * scale
         edge[ends[0] : ends[1]], edge[ends[1] : ends[2]] = gain, loss
         _, side, flow = self.arcs.first_violated(
-            self.arcs.capacities(edge), np.array([self.source]), 0, self.target, UNLIMITED, UNLIMITED, self.work
+            self.arcs.capacities(edge), np.array([self.source]), 0, self.target, UNLIMITED, UNLIMITED, 50 * self.steps
         )
         return flow, side[: self.nodes]
 
@@ -173,30 +216,27 @@ class _Search:
 
         Returns:
             A gap, negative if a partition is narrower than ``width / receivers`` for each part but one (the gap is
-            that difference times ``receivers``), and the label that this partition gives each rank.
+            that difference times ``receivers``), and the label that this partition gives each member.
         """
-        self.scale = receivers
-        count = len(self.ranks)
-        label = np.arange(count)
-        x = np.zeros(count, dtype=np.int64)
-        for i in range(count):
+        label = np.arange(self.count)
+        x = np.zeros(self.count, dtype=np.int64)
+        for i in range(self.count):
             gain, loss = np.maximum(x, 0), np.maximum(-x, 0)
             gain[i], loss[i + 1 :] = UNLIMITED >> 8, UNLIMITED >> 8
             gained = int(gain[:i].sum())
-            flow, side = self._cut(gain, loss)
+            flow, side = self._cut(gain, loss, receivers)
             x[i] = flow - gained - width
-            joined = label[: i + 1][side[self.ranks[: i + 1]]]
+            joined = label[: i + 1][side[self.lead[: i + 1]]]
             label[np.isin(label, joined)] = i
         return int(x.sum()) + width, label
 
     def narrowed(self, label: Int64) -> Bool:
-        """bool[parts, nodes]: the ranks of each label, nodes that belong to them, and switches where they narrow it."""
-        self.scale = 1
+        """bool[parts, nodes]: the members of each label, with switches and routers where they narrow the part."""
         rows = []
         for part in np.unique(label):
             own = label == part
             big = np.int64(UNLIMITED >> 8)
-            rows.append(self._cut(np.where(own, big, 0), np.where(own, 0, big))[1])
+            rows.append(self._cut(np.where(own, big, 0), np.where(own, 0, big), 1)[1])
         return np.array(rows)
 
     def width_into(self, inside: Bool) -> int:

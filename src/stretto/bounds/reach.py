@@ -16,8 +16,9 @@ which is a lower bound on T. A and C grow in steps, so the integral is a sum of 
 and one of height c at t2 in C add m c (T - t1 - t2) where that is positive.
 
 A piece that is copied has one holder, and a link carries one piece at a time. So pieces of equal weight count as one
-piece, which is there when the first of them is. In an AllReduce, a byte that leaves an accelerator or a router can be a
-sum of all that has come there; one that leaves a switch, which does not sum, holds what a single node has sent.
+piece, which is there when the first of them is. In an AllReduce, a byte that leaves a node that adds
+(:attr:`Topology.adds`) can be a sum of all that has come there; one that leaves another switch or router holds what a
+single node has sent.
 """
 
 from __future__ import annotations
@@ -105,11 +106,11 @@ def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -
     """float64[links, contributions]: from when on a byte at the beginning of each link can hold 1, 2, ... of them."""
     at = topology.src[links]
     times = np.sort(distance[np.ix_(without, at)].T, axis=1)
-    switched = np.flatnonzero(topology.is_switch[at])
-    senders = np.flatnonzero(~topology.is_switch)
-    # when each sender has 1, 2, ... of them; a byte in a switch comes from one sender
+    passing = np.flatnonzero(~topology.adds[at])
+    senders = np.flatnonzero(topology.adds)
+    # when each sender has 1, 2, ... of them; a byte that is only passed on comes from one sender
     had = np.sort(distance[np.ix_(without, senders)], axis=0)
-    for k in switched.tolist():
+    for k in passing.tolist():
         times[k] = (had + distance[senders, at[k]]).min(axis=1)
     return times
 

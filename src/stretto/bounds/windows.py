@@ -4,7 +4,7 @@ The bound by parts says that every part but one sends something before a moment 
 latency says for each link into a part *when* such a transfer can cross it: that is the link's window.
 
 For one byte let r be the part that first has all contributions, t the moment when it has them, and T the end. d is the
-least latency; a *hop* leads from one node that stores to another. For each part q take two of its ranks: ``first[q]``,
+least latency; a *hop* leads from one node that adds to another. For each part q take two of its ranks: ``first[q]``,
 whose contribution takes longest to leave q, and ``last[q]``, which is served last.
 
 *Before t* every part q but r has sent a hop with the contribution of ``first[q]``.
@@ -26,8 +26,8 @@ The moment t itself is bounded, too. All parts but r have sent by t, so t is no 
 All parts but r receive after t, so t is no later than all but one must receive.
 
 So a link into a part carries nothing that counts in the first ``opens_s`` seconds, the less of both cases, nor in the
-last ``closes_s``. A switch may pass on what comes from any part, and what enters a part through a switch is stored a
-little later.
+last ``closes_s``. A switch or router that does not add may pass on what comes from any part. What enters a part through
+a switch is stored a little later; in a router it may wait until it is needed.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Wi
     """The windows of a partition.
 
     Args:
-        inside: bool[parts, nodes]; a node that stores is in one part at most, and each part has a rank.
+        inside: bool[parts, nodes]; a node that adds is in one part at most, and each part has a rank.
         near: float64[nodes, nodes], least seconds from node to node.
     """
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
-    stores = ~topology.is_switch & inside.any(axis=0)
+    stores = topology.adds & inside.any(axis=0)
     home = np.where(stores, inside.argmax(axis=0), -1)
     part, link = np.nonzero(inside[:, dst] & ~inside[:, src])
     x, y, latency = src[link], dst[link], topology.latency_s[link]
@@ -104,14 +104,14 @@ def _all_but_one(times_s: list[float]) -> float:
 def _to_stores(topology: Topology, stores: Bool) -> tuple[Float64, Float64]:
     """Least and most seconds from each node until what passes it is stored.
 
-    Both are 0 at a node that stores. At a switch they are latencies of its links; the most is infinite where one of
-    them leads to another switch.
+    Both are 0 at a node that stores for its part. At a switch they are latencies of its links; the most is infinite
+    where one of them leads to another switch or a router, and at a router.
     """
     least, most = np.where(stores, 0.0, np.inf), np.zeros(len(stores))
     passes = ~stores[topology.src]
     a, b, latency = topology.src[passes], topology.dst[passes], topology.latency_s[passes]
     np.minimum.at(least, a, latency)
-    np.maximum.at(most, a, np.where(stores[b], latency, np.inf))
+    np.maximum.at(most, a, np.where(stores[b] & topology.is_switch[a], latency, np.inf))
     return least, most
 
 

@@ -147,6 +147,12 @@ class Topology:
         return np.asarray((self.forwarding == ACCELERATOR) & ~self.transit)
 
     @cached_property
+    def adds(self) -> Bool:
+        """bool[nodes], who can sum what comes to it: accelerators, routers that store whole messages, and switches that
+        reduce."""
+        return np.asarray((self.forwarding == ACCELERATOR) | self.reduces)
+
+    @cached_property
     def out_links(self) -> Ragged:
         """For each node the links that leave it, in link order."""
         return Ragged.grouped(self.src, np.arange(self.link_count), self.node_count)
@@ -202,14 +208,10 @@ class Topology:
 
     @cached_property
     def relaying(self) -> Topology:
-        """The network where each switch that reduces is a router, which could also store.
-
-        No plan ends later here, if routers sum what comes to them.
-        """
+        """The network where each switch that reduces is a router that sums. It could store, too: no plan ends later here."""
         if not self.reduces.any():
             return self
-        kind = np.where(self.reduces, ROUTER, self.kind).astype(np.int8)
-        return replace(self, kind=kind, reduces=np.zeros_like(self.reduces))
+        return replace(self, kind=np.where(self.reduces, ROUTER, self.kind).astype(np.int8))
 
     def link_name(self, link: int) -> str:
         """``gpu3→switch0``: a link as reports and messages write it."""

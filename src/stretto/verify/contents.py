@@ -40,7 +40,7 @@ def wrong_contents(plan: Plan) -> Finding | None:
     )  # fmt: skip
     with np.errstate(over="ignore"):  # fingerprints wrap around
         code, k, other, at = at_speed(kernel_referee.contents, STEPS_A_TRANSFER * plan.transfer_count)(
-            writes, work.chunk_reduces, state, number
+            writes, work.chunk_reduces, plan.topology.adds, state, number
         )
     if code:
         name, k = CODES[code], int(k)
@@ -50,6 +50,8 @@ def wrong_contents(plan: Plan) -> Finding | None:
             "not-held": f"sends what {plan.topology.names[node]} does not have",
             "missing-dependency": f"does not depend on {other_words}, which brought or changed what it sends",
             "reduce-of-copy": "adds to a chunk that is not to be summed",
+            "no-reduction": f"sends the sum of what {other_words} and others brought to "
+            f"{plan.topology.names[node]}, which cannot sum",
             "unordered-writes": f"and {other_words} write to the same chunk at the same node, "
             "and neither waits for the other",
         }[name]

@@ -214,7 +214,7 @@ def _happened_before(
     return False
 
 
-def contents(writes: Writes, reduces: Bool, state: UInt64, number: Float64) -> Violation:
+def contents(writes: Writes, reduces: Bool, adds_at: Bool, state: UInt64, number: Float64) -> Violation:
     """Does every transfer have what it sends, and does every write follow those before it?
 
     A transfer carries what its slot held at first and what those of its dependencies that wrote to the slot have
@@ -223,6 +223,7 @@ def contents(writes: Writes, reduces: Bool, state: UInt64, number: Float64) -> V
 
     Args:
         reduces: bool[chunks], whether a chunk is summed.
+        adds_at: bool[nodes], which nodes can sum. The others may have several partial sums, but send each on by itself.
         state: uint64[slots], what each slot holds at first; changed to what it holds at the end.
         number: float64[slots], how many contributions that is, 0 for nothing; changed likewise. Where contributions are
             counted again and again the fingerprints wrap around, and these numbers do not.
@@ -251,10 +252,13 @@ def contents(writes: Writes, reduces: Bool, state: UInt64, number: Float64) -> V
                     marked = True
                     for i in range(dep_offsets[k], dep_offsets[k + 1]):
                         listed[dep_values[i]] = k
-                i = newest[s]
+                i, brought = newest[s], -1
                 while i >= 0:
                     w = writer[i]
                     if listed[w] == k:
+                        if brought >= 0 and not adds_at[sources.values[j]]:
+                            return 29, k, w, j
+                        brought = w
                         if op[w] == COPY:
                             carried = carried - initial[s] + value[w]
                             parts = parts - initially[s] + count[w]
