@@ -208,7 +208,7 @@ class Topology:
 
     @cached_property
     def relaying(self) -> Topology:
-        """The network where each switch that reduces is a router that sums. It could store, too: no plan ends later here."""
+        """The network where each switch that reduces is a router that sums. No plan ends later here."""
         if not self.reduces.any():
             return self
         return replace(self, kind=np.where(self.reduces, ROUTER, self.kind).astype(np.int8))
