@@ -38,7 +38,7 @@ $(RAY_STAMP): $(STAMP)
 
 $(KERNEL_STAMP): $(STAMP) $(KERNELS)
 	@echo "compiling kernels, about a minute ..."
-	@$(BIN)/python -m stretto.cli.compiling
+	@$(BIN)/stretto warm
 	@touch $@
 
 demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page demo/index.html

@@ -17,6 +17,17 @@ from pathlib import Path
 
 PROGRAM = [sys.executable, "-c", "from stretto.cli import main; main()"]
 NDV2 = ["plan", "allgather", "-t", "ndv2:10", "--shard", "31.25MB", "-p", "mtegcca"]
+COMMANDS = (
+    "--help",
+    "topologies ndv2:4",
+    "plan allgather -t ndv2:4 --shard 31.25MB",
+    "bound allgather -t ndv2:4 --shard 31.25MB",
+    "compare allreduce -t sites:3,4 --size 1MB,64MB -p ring,auto",
+    "plan allreduce -t ring:4 --size 1MB",
+    "plan allreduce -t h100:8 --size 64MB",
+    "plan alltoall -t zoo:Abilene --size 64MB",
+    " ".join(NDV2),
+)
 REPEATS = 5
 
 
@@ -37,8 +48,8 @@ def main() -> None:
         rows.append({"command": name, "cpu_s": times})
         print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} | {max(times):.2f} |", flush=True)
 
-    report("stretto --help", [cpu_s(["--help"]) for _ in range(REPEATS)])
-    report("stretto " + " ".join(NDV2), [cpu_s(NDV2) for _ in range(REPEATS)])
+    for command in COMMANDS:
+        report(f"stretto {command}", [cpu_s(command.split()) for _ in range(REPEATS)])
     with tempfile.TemporaryDirectory() as cache:
         forced = {"STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": cache}
         report("the same, cold, every kernel compiled", [cpu_s(NDV2, **forced)])

@@ -118,6 +118,14 @@ def test_a_planner_and_a_refiner_in_a_file_of_their_own_are_run(file, spec):
     assert run_planner(spec.replace("mine.py", str(file)), SPOKES, SPREAD).digest() == plan.digest()
 
 
+def test_planning_does_not_count_the_time_in_which_code_is_loaded(file):
+    slow = "    from stretto.kernels import LOADING\n    LOADING.wall_s += 1000.0\n    links ="
+    file.write_text(STAR.replace("    links =", slow, 1))
+    plan = run_planner(f"{file}:star", SPOKES, SPREAD)
+    assert plan.meta["loading_s"] == pytest.approx(1000.0)
+    assert plan.meta["planning_s"] < -900
+
+
 def test_auto_asks_a_planner_in_a_file_once_it_is_imported(file):
     find("mine.py:star")
     assert run_planner("auto", SPOKES, SPREAD).meta["chosen"] == "star"

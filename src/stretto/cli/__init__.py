@@ -18,6 +18,7 @@ import typer
 from .. import __version__
 from ..model.errors import InputError, StrettoError
 from .bounding import bound
+from .compiling import warm
 from .exchange import export, import_, report
 from .judging import show, simulate, verify
 from .listing import planners, topologies
@@ -34,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
-                study, report, export):  # fmt: skip
+                study, report, export, warm):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
 

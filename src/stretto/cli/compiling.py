@@ -1,14 +1,17 @@
-"""Compile the kernels that the command line uses: ``python -m stretto.cli.compiling``.
+"""``stretto warm``: compile the kernels once, so that the first plan on a machine is as quick as the next.
 
-Plans small requests with compiled kernels, and Numba keeps the code on disk. ``make setup`` runs this once, so that the
-first plan on a machine takes no longer than the next.
+Plans small requests with compiled kernels, and Numba keeps the code on disk. ``make setup`` runs this.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import time
 from multiprocessing import Process
+
+from ..model.errors import StrettoError
+from . import arguments
+from .output import answer, print_line
 
 REQUESTS = (
     ("forest", "allreduce", "dgx2:2"),
@@ -53,16 +56,17 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         bounds(topology, workload)
 
 
-def main() -> None:
-    """Compile in two processes that begin at either end of the list; neither compiles what the other has."""
+def warm(as_json: arguments.Json = False) -> None:
+    """Compile what makes plans, once after an installation: about a minute, or nothing if that was done before."""
+    began = time.monotonic()
     os.environ["STRETTO_KERNELS"] = "compiled"
+    # two processes begin at either end of the list, and neither compiles what the other has
     processes = [Process(target=plan_all, args=(requests,)) for requests in (REQUESTS, REQUESTS[::-1])]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in processes))
-
-
-if __name__ == "__main__":
-    main()
+    if any(process.exitcode for process in processes):
+        raise StrettoError("the kernels could not be compiled; plans are made without, more slowly")
+    data = {"wall_s": time.monotonic() - began}
+    answer(as_json, data, lambda: print_line(f"all kernels are compiled ({data['wall_s']:.0f} s)"))

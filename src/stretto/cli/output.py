@@ -125,7 +125,9 @@ def show_summary(data: dict[str, Any]) -> None:
         if others:
             rows.append(("do not serve this", f"{others} other {_many('planner', others)} (--json gives the reasons)"))
     if data["planning_s"] is not None:
-        rows.append(("planning", f"{format_time(data['planning_s'])} ({format_time(data['planning_cpu_s'])} of CPU)"))
+        loading = f", after {format_time(data['loading_s'])} of loading code" if data.get("loading_s") else ""
+        cpu = format_time(data["planning_cpu_s"])
+        rows.append(("planning", f"{format_time(data['planning_s'])} ({cpu} of CPU){loading}"))
     if data.get("stopped"):
         rows.append(("stopped", "by --time-limit: another run may give another plan"))
     if data["verified"] is not None:

@@ -14,9 +14,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from time import thread_time
+from time import perf_counter, process_time, thread_time
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
@@ -33,6 +34,17 @@ COMPILE_MORE_FROM = 5_000
 
 WORTH_S = 1.0
 """CPU seconds after which a function that many small calls interpret is compiled after all."""
+
+
+@dataclass
+class Loading:
+    """Seconds that this process has spent on loading and compiling kernels, by the wall clock and of CPU."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+LOADING = Loading()
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -60,7 +72,8 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
     if mode == "python" or (mode == "auto" and not _pays(module, work)):
         return kernel
     if module not in _COMPILED:
-        _COMPILED[module] = _compiled(module)
+        with _counted():
+            _COMPILED[module] = _compiled(module)
     compiled, if_ready = _COMPILED[module][kernel.__name__]
     return compiled if mode == "compiled" or work >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
 
@@ -100,10 +113,9 @@ def _compiled(module: str) -> dict[str, tuple[Callable[..., Any], Callable[..., 
 
 def _inner(module: str) -> ModuleType:
     """A second copy of the module in which every function is compiled, those that it imports from kernels too."""
-    import numba
-
     if module in _INNER:
         return _INNER[module]
+    numba = _numba()
     package, _, name = module.rpartition(".")
     full_name = f"{package}.compiled_{name}"
     spec = importlib.util.spec_from_file_location(full_name, _file(module))
@@ -127,6 +139,24 @@ def _inner(module: str) -> ModuleType:
         setattr(copy, name, compiled)
     _INNER[module] = copy
     return copy
+
+
+@cache
+def _numba() -> Any:
+    """Numba, loaded without SciPy's linear algebra, which takes half as long again.
+
+    No kernel needs that. Other users of Numba in this process still get it: when they compile a call of it.
+    """
+    import numba
+
+    blas = "scipy.linalg.cython_blas"
+    if blas not in sys.modules:
+        sys.modules[blas] = None  # type: ignore[assignment]
+        try:
+            importlib.import_module("numba.np.arraymath")
+        finally:
+            del sys.modules[blas]
+    return numba
 
 
 def _index_of(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
@@ -182,7 +212,7 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         nonlocal told
         if not told and not compiled.signatures:
-            with _one_process(compiled):
+            with _counted(), _one_process(compiled):
                 if not _cache_is_warm(compiled):
                     name = module.rpartition(".")[2].removeprefix("kernel_")
                     print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
@@ -191,6 +221,17 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
         return compiled(*arguments)
 
     return call
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    """Add what is done here to ``LOADING``."""
+    wall, cpu = perf_counter(), process_time()
+    try:
+        yield
+    finally:
+        LOADING.wall_s += perf_counter() - wall
+        LOADING.cpu_s += process_time() - cpu
 
 
 @contextmanager

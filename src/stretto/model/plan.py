@@ -96,7 +96,8 @@ class Plan:
         plane: int32[transfers], the optical plane, -1 for a transfer over links.
         turns: when planes change their matching.
         barriers: whether a group begins only when all groups before it have arrived everywhere.
-        meta: what made the plan: planner, options, seed, planning_s, planning_cpu_s.
+        meta: what made the plan: planner, options, seed, planning_s, planning_cpu_s, and
+            loading_s, in which kernels were loaded or compiled and which these do not hold.
         other_src: ragged, the sources besides ``src``; None if no transfer has any. A source may be a receiver, too.
     """
 

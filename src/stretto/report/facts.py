@@ -89,6 +89,7 @@ def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | Non
         | {
             "planning_s": meta.get("planning_s"),
             "planning_cpu_s": meta.get("planning_cpu_s"),
+            "loading_s": meta.get("loading_s"),
             "verified": verified,
             "digest": subject.digest(),
         }
