@@ -178,7 +178,7 @@ def test_these_planners_are_asked_by_default():
     asked = {role: {entry.name for entry in planners.asked_by(role)} for role in ("auto", "tune", "library")}
     patterns = {"ring", "pairwise", "birkhoff", "nccl-tree", "shortest-path"}
     assert asked["tune"] == {"scale-ccl", "mtegcca", "forest", "swot", *patterns}
-    assert asked["auto"] == asked["tune"] | {"greedy", "paths", "switch-trees", "by-dimension"}
+    assert asked["auto"] == asked["tune"] | {"greedy", "paths", "switch-trees", "by-dimension", "jobs"}
     algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner"}
     assert asked["library"] == {"scale-ccl", "nccl", "shortest-path", *algorithms}
 

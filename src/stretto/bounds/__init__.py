@@ -29,6 +29,8 @@ Which cuts are tried: the bottleneck of each collective, found exactly by max-fl
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
 nodes and pairs; where there are few nodes, every cut (``candidates``).
 
+Of several collectives the mean completion is bounded, too (:func:`mean_bound`, ``jobs``).
+
 The other files: ``model`` has the class of a bound, ``check`` recomputes bounds from their certificates. ``trees`` says
 how fast AllReduce can be by trees, ``upgrade`` which link is worth widening. ``concurrent`` and ``kernel_concurrent``
 find paths for data that is not copied.
@@ -48,6 +50,7 @@ from .concurrent import ConcurrentFlow, concurrent_flow
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
+from .jobs import least_mean
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .messages import without_messages
@@ -61,9 +64,20 @@ from .windows import Windows, windows
 __all__ = [
     "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "Windows",
     "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
-    "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "reach_bound",
+    "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "mean_bound",
+    "reach_bound",
     "tree_rates", "windows",
 ]  # fmt: skip
+
+
+def mean_bound(topology: Topology, workload: Workload) -> Bound:
+    """A time that the mean completion of collectives since their starts, by their weights, is not below."""
+    found: dict[object, float] = {}
+    for c in workload.collectives:
+        key = (c.alike, c.start_s)
+        if key not in found:
+            found[key] = bounds(topology, Workload((c,)))[0].seconds - c.start_s
+    return least_mean(topology, workload, np.array([found[c.alike, c.start_s] for c in workload.collectives]))
 
 
 def bounds(

@@ -87,6 +87,9 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("completion", format_time(data["completion_s"]))]
     if "mean_completion_s" in data:
         rows.append(("mean completion", format_time(data["mean_completion_s"])))
+        rows.append(("its lower bound", f"{format_time(data['mean_bound_s'])} ({data['mean_bound_witness']})"))
+        if data["mean_completion_over_bound"] is not None:
+            rows.append(("mean / its bound", f"{data['mean_completion_over_bound']:.3f}"))
     rows.append(("lower bound", f"{format_time(data['bound_s'])} ({data['bound_kind']}: {data['bound_witness']})"))
     if data["completion_over_bound"] is not None:
         rows.append(("completion / bound", f"{data['completion_over_bound']:.3f}"))

@@ -108,6 +108,8 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
         short["root"] = c.root
     if c.start_s:
         short["start_s"] = c.start_s
+    if c.weight != 1.0:
+        short["weight"] = c.weight
     if c.traits.rooted and c.traits.wanted == "receivers":
         short["receivers"] = c.wanted[0].tolist()
     if not np.array_equal(c.ranks, topology.accelerators):
@@ -120,11 +122,12 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
     facts = {key: getattr(c, key) for key in COLLECTIVE_FACTS}
     columns = {key: getattr(c, key).tolist() for key in COLLECTIVE_COLUMNS}
     lists = {"holders": c.holders, "wanted": c.wanted}
+    facts |= {"weight": c.weight} if c.weight != 1.0 else {}
     return facts | columns | {key: [r[i].tolist() for i in range(r.rows)] for key, r in lists.items()}
 
 
 def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
-    optional = {key: data[key] for key in ("ranks", "root", "receivers", "start_s") if key in data}
+    optional = {key: data[key] for key in ("ranks", "root", "receivers", "start_s", "weight") if key in data}
     return make_collective(data["kind"], topology, data["size_bytes"], chunks=data["chunks"], **optional)
 
 
@@ -134,7 +137,7 @@ def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collectiv
     values: dict[str, Any] = {key: kind(data[key]) for key, kind in COLLECTIVE_FACTS.items()}
     values |= {key: Ragged.of(data[key]) for key in ("holders", "wanted")}
     values |= {key: np.asarray(data[key], dtype=dtype) for key, dtype in COLLECTIVE_COLUMNS.items()}
-    c = Collective(**values)
+    c = Collective(**values, weight=float(data.get("weight", 1.0)))
     pieces, ranks = len(c.piece_bytes), len(c.ranks)
     in_range = [
         (c.ranks, topology.node_count), (c.holders.values, ranks), (c.wanted.values, ranks), (c.chunk_piece, pieces),

@@ -11,6 +11,7 @@ with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,6 +45,7 @@ class Collective:
         size_bytes: the full buffer, see the module.
         root: the rank that a rooted kind starts from or ends at, else -1.
         start_s: when it may start, seconds.
+        weight: how much its completion counts among those of a workload.
         piece_bytes: int64[pieces].
         holders, wanted: for each piece the ranks that hold it and that want it.
         reduces: whether what is wanted is the sum over the holders.
@@ -62,8 +64,11 @@ class Collective:
     chunk_piece: Int32
     chunk_offset: Int64
     chunk_bytes: Int64
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise InputError(f"{self.weight!r} is not a weight above 0", "weight")
         if not 0 <= self.start_s <= LONGEST_S:
             raise InputError(f"{self.start_s!r} s is not a start from zero to a year", "start")
 
@@ -89,6 +94,15 @@ class Collective:
     def traits(self) -> Kind:
         """What its kind promises, as data."""
         return BY_NAME[self.kind]
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """What must happen, as a key: equal for collectives that differ in start and weight alone."""
+        columns = (
+            self.ranks, self.piece_bytes, *self.holders, *self.wanted,
+            self.chunk_piece, self.chunk_offset, self.chunk_bytes,
+        )  # fmt: skip
+        return (self.kind, self.root, self.size_bytes, *(column.tobytes() for column in columns))
 
     @property
     def chunk_count(self) -> int:
@@ -132,6 +146,15 @@ class Workload:
         titles = [c.title for c in self.collectives[:MOST_TITLES]]
         more = len(self.collectives) - len(titles)
         return ", ".join([*titles, *([f"and {more} more"] if more else [])])
+
+    @cached_property
+    def weights(self) -> Float64:
+        """float64[collectives], how much the completion of each counts."""
+        return np.array([c.weight for c in self.collectives], dtype=np.float64)
+
+    def mean_s(self, completions_s: Float64) -> float:
+        """The mean of completions, float64[collectives], by their weights."""
+        return float((self.weights * completions_s).sum() / self.weights.sum())
 
     @cached_property
     def chunk_base(self) -> Int64:
@@ -185,6 +208,7 @@ def make_collective(
     receivers: Sequence[int] | None = None,
     chunks: int = 1,
     start_s: float = 0.0,
+    weight: float = 1.0,
 ) -> Collective:
     """A collective among the accelerators of a topology (or some of them), cut into chunks.
 
@@ -197,6 +221,7 @@ def make_collective(
         receivers: the ranks that want a multicast.
         chunks: into how many chunks each piece is cut (each of at least one byte).
         start_s: when it may start.
+        weight: how much its completion counts among those of a workload.
     Raises:
         InputError: an unknown kind, too few bytes or ranks, a rank that is not an accelerator.
     """
@@ -230,7 +255,8 @@ def make_collective(
         raise InputError(f"{kind} among {n:,} ranks: {reason}", "ranks")
     pieces = traits.promise(n, size, root, wanted)
     root = root if traits.rooted else -1
-    return cut(Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s)), chunks)
+    whole = Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s))
+    return cut(replace(whole, weight=weight) if weight != 1.0 else whole, chunks)
 
 
 def cut(collective: Collective, chunks: int) -> Collective:

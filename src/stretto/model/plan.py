@@ -168,6 +168,8 @@ class Plan:
             arrays += [plane.nodes, plane.matching]
         for c in self.workload.collectives:
             h.update(f"{c.kind} {c.root} {c.start_s!r} {c.size_bytes}".encode())
+            if c.weight != 1.0:
+                h.update(f"weight {c.weight!r}".encode())
             arrays += [c.ranks, c.piece_bytes, *c.holders, *c.wanted, c.chunk_piece, c.chunk_offset, c.chunk_bytes]
         arrays += [self.chunk, self.src, self.op, *self.dst, *self.route, *self.depends]
         for name in TIMING_COLUMNS:

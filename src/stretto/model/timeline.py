@@ -50,8 +50,8 @@ class Timeline:
 
     @property
     def mean_completion_s(self) -> float:
-        """The mean of the completions of collectives, seconds."""
-        return float(self.completions_s.mean())
+        """The mean of the completions of collectives, by their weights, seconds."""
+        return self.plan.workload.mean_s(self.completions_s)
 
     @cached_property
     def link_bytes(self) -> Int64:

@@ -9,15 +9,16 @@ effort give the same plan.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
-from ..bounds import bounds
+from ..bounds import bounds, mean_bound
 from ..model.errors import InputError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
-from ..schedule.best import Answer, ask
+from ..schedule.best import Answer, ask, completion_s
+from ..simulate import simulate
 from .registry import Candidate, Entry, Request, asked_by, register
 from .run import plan_by
 
@@ -91,7 +92,7 @@ def auto(request: Request) -> Plan:
                 continue
         request.tell(number, len(candidates), name)
         share = budget.share(case.share(candidate))
-        answer = ask(name, partial(plan_by, name, replace(request, budget=share, progress=None)))
+        answer = ask(name, partial(plan_by, name, replace(request, budget=share, progress=None)), case.score_s)
         if answer.plan is not None:
             share.charge(max(0.0, candidate.steps(request) - share.spent))
         answers.append(answer)
@@ -139,8 +140,19 @@ class _Case:
         return cls(request, bound_s, bandwidth, wide, _has_relays(request))
 
     @property
+    def several(self) -> bool:
+        """Whether there are several collectives, whose mean completion counts."""
+        return len(self.request.workload.collectives) > 1
+
+    def score_s(self, plan: Plan) -> float:
+        """What plans are compared by, seconds: their completion, or the mean completion of several collectives."""
+        return simulate(plan).mean_completion_s if self.several else completion_s(plan)
+
+    @cached_property
     def near_s(self) -> float:
-        """A plan that ends by then is good enough, seconds."""
+        """A plan with that score is good enough, seconds."""
+        if self.several:
+            return NEAR * mean_bound(self.request.topology, self.request.workload).seconds
         many = all(c.traits.reduces_to_all and len(c.ranks) > FEW_RANKS for c in self.request.workload.collectives)
         return self.bound_s * (NEAR_ALLREDUCE if self.wide and many else NEAR)
 
@@ -152,6 +164,8 @@ class _Case:
         named = [
             (e.name, candidate) for e, candidate in _entries() if candidate.suits(net) or (net.changes and e.changes)
         ]
+        count = len(self.request.workload.collectives)
+        named = [(name, candidate) for name, candidate in named if candidate.collectives_from <= count]
         if self.wide:
             named.sort(key=lambda pair: "bandwidth" not in pair[1].good_for)
         named.sort(key=lambda pair: pair[1].early_up_to is not None and accelerators > pair[1].early_up_to)

@@ -85,6 +85,7 @@ class Candidate:
             for short ways) is asked after them.
         early_up_to: for a planner that answers in hundredths of a second among up to this many accelerators and in
             seconds among more: there it is asked last.
+        collectives_from: it is asked where there are at least as many collectives.
         suits: ``topology -> bool``, whether it is worth asking on this network at all. Where bandwidths change, a
             planner that heeds changes is asked on every network.
     """
@@ -94,6 +95,7 @@ class Candidate:
     counts: bool = False
     good_for: tuple[str, ...] = ()
     early_up_to: int | None = None
+    collectives_from: int = 1
     suits: Callable[[Topology], bool] = lambda topology: True
 
 

@@ -56,6 +56,8 @@ def message_text(facts: dict[str, Any]) -> str:
 def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
     """How long a plan takes, beside the best of its lower bounds."""
     best = limits[0].seconds
+    from ..bounds import mean_bound
+
     workload = timeline.plan.workload
     completion = timeline.completion_s
     total = sum(c.size_bytes for c in workload.collectives)
@@ -68,7 +70,11 @@ def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
         "algorithm_bandwidth": total / completion if completion else None,
     }
     if len(workload.collectives) > 1:
+        mean = mean_bound(timeline.plan.topology, workload)
         data["mean_completion_s"] = timeline.mean_completion_s
+        data["mean_bound_s"] = mean.seconds
+        data["mean_bound_witness"] = mean.witness
+        data["mean_completion_over_bound"] = timeline.mean_completion_s / mean.seconds if mean.seconds else None
         data["completions_s"] = timeline.completions_s.tolist()
     return data
 

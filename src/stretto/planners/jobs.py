@@ -1,0 +1,172 @@
+"""jobs: several collectives, each with a plan of its own, and who goes first.
+
+Each collective is planned alone by another planner (by default ``auto``), which chooses its routes and trees. The plans
+are then put into one, the collectives in an order: the first one keeps its times, the next fills what links leave idle,
+and so on (:mod:`stretto.schedule.insertion`). A collective that comes first in the order but starts later interrupts
+those after it. What is minimised is the mean completion of collectives since their starts, by their weights. The search
+for an order begins with the collective that is shortest for its weight (Smith 1956), which is optimal on one machine,
+and tries other orders while the effort lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..model.arrays import Float64
+from ..model.collective import Workload
+from ..model.kinds import EVERY_KIND
+from ..model.plan import Plan
+from ..schedule.effort import Budget
+from ..schedule.insertion import Placing
+from .registry import Candidate, Option, Request, over_links, register
+from .run import plan_by
+
+PLANNING_SHARE = 0.8
+"""Share of the effort for the plans of single collectives; the rest is for their order."""
+
+MOST_ORDERS = 200
+"""Orders that are tried at most."""
+
+GAIN = 1e-6
+"""Share of the mean completion by which another order must be better."""
+
+OPTIONS = (
+    Option("planner", str, "auto", "what plans each collective alone: PLANNER[+REFINER...]"),
+    Option("online", bool, False, "decide as collectives start, without knowledge of those to come"),
+)
+
+
+@register(
+    "jobs", collectives=EVERY_KIND, topologies="any without planes", paper="our own; after Smith 1956",
+    options=OPTIONS, messages=True, cuts=True, serves=over_links, transfers=lambda request: 0,
+    auto=Candidate(0, lambda request: 0.0, True, ("bandwidth", "relays", "size"), collectives_from=2),
+)  # fmt: skip
+def jobs(request: Request, *, planner: str = "auto", online: bool = False) -> Plan:
+    """Each of several collectives by a plan of its own, the shortest first, the next in what that leaves idle.
+
+    Args:
+        planner, online: see :data:`OPTIONS`.
+    Returns:
+        A timed plan. Its ``meta`` has ``objective_s``, the mean completion by weight; ``one_by_one_s``, that mean where
+        each collective begins when the one before it has ended, in the best order found; ``alone_s``, what each takes
+        alone; ``planners``, what planned each; ``order``, the collectives from the most urgent one on, ``online`` as
+        decided at the last start; and ``online``.
+    """
+    budget = request.budget.share(PLANNING_SHARE)
+    plans = _plans_alone(request, planner, budget, online)
+    placing = Placing.of_plans(request.topology, request.workload, plans)
+    found = _decide_online(placing, request) if online else _search(placing, request)
+    facts = {
+        "objective_s": found.value_s,
+        "alone_s": placing.alone_s.tolist(),
+        "order": list(found.order),
+        "planners": [str(plan.meta.get("chosen", planner)) for plan in plans],
+        "online": online,
+    }
+    if not online:
+        facts["one_by_one_s"] = _one_by_one(placing).value_s
+    return replace(placing.with_starts(found.start), meta=facts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Starts of all transfers, float64[transfers], the order that gave them, and the mean completion by weight."""
+
+    start: Float64
+    order: tuple[int, ...]
+    value_s: float
+
+
+def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -> list[Plan]:
+    """A plan for each collective as if it were alone and began at 0; equal collectives share one.
+
+    Online, what a collective may spend depends on those before it alone.
+    """
+    collectives = request.workload.collectives
+    order = sorted(range(len(collectives)), key=lambda k: collectives[k].start_s)
+    plans: dict[int, Plan] = {}
+    same_as: dict[object, int] = {}
+    for number, k in enumerate(order):
+        one = replace(collectives[k], start_s=0.0, weight=1.0)
+        same = same_as.setdefault(one.alike, k)
+        if same != k:
+            plans[k] = plans[same]
+            continue
+        request.tell(number, len(order), f"collective {k + 1} alone")
+        share = budget.share(0.5 if online else 1 / (len(order) - number))
+        plans[k] = plan_by(planner, replace(request, workload=Workload((one,)), budget=share, progress=None))
+    return [plans[k] for k in range(len(collectives))]
+
+
+def _search(placing: Placing, request: Request) -> _Found:
+    """The best order that is found: from the best one of one by one, one collective moves at a time."""
+    budget = request.budget
+    tried: set[tuple[int, ...]] = set()
+    serial = best = _one_by_one(placing)
+    orders = iter([serial.order, *_first_orders(placing), *_neighbours(serial.order)])
+    while (order := next(orders, None)) is not None and (not tried or placing.steps <= budget.left):
+        if order in tried:
+            continue
+        tried.add(order)
+        budget.charge(placing.steps)
+        found = _found(placing, placing.in_order(order), order)
+        if found.value_s < (1 - GAIN) * best.value_s:
+            best, orders = found, _neighbours(order)
+        if len(tried) == MOST_ORDERS:
+            break
+    return best
+
+
+def _found(placing: Placing, start: Float64, order: tuple[int, ...]) -> _Found:
+    return _Found(start, order, placing.plan.workload.mean_s(placing.completions_s(start)))
+
+
+def _one_by_one(placing: Placing) -> _Found:
+    """Each collective begins when the one before it has ended."""
+    found = (_found(placing, placing.one_by_one(order), order) for order in _first_orders(placing))
+    return min(found, key=lambda each: each.value_s)
+
+
+def _first_orders(placing: Placing) -> list[tuple[int, ...]]:
+    """By seconds alone over weight; by start."""
+    work = placing.plan.workload
+    numbers, ratio = range(len(work.collectives)), placing.alone_s / work.weights
+    starts = [c.start_s for c in work.collectives]
+    return [
+        tuple(sorted(numbers, key=lambda k: (ratio[k], k))),
+        tuple(sorted(numbers, key=lambda k: (starts[k], ratio[k], k))),
+    ]
+
+
+def _neighbours(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Orders in which one collective has moved, to the nearest places first."""
+    for distance in range(1, len(order)):
+        for place in range(len(order) - distance):
+            end = place + distance
+            moved = order[place], *order[place + 1 : end], order[end]
+            yield (*order[:place], *moved[1:], moved[0], *order[end + 1 :])
+            if distance > 1:
+                yield (*order[:place], moved[-1], *moved[:-1], *order[end + 1 :])
+
+
+def _decide_online(placing: Placing, request: Request) -> _Found:
+    """Starts where each decision knows the collectives that have started, and their order in the last decision.
+
+    Whenever a collective starts, those that are not over are put in order by what is left of them: the share of their
+    bytes whose transfers have not begun, of the seconds that they take alone, over their weight.
+    """
+    work = request.workload
+    starts = np.array([c.start_s for c in work.collectives])
+    size = placing.plan.size_bytes.astype(np.float64)
+    total = np.bincount(placing.of, size, len(starts))
+    order: tuple[int, ...] = ()
+    start = np.full(len(placing.of), np.inf)
+    for now in np.unique(starts).tolist():
+        request.budget.charge(placing.steps)
+        left = np.bincount(placing.of, size * (start >= now), len(starts)) / total * placing.alone_s / work.weights
+        order = tuple(sorted(np.flatnonzero((starts <= now) & (left > 0)).tolist(), key=lambda k: (left[k], k)))
+        start = placing.after(start, now, order)
+    return _found(placing, start, order)
