@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stretto.model.arrays import Ragged
 from stretto.model.changes import Changes
 from stretto.model.collective import Collective, Workload, make_collective
+from stretto.model.demand import alltoallv
 from stretto.model.plan import Plan, make_plan
 from stretto.model.timeline import Timeline
-from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.simulate import simulate
 
 
@@ -18,6 +21,20 @@ def lines(*bandwidths: float) -> Topology:
     n = len(bandwidths)
     links = [(i, i + 1, float(w), 0.0) for i, w in enumerate(bandwidths)] + [(n, 0, 1.0, 0.0)]
     return make_topology("lines", [ACCELERATOR] * (n + 1), links, transit=[True] * (n + 1))
+
+
+def over_routers(routers: Sequence[int], chunk_bytes: int, bandwidths: Sequence[float] = (5e6, 3e6)) -> Plan:
+    """Chunks from rank 0 to rank 1, each over one of these routers, which are nodes 2, 3, ... and have a bandwidth each."""
+    links = [(a, b, w, 0.0) for r, w in enumerate(bandwidths, 2) for v in (0, 1) for a, b in ((v, r), (r, v))]
+    kinds = [ACCELERATOR, ACCELERATOR, *([SWITCH] * len(bandwidths))]
+    net = make_topology("routers", kinds, links, replicates=[False] * len(kinds))
+    at = {pair: i for i, pair in enumerate(zip(net.src.tolist(), net.dst.tolist()))}
+    n = len(routers)
+    return make_plan(
+        net, Workload((alltoallv(net, [[0, n * chunk_bytes], [0, 0]], chunks=n),)), "ready-order", chunk=range(n),
+        src=[0] * n, op=[0] * n, dst=Ragged.single([1] * n), depends=Ragged.of([[]] * n),
+        route=Ragged.of([[at[0, r], at[r, 1]] for r in routers]),
+    )  # fmt: skip
 
 
 def chains(net: Topology, *collectives: list[list[tuple[int, list[int]]]], starts: tuple[float, ...] = ()) -> Plan:

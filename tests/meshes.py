@@ -18,9 +18,10 @@ SECRET = b"a secret"
 
 
 def meshes(
-    nodes: list[int], timeout_s: float = 5.0, secrets: dict[int, bytes] | None = None
+    nodes: list[int], timeout_s: float = 5.0, secrets: dict[int, bytes] | None = None, subflows: int = 1
 ) -> dict[int, Mesh | PeerFailed]:
     """Connect these nodes to each other; whoever cannot has the reason in its place."""
+    counts = dict.fromkeys(nodes, subflows)
     listeners = {v: listen() for v in nodes}
     addresses = {v: ("127.0.0.1", s.getsockname()[1]) for v, s in listeners.items()}
     names = {v: f"node {v}" for v in nodes}
@@ -28,7 +29,7 @@ def meshes(
     def one(v: int) -> Mesh | PeerFailed:
         try:
             secret = (secrets or {}).get(v, SECRET)
-            return join(v, listeners[v], addresses, names, secret, timeout_s=timeout_s)
+            return join(v, listeners[v], addresses, names, secret, timeout_s=timeout_s, subflows=counts)
         except PeerFailed as failure:
             return failure
         finally:
@@ -41,9 +42,9 @@ def meshes(
 class Threads:
     """A mesh for each of ``count`` nodes, reused from plan to plan; a plan's nodes take the first of them."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, subflows: int) -> None:
         self.count = count
-        self.meshes = meshes(list(range(count)))
+        self.meshes = meshes(list(range(count)), subflows=subflows)
         self.pool = ThreadPoolExecutor(count)
         self.traces: dict[int, Trace] = {}
         """Of the last plan, by node."""

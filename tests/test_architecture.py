@@ -29,7 +29,7 @@ KNOWS = {
     "lower": {"model", "simulate"},
     "runtime": {"model", "lower"},
     "torch": {"model", "choose", "lower", "topologies", "runtime"},
-    "emulator": {"model", "runtime", "simulate"},
+    "emulator": {"model", "lower", "runtime", "simulate"},
     "formats": {"model", "topologies"},
     "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats"},
     "report": {"model", "bounds", "formats"},

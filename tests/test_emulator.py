@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from flows import over_routers
 from networks import ring
 from stretto import emulator
 from stretto.cli import app
@@ -78,6 +80,26 @@ def test_packets_to_one_node_take_the_routes_of_their_sources():
 
 
 @NEEDS_NAMESPACES
+@pytest.mark.parametrize("sharing", ["ready-order", "weights"])
+def test_bytes_from_one_node_to_another_take_both_routes_of_the_plan(sharing):
+    routers, chunk = [3, 2, 2, 3, 2, 2, 3, 2], 100_000
+    plan = over_routers(routers, chunk)
+    if sharing == "weights":
+        plan = replace(plan, sharing="weights", weight=np.ones(8), group=np.arange(8, dtype=np.int32))
+    with emulator.network(plan) as places:
+        outcome = run_local(plan, places=places, timeout_s=30)
+        assert outcome.wrong == []
+        for router in (2, 3):
+            ask = ["ip", "-n", places[router].argument, "-j", "-s", "link", "show", "to0"]
+            shown = json.loads(subprocess.run(ask, check=True, capture_output=True, text=True).stdout)
+            assert shown[0]["stats64"]["rx"]["bytes"] == pytest.approx(routers.count(router) * chunk, rel=0.1)
+        # the first chunk's subflow is marked 0; acknowledgements go back the way of their subflow
+        for mark, router in (("0x0", 3), ("0x4", 2)):
+            ask = f"ip -n {places[1].argument} route get {places[0].host} from {places[1].host} tos {mark}"
+            assert f"dev to{router} " in subprocess.run(ask.split(), capture_output=True, text=True, check=True).stdout
+
+
+@NEEDS_NAMESPACES
 def test_fewer_bytes_over_slower_links_take_the_time_of_the_plan():
     net = load_topology("ring:3?bandwidth=4GB/s&latency=0s")
     plan = run_planner("ring", net, Workload((make_collective("allgather", net, 2_400_000_000),)))
@@ -127,14 +149,24 @@ def test_weights_are_classes_of_a_link_whose_rates_make_it_whole():
     plan = two_groups(1000)
     shares = reserved(plan)
     shared = next(i for i, own in shares.items() if len(own) == 2)
-    assert shares[shared] == {(0, 4): 0.75, (1, 5): 0.25}
+    assert shares[shared] == {(0, 4, 0): 0.75, (1, 5, 0): 0.25}
     lines = shapes(plan.topology, 2, False, shares, "node{}".format)
     classes = [line.split() for line in lines if line.startswith("class add dev to3 parent 1:1")]
     rates = {c[c.index("classid") + 1]: int(c[c.index("rate") + 1].removesuffix("bit")) for c in classes}
     assert rates["1:3"] == pytest.approx(3 * rates["1:4"], rel=1e-6)
     assert rates["1:3"] + rates["1:4"] == pytest.approx(4e6 * 8 * wire_share(plan.topology), rel=1e-6)
-    ends = "match ip src node1/32 match ip dst node5/32"
-    assert f"filter add dev to3 parent 1: protocol ip prio 1 u32 {ends} flowid 1:4" in lines
+    packets = "match ip src node1/32 match ip dst node5/32 match ip tos 0x0 0x1c"
+    assert f"filter add dev to3 parent 1: protocol ip prio 1 u32 {packets} flowid 1:4" in lines
+
+
+@pytest.mark.skipif(not has_htb(), reason="the kernel has no htb, or lets nobody make namespaces")
+def test_weights_count_for_each_subflow_of_a_pair():
+    plan = over_routers([2, 3], 1000)
+    plan = replace(plan, sharing="weights", weight=np.array([3.0, 1.0]), group=np.array([0, 1], np.int32))
+    shares = reserved(plan)
+    assert sorted(packets for own in shares.values() for packets in own) == [(0, 1, 0)] * 2 + [(0, 1, 1)] * 2
+    filters = [line for line in shapes(plan.topology, 0, False, shares, str) if line.startswith("filter add dev to3")]
+    assert ["tos 0x4 0x1c" in line for line in filters] == [True]
 
 
 @NEEDS_NAMESPACES

@@ -29,6 +29,9 @@ from .model.plan import COPY, REDUCE, TIMING_COLUMNS, Plan, make_plan
 from .simulate import delays_of, simulate
 from .simulate.planes import events
 
+MOST_SUBFLOWS = 8
+"""The most subflows from one node to another; the packets of an emulated network say theirs in three bits. If a plan
+has more routes, several share a subflow."""
 NOTHING = -1
 """The base of a version that begins with an arrival."""
 
@@ -54,6 +57,7 @@ class Send:
         start_s: earliest start in the plan's time, for a paced run.
         rate: bytes/s while it is sent, for a paced run; infinite if the network decides.
         priority: of several sends on a connection the one with the highest priority goes first.
+        subflow: the number of its route, see :func:`subflows`.
     """
 
     row: int
@@ -63,16 +67,18 @@ class Send:
     start_s: float
     rate: float
     priority: float
+    subflow: int
 
 
 @dataclass(frozen=True)
 class Receive:
-    """One transfer to receive."""
+    """One transfer to receive, on the subflow of its route."""
 
     row: int
     chunk: int
     source: int
     copies: bool
+    subflow: int
 
 
 @dataclass(frozen=True)
@@ -153,17 +159,34 @@ def lower(plan: Plan) -> dict[int, Program]:
         programs[node].held.add(chunk)
     start_s, rate, priority = _pace(plan)
     version_of = _versions(plan, programs)
-    for k in range(n):
+    for k, subflow in enumerate(subflows(plan)):
         source, chunk = int(plan.src[k]), int(plan.chunk[k])
         to = tuple(map(int, plan.dst[k]))
         pace = float(start_s[k]), float(rate[k]), float(priority[k])
-        programs[source].sends[k] = Send(k, chunk, version_of[k], to, *pace)
+        programs[source].sends[k] = Send(k, chunk, version_of[k], to, *pace, subflow)
         for v in to:
-            programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY))
+            programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY), subflow)
     for i, (at, seconds) in enumerate(zip(controls.earliest_s, controls.seconds, strict=True)):
         programs[controller].events[n + i] = Event(n + i, float(at), float(seconds))
     _wait(plan, programs, controls.depends)
     return programs
+
+
+def subflows(plan: Plan) -> list[int]:
+    """For each transfer the number of its route among all routes from its source to its receiver, as they come in the
+    plan; below ``MOST_SUBFLOWS``.
+
+    A transfer to several receivers has number 0: it is sent to each of them, and not by the tree of its route.
+    """
+    routes: dict[tuple[int, int], dict[bytes, int]] = defaultdict(dict)
+    numbers = []
+    for k, source in enumerate(plan.src.tolist()):
+        number = 0
+        if len(plan.dst[k]) == 1:
+            known = routes[source, int(plan.dst[k][0])]
+            number = known.setdefault(plan.route[k].tobytes(), len(known))
+        numbers.append(number % MOST_SUBFLOWS)
+    return numbers
 
 
 @dataclass(frozen=True)

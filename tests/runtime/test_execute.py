@@ -17,9 +17,10 @@ import pytest
 
 import stretto
 from examples import examples
+from flows import over_routers
 from meshes import Threads, wrong
 from networks import random_network, ring
-from stretto.lower import lower
+from stretto.lower import MOST_SUBFLOWS, lower, subflows
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
@@ -46,7 +47,7 @@ PLANS = examples(40)
 
 @pytest.fixture(scope="module")
 def threads():
-    made = Threads(12)
+    made = Threads(12, subflows=2)
     yield made
     made.close()
 
@@ -117,6 +118,16 @@ def test_states_that_do_not_contain_each_other_are_kept_apart(threads):
     verdict = verify(plan)
     assert verdict.ok, verdict.finding
     assert wrong(plan, threads.run(plan)) == []
+
+
+def test_routes_are_numbered_for_each_pair_of_nodes():
+    assert subflows(over_routers([3, 2, 2, 3], 1000)) == [0, 1, 1, 0]
+    star = load_topology("star:3")
+    one = run_planner("ring", star, Workload((make_collective("allreduce", star, 300),)))
+    assert set(subflows(one)) == {0}
+    n = MOST_SUBFLOWS + 1
+    many = over_routers(range(2, n + 2), 1, bandwidths=[1e6] * n)
+    assert subflows(many) == [*range(MOST_SUBFLOWS), 0]
 
 
 def test_an_input_is_not_written_unless_it_is_the_output(threads):
@@ -209,9 +220,9 @@ def test_an_empty_transfer_of_a_peer_that_is_ahead_waits_for_this_node_to_begin(
     program = lower(plan)[0]
     nothing = {c: np.empty(0, np.uint8) for c in range(2)}
     ours, theirs = socket.socketpair()
-    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     first, *others = program.receives
-    mesh.connections[1].ahead = Frame(Kind.DATA, 1, first, 0)
+    mesh.connections[0].ahead = Frame(Kind.DATA, 1, first, 0)
     theirs.sendall(b"".join(encode(Kind.DATA, 1, row) for row in others) + encode(Kind.DONE, 1))
     trace = execute(mesh, program, nothing, nothing, sizes=np.zeros(2, np.int64), timeout_s=5)
     assert set(trace.sent_s) == set(program.sends)
@@ -225,10 +236,10 @@ def test_what_a_peer_sent_before_it_left_counts(delay_s):
     plan = run_planner("shortest-path", net, Workload((make_collective("broadcast", net, 1000, root=1),)))
     row, data = 0, content.initial_bytes(plan, 0, 1)
     ours, theirs = socket.socketpair()
-    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     theirs.sendall(encode(Kind.DATA, 1, row, 1000) + data.tobytes() + encode(Kind.DONE, 1))
     theirs.close()
-    mesh.connections[1].queue(encode(Kind.PING, 0))  # it cannot be sent any more
+    mesh.connections[0].queue(encode(Kind.PING, 0))  # it cannot be sent any more
     outputs = content.outputs(plan, [0])
     execute(mesh, lower(plan)[0], {}, outputs, timeout_s=5, delays={row: delay_s})
     assert content.wrong_chunks(plan, outputs) == []
@@ -239,7 +250,7 @@ def test_one_that_says_it_is_done_and_is_not_is_at_fault():
     net = load_topology("fullmesh:2")
     plan = run_planner("shortest-path", net, Workload((make_collective("broadcast", net, 1000, root=1),)))
     ours, theirs = socket.socketpair()
-    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     theirs.sendall(encode(Kind.DONE, 1) + encode(Kind.BYE, 1))
     theirs.close()
     with pytest.raises(PeerFailed, match="gpu1: it closed the connection, in transfer 0"):
@@ -250,11 +261,11 @@ def test_one_that_says_it_is_done_and_is_not_is_at_fault():
 def test_whoever_closes_waits_until_all_that_it_sent_has_come():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours, (theirs, _) = socket.create_connection(listener.getsockname()), listener.accept()
-    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     theirs.sendall(encode(Kind.PING, 1))  # unread, it would make the kernel drop what is under way
-    mesh.connections[1].sock.setblocking(True)
-    mesh.connections[1].sock.sendall(bytes(100_000))
-    mesh.connections[1].sock.setblocking(False)
+    mesh.connections[0].sock.setblocking(True)
+    mesh.connections[0].sock.sendall(bytes(100_000))
+    mesh.connections[0].sock.setblocking(False)
     mesh.close()
     got = 0
     while some := theirs.recv(1 << 16):

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows import over_routers
 from meshes import SECRET, meshes
 from networks import ring
 from stretto.lower import lower
@@ -125,7 +126,7 @@ def test_strangers_at_the_door_do_not_count():
     other.start()
     mesh = join(0, listeners[0], addresses, names, SECRET, timeout_s=5)
     other.join()
-    assert list(mesh.connections) == [1]
+    assert list(mesh.peers) == [1]
     mesh.close()
 
 
@@ -156,7 +157,7 @@ def test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete(chunks):
     net = ring(2)
     plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 2000),)))
     ours, theirs = socket.socketpair()
-    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     program = lower(plan)[0]
     theirs.sendall(b"".join(chunks))
     theirs.close()
@@ -178,6 +179,7 @@ def test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete(chunks):
         (encode(Kind.DATA, 1, 1, 1001), "where 1000 were due"),
         (encode(Kind.SIGNAL, 1, 5), "nothing here waits for"),
         (encode(Kind.DATA, 0, 1, 4), "of run 0 in run 1"),
+        (encode(Kind.DATA, 2, 0, 4), "of run 2 in run 1"),
     ],
 )
 def test_messages_say_what_was_wrong_with_a_frame(frame, words):
@@ -188,13 +190,59 @@ def test_messages_say_what_was_wrong_with_a_frame(frame, words):
     if words == "where 1000 were due":
         frame = encode(Kind.DATA, 1, row, 1001)
     ours, theirs = socket.socketpair()
-    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, {1: Connection(ours, 1)})
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     theirs.sendall(frame + bytes(16))
     with pytest.raises(PeerFailed, match=words) as caught:
         execute(mesh, program, content.inputs(plan, program.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
     assert caught.value.peer == "gpu1"
     mesh.close()
     theirs.close()
+
+
+def two_subflows() -> tuple[Mesh, socket.socket, socket.socket]:
+    """The mesh of node 1 with two connections to node 0, and node 0's ends of them."""
+    (first, one), (second, other) = socket.socketpair(), socket.socketpair()
+    return Mesh(1, {0: "gpu0", 1: "gpu1"}, [Connection(first, 0), Connection(second, 0, 1)]), one, other
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_peer_fails_if_one_of_its_subflows_does(dead):
+    plan = over_routers([2, 3], 1000)
+    mesh, *theirs = two_subflows()
+    theirs[1 - dead].sendall(encode(Kind.DATA, 1, 1 - dead, 1000) + bytes(1000) + encode(Kind.DONE, 1))
+    theirs[dead].close()
+    with pytest.raises(PeerFailed, match=f"gpu0: it died, in transfer {dead}"):
+        execute(mesh, lower(plan)[1], {}, content.outputs(plan, [0, 1]), timeout_s=5)
+    theirs[1 - dead].close()
+    mesh.close()
+
+
+def test_a_subflow_may_end_before_another_one_does():
+    chunks, size = 41, 100_000
+    plan = over_routers([2] * (chunks - 1) + [3], size)
+    frames = [encode(Kind.DATA, 1, row, size) + content.initial_bytes(plan, row, 0).tobytes() for row in range(chunks)]
+    mesh, one, other = two_subflows()
+    other.sendall(frames.pop() + encode(Kind.DONE, 1) + encode(Kind.BYE, 1))
+    other.close()
+    # more than a socket keeps, so most of it comes later
+    sender = threading.Thread(target=lambda: one.sendall(b"".join(frames) + encode(Kind.DONE, 1)))
+    sender.start()
+    outputs = content.outputs(plan, list(range(chunks)))
+    execute(mesh, lower(plan)[1], {}, outputs, timeout_s=5)
+    sender.join()
+    assert content.wrong_chunks(plan, outputs) == []
+    mesh.close()
+    one.close()
+
+
+def test_a_row_comes_on_its_own_subflow():
+    plan = over_routers([2, 3], 1000)
+    mesh, one, _ = two_subflows()
+    one.sendall(encode(Kind.DATA, 1, 1, 1000))
+    with pytest.raises(PeerFailed, match="gpu0: it sent data of row 1, which does not come from it"):
+        execute(mesh, lower(plan)[1], {}, content.outputs(plan, [0, 1]), timeout_s=5)
+    mesh.close()
+    one.close()
 
 
 HEADS = st.builds(

@@ -25,6 +25,6 @@ def test_ends_on_one_machine_are_joined_by_a_unix_socket():
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(meshes[v].connections[1 - v].sock.family == socket.AF_UNIX for v in range(2))
+    assert all(meshes[v].peers[1 - v][0].sock.family == socket.AF_UNIX for v in range(2))
     for mesh in meshes.values():
         mesh.close()

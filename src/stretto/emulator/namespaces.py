@@ -14,10 +14,12 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 
+from ..lower import subflows
 from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.topology import Topology
 from ..runtime.local import Place
+from ..runtime.mesh import mark
 from .shaping import Shares, cables, has_netem, packet_bytes, reserved, shapes
 
 PREFIX = "stretto-"
@@ -29,8 +31,11 @@ RECEIVE_BYTES = 1 << 22
 """A connection's receive buffer at first. With Linux's 128 KiB a sender must stop before its window has grown."""
 _NEWNET = 0x40000000
 
-Hops = Mapping[tuple[int, int, int], int]
-"""For a node, a source and a destination the next node."""
+RULES = 1000
+"""Priority of the rules for a pair's packets; those of a further subflow come before."""
+
+Hops = Mapping[tuple[int, int, int, int], int]
+"""For a node, and the source, the destination and the subflow of a packet the next node."""
 
 
 def refusal() -> str | None:
@@ -61,7 +66,7 @@ def clean() -> list[str]:
 
 def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
     """The network of a plan: packets take the plan's routes and get its reserved shares; see :func:`built`."""
-    return built(plan.topology, _first_hops(plan), reserved(plan))
+    return built(plan.topology, _hops_of(plan), reserved(plan))
 
 
 @contextlib.contextmanager
@@ -69,8 +74,9 @@ def built(topology: Topology, hops: Hops | None = None, shares: Shares | None = 
     """The place of each node's process, while the network exists.
 
     Args:
-        hops: the next nodes; by the fewest cables for destinations that are not in it.
-        shares: for some links, shares that are reserved for the packets from one node to another.
+        hops: the next nodes; by the fewest cables for destinations that are not in it. A pair has as many subflows
+            as there are here, in both directions the same number.
+        shares: for some links, shares that are reserved for the subflows from one node to another.
     Raises:
         Unsupported: this machine cannot emulate, or the network has optical planes or changes with time.
     """
@@ -86,6 +92,9 @@ def built(topology: Topology, hops: Hops | None = None, shares: Shares | None = 
     clean()
     delayed = has_netem()
     guard = _guard()
+    counts: dict[int, dict[int, int]] = {v: {} for v in range(topology.node_count)}
+    for _, source, to, subflow in hops or ():
+        counts[source][to] = max(subflow + 1, counts[source].get(to, 1))
     try:
         _batch("ip", _build(topology))
         for v in range(topology.node_count):
@@ -98,7 +107,7 @@ def built(topology: Topology, hops: Hops | None = None, shares: Shares | None = 
             }  # fmt: skip
             sysctl = ["sysctl", "-qw", *(f"net.ipv4.{name}={value}" for name, value in settings.items())]
             subprocess.run(["ip", "netns", "exec", _name(v), *sysctl], check=True)
-        yield {v: Place(_address(v), enter, _name(v)) for v in range(topology.node_count)}
+        yield {v: Place(_address(v), enter, _name(v), counts[v]) for v in range(topology.node_count)}
     finally:
         clean()
         guard.communicate()
@@ -148,18 +157,26 @@ def _addresses(topology: Topology, v: int) -> list[str]:
     return [*loopback, *(f"link set to{w} up" for w in ends)]
 
 
-def _first_hops(plan: Plan) -> Hops:
-    """The next nodes on the routes of transfers to one receiver."""
-    topology, hops = plan.topology, {}
-    for k in range(plan.transfer_count):
+def _hops_of(plan: Plan) -> Hops:
+    """The next nodes on the routes of transfers to one receiver. Acknowledgements go back the same way, unless the plan
+    has a route there."""
+    src, dst = plan.topology.src, plan.topology.dst
+    routes: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    for k, subflow in enumerate(subflows(plan)):
         if len(plan.dst[k]) == 1:
-            source, to = int(plan.src[k]), int(plan.dst[k][0])
-            hops.update({(int(topology.src[link]), source, to): int(topology.dst[link]) for link in plan.route[k]})
-    return hops
+            links = plan.route[k]
+            packets = int(plan.src[k]), int(plan.dst[k][0]), subflow
+            routes.setdefault(packets, list(zip(src[links].tolist(), dst[links].tolist(), strict=True)))
+    back = {
+        (to, source, subflow): [(b, a) for a, b in route]
+        for (source, to, subflow), route in routes.items()
+        if (to, source, subflow) not in routes
+    }
+    return {(a, *packets): b for packets, route in (*back.items(), *routes.items()) for a, b in route}
 
 
 def _routes(topology: Topology, v: int, hops: Hops) -> list[str]:
-    """Set the routes from one node to every other, and rules for packets of a source that leave another way."""
+    """Set the routes from one node to every other, and rules for packets that leave another way."""
     near: dict[int, list[int]] = {w: [] for w in range(topology.node_count)}
     for a, b in cables(topology):
         near[a].append(b)
@@ -170,17 +187,19 @@ def _routes(topology: Topology, v: int, hops: Hops) -> list[str]:
         further = [w for w in near[at] if w != v and w not in first]
         first |= dict.fromkeys(further, first[at])
         queue += further
-    here = {(source, to): hop for (at, source, to), hop in hops.items() if at == v}
-    first.update({to: hop for (_, to), hop in here.items()})
+    here = {(source, to, subflow): hop for (at, source, to, subflow), hop in hops.items() if at == v}
+    first.update({to: hop for (_, to, _), hop in here.items()})
     lines = [
         f"route add {_address(to)}/32 via {_address(hop)} dev to{hop} onlink src {_address(v)}{_congestion()}"
         for to, hop in sorted(first.items())
     ]
-    others = {pair: hop for pair, hop in here.items() if hop != first[pair[1]]}
+    # packets of a further subflow would follow the rule for their pair
+    others = {packets: hop for packets, hop in here.items() if packets[2] or hop != first[packets[1]]}
     for hop in sorted({*others.values()}):
         lines.append(f"route add default via {_address(hop)} dev to{hop} onlink table {TABLES + hop}{_congestion()}")
-    for (source, to), hop in sorted(others.items()):
-        lines.append(f"rule add from {_address(source)}/32 to {_address(to)}/32 lookup {TABLES + hop}")
+    for (source, to, subflow), hop in sorted(others.items()):
+        packets = f"from {_address(source)}/32 to {_address(to)}/32 tos {mark(subflow):#x}"
+        lines.append(f"rule add {packets} lookup {TABLES + hop} priority {RULES - subflow}")
     return lines
 
 

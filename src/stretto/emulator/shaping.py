@@ -1,8 +1,8 @@
 """The settings of tc(8): the bandwidth of each link, reserved shares of it, and the delay of packets.
 
 A link is a token bucket. If a plan reserves shares by weight, a link is a tree of htb classes instead, one for each
-pair of nodes that sends over it. Transfers of several groups between the same two nodes have one class, and the
-executor's pacing divides it among them.
+subflow that sends over it. Transfers of several groups on one subflow have one class, and the executor's pacing divides
+it among them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from functools import cache
 
 import numpy as np
 
+from ..lower import MOST_SUBFLOWS, subflows
 from ..model.plan import Plan
 from ..model.topology import Topology
+from ..runtime.mesh import mark
 
 LEAST_PACKET, MOST_PACKET = 1500, 9000
 """Bytes of a packet: those of Ethernet, and of its jumbo frames, which cost the kernel a sixth of the work."""
@@ -31,8 +33,8 @@ QUEUE_S = 0.05
 LEAST_QUEUE = 1 << 17
 """The least queue of a class, bytes: two packets of the largest size that the kernel makes."""
 
-Shares = Mapping[int, Mapping[tuple[int, int], float]]
-"""For each link the fractions of it that are reserved for the packets from one node to another."""
+Shares = Mapping[int, Mapping[tuple[int, int, int], float]]
+"""For each link the fractions of it that are reserved for the packets of a source, a destination and a subflow."""
 
 
 @cache
@@ -72,24 +74,24 @@ def cables(topology: Topology) -> list[tuple[int, int]]:
 
 def reserved(plan: Plan) -> Shares:
     """The reserved shares of a plan that shares by weights; empty for other plans. The groups of a link have shares by
-    weight, used or not (the WAN paper, eq. 9), and a pair of nodes has the shares of the groups for which it sends."""
+    weight, used or not (the WAN paper, eq. 9), and a subflow has the shares of the groups for which it sends."""
     if plan.sharing != "weights" or plan.weight is None or not has_htb():
         return {}
     groups = np.arange(plan.transfer_count) if plan.group is None else plan.group
     weights: dict[int, dict[int, float]] = defaultdict(dict)
-    senders: dict[int, dict[tuple[int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
-    for k in range(plan.transfer_count):
+    senders: dict[int, dict[tuple[int, int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
+    for k, subflow in enumerate(subflows(plan)):
         group, weight = int(groups[k]), float(plan.weight[k])
         for link in plan.route[k].tolist():
             weights[link][group] = max(weight, weights[link].get(group, 0.0))
             for v in plan.dst[k].tolist():
-                senders[link][int(plan.src[k]), v].add(group)
+                senders[link][int(plan.src[k]), v, subflow].add(group)
     return {
         link: {
-            pair: sum(weights[link][g] for g in members) / sum(weights[link].values())
-            for pair, members in pairs.items()
+            packets: sum(weights[link][g] for g in members) / sum(weights[link].values())
+            for packets, members in groups_of.items()
         }
-        for link, pairs in senders.items()
+        for link, groups_of in senders.items()
     }
 
 
@@ -118,20 +120,25 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
 
 
 def _classes(
-    device: str, rate: float, shares: Mapping[tuple[int, int], float], microseconds: int, address: Callable[[int], str]
+    device: str,
+    rate: float,
+    shares: Mapping[tuple[int, int, int], float],
+    microseconds: int,
+    address: Callable[[int], str],
 ) -> Iterator[str]:
-    """The tc commands of a link with a class for each pair of nodes; other packets get what the classes leave."""
+    """The tc commands of a link with a class for each subflow; other packets get what the classes leave."""
     add, burst = f"add dev {device}", f"burst {_burst(rate)} cburst {_burst(rate)}"
     yield f"qdisc {add} root handle 1: htb default 2"
     yield f"class {add} parent 1: classid 1:1 htb rate {_bits(rate)}bit {burst}"
     yield f"class {add} parent 1:1 classid 1:2 htb rate 8000bit ceil {_bits(rate)}bit {burst}"
-    for minor, ((source, sink), share) in enumerate(sorted(shares.items()), start=3):
+    for minor, ((source, sink, subflow), share) in enumerate(sorted(shares.items()), start=3):
         width = rate * share
         yield f"class {add} parent 1:1 classid 1:{minor:x} htb rate {_bits(width)}bit {burst}"
         queue = _late(microseconds) if microseconds else f"bfifo limit {max(LEAST_QUEUE, round(width * QUEUE_S))}"
         yield f"qdisc {add} parent 1:{minor:x} {queue}"
-        ends = f"match ip src {address(source)}/32 match ip dst {address(sink)}/32"
-        yield f"filter {add} parent 1: protocol ip prio 1 u32 {ends} flowid 1:{minor:x}"
+        packets = f"match ip src {address(source)}/32 match ip dst {address(sink)}/32"
+        packets += f" match ip tos {mark(subflow):#x} {mark(MOST_SUBFLOWS - 1):#x}"
+        yield f"filter {add} parent 1: protocol ip prio 1 u32 {packets} flowid 1:{minor:x}"
 
 
 def _late(microseconds: int) -> str:

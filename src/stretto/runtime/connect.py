@@ -4,9 +4,9 @@ Within a machine processes use Unix sockets, which take about half of loopback T
 machine if they share the boot of the kernel and the network namespace, so two namespaces of an emulated network stay
 apart. Names of Unix sockets are abstract (Linux), so no file is left behind.
 
-In the handshake each end sends its node and a nonce, then an HMAC-SHA256 over its role, both nodes and both nonces:
-neither can replay or reflect what the other sent. This authenticates the peer. It does not encrypt, and later bytes are
-not signed.
+In the handshake each end sends its node and a nonce, and the caller also the number of the subflow. Then each sends an
+HMAC-SHA256 over its role, both nodes, the subflow and both nonces: neither can replay or reflect what the other sent.
+This authenticates the peer. It does not encrypt, and later bytes are not signed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from .mesh import Connection, Mesh
 from .wire import receive
 
 Address = tuple[str, int]
+End = tuple[int, int]
+"""The other end of a connection: a node, and the number of the subflow."""
 
 HANDSHAKE_S = 10.0
 MOST_HANDSHAKES = 64
 """The most handshakes that a listener has in progress at once."""
 UNIX_MARK = "@"
 """First character of a host that stands for an abstract Unix address."""
-_HELLO = struct.Struct("!8sI32s")
-_MAGIC = b"stretto1"
+_HELLO = struct.Struct("!8sIB32s")
+_MAGIC = b"stretto2"
 _NONCE_BYTES = _PROOF_BYTES = 32
 
 
@@ -48,6 +50,7 @@ def join(
     *,
     timeout_s: float = 60.0,
     near: socket.socket | None = None,
+    subflows: Mapping[int, int] | None = None,
 ) -> Mesh:
     """Connect to every node of a lower number, and accept every node of a higher number.
 
@@ -56,46 +59,49 @@ def join(
 
     Args:
         near: a listener for processes of the same machine, besides ``listener``.
+        subflows: the number of connections to some peers, as they have it as well; one by default.
     Raises:
         PeerFailed: a peer cannot be reached, is another node than expected, or did not connect in time.
     """
     deadline = time.monotonic() + timeout_s
-    sockets: dict[int, socket.socket] = {}
+    ends = [(p, i) for p in sorted(addresses) if p != node for i in range((subflows or {}).get(p, 1))]
+    sockets: dict[End, socket.socket] = {}
     try:
-        for peer in sorted(p for p in addresses if p < node):
-            sockets[peer] = _call(node, peer, addresses[peer], names[peer], secret, deadline)
+        for end in ends:
+            if end[0] < node:
+                sockets[end] = _call(node, end, addresses[end[0]], names[end[0]], secret, deadline)
         listeners = [listener] if near is None else [listener, near]
-        higher = {p: names[p] for p in sorted(addresses) if p > node}
+        higher = {end: names[end[0]] for end in ends if end[0] > node}
         _accept(node, higher, listeners, secret, deadline, sockets)
     except BaseException:
         for sock in sockets.values():
             sock.close()
         raise
-    return Mesh(node, names, {p: Connection(sock, p) for p, sock in sorted(sockets.items())})
+    return Mesh(node, names, [Connection(sockets[end], *end) for end in ends])
 
 
-def _call(node: int, peer: int, address: Address, name: str, secret: bytes, deadline: float) -> socket.socket:
+def _call(node: int, end: End, address: Address, name: str, secret: bytes, deadline: float) -> socket.socket:
     """A connection to a peer that listens at an address."""
     left_s = max(deadline - time.monotonic(), 0.1)
     try:
         sock = dial(address, left_s)
     except OSError as error:
         raise PeerFailed(name, f"cannot be reached at {address[0]}:{address[1]} ({error})") from None
-    shake(sock, secret, node, peer, name)
+    shake(sock, secret, node, end, name)
     return sock
 
 
 def _accept(
     node: int,
-    names: Mapping[int, str],
+    names: Mapping[End, str],
     listeners: Sequence[socket.socket],
     secret: bytes,
     deadline: float,
-    sockets: dict[int, socket.socket],
+    sockets: dict[End, socket.socket],
 ) -> None:
-    """Accept a connection from each node of ``names``. Each handshake has its own thread, so that a silent peer delays
+    """Accept the connection of each end of ``names``. Each handshake has its own thread, so that a silent peer delays
     no other."""
-    results: SimpleQueue[tuple[int, socket.socket] | PeerFailed] = SimpleQueue()
+    results: SimpleQueue[tuple[End, socket.socket] | PeerFailed] = SimpleQueue()
     handshakes: list[threading.Thread] = []
 
     def greet(sock: socket.socket, where: str) -> None:
@@ -128,23 +134,23 @@ def _accept(
             else:
                 result[1].close()
         if missing and time.monotonic() > deadline:
-            raise PeerFailed(", ".join(missing.values()), "did not connect in time" + last_failure)
+            raise PeerFailed(", ".join(dict.fromkeys(missing.values())), "did not connect in time" + last_failure)
 
 
-def shake(sock: socket.socket, secret: bytes, node: int, peer: int | None, where: str) -> int:
+def shake(sock: socket.socket, secret: bytes, node: int, end: End | None, where: str) -> End:
     """Prove to each other that both ends know the secret, before anything else is read; a failure closes the socket.
 
     Args:
         sock: a blocking socket that has a timeout.
-        peer: the node that this end called; None at the end that accepts, which takes any node.
+        end: whom this end called; None at the end that accepts, which takes any node.
         where: the other end, for messages.
     Returns:
-        The node at the other end.
+        The other end.
     Raises:
         PeerFailed: the peer speaks another protocol, is another node, or does not know the secret.
     """
     try:
-        return _exchange_proofs(sock, secret, node, peer, where)
+        return _exchange_proofs(sock, secret, node, end, where)
     except OSError as error:
         sock.close()
         raise PeerFailed(where, f"the handshake failed: {error}; does it have the same secret?") from None
@@ -153,25 +159,25 @@ def shake(sock: socket.socket, secret: bytes, node: int, peer: int | None, where
         raise
 
 
-def _exchange_proofs(sock: socket.socket, secret: bytes, node: int, peer: int | None, where: str) -> int:
+def _exchange_proofs(sock: socket.socket, secret: bytes, node: int, end: End | None, where: str) -> End:
     nonce = os.urandom(_NONCE_BYTES)
-    sock.sendall(_HELLO.pack(_MAGIC, node, nonce))
-    magic, other, other_nonce = _HELLO.unpack(receive(sock, _HELLO.size))
+    sock.sendall(_HELLO.pack(_MAGIC, node, 0 if end is None else end[1], nonce))
+    magic, other, subflow, other_nonce = _HELLO.unpack(receive(sock, _HELLO.size))
     if magic != _MAGIC:
         raise PeerFailed(where, "it does not speak stretto's protocol")
-    if peer is not None and other != peer:
-        raise PeerFailed(where, f"it is node {other}, not node {peer}")
-    roles = (b"accepts", b"connects") if peer is None else (b"connects", b"accepts")
-    ends = (node, other, nonce, other_nonce) if peer is not None else (other, node, other_nonce, nonce)
-    sock.sendall(_proof(secret, roles[0], *ends))
-    if not hmac.compare_digest(bytes(receive(sock, _PROOF_BYTES)), _proof(secret, roles[1], *ends)):
+    if end is not None and other != end[0]:
+        raise PeerFailed(where, f"it is node {other}, not node {end[0]}")
+    if end is None:
+        said = struct.pack("!IIB", other, node, subflow) + other_nonce + nonce
+        roles = (b"accepts", b"connects")
+    else:
+        said = struct.pack("!IIB", node, other, end[1]) + nonce + other_nonce
+        roles = (b"connects", b"accepts")
+    ours, theirs = (hmac.digest(secret, role + said, "sha256") for role in roles)
+    sock.sendall(ours)
+    if not hmac.compare_digest(bytes(receive(sock, _PROOF_BYTES)), theirs):
         raise PeerFailed(where, "it does not know the secret")
-    return int(other)
-
-
-def _proof(secret: bytes, role: bytes, caller: int, listener: int, caller_nonce: bytes, listener_nonce: bytes) -> bytes:
-    message = role + struct.pack("!II", caller, listener) + caller_nonce + listener_nonce
-    return hmac.digest(secret, message, "sha256")
+    return end or (other, subflow)
 
 
 def listen(host: str = "127.0.0.1") -> socket.socket:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower import Program
+from ..lower import Program, Send
 from ..model.errors import PeerFailed
 from .buffers import Array, Buffers, as_bytes
 from .incoming import PATIENCE_S, Incoming
@@ -122,23 +122,33 @@ class Run:
     def __post_init__(self) -> None:
         program = self.program
         self.number, self.culprit = self.mesh.runs, self.mesh.node
-        self.peers = {p: self.mesh.connections[p] for p in program.peers}
+        self.peers = {p: self.mesh.peers[p] for p in program.peers}
+        self.connections = [c for p in program.peers for c in self.peers[p]]
         self.trace = Trace()
-        for peer, c in self.peers.items():
+        sends: dict[Connection, list[Send]] = {c: [] for c in self.connections}
+        for send in program.sends.values():
+            for peer in send.to:
+                sends[self.connection(peer, send.subflow)].append(send)
+        for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair"))
-            limit_rate(c.sock, math.inf if self.pace is None else largest_rate(program, peer) / self.pace)
+            limit_rate(c.sock, math.inf if self.pace is None else largest_rate(program.plan, sends[c]) / self.pace)
         self.timed = program.plan.sharing == "timed"
-        self.active = set(self.peers)
+        self.active = set(self.connections)
         self.waits = dict(program.waits)
-        self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
+        self.unsent = {(send.row, c) for c in self.connections for send in sends[c]}
         self.signals = {key for key in program.wakes if key[1] != program.node}
         self.events = set(program.events)
         # (when, number, what to call, with what)
-        self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
+        self.timers: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.timer_count = 0
         self.selector = selectors.DefaultSelector()
         self.said_done = False
         self.incoming = Incoming(self)
+
+    def connection(self, peer: int, subflow: int) -> Connection:
+        """The connection to a peer for the transfers of a subflow; if there is one connection, all share it."""
+        to = self.peers[peer]
+        return to[subflow % len(to)]
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -159,9 +169,9 @@ class Run:
             wait_s = 0.0 if self.active else max(0.0, wake - time.monotonic())
             awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
             for key, mask in awake:
-                c = self.peers[key.data]
+                c = key.data
                 if mask & selectors.EVENT_WRITE:
-                    self.active.add(key.data)
+                    self.active.add(c)
                 if mask & selectors.EVENT_READ:
                     self.incoming.read(c)
             if not awake and not self.active:
@@ -171,16 +181,16 @@ class Run:
         """Begin all rows that wait for nothing, and take what peers have sent that are ahead."""
         if self.mesh.condemned is not None:
             self.fail(*self.mesh.condemned)
-        for peer, c in self.peers.items():
+        for c in self.connections:
             if c.closed is not None and c.done < self.number:
-                self.fail(peer, c.closed)
+                self.fail(c.peer, c.closed)
             self.watch(c)
         self.buffers.begin()
         for row, count in self.waits.items():
             if count == 0:
                 self._ready(row)
         # only now: an empty transfer has arrived with its header, which may release transfers that wait for it
-        for c in self.peers.values():
+        for c in self.connections:
             if c.ahead is not None and c.ahead.run == self.number:
                 frame, c.ahead = c.ahead, None
                 self.incoming.take(c, frame)
@@ -196,17 +206,17 @@ class Run:
             return False
         if not self.said_done:
             self.said_done = True
-            for peer, c in self.peers.items():
-                self.say(peer, Kind.DONE)
+            for c in self.connections:
+                self.say(c, Kind.DONE)
                 c.flush()
-        return not any(c.unsent and c.closed is None for c in self.peers.values())
+        return not any(c.unsent and c.closed is None for c in self.connections)
 
-    def say(self, peer: int, kind: Kind, row: int = 0) -> None:
+    def say(self, c: Connection, kind: Kind, row: int = 0) -> None:
         """Queue a frame without payload."""
-        self.peers[peer].queue(encode(kind, self.number, row))
-        self.active.add(peer)
+        c.queue(encode(kind, self.number, row))
+        self.active.add(c)
 
-    def later(self, at: float, call: Callable[[int], None], argument: int) -> None:
+    def later(self, at: float, call: Callable[[Any], None], argument: Any) -> None:
         """Call ``call(argument)`` at a moment of the monotonic clock."""
         self.timer_count += 1
         heapq.heappush(self.timers, (at, self.timer_count, call, argument))
@@ -219,9 +229,9 @@ class Run:
 
     def _watch_peers(self, now: float) -> None:
         """Tell the peers that this process is alive, and fail if one of them has been silent for too long."""
-        for c in self.peers.values():
+        for c in self.connections:
             if c.closed is None and not c.unsent:
-                self.say(c.peer, Kind.PING)
+                self.say(c, Kind.PING)
             if c.done < self.number and now - c.heard_at > self.timeout_s:
                 self.incoming.read(c)  # what is too little to wake this process
             if c.done < self.number and now - c.heard_at > self.timeout_s:
@@ -256,8 +266,9 @@ class Run:
             # where the plan gives starts, the bucket is full then, and what is late catches up
             start = self.start + send.start_s * self.pace - AHEAD_S if self.timed else time.monotonic()
         for peer in send.to:
-            self.peers[peer].outgoing.add(Outgoing(row, content, rate, send.priority, start))
-            self.active.add(peer)
+            c = self.connection(peer, send.subflow)
+            c.outgoing.add(Outgoing(row, content, rate, send.priority, start))
+            self.active.add(c)
 
     def _end_event(self, row: int) -> None:
         self.events.discard(row)
@@ -268,7 +279,7 @@ class Run:
         self.trace.arrived_s.setdefault(row, time.monotonic() - self.start)
         if place == self.program.node:
             for peer in self.program.signals.get(row, ()):
-                self.say(peer, Kind.SIGNAL, row)
+                self.say(self.connection(peer, 0), Kind.SIGNAL, row)
         for waiting in self.program.wakes.get((row, place), ()):
             self.waits[waiting] -= 1
             if self.waits[waiting] == 0:
@@ -278,10 +289,9 @@ class Run:
 
     def _write(self, now: float) -> None:
         """Send what may be sent now on the connections that have something to send."""
-        for peer in list(self.active):
-            c = self.peers[peer]
+        for c in list(self.active):
             if not self._send(c, now):
-                self.active.discard(peer)
+                self.active.discard(c)
             self.watch(c)
 
     def _send(self, c: Connection, now: float) -> bool:
@@ -293,11 +303,11 @@ class Run:
                 pass
             if not c.unsent:
                 if c.outgoing.wake_at < math.inf:
-                    self.later(c.outgoing.wake_at, self.active.add, c.peer)
+                    self.later(c.outgoing.wake_at, self.active.add, c)
                 return False
             c.flush()
             while c.under_way and c.under_way[0][1] <= c.sent_bytes:
-                self._gone(c.under_way.popleft()[0], c.peer)
+                self._gone(c.under_way.popleft()[0], c)
             if c.unsent:
                 return False  # the selector tells when the kernel takes more
         return True
@@ -314,12 +324,12 @@ class Run:
             c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
         return True
 
-    def _gone(self, out: Outgoing, peer: int) -> None:
+    def _gone(self, out: Outgoing, c: Connection) -> None:
         """The kernel has taken the last byte of a transfer."""
         send = self.program.sends[out.row]
         self.trace.gone_s[out.row] = time.monotonic() - self.start
         self.buffers.slots[send.chunk].release(send.version)
-        self.unsent.discard((out.row, peer))
+        self.unsent.discard((out.row, c))
 
     def watch(self, c: Connection) -> None:
         """Register with the selector the events that this connection now waits for."""
@@ -328,35 +338,36 @@ class Run:
         events = (0 if c.stopped else selectors.EVENT_READ) | (selectors.EVENT_WRITE if c.unsent else 0)
         before, c.events = c.events, events
         if not before and events:
-            self.selector.register(c.sock, events, c.peer)
+            self.selector.register(c.sock, events, c)
         elif before and not events:
             self.selector.unregister(c.sock)
         elif before != events:
-            self.selector.modify(c.sock, events, c.peer)
+            self.selector.modify(c.sock, events, c)
 
     # --- failing ---------------------------------------------------------------------------------
 
     def closed(self, c: Connection, why: str) -> None:
-        """Handle a closed connection: a failure if something is still expected from that peer."""
+        """Handle a closed connection: its peer has failed if something is still expected on it."""
         c.closed = why
         if c.events:
             self.selector.unregister(c.sock)
             c.events = 0
-        if self.pending() and (c.done < self.number or self._needs(c.peer)):
+        if self.pending() and (c.done < self.number or self.needs(c)):
             self.fail(c.peer, why)
 
-    def _needs(self, peer: int) -> bool:
-        """Whether something is still to be received from a peer, or to be sent to it."""
+    def needs(self, c: Connection) -> bool:
+        """Whether something is still to be received or sent on a connection."""
         return (
-            any(to == peer for _, to in self.unsent)
-            or any(source == peer for _, source in self.signals)
-            or any(not self.incoming.is_complete(row) for row in self.incoming.missing_from(peer))
+            any(to is c for _, to in self.unsent)
+            or any(self.connection(source, 0) is c for _, source in self.signals)
+            or any(not self.incoming.is_complete(row) for row in self.incoming.missing_on(c))
         )
 
     def fail(self, peer: int, reason: str, row: int | None = None) -> NoReturn:
         """Give up because of a peer, naming a transfer that cannot complete."""
         self.culprit = peer
-        of_peer = [*self.incoming.missing_from(peer), *sorted(r for r, to in self.unsent if to == peer)]
+        coming = [row for c in self.peers.get(peer, ()) for row in self.incoming.missing_on(c)]
+        of_peer = [*coming, *sorted(r for r, to in self.unsent if to.peer == peer)]
         others = [*sorted(self.incoming.missing), *sorted(r for r, _ in self.unsent), *sorted(self.waits)]
         rows = [row] if row is not None else [*of_peer, *others]
         raise PeerFailed(self.mesh.name(peer), reason, self.program.describe(rows[0]) if rows else None)

@@ -28,6 +28,7 @@ class Incoming:
     """The receiving side of a run.
 
     Attributes:
+        origin: for each row the connection on which it comes.
         missing: the rows that have not arrived.
         landings: the rows of which some bytes have arrived.
         parked: the connections whose next row has come before its turn.
@@ -35,13 +36,14 @@ class Incoming:
 
     def __init__(self, run: Run) -> None:
         self.run, self.mesh, self.program, self.buffers = run, run.mesh, run.program, run.buffers
-        self.missing = set(run.program.receives)
+        self.origin = {row: run.connection(r.source, r.subflow) for row, r in run.program.receives.items()}
+        self.missing = set(self.origin)
         self.landings: dict[int, Landing] = {}
-        self.parked: dict[int, Connection] = {}
+        self.parked: list[Connection] = []
 
-    def missing_from(self, peer: int) -> list[int]:
-        """The rows that have not arrived from a peer."""
-        return [row for row in sorted(self.missing) if self.program.receives[row].source == peer]
+    def missing_on(self, c: Connection) -> list[int]:
+        """The rows that have not arrived on a connection."""
+        return [row for row in sorted(self.missing) if self.origin[row] is c]
 
     def is_complete(self, row: int) -> bool:
         """Whether all bytes of a row are here, though its arrival may yet be delayed."""
@@ -105,6 +107,8 @@ class Incoming:
         elif frame.kind is Kind.PING:
             pass
         elif frame.run > self.run.number:
+            if self.run.needs(c):
+                self.run.fail(c.peer, f"it sent {frame.kind.name} of run {frame.run} in run {self.run.number}")
             c.ahead = frame
             c.done = max(c.done, self.run.number)
             self.run.watch(c)
@@ -122,9 +126,9 @@ class Incoming:
 
     def _take_data(self, c: Connection, frame: Frame, may_park: bool = True) -> None:
         row = frame.row
-        receive = self.program.receives.get(row)
-        if receive is None or receive.source != c.peer or row not in self.missing:
+        if self.origin.get(row) is not c or row not in self.missing:
             self.run.fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
+        receive = self.program.receives[row]
         slot = self.buffers.slots[receive.chunk]
         landing = self.landings.get(row)
         received = landing.received if landing is not None else 0
@@ -134,7 +138,7 @@ class Incoming:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
             c.parked = frame
-            self.parked[c.peer] = c
+            self.parked.append(c)
             self.run.watch(c)
             return
         if landing is None:
@@ -145,13 +149,13 @@ class Incoming:
 
     def unpark(self) -> None:
         """Go on reading a parked peer although its turn has not come, since nothing else happens."""
-        for c in self.parked.values():
+        for c in self.parked:
             if c.parked is not None:
                 return self._unpark(c, c.parked)
 
     def _unpark(self, c: Connection, frame: Frame) -> None:
         c.parked = None
-        del self.parked[c.peer]
+        self.parked.remove(c)
         self._take_data(c, frame, may_park=False)
         self.look(c)
         self.run.watch(c)
@@ -194,7 +198,7 @@ class Incoming:
         landing = self.landings.pop(row)
         landing.finish()
         self.run.happened(row, self.program.node)
-        for c in list(self.parked.values()):
+        for c in list(self.parked):
             if c.parked is not None and self.program.receives[c.parked.row].chunk == self.program.receives[row].chunk:
                 if not landing.slot.comes_early(c.parked.row):
                     self._unpark(c, c.parked)

@@ -7,8 +7,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -50,11 +50,14 @@ class Place:
     Attributes:
         host: the address at which it listens.
         enter: called in the process before it opens a socket, with ``argument`` (as a network namespace needs).
+        subflows: for some other nodes the number of subflows that the network routes apart, each of which gets a
+            connection; one by default.
     """
 
     host: str = "127.0.0.1"
     enter: Callable[[Any], None] | None = None
     argument: Any = None
+    subflows: Mapping[int, int] = field(default_factory=dict)
 
 
 def run_local(
@@ -174,7 +177,7 @@ def _work(
         pipe.send((place.host, listener.getsockname()[1]))
         addresses: dict[int, Address] = pipe.recv()
         names = {node: node_name(plan, node) for node in addresses}
-        mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s)
+        mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s, subflows=place.subflows)
         inputs = content.inputs(plan, program.held, program.node, seed)
         outputs = content.outputs(plan, sorted(program.final))
         gc.freeze()  # a collection need not look at the plan and the program

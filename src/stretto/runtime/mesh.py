@@ -1,6 +1,7 @@
 """The connections of one process to all others that run programs with it.
 
-Every pair of processes has one connection, whose ends have proven that they know the secret. A mesh serves many
+Every pair of processes has a connection, whose ends have proven that they know the secret. Where the network can route
+several subflows of a pair apart (an emulated one can), the pair has a connection for each of them. A mesh serves many
 runs, one after another. After a failure it serves no more runs.
 """
 
@@ -41,8 +42,13 @@ UNIX_SEND_BYTES = 1 << 20
 """Bytes of a Unix socket's send buffer. With the kernel's default a transfer takes four times as many system calls."""
 
 
+def mark(subflow: int) -> int:
+    """The type of service (``IP_TOS``) that the packets of a subflow have, by which a network can route them."""
+    return subflow << 2
+
+
 class Connection:
-    """One end of the connection to a peer.
+    """One end of a connection to a peer, which carries the transfers of a subflow (:func:`stretto.lower.subflows`).
 
     Attributes:
         unsent, unsent_bytes: the rest of the frames that are being sent, headers and payloads.
@@ -62,12 +68,14 @@ class Connection:
             value of ``sent_bytes`` at its end, and what the selector looks for.
     """
 
-    def __init__(self, sock: socket.socket, peer: int) -> None:
+    def __init__(self, sock: socket.socket, peer: int, subflow: int = 0) -> None:
         self.sock, self.peer = sock, peer
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if subflow:
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark(subflow))
         sock.setblocking(False)
         self.unsent: deque[memoryview] = deque()
         self.unsent_bytes = self.sent_bytes = 0
@@ -162,7 +170,10 @@ class Connection:
 class Mesh:
     """A process's connections. Made by :func:`.connect.join`.
 
+    Args:
+        connections: one or more to each peer, in the order of their subflows.
     Attributes:
+        peers: the connections to each peer.
         node: the node of this process.
         runs: the number of runs begun; all processes of a mesh must run the same programs in the same order.
         failure: what ended the mesh; None while it serves.
@@ -170,8 +181,11 @@ class Mesh:
         pool: memory for arrivals.
     """
 
-    def __init__(self, node: int, names: Mapping[int, str], connections: Mapping[int, Connection]) -> None:
-        self.node, self.names, self.connections = node, dict(names), dict(connections)
+    def __init__(self, node: int, names: Mapping[int, str], connections: Sequence[Connection]) -> None:
+        self.node, self.names, self.connections = node, dict(names), connections
+        self.peers: dict[int, list[Connection]] = {}
+        for c in connections:
+            self.peers.setdefault(c.peer, []).append(c)
         self.runs = 0
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
@@ -187,39 +201,39 @@ class Mesh:
         self.failure = failure
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
         payload = text.encode()[:TEXT_BYTES]
-        for c in self.connections.values():
+        for c in self.connections:
             c.queue(encode(Kind.ABORT, self.runs, culprit, len(payload)) + payload)
         deadline = time.monotonic() + GRACE_S
-        unaware = [c for c in self.connections.values() if c.closed is None and c.peer != culprit]
+        unaware = [c for c in self.connections if c.closed is None and c.peer != culprit]
         while unaware and time.monotonic() < deadline:
             for c in unaware:
                 c.flush()
             unaware = [c for c in unaware if c.unsent]
             await_room(unaware, deadline - time.monotonic())
-        for c in self.connections.values():
+        for c in self.connections:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_WR)
 
     def leave(self) -> None:
         """End the run of another thread without blaming anyone: to the peers this process seems to die."""
         self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
-        for c in self.connections.values():
+        for c in self.connections:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Say goodbye, and close when everything sent has been acknowledged, or after ``LINGER_S``."""
         if self.failure is None:
-            for c in self.connections.values():
+            for c in self.connections:
                 if c.closed is None:
                     c.queue(encode(Kind.BYE, self.runs))
                     c.flush()
                     with contextlib.suppress(OSError):
                         c.sock.shutdown(socket.SHUT_WR)
             deadline = time.monotonic() + LINGER_S
-            while sum(c.lingers() for c in self.connections.values()) and time.monotonic() < deadline:
+            while sum(c.lingers() for c in self.connections) and time.monotonic() < deadline:
                 time.sleep(LOOK_S)
-        for c in self.connections.values():
+        for c in self.connections:
             c.sock.close()
 
 

@@ -16,10 +16,12 @@ import heapq
 import math
 import socket
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..lower import Program
+from ..lower import Send
+from ..model.plan import Plan
 from .wire import SEGMENT_BYTES
 
 SEGMENT_S = 0.01
@@ -44,10 +46,8 @@ def limit_rate(sock: socket.socket, rate: float) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, struct.pack("Q", number))
 
 
-def largest_rate(program: Program, peer: int) -> float:
-    """The largest rate, bytes/s, at which to send to a peer in a paced run; infinite where the network decides."""
-    plan = program.plan
-    sends = [send for send in program.sends.values() if peer in send.to]
+def largest_rate(plan: Plan, sends: Sequence[Send]) -> float:
+    """The largest rate, bytes/s, of the sends on one connection in a paced run; infinite where the network decides."""
     rate = np.array([send.rate for send in sends])
     if not len(rate) or not np.isfinite(rate).all():
         return math.inf

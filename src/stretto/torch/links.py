@@ -115,7 +115,7 @@ class Links:
     def _sockets(self, mesh: Mesh) -> dict[int, socket.socket]:
         """The socket to each other rank."""
         nodes = self._library.nodes
-        return {r: mesh.connections[v].sock for r, v in enumerate(nodes) if r != self._library.rank}
+        return {r: mesh.peers[v][0].sock for r, v in enumerate(nodes) if r != self._library.rank}
 
     def _measure(self) -> None:
         """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
