@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower import Program, Send
+from ..lower import Program
 from ..model.errors import PeerFailed
 from .buffers import Array, Buffers, as_bytes
 from .incoming import PATIENCE_S, Incoming
@@ -125,17 +125,13 @@ class Run:
         self.peers = {p: self.mesh.peers[p] for p in program.peers}
         self.connections = [c for p in program.peers for c in self.peers[p]]
         self.trace = Trace()
-        sends: dict[Connection, list[Send]] = {c: [] for c in self.connections}
-        for send in program.sends.values():
-            for peer in send.to:
-                sends[self.connection(peer, send.subflow)].append(send)
         for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair"))
-            limit_rate(c.sock, math.inf if self.pace is None else largest_rate(program.plan, sends[c]) / self.pace)
+            limit_rate(c.sock, math.inf if self.pace is None else self._largest_rate(c) / self.pace)
         self.timed = program.plan.sharing == "timed"
         self.active = set(self.connections)
         self.waits = dict(program.waits)
-        self.unsent = {(send.row, c) for c in self.connections for send in sends[c]}
+        self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
         self.signals = {key for key in program.wakes if key[1] != program.node}
         self.events = set(program.events)
         # (when, number, what to call, with what)
@@ -149,6 +145,11 @@ class Run:
         """The connection to a peer for the transfers of a subflow; if there is one connection, all share it."""
         to = self.peers[peer]
         return to[subflow % len(to)]
+
+    def _largest_rate(self, c: Connection) -> float:
+        """The largest rate at which the plan sends on a connection, bytes/s."""
+        to_peer = [send for send in self.program.sends.values() if c.peer in send.to]
+        return largest_rate(self.program.plan, [s for s in to_peer if self.connection(c.peer, s.subflow) is c])
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -329,7 +330,7 @@ class Run:
         send = self.program.sends[out.row]
         self.trace.gone_s[out.row] = time.monotonic() - self.start
         self.buffers.slots[send.chunk].release(send.version)
-        self.unsent.discard((out.row, c))
+        self.unsent.discard((out.row, c.peer))
 
     def watch(self, c: Connection) -> None:
         """Register with the selector the events that this connection now waits for."""
@@ -358,7 +359,7 @@ class Run:
     def needs(self, c: Connection) -> bool:
         """Whether something is still to be received or sent on a connection."""
         return (
-            any(to is c for _, to in self.unsent)
+            any(self.connection(to, self.program.sends[row].subflow) is c for row, to in self.unsent)
             or any(self.connection(source, 0) is c for _, source in self.signals)
             or any(not self.incoming.is_complete(row) for row in self.incoming.missing_on(c))
         )
@@ -367,7 +368,7 @@ class Run:
         """Give up because of a peer, naming a transfer that cannot complete."""
         self.culprit = peer
         coming = [row for c in self.peers.get(peer, ()) for row in self.incoming.missing_on(c)]
-        of_peer = [*coming, *sorted(r for r, to in self.unsent if to.peer == peer)]
+        of_peer = [*coming, *sorted(r for r, to in self.unsent if to == peer)]
         others = [*sorted(self.incoming.missing), *sorted(r for r, _ in self.unsent), *sorted(self.waits)]
         rows = [row] if row is not None else [*of_peer, *others]
         raise PeerFailed(self.mesh.name(peer), reason, self.program.describe(rows[0]) if rows else None)
