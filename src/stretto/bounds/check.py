@@ -35,17 +35,19 @@ def check_cut(topology: Topology, collective: Collective, inside: set[int]) -> F
 def check_lengths(topology: Topology, collective: Collective, length: list[int]) -> Fraction:
     """The least seconds in which links of these lengths can carry every piece over its distance."""
     links = list(zip(topology.src.tolist(), topology.dst.tolist(), length, strict=True))
+    sent: dict[int, list[tuple[int, int]]] = {}
+    for piece, size in enumerate(collective.piece_bytes.tolist()):
+        (holder,), (receiver,) = collective.holders[piece], collective.wanted[piece]
+        sent.setdefault(int(collective.ranks[holder]), []).append((size, int(collective.ranks[receiver])))
     needed = 0
-    for source in range(topology.node_count):
-        far = {source: 0}
-        for _ in range(topology.node_count):
+    for source, pieces in sent.items():
+        far, nearer = {source: 0}, True
+        while nearer:
+            nearer = False
             for a, b, way in links:
                 if a in far and far[a] + way < far.get(b, far[a] + way + 1):
-                    far[b] = far[a] + way
-        for piece, size in enumerate(collective.piece_bytes.tolist()):
-            (holder,), (receiver,) = collective.holders[piece], collective.wanted[piece]
-            if collective.ranks[holder] == source:
-                needed += size * far[int(collective.ranks[receiver])]
+                    far[b], nearer = far[a] + way, True
+        needed += sum(size * far[receiver] for size, receiver in pieces)
     room = sum(Fraction(w) * way for w, way in zip(topology.bandwidth.tolist(), length, strict=True))
     return Fraction(needed) / room
 

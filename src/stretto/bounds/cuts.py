@@ -13,7 +13,7 @@ from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into
-from .exact import bottleneck, lacking
+from .exact import bottleneck, bytes_between, lacking
 from .latency import distances
 from .model import Bound
 from .reach import reach_bound
@@ -123,6 +123,11 @@ def _group_name(topology: Topology, nodes: list[int]) -> str:
 
 def bytes_into(c: Collective, inside: Bool) -> Float64:
     """float64[cuts]: bytes that must enter each set, copies and sums once."""
+    between = bytes_between(c)
+    if between is not None:
+        within = inside[:, c.ranks].astype(np.float64)
+        entering: Float64 = (((1 - within) @ between) * within).sum(axis=1)
+        return entering
     batch = max(1, MOST_ENTRIES // max(len(c.piece_bytes), 1))
     size = c.piece_bytes.astype(float)
     return np.concatenate([lacking(c, inside[low : low + batch]) @ size for low in range(0, len(inside), batch)])

@@ -30,6 +30,12 @@ FINEST = 1 << 24
 """Capacities and weights with no common unit are counted in units of the largest one divided by this."""
 
 
+MOST_STEPS = 2_500_000
+"""Arcs of min-cuts that are looked at for pieces with one holder and one receiver each, were each cut to look at every
+arc once: about a quarter of a second of CPU. Among more ranks, those that have most to send or get for their links are
+asked."""
+
+
 @dataclass(frozen=True)
 class Bottleneck:
     """A cut and what must cross it."""
@@ -53,22 +59,48 @@ def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
     that it sends. Planes are not looked at.
     """
     best: Bottleneck | None = None
-    questions = list(_questions(topology, collective))
+    last: Bool | None = None
+    between = bytes_between(collective)
+    questions = list(_questions(topology, collective, between))
     for weight, sinks, backward in questions:
         search = _Search(topology, weight, sinks, backward, len(questions))
         for inside in search.cuts():
-            found = measured(topology, collective, inside)
+            if last is not None and (inside == last).all():
+                continue
+            last = inside
+            found = measured(topology, collective, inside, between)
             if found is not None and (best is None or found.seconds > best.seconds):
                 best = found
     return best
 
 
-def measured(topology: Topology, collective: Collective, inside: Bool) -> Bottleneck | None:
-    """A cut with its load and width; None where nothing must enter it, or nothing can."""
+def measured(
+    topology: Topology, collective: Collective, inside: Bool, between: Int64 | None = None
+) -> Bottleneck | None:
+    """A cut with its load and width; None where nothing must enter it, or nothing can.
+
+    Args:
+        between: see :func:`bytes_between`.
+    """
     enters = ~inside[topology.src] & inside[topology.dst]
     width = sum(map(Fraction, topology.bandwidth[enters].tolist()), Fraction(0))
-    load = int(collective.piece_bytes[lacking(collective, inside[None])[0]].sum())
+    if between is not None:
+        within = inside[collective.ranks]
+        load = int(between[~within][:, within].sum())
+    else:
+        load = int(collective.piece_bytes[lacking(collective, inside[None])[0]].sum())
     return Bottleneck(inside, load, width) if load and width else None
+
+
+def bytes_between(collective: Collective) -> Int64 | None:
+    """int64[ranks, ranks]: bytes that each rank holds for each other; None unless every piece has one holder and one
+    receiver."""
+    c, count = collective, len(collective.ranks)
+    if c.reduces or not ((c.holders.lengths == 1).all() and (c.wanted.lengths == 1).all()):
+        return None
+    total = np.zeros(count * count, dtype=np.int64)
+    np.add.at(total, c.holders.values.astype(np.int64) * count + c.wanted.values, c.piece_bytes)
+    return total.reshape(count, count)
 
 
 def lacking(collective: Collective, inside: Bool) -> Bool:
@@ -96,7 +128,7 @@ def _any_of(ranks: Bool, lists: Ragged) -> Bool:
     return found
 
 
-def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
+def _questions(topology: Topology, c: Collective, between: Int64 | None) -> Iterable[tuple[Int64, Int64, bool]]:
     """What must flow: the bytes at each node (int64[nodes]), the nodes that must each get all, and whether backward.
 
     Sums flow backward: what all contribute to one rank is what that rank sends to all, over the reversed links.
@@ -113,18 +145,21 @@ def _questions(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64
         sinks = c.ranks[np.unique(spread.values)].astype(np.int64)
         if len(sinks) == spread.lengths[0]:
             yield weight, sinks, c.reduces
-    elif not c.traits.copies and not c.reduces:
-        yield from _one_to_one(topology, c)
+    elif not c.traits.copies and between is not None:
+        yield from _one_to_one(topology, c.ranks.astype(np.int64), between)
 
 
-def _one_to_one(topology: Topology, c: Collective) -> Iterable[tuple[Int64, Int64, bool]]:
-    """For pieces with one holder and one receiver: what each rank gets, and (backward) what each sends."""
-    for near, far, backward in ((c.wanted, c.holders, False), (c.holders, c.wanted, True)):
-        for rank in np.unique(near.values):
+def _one_to_one(topology: Topology, ranks: Int64, between: Int64) -> Iterable[tuple[Int64, Int64, bool]]:
+    """What each rank gets, and (backward) what each sends; those that have most of it for their links first."""
+    most = max(1, MOST_STEPS // (2 * (topology.link_count + len(ranks))))
+    for load, ends, backward in ((between.T, topology.dst, False), (between, topology.src, True)):
+        others = load.sum(axis=1) - load.diagonal()
+        width = np.bincount(ends, topology.bandwidth, topology.node_count)[ranks]
+        slow_first = np.argsort(-others / np.maximum(width, 1.0), kind="stable")
+        for rank in slow_first[:most][others[slow_first[:most]] > 0].tolist():
             weight = np.zeros(topology.node_count, dtype=np.int64)
-            mine = near.values == rank
-            np.add.at(weight, c.ranks[far.values[mine]], c.piece_bytes[mine])
-            yield weight, c.ranks[rank : rank + 1].astype(np.int64), backward
+            weight[ranks] = load[rank]
+            yield weight, ranks[rank : rank + 1], backward
 
 
 def in_units(values: Float64 | Int64, upward: bool) -> Int64:
@@ -236,6 +271,8 @@ class Arcs:
 
 def near_first(topology: Topology, sinks: Int64) -> Int64:
     """The sinks in an order in which each is near an earlier one: breadth-first, then those that were not reached."""
+    if len(sinks) == 1:
+        return sinks
     order = {int(sinks[0]): None}
     queue = [int(sinks[0])]
     for v in queue:

@@ -19,6 +19,9 @@ from .lengths import best_lengths
 MOST_TRIED = 32
 """How many links are tried; the others of a wide cut are mostly like one of these."""
 
+MOST_STEPS = 1_000_000
+"""Pieces and links that all tries together may look at: 32 tries among up to 150 ranks of an AllToAll, 3 among 512."""
+
 FACTOR = 2.0
 
 
@@ -40,7 +43,8 @@ def best_upgrade(topology: Topology, collective: Collective) -> Upgrade | None:
     """The one link that helps most when doubled, None where no single one does."""
     before, links = _bandwidth_bound(topology, collective)
     best: Upgrade | None = None
-    for link in _varied(topology, links):
+    tries = max(1, min(MOST_TRIED, MOST_STEPS // (len(collective.piece_bytes) + topology.link_count)))
+    for link in _varied(topology, links, tries):
         a, b = topology.src[link], topology.dst[link]
         cable = ((topology.src == a) & (topology.dst == b)) | ((topology.src == b) & (topology.dst == a))
         bandwidth = np.where(cable, topology.bandwidth * FACTOR, topology.bandwidth)
@@ -61,10 +65,10 @@ def _bandwidth_bound(topology: Topology, collective: Collective) -> tuple[Fracti
     return cut.seconds, np.flatnonzero(~cut.inside[topology.src] & cut.inside[topology.dst]).tolist()
 
 
-def _varied(topology: Topology, links: list[int]) -> list[int]:
-    """Some of the links, some of every bandwidth that occurs among them."""
-    if len(links) <= MOST_TRIED:
+def _varied(topology: Topology, links: list[int], count: int) -> list[int]:
+    """Up to ``count`` of the links, of bandwidths as different as there are."""
+    if len(links) <= count:
         return links
-    step = len(links) / MOST_TRIED
+    step = len(links) / count
     by_width = sorted(links, key=lambda i: float(topology.bandwidth[i]))
-    return [by_width[int(i * step)] for i in range(MOST_TRIED)]
+    return [by_width[int(i * step)] for i in range(count)]

@@ -178,4 +178,6 @@ def show_bounds(data: dict[str, Any]) -> None:
 
 
 def _checked(bound: dict[str, Any]) -> str:
+    if bound["checked"] is None:
+        return "too large to check again"
     return "checked" if bound["checked"] else "NOT CONFIRMED"
