@@ -259,6 +259,19 @@ def test_an_alltoall_is_bounded_by_lengths_at_least_as_well_as_by_cuts(seed):
     assert found.seconds >= cut.seconds * (1 - Fraction(1, 10**4))
 
 
+def test_few_cuts_are_looked_for_where_each_costs_much(monkeypatch):
+    # 24 ranks on a line: the worst cut is in its middle, the flow's; of single ranks those in the middle send most
+    net = load_topology("line:24")
+    c = make_collective("alltoall", net, 24 * 24_000)
+    whole = bottleneck(net, c)
+    monkeypatch.setattr("stretto.bounds.exact.MOST_STEPS", 1)
+    cheap = bottleneck(net, c)
+    assert whole is not None
+    assert cheap is not None
+    assert 0 < cheap.seconds <= whole.seconds
+    assert cheap.seconds == check_cut(net, c, set(np.flatnonzero(cheap.inside).tolist()))
+
+
 def test_the_link_to_widen_is_the_one_that_all_wait_for():
     # a line of three with a slow second link to the right: everyone's data for the last rank takes it
     links = [(0, 1, 4e9, 0.0), (1, 0, 4e9, 0.0), (1, 2, 1e9, 0.0), (2, 1, 4e9, 0.0)]

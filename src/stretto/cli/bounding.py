@@ -34,9 +34,8 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
         return [net.names[v] for v in np.flatnonzero(inside)]
 
     def exact(seconds: Fraction, again: Fraction | None, **facts: Any) -> dict[str, Any]:
-        return (
-            {"seconds": float(seconds), "seconds_exact": str(seconds)} | facts | {"checked": again and again == seconds}
-        )
+        checked = None if again is None else again == seconds
+        return {"seconds": float(seconds), "seconds_exact": str(seconds)} | facts | {"checked": checked}
 
     data: dict[str, Any] = {"collective": collective.kind}
     net = net.at_best
@@ -52,8 +51,8 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
     if prices is not None:
         lengths = {net.link_name(i): int(x) for i, x in enumerate(prices.length) if x}
         few = len(collective.ranks) * net.link_count <= MOST_CHECK_STEPS
-        again = bounds.check_lengths(net, collective, prices.length.tolist()) if few else None
-        data["flow"] = exact(prices.seconds, again, lengths=lengths)
+        same = bounds.check_lengths(net, collective, prices.length.tolist()) if few else None
+        data["flow"] = exact(prices.seconds, same, lengths=lengths)
     parts = bounds.best_parts(net, collective)
     if parts is not None:
         again = bounds.check_parts(net, collective, [set(np.flatnonzero(row).tolist()) for row in parts.inside])
