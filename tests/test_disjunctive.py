@@ -24,7 +24,7 @@ def random_jobs(seed: int, n: int = 5) -> Jobs:
     before = np.arange(0, n - 1, 2)
     return Jobs(
         seconds=rng.integers(1, 9, n).astype(float), release=rng.integers(0, 3, n).astype(float),
-        before=before, after=before + 1, lag=np.zeros(len(before)), machines=Ragged.of(machines),
+        before=before, after=before + 1, lag=np.zeros(len(before)), machines=Ragged.of(machines), later=np.zeros(sum(map(len, machines))),
         family=np.arange(n) // 2, tail=np.zeros(n),
     )  # fmt: skip
 

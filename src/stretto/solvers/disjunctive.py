@@ -1,7 +1,9 @@
 """Schedules of jobs on machines that serve one job at a time, by CP-SAT intervals or by a big-M MILP on HiGHS.
 
-A job needs several machines at once (a flow needs all links of its route), waits for other jobs, and belongs to a
-family (a collective). The mean over families of the time at which they end is minimised.
+A job needs several machines (a flow needs all links of its route), each at once or some time after its start (where
+links have latency), waits for other jobs, and belongs to a family (a collective). The mean over families of the time at
+which they end is minimised. Where machines serve a job at different times, times that were rounded prove nothing: the
+bound is 0 then.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ class Jobs:
         before, after: int64[waits]: job ``after`` waits for job ``before``.
         lag: float64[waits], the seconds between the end of ``before`` and the start of ``after``, at least.
         machines: for each machine its jobs.
+        later: float64[len(machines.values)], how much later than the job starts each machine serves it.
         family: int64[jobs], numbered from 0 without gaps.
         tail: float64[jobs], seconds from a job's end until it counts for its family.
     """
@@ -40,6 +43,7 @@ class Jobs:
     after: Int64
     lag: Float64
     machines: Ragged
+    later: Float64
     family: Int64
     tail: Float64
 
@@ -60,17 +64,18 @@ class Jobs:
     def shifted_left(self, start: Float64) -> Float64:
         """float64[jobs], the earliest starts in the order of ``start``; no job starts later than there."""
         free = np.zeros(self.machines.rows)
-        needed = self.machines.turned(len(start))
+        needed = Ragged.grouped(self.machines.values, np.arange(len(self.later)), len(start))
+        machine = self.machines.owners
         waits = Ragged.grouped(self.after, np.arange(len(self.after)), len(start))
         earliest = self.release.copy()
         for j in map(int, np.argsort(start, kind="stable")):
             for i in waits[j]:
                 b = self.before[i]
                 earliest[j] = max(earliest[j], earliest[b] + self.seconds[b] + self.lag[i])
-            for m in needed[j]:
-                earliest[j] = max(earliest[j], free[m])
-            for m in needed[j]:
-                free[m] = earliest[j] + self.seconds[j]
+            for i in needed[j]:
+                earliest[j] = max(earliest[j], free[machine[i]] - self.later[i])
+            for i in needed[j]:
+                free[machine[i]] = earliest[j] + self.later[i] + self.seconds[j]
         return earliest
 
 
@@ -107,8 +112,12 @@ def cp_sat(
     for a, b, lag in zip(jobs.before.tolist(), jobs.after.tolist(), ticks.lag.astype(np.int64).tolist()):
         model.add(start[b] >= start[a] + duration[a] + lag)
     for machine in range(jobs.machines.rows):
-        if len(jobs.machines[machine]) > 1:
-            model.add_no_overlap([interval[j] for j in jobs.machines[machine].tolist()])
+        members, later = jobs.machines[machine].tolist(), ticks.later[jobs.machines.offsets[machine] :].tolist()
+        if len(members) > 1:
+            model.add_no_overlap([
+                model.new_fixed_size_interval_var(start[j] + int(late), duration[j], "") if late else interval[j]
+                for j, late in zip(members, later)
+            ])  # fmt: skip
     end = [model.new_int_var(0, latest_end, "") for _ in range(jobs.families)]
     for j, family in enumerate(jobs.family.tolist()):
         model.add(end[family] >= start[j] + duration[j] + tail[j])
@@ -130,14 +139,20 @@ def cp_sat(
     # rounding durations up delays no schedule by more than a tick a job
     bound = (solver.best_objective_bound / jobs.families - len(hint)) * tick
     effort = float(solver.response_proto.deterministic_time)
-    return Schedule(best, min(max(bound, 0.0), jobs.value(best)), status == cp_model.OPTIMAL, effort)
+    bound, proven = _provable(jobs, bound, status == cp_model.OPTIMAL)
+    return Schedule(best, min(bound, jobs.value(best)), proven, effort)
+
+
+def _provable(jobs: Jobs, bound: float, optimal: bool) -> tuple[float, bool]:
+    """The bound, at least 0, and whether the schedule is optimal; neither is known where machines serve a job later."""
+    return (0.0, False) if jobs.later.any() else (max(bound, 0.0), optimal)
 
 
 def _in_ticks(jobs: Jobs, tick: float) -> Jobs:
     """The jobs with all times rounded up to whole ticks."""
     return Jobs(
         np.ceil(jobs.seconds / tick - 1e-9), np.ceil(jobs.release / tick), jobs.before, jobs.after,
-        np.ceil(jobs.lag / tick), jobs.machines, jobs.family, np.ceil(jobs.tail / tick),
+        np.ceil(jobs.lag / tick), jobs.machines, np.ceil(jobs.later / tick), jobs.family, np.ceil(jobs.tail / tick),
     )  # fmt: skip
 
 
@@ -150,9 +165,10 @@ def milp(
     a unit of ``effort`` is about a second.
     """
     hint = jobs.shifted_left(hint)
-    n, waits, pairs = len(hint), len(jobs.before), _conflicts(jobs)
+    n, waits, (pairs, i_later, j_later) = len(hint), len(jobs.before), _conflicts(jobs)
     i, j, p = pairs[:, 0], pairs[:, 1], len(pairs)
-    big = float(jobs.ends(hint).sum())  # no job of a better schedule ends later
+    # no job of a better schedule ends later
+    big = float(jobs.ends(hint).sum()) + float(jobs.later.max(initial=0.0))
     model = Model()
     start = model.columns(n, jobs.release, INFINITY)
     end = model.columns(jobs.families, 0.0, INFINITY, 1.0 / jobs.families)
@@ -165,21 +181,35 @@ def milp(
     row = np.arange(n)
     model.rows(n, jobs.seconds + jobs.tail, INFINITY, (row, end[jobs.family], 1.0), (row, start, -1.0))
     row = np.arange(p)
-    model.rows(p, jobs.seconds[i] - big, INFINITY, (row, start[j], 1.0), (row, start[i], -1.0), (row, first, -big))
-    model.rows(p, jobs.seconds[j], INFINITY, (row, start[i], 1.0), (row, start[j], -1.0), (row, first, big))
+    after_i, after_j = jobs.seconds[i] + i_later, jobs.seconds[j] + j_later
+    model.rows(p, after_i - big, INFINITY, (row, start[j], 1.0), (row, start[i], -1.0), (row, first, -big))
+    model.rows(p, after_j, INFINITY, (row, start[i], 1.0), (row, start[j], -1.0), (row, first, big))
     begin: Float64 = np.concatenate((hint, jobs.ends(hint), (hint[i] < hint[j]).astype(np.float64)))
     answer = solve(model, effort=effort, time_limit_s=time_limit_s, gap=PROVEN_GAP, start=begin, seed=seed)
     candidates = [hint] if answer.x is None else [hint, jobs.shifted_left(answer.x[:n])]
     best = min(candidates, key=jobs.value)
-    return Schedule(best, min(max(answer.bound, 0.0), jobs.value(best)), answer.status == "optimal", answer.effort)
+    bound, proven = _provable(jobs, answer.bound, answer.status == "optimal")
+    return Schedule(best, min(bound, jobs.value(best)), proven, answer.effort)
 
 
-def _conflicts(jobs: Jobs) -> Int64:
-    """int64[pairs, 2]: jobs that share a machine and whose order no chain of waits decides."""
-    machines = [jobs.machines[m].tolist() for m in range(jobs.machines.rows)]
-    sharing = {(a, b) for machine in machines for x, a in enumerate(machine) for b in machine[x + 1 :]}
+def _conflicts(jobs: Jobs) -> tuple[Int64, Float64, Float64]:
+    """int64[pairs, 2]: jobs that share a machine and whose order no chain of waits decides.
+
+    With float64[pairs] twice: by how much more than its seconds the first is before the second on all of these
+    machines, and the second before the first, as one of them serves the one later than the other.
+    """
+    sharing: dict[tuple[int, int], tuple[float, float]] = {}
+    for m in range(jobs.machines.rows):
+        place = jobs.machines.offsets[m]
+        members = jobs.machines[m].tolist()
+        for x, a in enumerate(members):
+            for y in range(x + 1, len(members)):
+                more = float(jobs.later[place + x] - jobs.later[place + y])
+                known = sharing.get((a, members[y]), (-np.inf, -np.inf))
+                sharing[a, members[y]] = max(known[0], more), max(known[1], -more)
     later: dict[int, set[int]] = {}
     for a, b in sorted(zip(jobs.before.tolist(), jobs.after.tolist()), key=lambda w: -w[1]):
         later.setdefault(a, set()).update({b} | later.get(b, set()))
     free = [(a, b) for a, b in sorted(sharing) if b not in later.get(a, ()) and a not in later.get(b, ())]
-    return np.array(free, dtype=np.int64).reshape(-1, 2)
+    more_s = np.array([sharing[pair] for pair in free]).reshape(-1, 2)
+    return np.array(free, dtype=np.int64).reshape(-1, 2), more_s[:, 0], more_s[:, 1]

@@ -16,7 +16,7 @@ import numpy as np
 from ...model.arrays import Float64, Int32, Int64
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
-from ...simulate import delays_of
+from ...simulate import Delays, delays_of
 from .. import Option, over_links, refiner
 
 READING = Option(
@@ -115,9 +115,18 @@ class Flows:
         return np.where(receiver[place] == asked, self._receiver_lag[place], self.lag[before])
 
     @cached_property
+    def hop_lag(self) -> Float64:
+        """float64[hops], how much later than its source each link of a route carries a flow."""
+        return self._delays.hop_s
+
+    @property
     def _receiver_lag(self) -> Float64:
         """float64[receivers], the latency from the source to each receiver."""
-        return delays_of(self.plan).receiver_s
+        return self._delays.receiver_s
+
+    @cached_property
+    def _delays(self) -> Delays:
+        return delays_of(self.plan)
 
     @cached_property
     def owner(self) -> Int64:

@@ -1,7 +1,8 @@
 """List schedules: of the flows that are ready and whose links are idle, the most urgent starts.
 
-A flow has its route for itself until it ends (the non-concurrent model of the WAN paper, section III-C2). No link stays
-idle while a ready flow could have its whole route.
+A flow has each link of its route for itself from when its first byte comes there until its last byte has left (the
+non-concurrent model of the WAN paper, section III-C2). Where links have no latency, as in the paper, none stays idle
+while a ready flow could have its whole route.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Flows(NamedTuple):
         seconds: float64[flows], on the whole route.
         release_s: float64[flows], no flow starts before.
         route_offsets, route_links: CSR, the links of each flow.
+        route_lag: float64[links of routes], how much later than its source each link carries a flow.
         next_offsets, dependents: CSR, for each flow those that wait for it.
         next_lag: float64[dependents], the latency until the source of each knows that the flow has ended.
         dependency_count: int64[flows], how many flows each waits for.
@@ -35,6 +37,7 @@ class Flows(NamedTuple):
     release_s: Float64
     route_offsets: Int64
     route_links: Int64
+    route_lag: Float64
     next_offsets: Int64
     dependents: Int64
     next_lag: Float64
@@ -47,7 +50,8 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
     Args:
         urgency: float64[flows], the highest goes first.
     """
-    seconds, release_s, route_offsets, route_links, next_offsets, dependents, next_lag, dependency_count = flows
+    seconds, release_s, route_offsets, route_links, route_lag = flows[:5]
+    next_offsets, dependents, next_lag, dependency_count = flows[5:]
     n = len(seconds)
     start = np.zeros(n)
     ready = release_s.copy()
@@ -64,7 +68,7 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
         now, k = heappop(events)
         slack = TIME_TOLERANCE * now
         while True:
-            # k < n: flow k becomes ready; else flow k - n leaves its links
+            # k < n: flow k becomes ready; else flow k - n leaves its first link, or its last one
             if k < n:
                 j = count
                 while j > 0 and urgency[waiting[j - 1]] < urgency[k]:
@@ -80,7 +84,7 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
             k = waiting[j]
             idle = True
             for i in range(route_offsets[k], route_offsets[k + 1]):
-                if free[route_links[i]] > now + slack:
+                if free[route_links[i]] > now + route_lag[i] + slack:
                     idle = False
                     break
             if not idle:
@@ -89,9 +93,13 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
                 continue
             start[k] = now
             end = now + seconds[k]
+            last = end
             for i in range(route_offsets[k], route_offsets[k + 1]):
-                free[route_links[i]] = end
+                free[route_links[i]] = end + route_lag[i]
+                last = max(last, end + route_lag[i])
             heappush(events, (end, n + k))
+            if last > end:
+                heappush(events, (last, n + k))
             for i in range(next_offsets[k], next_offsets[k + 1]):
                 m = dependents[i]
                 ready[m] = max(ready[m], end + next_lag[i])

@@ -63,7 +63,7 @@ def run(flows: Flows, urgency: Float64, seconds: Float64, apart: bool = False) -
     following = plan.dependents
     jobs = kernel_lists.Flows(
         seconds=seconds, release_s=flows.release_s, route_offsets=plan.route.offsets, route_links=links,
-        next_offsets=following.offsets, dependents=following.values.astype(np.int64),
+        route_lag=flows.hop_lag,        next_offsets=following.offsets, dependents=following.values.astype(np.int64),
         next_lag=flows.lag_between(following.owners, following.values),
         dependency_count=plan.depends.lengths,
     )  # fmt: skip

@@ -82,5 +82,5 @@ def _part(jobs: Jobs, members: Int64) -> Jobs:
         seconds=jobs.seconds[members], release=jobs.release[members], before=number[jobs.before[inner]],
         after=number[jobs.after[inner]], lag=jobs.lag[inner],
         machines=Ragged.grouped(jobs.machines.owners[kept], on_machine[kept], jobs.machines.rows),
-        family=np.zeros(len(members), dtype=np.int64), tail=jobs.tail[members],
+        later=jobs.later[kept], family=np.zeros(len(members), dtype=np.int64), tail=jobs.tail[members],
     )  # fmt: skip

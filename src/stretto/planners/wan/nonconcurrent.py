@@ -46,7 +46,8 @@ def non_concurrent(
 
     Returns:
         A timed plan. Its ``meta`` has ``objective_s``, the mean completion; ``non_concurrent_bound_s``, which no
-        non-concurrent schedule is below; and ``optimal``, whether the schedule is proven to be the best.
+        non-concurrent schedule is below (0 where latencies let a flow cross links at different times); and
+        ``optimal``, whether the schedule is proven to be the best.
     """
     flows = flows_of(plan)
     jobs = jobs_of(flows, flows.seconds)
@@ -65,9 +66,11 @@ def jobs_of(flows: Flows, seconds: Float64) -> Jobs:
     """All flows as jobs of these durations, float64[flows], on links; families are collectives."""
     depends = flows.plan.depends
     before = depends.values.astype(np.int64)
+    by_link = np.argsort(flows.plan.route.values, kind="stable")
     return Jobs(
         seconds=seconds, release=flows.release_s, before=before, after=depends.owners, lag=flows.wait_lag,
-        machines=flows.plan.route.turned(len(flows.width)), family=flows.flow_collective, tail=flows.lag,
+        machines=flows.plan.route.turned(len(flows.width)), later=flows.hop_lag[by_link],
+        family=flows.flow_collective, tail=flows.lag,
     )  # fmt: skip
 
 
