@@ -178,7 +178,8 @@ def test_swot_is_never_worse_than_one_shot_and_strawman_nor_better_than_its_boun
     took = completion(instance, find_schedule(instance))
     for other in (strawman(instance), one_shot(instance)):
         assert other is None or took <= completion(instance, other) * (1 + 1e-9)
-    assert ideal(instance) * (1 - 1e-9) <= lower_bound(instance) <= took * (1 + 1e-9)
+    bound, by_whole_numbers = lower_bound(instance), lower_bound(instance, find_schedule(instance))
+    assert ideal(instance) * (1 - 1e-9) <= bound <= by_whole_numbers <= took * (1 + 1e-9)
 
 
 @given(st.integers(0, 10_000))
@@ -298,6 +299,27 @@ def test_a_long_pipeline_is_scheduled_by_repeating_as_well_as_by_searching_all_o
     assert drawn is not None
     period = (completion(longer, drawn) - completion(instance, share)) / 30
     assert completion(instance, share) <= 60 * period + 4 * 200 * US
+
+
+def test_a_turn_that_nothing_hides_is_in_the_bound():
+    # three matchings on two planes: one plane carries the first and the last, and turns in between; 10 us each
+    instance = make_instance([0.25 * MB] * 3, [0, 1, 2], [25e9] * 2, 0.0, 200 * US)
+    share = find_schedule(instance)
+    assert lower_bound(instance) >= 200 * US
+    assert lower_bound(instance, share) == pytest.approx(completion(instance, share), rel=1e-5)
+
+
+@given(st.integers(0, 10_000))
+def test_whole_numbers_of_planes_prove_small_instances(seed):
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(2, 5)), int(rng.integers(2, 4))
+    matching, first = rng.integers(0, 3, n), rng.integers(-1, 3, k)
+    instance = make_instance(
+        rng.integers(1, 9, n) * MB, matching, [25e9] * k, US, float(rng.choice([20, 500])) * US, first
+    )
+    optimum = certify(instance)
+    assert proved(instance, optimum)
+    assert lower_bound(instance, optimum.share) == pytest.approx(completion(instance, optimum.share), rel=1e-5)
 
 
 def test_an_instance_of_many_pieces_is_bounded_piece_by_piece():

@@ -1,4 +1,4 @@
-"""A bound that no schedule can beat, for long instances too: a linear program over windows of steps.
+"""A bound that no schedule can beat: a linear program over windows of steps, for long instances too.
 
 Let x_i planes carry step i, which lasts D_i. Planes are alike, with bandwidth B and latency L, and a
 turn takes R. Then
@@ -9,16 +9,28 @@ turn takes R. Then
 where a window in which sum x_i servings happen has at least sum x_i - k - saved turns inside: each
 plane's first serving needs none there, nor does one whose plane still holds its matching. Those
 are at most s_l for step l, and planes that hold through step q do not carry it: s_l + x_q <= k.
+
+In the program x_i may be fractions, and turns are shared by all planes. But planes are whole: of the matchings that
+differ in a window some plane carries at least an equal share, rounded up, and turns between two of them. For c matchings
+that is
+
+    sum D_i >= c L + (c - 1) R,   c = ceil(different matchings / k)
+
+For a schedule at hand whole numbers are tried, too, within a count: all x where no matching comes twice (:mod:`.counts`),
+else those of the program in :mod:`.flow_program` where the instance is small. This proves most optima of small instances.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...model.arrays import Int64
+from ...model.arrays import Float64, Int64
+from ...schedule.effort import Budget
 from ...solvers import INFINITY, Model, solve
 from .baselines import ideal
-from .instance import FREE, Instance, mirrored_half
+from .counts import counts_decide, solve_by_counts
+from .flow_program import solve_by_flow
+from .instance import FREE, Instance, completion, mirrored_half
 
 MOST_STEPS_ALL_WINDOWS = 40
 """Steps up to which every window is a row of the program; beyond, short windows, beginnings and ends are."""
@@ -26,18 +38,30 @@ MOST_STEPS_ALL_WINDOWS = 40
 SHORT_WINDOW = 6
 """Steps of the longest short window."""
 
+MOST_FLOWS = 12
+"""Steps times planes up to which the flow program is solved for a bound, in 0.02 s on average."""
+
+MOST_UNITS = 0.1
+"""Units of effort that this program may take, see :func:`stretto.solvers.solve`; about as many seconds of CPU."""
+
 PIECE_STEPS = 128
 """Steps of a piece. An instance of four pieces or more is bounded piece by piece, with planes free at first."""
 
 
-def lower_bound(instance: Instance) -> float:
-    """Seconds before which no schedule completes."""
+def lower_bound(instance: Instance, share: Float64 | None = None) -> float:
+    """Seconds before which no schedule completes.
+
+    Args:
+        share: a good schedule; with it whole numbers of planes are tried.
+    """
     floor = ideal(instance)
     if not instance.alike or len(set(instance.matching.tolist())) < 2:
         return floor
     half = mirrored_half(instance)
     if half is not None:
-        return max(floor, 2 * lower_bound(half))
+        return max(floor, 2 * lower_bound(half, None if share is None else share[: half.steps]))
+    if share is not None and floor < completion(instance, share):
+        floor = max(floor, _by_whole_numbers(instance, share))
     if instance.steps < 4 * PIECE_STEPS:
         return max(floor, _windows(instance))
     # OPT(1..n) >= OPT(1..a) + OPT(a+1..n); equal pieces are bounded once
@@ -50,6 +74,14 @@ def lower_bound(instance: Instance) -> float:
             bounds[key] = lower_bound(piece)
         total += bounds[key]
     return max(floor, total)
+
+
+def _by_whole_numbers(instance: Instance, share: Float64) -> float:
+    if counts_decide(instance):
+        return solve_by_counts(instance, share, quick=True).bound_s
+    if instance.steps * instance.planes <= MOST_FLOWS:
+        return solve_by_flow(instance, share, Budget().for_solvers(MOST_UNITS)).bound_s
+    return 0.0
 
 
 def _windows(instance: Instance) -> float:
@@ -85,6 +117,8 @@ def _windows(instance: Instance) -> float:
             (time[b], k), (time[a], -k), (served[b], -latency - turn), (served[a], latency + turn),
             (kept[None], turn),
         )  # fmt: skip
+        of_one = -(-len(np.unique(instance.matching[a:b])) // k)
+        model.rows(1, of_one * (latency + turn) - turn, INFINITY, (time[b], 1.0), (time[a], -1.0))
     solution = solve(model)
     return solution.bound * unit if solution.status == "optimal" else 0.0
 

@@ -46,6 +46,9 @@ MOST_LEFT = 5000
 MOST_PROGRAMS = 6000
 """Dual programs that all parts of an instance may take together."""
 
+QUICK_COUNTS, QUICK_PROGRAMS = 2000, 60
+"""The same where only a bound is wanted, for a schedule that was found without programs: about 0.1 s of CPU."""
+
 
 class _Setting(NamedTuple):
     """Times in turns: float64[steps] work of one plane, latency, and the planes."""
@@ -61,31 +64,32 @@ def counts_decide(instance: Instance) -> bool:
     return distinct and instance.alike and bool((instance.initial == FREE).all() and instance.turn_s[0] > 0)
 
 
-def solve_by_counts(instance: Instance, share: Float64, stop: Stop | None = None) -> Answer:
+def solve_by_counts(instance: Instance, share: Float64, stop: Stop | None = None, quick: bool = False) -> Answer:
     """The optimum of an instance that counts decide; at a limit, the best schedule and bound from ``share``."""
-    rest, left = [0.0], MOST_PROGRAMS
+    rest, left, most = [0.0], QUICK_PROGRAMS if quick else MOST_PROGRAMS, QUICK_COUNTS if quick else MOST_COUNTS
     answer = Answer(share, 0.0)
     for first in range(instance.steps - 1, -1, -1):
         part = instance.part(first, instance.steps)
-        answer, used = _solve(part, polish(part, share[first:]), rest, left, stop)
+        answer, used = _solve(part, polish(part, share[first:]), rest, left, most, stop)
         left -= used
         rest.append(answer.bound_s / float(instance.turn_s[0]))
     return answer
 
 
 def _solve(
-    instance: Instance, share: Float64, rest: list[float], programs: int, stop: Stop | None
+    instance: Instance, share: Float64, rest: list[float], programs: int, counts: int, stop: Stop | None
 ) -> tuple[Answer, int]:
     """The answer for one instance, and how many programs it took.
 
     Args:
         rest: lower bounds of its last 0, 1, .. steps, in turns.
+        programs, counts: how many programs may be solved, and how many beginnings of x may be kept.
     """
     turn = float(instance.turn_s[0])
     now = completion(instance, share)
     work = instance.volume / instance.bandwidth[0] / turn
     setting = _Setting(work, float(instance.latency_s[0]) / turn, instance.planes)
-    served, bound, dropped = _enumerate(setting, now / turn * (1 - CERTAIN), rest)
+    served, bound, dropped = _enumerate(setting, now / turn * (1 - CERTAIN), rest, counts)
     if dropped < INFINITY:
         return Answer(share, min(dropped * turn, now)), 0
     if np.allclose(work, work[::-1], rtol=1e-12):
@@ -122,7 +126,7 @@ def _first_of_mirrored(served: Int64) -> Bool:
     return first
 
 
-def _enumerate(setting: _Setting, target: float, rest: list[float]) -> tuple[Int64, Float64, float]:
+def _enumerate(setting: _Setting, target: float, rest: list[float], most: int) -> tuple[Int64, Float64, float]:
     """All x whose bound is below ``target``: int64[steps, x], their bounds, and a bound where there are too many."""
     n, k = len(setting.work), setting.planes
     served = np.zeros((0, 1), dtype=np.int64)
@@ -134,7 +138,7 @@ def _enumerate(setting: _Setting, target: float, rest: list[float]) -> tuple[Int
         bound = np.concatenate((bound, _windows(setting, served, bound)[None]))
         promise = bound[-1] + rest[n - 1 - i]
         keep = promise < target
-        if keep.sum() > MOST_COUNTS:
+        if keep.sum() > most:
             return served[:, :0], bound[-1, :0], float(promise[keep].min())
         served, bound = served[:, keep], bound[:, keep]
     return served, bound[-1], INFINITY

@@ -41,7 +41,7 @@ _refiner = partial(
 
 def _refine(plan: Plan, instance: Instance, share: Float64, bound_s: float = 0.0) -> Plan:
     end_s = completion(instance, share)
-    facts = {"completion_s": end_s, "bound_s": min(max(bound_s, lower_bound(instance)), end_s)}
+    facts = {"completion_s": end_s, "bound_s": min(max(bound_s, lower_bound(instance, share)), end_s)}
     return schedule_plan(plan, share, {"schedule": facts})
 
 
