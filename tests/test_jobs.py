@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pytest
 
+import stretto as st
 from networks import random_network
 from stretto.bounds import bounds, mean_bound
+from stretto.face.jobs import read_jobs
+from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -140,3 +146,44 @@ def test_collectives_alone_are_bounded_by_their_own_bounds():
     one = make_collective("allgather", net, 1_000_000)
     far = replace(one, start_s=100.0)
     assert mean_bound(net, Workload((one, far))).seconds == pytest.approx(bounds(net, Workload((one,)))[0].seconds)
+
+
+def test_jobs_are_asked_as_text_as_objects_and_in_a_file(tmp_path):
+    file = tmp_path / "jobs.json"
+    file.write_text(
+        '[{"collective": "allreduce", "size": "5MB"}, {"collective": "allgather", "size": 1e6, "start": "2s"}]'
+    )
+    objects = [{"collective": "allreduce", "size": "5MB"}, {"collective": "allgather", "size": 1e6, "start": 2.0}]
+    asked = "allreduce:5MB,allgather:1MB@2s", objects, read_jobs(file), ["allreduce:5MB", objects[1]]
+    found = [[(c.kind, c.size_bytes, c.start_s) for c in st.workload(each, "ring:4").collectives] for each in asked]
+    assert found == [[("allreduce", 5_000_000, 0.0), ("allgather", 1_000_000, 2.0)]] * 4
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ({"collective": "allreduce", "size": "5XB"}, "job 1: size: '5XB' has an unknown unit"),
+        ({"collective": "allreduce", "sizes": "5MB"}, "job 1: 'sizes' is not known"),
+        ({"size": "5MB"}, "job 1: 'collective' is missing"),
+        ({"collective": "allreduce", "size": "5MB", "ranks": ["gpu0", "x"]}, "job 1: ranks: there is no node 'x'"),
+        ({"collective": "allreduce", "size": "5MB", "weight": 0}, "job 1: weight: 0 is not a weight above 0"),
+        ({"collective": "allreduce", "size": "5MB", "start": "-1s"}, "job 1: start: '-1s' is not a time"),
+        ({"collective": "allreduce"}, "job 1: size: give either the size"),
+        (7, "job 1: must be an object"),
+    ],
+)
+def test_what_is_wrong_in_a_job_is_named(job, words, tmp_path):
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([{"collective": "broadcast", "size": "1MB"}, job]))
+    with pytest.raises(InputError, match=rf"^{re.escape(str(file))}, {re.escape(words)}"):
+        st.workload(read_jobs(file), "ring:4")
+
+
+def test_weights_survive_files(tmp_path):
+    net = pair()
+    plan = run_planner("jobs", net, broadcasts(net, (3_000_000, 0.0, 4.0), (1_000_000, 0.5, 1.0)))
+    for name in ("p.json", "p.parquet"):
+        write_plan(plan, str(tmp_path / name))
+        again = read_plan(str(tmp_path / name))
+        assert again.digest() == plan.digest()
+        assert again.workload.weights.tolist() == [4.0, 1.0]

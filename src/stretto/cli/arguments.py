@@ -52,8 +52,17 @@ Collective = Annotated[
     str,
     Argument(
         help="The collective, or several separated by commas: allgather, reducescatter, allreduce, alltoall, "
-        "broadcast, reduce, scatter, gather, alltoallv.",
+        "broadcast, reduce, scatter, gather, alltoallv. Each may have a size and a start of its own: "
+        "allreduce:500MB,allgather:100MB@2s.",
         autocompletion=complete_collective,
+    ),
+]
+CollectiveOrJobs = Annotated[str | None, *Collective.__metadata__]
+Jobs = Annotated[
+    str | None,
+    Option(
+        help="Instead of the collective and its size: a JSON file, a list of jobs such as "
+        '{"collective": "allreduce", "size": "500MB", "ranks": [0, 1, 2], "start": "2s", "weight": 2}.'
     ),
 ]
 File = Annotated[str, Argument(help="A plan file.")]

@@ -79,8 +79,10 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
 
 
 def bound(
-    collective: arguments.Collective,
+    *,
+    collective: arguments.CollectiveOrJobs = None,
     topology: arguments.Topology,
+    jobs: arguments.Jobs = None,
     size: arguments.Size = None,
     shard: arguments.Shard = None,
     demand: arguments.Demand = None,
@@ -94,10 +96,10 @@ def bound(
     as_json: arguments.Json = False,
 ) -> None:
     """Say which time no plan can beat, why, and which link to widen."""
-    from ..bounds import bounds
+    from ..bounds import bounds, mean_bound
     from ..report.facts import request_facts
 
-    net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks or 1, root=root)
+    net, workload = read_request(collective, topology, size, shard, demand, jobs, chunks=chunks or 1, root=root)
     limits = bounds(net, workload, whole_chunks=bool(chunks))
     best_s, total = limits[0].seconds, sum(c.size_bytes for c in workload.collectives)
     data = request_facts(net, workload) | {
@@ -115,6 +117,9 @@ def bound(
         ],
         "certificates": [certificates(net, c, best_s) for c in workload.collectives],
     }
+    if len(workload.collectives) > 1:
+        mean = mean_bound(net, workload)
+        data |= {"mean_bound_s": mean.seconds, "mean_bound_witness": mean.witness}
     if plot is not None:
         from ..report.drawing import write_svg
 

@@ -99,11 +99,11 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_summary(data: dict[str, Any]) -> None:
-    from ..model.units import format_size, format_time
+    from ..model.units import format_time
     from ..planners.auto import NO_EFFORT
 
     rows = [
-        ("size", f"{format_size(data['size_bytes'])} ({format_size(data['shard_bytes'])} a rank)"),
+        *size_rows(data),
         ("transfers", f"{data['transfers']}, {data['chunks']} {_many('chunk', data['chunks'])} a piece"),
         *message_rows(data),
         *time_rows(data),
@@ -141,6 +141,21 @@ def show_summary(data: dict[str, Any]) -> None:
     print_table(title, ("", ""), rows)
 
 
+def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """How many bytes there are; of several collectives also who, from when on, and how long each takes."""
+    from ..model.units import format_size, format_time
+
+    if "jobs" not in data:
+        return [("size", f"{format_size(data['size_bytes'])} ({format_size(data['shard_bytes'])} a rank)")]
+    rows = []
+    for number, (job, took_s) in enumerate(zip(data["jobs"], data["completions_s"], strict=True)):
+        start = f" from {format_time(job['start_s'])} on" if job["start_s"] else ""
+        weight = f", weight {job['weight']:g}" if job["weight"] != 1 else ""
+        what = f"{job['collective']} of {format_size(job['size_bytes'])} among {job['ranks']} ranks{start}{weight}"
+        rows.append((f"job {number}", f"{what}: {format_time(took_s)}"))
+    return rows
+
+
 def show_comparison(comparison: Comparison, output: str | None) -> None:
     print_table(comparison.title, comparison.HEADER, comparison.cells)
     for note in comparison.notes:
@@ -153,6 +168,8 @@ def show_bounds(data: dict[str, Any]) -> None:
     from ..model.units import format_time
 
     rows = [(format_time(r["bound_s"]), r["kind"], r["witness"]) for r in data["bounds"]]
+    if "mean_bound_s" in data:
+        rows.append((format_time(data["mean_bound_s"]), "of the mean", data["mean_bound_witness"]))
     print_table("lower bounds, the best first", ("bound", "kind", "because of"), rows)
     for facts in data["certificates"]:
         lines = []

@@ -10,15 +10,17 @@ from typer import Exit, Option
 from ..model.errors import InputError, StrettoError
 from . import arguments
 from .output import answer, print_line, show_comparison, show_summary
-from .work import accept, chunk_count, given_options, judge, read_request, read_verified, show_progress
+from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested, show_progress
 
 MOST_NAMED = 100
 """Lost chunks that an answer names."""
 
 
 def plan(
-    collective: arguments.Collective,
+    *,
+    collective: arguments.CollectiveOrJobs = None,
     topology: arguments.Topology,
+    jobs: arguments.Jobs = None,
     size: arguments.Size = None,
     shard: arguments.Shard = None,
     demand: arguments.Demand = None,
@@ -41,10 +43,12 @@ def plan(
 
     if output is not None:
         check_writable(output)
-    net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
+    net, workload = read_request(collective, topology, size, shard, demand, jobs, chunks=chunks, root=root)
     if tuning is not None:
         from .tuning import choice_of_table
 
+        if collective is None:
+            raise InputError("a table has no jobs; name a collective", "--tuning")
         planner, chunks = choice_of_table(tuning, topology, collective, workload.collectives[0].size_bytes)
         net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
     result = face.plan(
@@ -60,8 +64,10 @@ def plan(
 
 
 def compare(
-    collective: arguments.Collective,
+    *,
+    collective: arguments.CollectiveOrJobs = None,
     topology: arguments.Topology,
+    jobs: arguments.Jobs = None,
     size: arguments.Size = None,
     shard: arguments.Shard = None,
     demand: arguments.Demand = None,
@@ -83,13 +89,12 @@ def compare(
     from .. import face
     from ..formats import check_writable
 
-    if demand is None and (size is None) == (shard is None):
-        raise InputError("give either --size or --shard")
+    asked = requested(collective, size, shard, demand, jobs)
     counts = [chunk_count(text) for text in chunks.split(",")]
     if output is not None:
         check_writable(output)
     comparison = face.compare(
-        collective, topology, size, shard=shard, demand=demand, planner=planner, chunks=counts, root=root, seed=seed,
+        asked, topology, size, shard=shard, demand=demand, planner=planner, chunks=counts, root=root, seed=seed,
         effort=effort, time_limit=time_limit, options=given_options(option), progress=show_progress,
     )  # fmt: skip
     if not any(comparison.plans):

@@ -24,17 +24,38 @@ Format = TypeVar("Format")
 
 
 def read_request(
-    collectives: str, topology: str, size: str | None, shard: str | None, demand: str | None, **how: int
-) -> tuple[Topology, Workload]:
+    collectives: str | None, topology: str, size: str | None, shard: str | None, demand: str | None,
+    jobs: str | None = None, **how: int,
+) -> tuple[Topology, Workload]:  # fmt: skip
     """The topology and the workload that the command line asks for."""
     from .. import face
 
-    if demand is None and (size is None) == (shard is None):
-        raise InputError("give either --size or --shard")
-    if demand is not None and (size or shard) is not None:
-        raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "demand")
+    asked = requested(collectives, size, shard, demand, jobs)
     net = face.request_topology(topology)
-    return net, face.workload(collectives, net, size, shard=shard, demand=demand, **how)
+    return net, face.workload(asked, net, size, shard=shard, demand=demand, **how)
+
+
+def requested(
+    collectives: str | None, size: str | None, shard: str | None, demand: str | None, jobs: str | None
+) -> str | list[dict[str, Any]]:
+    """The collectives, or the jobs of a file, where the command line says their sizes once."""
+    amounts = (size or shard) is not None
+    if jobs is not None:
+        from ..face.jobs import read_jobs
+
+        if collectives is not None or amounts or demand is not None:
+            raise InputError("the file says what is planned; leave out the collective and its size", "--jobs")
+        return read_jobs(jobs)
+    if collectives is None:
+        raise InputError("name a collective, or a file of jobs with --jobs")
+    if demand is not None and amounts:
+        raise InputError("the matrix says how many bytes there are; leave out --size and --shard", "demand")
+    sized = all(":" in part for part in collectives.split(","))
+    if sized and amounts:
+        raise InputError("each collective says its own size; leave out --size and --shard")
+    if demand is None and not sized and (size is None) == (shard is None):
+        raise InputError("give either --size or --shard")
+    return collectives
 
 
 def find_format(formats: Mapping[str, Format], name: str, flag: str) -> Format:

@@ -41,7 +41,8 @@ def plan(
     """Plan collectives over a topology. Equal requests give equal plans.
 
     Args:
-        collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
+        collectives: one or several: ``"allreduce"``, ``"allreduce:500MB,allgather:100MB@2s"``, or a list of kinds, of
+            collectives or of jobs (dicts with the arguments of :func:`collective`, the kind as ``"collective"``).
         topology: a topology, a spec or the path of a file. Where it does not say what messages cost, a modest cost is
             assumed (:func:`stretto.topologies.assume_messages`).
         size: see :func:`collective`.

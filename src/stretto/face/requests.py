@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.kinds import BY_NAME
 from ..model.units import parse_size, parse_time
+from .jobs import PLACE, checked, jobs_of_text
 from .objects import Topology, of_topology
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ Size = str | int | float
 """``"64MB"``, ``64_000_000`` or ``6.4e7`` bytes."""
 Network = str | os.PathLike[str] | _topology.Topology
 """A spec, the path of a file, or a topology."""
-Collectives = str | Collective | Workload | Sequence[str | Collective]
-"""``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives, or a workload."""
+Collectives = str | Collective | Workload | Sequence[str | Collective | Mapping[str, Any]]
+"""``"allreduce"``, ``"allreduce:500MB,allgather:100MB@2s"``, a workload, or a list of kinds, of collectives or of jobs:
+objects with the arguments of :func:`collective`, and the kind as ``"collective"``."""
 
 
 def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topology, **options: Any) -> Topology:
@@ -75,6 +78,7 @@ def collective(
     receivers: Sequence[int] | None = None,
     demand: str | os.PathLike[str] | ArrayLike | None = None,
     start: str | float = 0.0,
+    weight: float = 1.0,
 ) -> Collective:
     """What must happen: one collective among accelerators of a topology.
 
@@ -87,6 +91,7 @@ def collective(
         receivers: the ranks that want a multicast.
         demand: for an alltoallv, the bytes from each rank to each rank: a matrix, or a CSV file.
         start: when it may start.
+        weight: how much its completion counts among those of several collectives.
     Raises:
         InputError: an unknown kind, too few bytes or ranks, a rank that is no accelerator.
     """
@@ -94,7 +99,7 @@ def collective(
     nodes = None if ranks is None else [_node(net, rank) for rank in ranks]
     start_s = parse_time(start, "start")
     if demand is not None:
-        return _uneven(kind, net, demand, size or shard, nodes, chunks, start_s)
+        return replace(_uneven(kind, net, demand, size or shard, nodes, chunks, start_s), weight=weight)
     if (size is None) == (shard is None):
         raise InputError("give either the size of the full buffer or one rank's shard", "size")
     return make_collective(
@@ -107,6 +112,7 @@ def collective(
         receivers=receivers,
         chunks=chunks,
         start_s=start_s,
+        weight=weight,
     )
 
 
@@ -114,16 +120,43 @@ def workload(collectives: Collectives, topology: Network, size: Size | None = No
     """Collectives that share a topology.
 
     Args:
-        collectives: one or several: ``"allreduce"``, ``"allreduce,allgather"``, a list of kinds or of collectives.
-        size: of each collective that is given by its kind.
-        how: the other arguments of :func:`collective`.
+        collectives: see :data:`Collectives`.
+        size: of each collective that does not say its own size.
+        how: the other arguments of :func:`collective`, where a collective does not say its own.
+    Raises:
+        InputError: as :func:`collective`; of several the message names the one that is wrong.
     """
     if isinstance(collectives, Workload):
         return collectives
-    each = collectives.split(",") if isinstance(collectives, str) else collectives
     net = find_topology(topology)
-    parts = [each] if isinstance(each, Collective) else each
-    return Workload(tuple(c if isinstance(c, Collective) else collective(c, net, size, **how) for c in parts))
+    parts = [collectives] if isinstance(collectives, str | Collective) else collectives
+    found: list[Collective] = []
+    for number, part in enumerate(parts):
+        if isinstance(part, Collective):
+            found.append(part)
+        elif isinstance(part, str):
+            found += [_job(job, net, size, how, text) for job, text in zip(jobs_of_text(part), part.split(","))]
+        else:
+            given = {key: value for key, value in part.items() if key != PLACE}
+            place = part.get(PLACE, f"job {number}")
+            found.append(_job(checked(given, place), net, size, how, place))
+    return Workload(tuple(found))
+
+
+def _job(job: dict[str, Any], net: Topology, size: Size | None, how: dict[str, Any], place: str) -> Collective:
+    """The collective that a job stands for; what it does not say is as for all."""
+    given = dict(job)
+    kind = given.pop("collective")
+    if "size" not in given and "shard" not in given:
+        given["size"] = size
+    else:
+        how = {**how, "shard": None}
+    try:
+        return collective(kind, net, **{**how, **given})
+    except InputError as error:
+        if place == kind:
+            raise  # its text says nothing but its kind
+        raise InputError(str(error), place) from None
 
 
 def _node(net: Topology, rank: int | str) -> int:

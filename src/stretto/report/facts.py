@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..model.collective import Workload
+from ..model.collective import Collective, Workload
 from ..model.timeline import Timeline
 from ..model.topology import ASSUMED, KINDS, Topology
 from ..model.units import format_time
@@ -28,14 +28,30 @@ def request_facts(net: Topology, workload: Workload) -> dict[str, Any]:
     """What was asked: topology, collectives, ranks, sizes."""
     collectives = workload.collectives
     first = collectives[0]
+    several = {"jobs": [job_facts(c) for c in collectives]} if len(collectives) > 1 else {}
+    return (
+        {
+            "topology": net.name,
+            "collective": ",".join(c.kind for c in collectives),
+            "ranks": len(first.ranks),
+            "size_bytes": first.size_bytes,
+            "shard_bytes": first.shard_bytes,
+            "chunks": int(first.chunk_count // len(first.piece_bytes)),
+        }
+        | several
+        | message_facts(net)
+    )
+
+
+def job_facts(c: Collective) -> dict[str, Any]:
+    """One of several collectives."""
     return {
-        "topology": net.name,
-        "collective": ",".join(c.kind for c in collectives),
-        "ranks": len(first.ranks),
-        "size_bytes": first.size_bytes,
-        "shard_bytes": first.shard_bytes,
-        "chunks": int(first.chunk_count // len(first.piece_bytes)),
-    } | message_facts(net)
+        "collective": c.kind,
+        "ranks": len(c.ranks),
+        "size_bytes": c.size_bytes,
+        "start_s": c.start_s,
+        "weight": c.weight,
+    }
 
 
 def message_facts(net: Topology) -> dict[str, Any]:
