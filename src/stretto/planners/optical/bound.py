@@ -11,13 +11,13 @@ plane's first serving needs none there, nor does one whose plane still holds its
 are at most s_l for step l, and planes that hold through step q do not carry it: s_l + x_q <= k.
 
 In the program x_i may be fractions, and turns are shared by all planes. But planes are whole: of the matchings that
-differ in a window some plane carries at least an equal share, rounded up, and turns between two of them. For c matchings
-that is
+differ in a window some plane carries at least an equal share, rounded up, and turns between two of them. So
 
     sum D_i >= c L + (c - 1) R,   c = ceil(different matchings / k)
 
-For a schedule at hand whole numbers are tried, too, within a count: all x where no matching comes twice (:mod:`.counts`),
-else those of the program in :mod:`.flow_program` where the instance is small. This proves most optima of small instances.
+For a schedule at hand whole numbers are tried, too, within a count: all x where no matching comes twice
+(:mod:`.counts`), else those of the program in :mod:`.flow_program` where the instance is small. This proves most optima
+of small instances.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def lower_bound(instance: Instance, share: Float64 | None = None) -> float:
         share: a good schedule; with it whole numbers of planes are tried.
     """
     floor = ideal(instance)
-    if not instance.alike or len(set(instance.matching.tolist())) < 2:
+    if not instance.alike or len(instance.kinds) < 2:
         return floor
     half = mirrored_half(instance)
     if half is not None:
