@@ -7,7 +7,7 @@ import pytest
 
 from stretto.model.arrays import Ragged
 from stretto.schedule import kernel_dispatch
-from stretto.schedule.dispatch import _route_numbers
+from stretto.schedule.dispatch import route_numbers
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -32,7 +32,7 @@ def test_transfers_of_one_link_each_start_as_if_their_links_were_routes(seed):
 def test_routes_have_the_same_number_only_where_all_links_agree():
     big = (1 << 31) - 2
     routes = [[big, 5, 7], [5, 7], [big, 5, 7], [big, 5], [7, 5], [5, 7]]
-    assert _route_numbers(Ragged.of(routes)).tolist() == [3, 0, 3, 2, 1, 0]
+    assert route_numbers(Ragged.of(routes)).tolist() == [3, 0, 3, 2, 1, 0]
 
 
 def test_reserved_intervals_that_touch_become_one_and_gaps_between_them_are_used():

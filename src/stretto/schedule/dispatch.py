@@ -193,7 +193,7 @@ class _Problem:
         links, owners = self.route.values, self.route.owners
         work = size[owners] + topology.message_s[links] * topology.bandwidth[links]
         load = np.bincount(links, work, topology.link_count)
-        number = _route_numbers(self.route)
+        number = route_numbers(self.route)
         place = np.arange(len(links)) - self.route.offsets[owners]
         hop = number[owners].astype(np.int64) * (int(place.max()) + 1) + place
         seconds = work * (load / topology.bandwidth)[links] / np.bincount(hop, work)[hop]
@@ -283,7 +283,7 @@ class _Problem:
         return float((start + self.seconds + self.lag).max())
 
 
-def _route_numbers(routes: Ragged) -> Int32:
+def route_numbers(routes: Ragged) -> Int32:
     """int32[routes], a number for each route; the same number for routes over the same links."""
     most = int(routes.values.max()) + 2
     code, codes = np.zeros(routes.rows, dtype=np.int64), 1

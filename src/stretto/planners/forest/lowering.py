@@ -15,6 +15,7 @@ from ...schedule.dispatch import dispatch
 from ...schedule.effort import Budget
 from ...schedule.joins import lower_joined
 from ...schedule.trees import lower, split_chunks
+from .filling import Filling
 from .forest import Forest
 
 
@@ -32,7 +33,7 @@ def pipeline(
 
     Args:
         forests: one for each collective.
-        parts: parts of what a tree carries of a chunk, on average; trees that carry more have more.
+        parts: parts of what a tree carries of a chunk, on average; trees that carry more, or fill later, have more.
         budget: with a cost for "cut", of one transfer.
         apart, good_enough: see :func:`stretto.schedule.dispatch.dispatch`.
     """
@@ -41,8 +42,9 @@ def pipeline(
     cuts = [
         (int(workload.chunk_base[k]) + i, begin, int(first_row[k]) + row, position)
         for k, (c, forest) in enumerate(zip(workload.collectives, forests, strict=True))
+        for counts in [Filling.of(topology, forest).parts(parts).tolist()]
         for i in range(c.chunk_count)
-        for begin, row, position in _parts_of(c, i, forest, parts)
+        for begin, row, position in _parts_of(c, i, forest, counts)
     ]
     chunk, begin, row = (np.array(column, dtype=np.int64) for column in list(zip(*cuts, strict=True))[:3])
     position = np.array([cut[3] for cut in cuts])
@@ -57,7 +59,7 @@ def pipeline(
     return dispatch(plan, position[kept], budget, apart=apart, good_enough=good_enough)
 
 
-def _parts_of(c: Collective, chunk: int, forest: Forest, parts: float) -> Iterator[tuple[int, int, float]]:
+def _parts_of(c: Collective, chunk: int, forest: Forest, counts: list[int]) -> Iterator[tuple[int, int, float]]:
     """For each part of a chunk its first byte, its row, and its position in the data of the row, from 0 to 1."""
     size = int(c.chunk_bytes[chunk])
     rows, whole = [*range(len(forest.share))], Fraction(1)
@@ -67,9 +69,7 @@ def _parts_of(c: Collective, chunk: int, forest: Forest, parts: float) -> Iterat
         rows, whole = np.flatnonzero(forest.up.root == root).tolist(), forest.root_share[root]
     low = Fraction(0)
     for row in rows if size else ():
-        # a row with more data than others has more parts
-        count = max(round(parts * (float(forest.share[row]) * len(forest.share))), 1)
-        share = forest.share[row] / whole
+        count, share = counts[row], forest.share[row] / whole
         begin, each = low * size, share * size / count
         # floor(begin + part x each), in whole numbers
         below = begin.denominator * each.denominator

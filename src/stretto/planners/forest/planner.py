@@ -20,18 +20,20 @@ from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, forests_of
 from .division import few_trees, keep_largest, quickest, without_small
+from .filling import TRANSFER_COUNTS, most_promising
 from .forest import Forest
 from .latency import latency_forests
 from .priced import MOST_TREES
-from .refinement import TRANSFER_COUNTS, Forests, Refinement, finest_part_bytes
+from .refinement import Forests, Refinement, finest_part_bytes
 from .relays import find_relays, summing_as_relays
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-COSTS = {"packing": 6.0, "latency": 80.0, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
+COSTS = {"packing": 6.0, "latency": 80.0, "estimate": 0.5, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
 """Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, for each rank and link (ten networks of
-the catalogue take 2 to 10); trees with shares by latency, for each tree and node; priced trees, for each step of the
-kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in all, with one round of justification."""
+the catalogue take 2 to 10); trees with shares by latency, for each tree and node; an estimate, for each use of a link
+by a tree; priced trees, for each step of the kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in
+all, with one round of justification."""
 
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""
@@ -114,10 +116,12 @@ def _searches(request: Request, topology: Topology, parts: int, trees: int, budg
             ]
             for c, of_c in zip(collectives, choices, strict=True)
         ]
+    else:
+        choices = [most_promising(topology, c, of_c, budget) for c, of_c in zip(collectives, choices, strict=True)]
     tables: list[Forests] = [[of_c[min(k, len(of_c) - 1)] for of_c in choices] for k in range(max(map(len, choices)))]
-    may_add_shallow = not (parts or any(by_latency))
+    first, may_add_shallow = [of_c[0] for of_c in packed], not (parts or any(by_latency))
     searches = [
-        Refinement(request, topology, some, parts, trees, budget, may_add_shallow)
+        Refinement(request, topology, some, some[0] if apart else first, parts, trees, budget, may_add_shallow)
         for some in ([[table] for table in tables] if apart else [tables])
     ]
     return sorted(searches, key=lambda search: search.least_s)

@@ -17,16 +17,13 @@ from ...schedule.dispatch import NEAR as CLOSE_TO_BUSIEST
 from ...schedule.dispatch import busiest_link_s
 from ...schedule.effort import Budget
 from .. import Request
+from .filling import TRANSFER_COUNTS
 from .forest import Forest
 from .lowering import pipeline
 from .priced import MOST_TREES, priced_forest, pricing_work
 
 Forests = Sequence[Forest]
 """One for each collective."""
-
-TRANSFER_COUNTS = (3_000, 12_000, 60_000, 150_000)
-"""Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet
-``NEAR`` the busiest link's time, and the last refinement gained."""
 
 SMALLEST_PART_BYTES = 1024
 """Mean size of a part, below which data is not cut."""
@@ -66,6 +63,7 @@ class Refinement:
     Attributes:
         topology: the network in which the trees were sought.
         tables: the forests to choose from.
+        reference: the forests by whose edges transfers are counted.
         parts: into how many parts a segment is cut on average; 0 to choose.
         most_trees: trees for each rank.
         budget: with costs for "cut", "transfer" and "pricing".
@@ -76,17 +74,13 @@ class Refinement:
     request: Request
     topology: Topology
     tables: list[Forests]
+    reference: Forests
     parts: int
     most_trees: int
     budget: Budget
     may_add_shallow: bool
     apart: bool | None = None
     good_enough: float = CLOSE_TO_BUSIEST
-
-    @property
-    def reference(self) -> Forests:
-        """The forests by whose edges transfers are counted."""
-        return self.tables[0]
 
     @cached_property
     def least_s(self) -> float:

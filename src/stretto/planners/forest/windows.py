@@ -41,6 +41,11 @@ TOLERANCE = 1e-3
 """A row is broken where it asks for a T that is later by more than this share."""
 
 
+MOST_LINKS, LEAST_LOAD, MOST_OPENINGS = 64, 0.5, 16
+"""Where time is only estimated: links that are looked at, the busiest ones; their least load, as a share of the highest
+one; and openings of windows of one link."""
+
+
 class LinkUses(NamedTuple):
     """Uses of links by trees, and their windows.
 
@@ -56,13 +61,33 @@ class LinkUses(NamedTuple):
     closes_s: Float64
 
     @classmethod
-    def of(cls, topology: Topology, forest: Forest, part_bytes: float) -> LinkUses:
-        """When the trees of a forest use their links, if data travels in parts of ``part_bytes``."""
+    def of(cls, topology: Topology, forest: Forest, part_bytes: Float64 | float) -> LinkUses:
+        """When the trees of a forest use their links, if data travels in parts of ``part_bytes``, or of as many as
+        each tree has there."""
         up, down = (_Ways.of(topology, trees, part_bytes) for trees in (forest.up, forest.down))
         into, out = up.uses(topology, down, sums=True), down.uses(topology, up, sums=False)
         tree, link, opens_s, closes_s = (np.concatenate(columns) for columns in zip(into, out, strict=True))
         order = np.argsort(tree, kind="stable")
         return cls(tree[order], link[order], opens_s[order], closes_s[order])
+
+    def needed_s(self, busy_s: Float64) -> float:
+        """How long the links need that are busiest, by the windows of their uses, seconds; a little less is possible.
+
+        Args:
+            busy_s: float64[uses], how long each use keeps its link busy.
+        """
+        load_s = np.bincount(self.link, busy_s)
+        busiest = np.argsort(-load_s, kind="stable")[:MOST_LINKS]
+        needed_s = 0.0
+        for link in busiest[load_s[busiest] > LEAST_LOAD * load_s.max()].tolist():
+            of_link = np.flatnonzero(self.link == link)
+            of_link = of_link[np.argsort(-self.closes_s[of_link], kind="stable")]
+            opens = self.opens_s[of_link]
+            after = np.unique(np.quantile(opens, np.linspace(0, 1, MOST_OPENINGS), method="lower"))[:, None]
+            inside_s = np.cumsum(np.where(opens >= after, busy_s[of_link], 0.0), axis=1)
+            windows_s = np.where(inside_s > 0, after + self.closes_s[of_link] + inside_s, 0.0)
+            needed_s = max(needed_s, float(windows_s.max()))
+        return needed_s
 
     def among(self, trees: Int64) -> LinkUses:
         """The uses by some trees, given in ascending order and numbered from 0."""
@@ -174,7 +199,7 @@ class _Ways:
     beside_s: Float64
 
     @classmethod
-    def of(cls, topology: Topology, trees: Trees, part_bytes: float) -> _Ways:
+    def of(cls, topology: Topology, trees: Trees, part_bytes: Float64 | float) -> _Ways:
         depth, below_s = depths(trees), np.zeros(trees.toward.shape)
         tree, node = np.nonzero(depth)
         order = np.argsort(depth[tree, node], kind="stable")
@@ -182,7 +207,8 @@ class _Ways:
         ends = np.cumsum(np.bincount(depth[tree, node])).tolist()
         levels = [slice(*edges) for edges in pairwise(ends)]
         routes = trees.routes.take(trees.hop[tree, node])
-        seconds = topology.route_latency_s(routes) + part_bytes / topology.route_bandwidth(routes)
+        size = np.broadcast_to(part_bytes, len(trees.root))[tree]
+        seconds = topology.route_latency_s(routes) + size / topology.route_bandwidth(routes)
         for level in levels[::-1]:
             at, v = tree[level], node[level]
             np.maximum.at(below_s, (at, trees.toward[at, v]), below_s[at, v] + seconds[level])

@@ -1,0 +1,168 @@
+"""How long a forest takes, without making a plan: its busiest route, and the time in which its pipelines fill.
+
+Where routes share links, each has a share of them in proportion to what it carries, and is a link of its own
+(:mod:`stretto.schedule.dispatch`). So a tree that carries little over routes that no other tree uses needs as many
+parts as one that carries much, and forests of many small trees, or of deep ones, fill late. A tree is cut into parts
+that are equal in the time that they take to its root and out again, not in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ...model.arrays import Float64, Int64, Ragged
+from ...model.changes import NO_CHANGES
+from ...model.collective import Collective
+from ...model.topology import Topology
+from ...schedule.cutting import messages_cost, powers_up_to
+from ...schedule.dispatch import route_numbers
+from ...schedule.effort import Budget
+from ...schedule.trees import Trees, sums_to_root
+from .division import divide_data, largest
+from .forest import Forest
+from .windows import LinkUses
+
+TRANSFER_COUNTS = (3_000, 12_000, 60_000, 150_000)
+"""Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet near
+the busiest link's time, and the last refinement gained."""
+
+WITHIN = 1.05
+"""Forests that are estimated to take up to this many times as long as the best one are compared by plans. Where
+messages cost, estimates say less, and all are."""
+
+MOST_COMPARED = 4
+"""Forests that are compared by plans, at most."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """A forest on the network in which each of its routes is a link, with its share of what it leads over.
+
+    Attributes:
+        pace: float64[trees], seconds per byte of a part from the farthest leaf to the root and on to the farthest leaf.
+    """
+
+    topology: Topology
+    forest: Forest
+    share: Float64
+    pace: Float64
+
+    @classmethod
+    def of(cls, topology: Topology, forest: Forest) -> Filling:
+        share, ways = np.array(forest.share, dtype=np.float64), (forest.up, forest.down)
+        tree = np.concatenate([np.nonzero(way.toward >= 0)[0] for way in ways])
+        routes = Ragged.concatenate([way.routes.take(way.hop[way.toward >= 0]) for way in ways])
+        number = route_numbers(routes).astype(np.int64)
+        net = _routes_as_links(topology, routes, number, share[tree])
+        hops = np.split(number, [int((forest.up.toward >= 0).sum())])
+        up, down = (_over_links(way, hop, net.link_count) for way, hop in zip(ways, hops, strict=True))
+        pace = np.zeros(len(share))
+        for way in (up, down):
+            pace += sums_to_root(way, np.where(way.toward >= 0, 1 / net.bandwidth[way.hop], 0.0)).max(axis=1)
+        return cls(net, Forest(up, down, forest.share), share, pace)
+
+    @cached_property
+    def weights(self) -> Float64:
+        """float64[trees], into how many parts to cut what each tree carries, relative to the mean."""
+        weights: Float64 = self.share * self.pace
+        return weights / float(weights.mean())
+
+    def parts(self, count: float) -> Int64:
+        """int64[trees], into how many parts to cut what each tree carries if it is ``count`` on average.
+
+        The fewest parts, which are taken where messages cost, are equal in bytes.
+        """
+        weights = self.weights if count > 1 else self.share / self.share.mean()
+        parts: Int64 = np.maximum(np.round(count * weights), 1.0).astype(np.int64)
+        return parts
+
+    def estimated_s(self, c: Collective, transfers: float) -> float:
+        """About when the best plan with up to ``transfers`` transfers ends, seconds."""
+        edges: Int64 = sum((way.toward >= 0).sum(axis=1) for way in (self.forest.up, self.forest.down))
+        finest = max(transfers / float(self.weights @ edges), 1.0)
+        counts = [*powers_up_to(finest), finest] if messages_cost(self.topology) else [finest]
+        return min(self._cut_s(c, count) for count in counts)
+
+    def _cut_s(self, c: Collective, count: float) -> float:
+        """The same with ``count`` parts a tree, on average."""
+        parts, size = self.parts(count), c.size_bytes * self.share
+        uses = LinkUses.of(self.topology, self.forest, size / parts)
+        carried_s = size[uses.tree] / self.topology.bandwidth[uses.link]
+        return uses.needed_s(carried_s + parts[uses.tree] * self.topology.message_s[uses.link])
+
+
+def _routes_as_links(topology: Topology, routes: Ragged, number: Int64, share: Float64) -> Topology:
+    """The network whose links are the routes of a forest's edges.
+
+    Args:
+        number: int64[edges], the same for edges over the same links.
+        share: float64[edges], what an edge carries of all data.
+    """
+    load = np.bincount(routes.values, share[routes.owners], topology.link_count)
+    busy = (load / topology.bandwidth)[routes.values] / np.bincount(number, share)[number][routes.owners]
+    first = np.unique(number, return_index=True)[1]
+    links = routes.values
+    return replace(
+        topology,
+        src=topology.src[links[routes.offsets[:-1]]][first],
+        dst=topology.dst[links[routes.offsets[1:] - 1]][first],
+        bandwidth=1 / routes.reduced(np.maximum, busy)[first],
+        latency_s=topology.route_latency_s(routes)[first],
+        message_s=routes.reduced(np.maximum, (topology.message_s * topology.bandwidth)[links] * busy)[first],
+        changes=NO_CHANGES,
+    )
+
+
+def _over_links(way: Trees, number: Int64, count: int) -> Trees:
+    """Trees whose routes are links, by their numbers; those of the edges in the order of trees and nodes."""
+    hop = np.full_like(way.hop, -1)
+    hop[way.toward >= 0] = number
+    return replace(way, hop=hop, routes=Ragged.single(np.arange(count)))
+
+
+def most_promising(topology: Topology, c: Collective, forests: list[Forest], budget: Budget) -> list[Forest]:
+    """Of these forests and of their largest trees those that may end soonest, in the order of their estimates.
+
+    Args:
+        budget: with costs for "estimate" and "transfer".
+    """
+    transfers = min(TRANSFER_COUNTS[-1], budget.units("transfer"))
+
+    def estimated_s(forest: Forest) -> float:
+        budget.spend(estimate=len(forest.uses[0]))
+        return Filling.of(topology, forest).estimated_s(c, transfers)
+
+    ends_s = [(estimated_s(forest), forest) for forest in forests]
+    for end_s, forest in ends_s[: len(forests)]:
+        ends_s += _of_fewer_trees(topology, c, forest, end_s, estimated_s)
+    # forests that end together are mostly the same trees
+    different = {round(end_s / ends_s[0][0], 6): forest for end_s, forest in reversed(ends_s)}
+    order = sorted(different)
+    if messages_cost(topology):
+        return [*forests, *(different[end] for end in order[:1] if different[end] not in forests)]
+    return [different[end] for end in order[:MOST_COMPARED] if end <= WITHIN * order[0]]
+
+
+def _of_fewer_trees(
+    topology: Topology, c: Collective, forest: Forest, end_s: float, estimated_s: Callable[[Forest], float]
+) -> Iterator[tuple[float, Forest]]:
+    """Forests of ever fewer of the largest trees that end sooner, one after the other; with their estimates.
+
+    Args:
+        end_s: the estimate of the forest itself.
+    """
+    free, best_s = c.traits.reduces_to_all, end_s
+    root_share = None if free else forest.root_share
+    while (most := len(forest.share) // (1 if free else len(forest.root_share))) > 1:
+        groups = [0] * len(forest.share) if free else forest.up.root.tolist()
+        kept = np.array(largest(forest.share, groups, (most + 1) // 2))
+        forest = divide_data(topology, forest.take(kept), root_share)
+        if (end_s := estimated_s(forest)) > WITHIN * best_s:
+            break
+        if end_s < best_s:
+            best_s = end_s
+            yield end_s, forest
