@@ -165,7 +165,7 @@ def test_the_command_line_takes_a_planner_in_a_file(file):
 def test_data_does_not_import_files(file, tmp_path):
     plan = run_planner("shortest-path", SPOKES, SPREAD)
     again = replan(replace(plan, meta={"planner": "mine.py:star"}), Telemetry())
-    assert again.plan.meta["planner"] == "scale-ccl"
+    assert again.plan.meta["planner"] == "auto"
     table = to_json(tune("fullmesh:4", ["broadcast"], [1000], planners=["ring", "shortest-path"]))
     table["ranges"][0]["planner"] = "mine.py:star"
     (tmp_path / "table.json").write_text(json.dumps(table))

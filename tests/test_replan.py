@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from stretto.bounds import bounds
 from stretto.choose.replan import replan
 from stretto.formats.native import read_plan, write_plan
 from stretto.formats.telemetry import parse_telemetry
+from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan
@@ -36,6 +38,19 @@ def held_at(plan: Plan, t: float) -> set[tuple[int, int]]:
         if when <= t and plan.topology.kind[node] == ACCELERATOR:
             pairs.add((int(plan.chunk[owner]), node))
     return pairs
+
+
+def old_chunks(plan: Plan) -> list[list[int]]:
+    """For each chunk of a rest the chunks of the old plan that are in its piece."""
+    bases = np.cumsum([0, *(len(c.piece_bytes) for c in plan.workload.collectives)])
+    return [plan.meta["pieces"][base + piece] for c, base in zip(plan.workload.collectives, bases.tolist())
+            for piece in c.chunk_piece.tolist()]  # fmt: skip
+
+
+def pairs_of(plan: Plan, lists: Ragged) -> set[tuple[int, int]]:
+    """The (chunk of the old plan, node) pairs of lists of a rest."""
+    old = old_chunks(plan)
+    return {(chunk, v) for c, v in zip(lists.owners.tolist(), lists.values.tolist()) for chunk in old[c]}
 
 
 def spread(net: Topology, down: frozenset[int], nodes: set[int]) -> set[int]:
@@ -67,12 +82,9 @@ def test_random_links_killed_at_random_times_leave_every_reachable_rank_with_eve
     ends = set(has)
     if result.plan is not None:
         assert verify(result.plan).ok
-        old = result.plan.meta["chunks"]
-        first = result.plan.workload.chunk_holders
         # nothing is planned from where it is not
-        assert {(old[c], v) for c, v in zip(first.owners.tolist(), first.values.tolist())} <= has
-        last = result.plan.workload.chunk_wanted
-        ends |= {(old[c], v) for c, v in zip(last.owners.tolist(), last.values.tolist())}
+        assert pairs_of(result.plan, result.plan.workload.chunk_holders) <= has
+        ends |= pairs_of(result.plan, result.plan.workload.chunk_wanted)
     wanted = plan.workload.chunk_wanted
     for chunk, node in zip(wanted.owners.tolist(), wanted.values.tolist()):
         reach = spread(net, down_too, {v for c, v in has if c == chunk})
@@ -87,7 +99,7 @@ def test_nothing_delivered_is_sent_again():
     result = replan(plan, Telemetry(at_s=half))
     assert result.plan is not None
     assert result.delivered == len(held_at(plan, half))
-    old = result.plan.meta["chunks"]
+    old = [chunk for [chunk] in old_chunks(result.plan)]
     sent = {(old[c], int(v)) for c, v in zip(result.plan.chunk[result.plan.dst.owners], result.plan.dst.values)}
     assert not sent & held_at(plan, half)
     assert simulate(result.plan).completion_s < simulate(plan).completion_s
@@ -111,15 +123,76 @@ def test_where_nothing_has_happened_the_collective_is_what_it_was():
     assert replan(plan, Telemetry(at_s=1.0)).plan is None
 
 
-def test_sums_are_planned_again_from_the_start_only():
-    net = load_topology("sites:2,3")
-    plan = made(net, "allreduce")
-    result = replan(plan, Telemetry(links_down=frozenset({0})))
+def contributions(plan: Plan, t: float) -> dict[tuple[int, int], list[int]]:
+    """The contributions in each sum at each node at a time, with repetition, by following what has arrived in order."""
+    work, timeline = plan.workload, simulate(plan)
+    holders = work.chunk_holders
+    held = {(c, v): [v] for c, v in zip(holders.owners.tolist(), holders.values.tolist())}
+    arrival = iter(timeline.arrival_s.tolist())
+    for k in range(plan.transfer_count):
+        chunk = int(plan.chunk[k])
+        sent = [v for src in plan.sources[k].tolist() for v in held.get((chunk, src), [])]
+        for node in plan.dst[k].tolist():
+            if next(arrival) <= t:
+                held[chunk, node] = sent + (held.get((chunk, node), []) if plan.op[k] else [])
+    return held
+
+
+@given(seed=st.integers(0, 10_000), when=st.floats(0, 1.1), kill=st.integers(0, 3))
+def test_sums_go_on_from_partial_sums_that_have_each_contribution_once(seed, when, kill):
+    rng = random.Random(seed)
+    net = load_topology("sites:3,3?connectivity=0.7") if seed % 3 == 0 else random_network(seed)
+    kind, planner = rng.choice(["allreduce", "reducescatter", "reduce"]), rng.choice(["scale-ccl", "greedy", "auto"])
+    plan = made(net, kind, planner=planner)
+    at_s = when * simulate(plan).completion_s
+    down = frozenset(rng.sample(range(net.link_count), min(kill, net.link_count - 1)))
+    everyone = {int(v) for v in plan.workload.collectives[0].ranks}
+    try:
+        result = replan(plan, Telemetry(at_s=at_s, links_down=down), planner=rng.choice([None, "greedy", "scale-ccl"]))
+    except Unsupported as error:
+        # some rank cannot reach some other
+        assert "cut off" in str(error)
+        assert any(not everyone <= spread(net, down, {v}) for v in everyone)
+        return
+    sums, wanted = contributions(plan, at_s), plan.workload.chunk_wanted
+    complete = {pair for pair, parts in sums.items() if sorted(parts) == sorted(everyone) and len(parts) > 1}
+    lost = {(int(c), int(v)) for c, v in result.lost}
+    for chunk, node in lost:
+        assert node not in spread(net, down, {v for c, v in complete if c == chunk})
+    left = set(zip(wanted.owners.tolist(), wanted.values.tolist())) - complete - lost
+    if result.plan is None:
+        assert not left
+        return
+    assert verify(result.plan).ok
+    rest = result.plan.workload
+    for chunk, number in [(c, k) for c, numbers in enumerate(old_chunks(result.plan)) for k in numbers]:
+        holders = [int(v) for v in rest.chunk_holders[chunk]]
+        if rest.chunk_reduces[chunk]:
+            assert sorted(v for h in holders for v in sums[number, h]) == sorted(everyone)
+        else:
+            assert {(number, h) for h in holders} <= complete
+    assert pairs_of(result.plan, rest.chunk_wanted) == left
+    assert simulate(result.plan).completion_s >= bounds(result.plan.topology, rest)[0].seconds * (1 - 1e-9)
+
+
+def test_half_an_allreduce_ends_sooner_than_a_new_one_and_where_a_link_failed_sooner_than_as_planned():
+    net = load_topology("sites:3,3")
+    plan = made(net, "allreduce", planner="auto", size=60_000_000)
+    wan = next(i for i in range(net.link_count) if net.link_name(i) == "s0.router0→s1.router0")
+    news = Telemetry(at_s=simulate(plan).completion_s / 2, bandwidth={wan: float(net.bandwidth[wan]) / 20})
+    result = replan(plan, news)
     assert result.plan is not None and verify(result.plan).ok
-    with pytest.raises(Unsupported, match="partial sums"):
-        replan(plan, Telemetry(at_s=1e-6))
+    assert result.as_planned_s is not None and result.anew_s is not None
+    assert simulate(result.plan).completion_s < min(result.as_planned_s, result.anew_s)
+
+
+def test_a_sum_without_a_contribution_is_refused():
+    plan = made(load_topology("sites:2,3"), "allreduce")
+    assert replan(plan, Telemetry(links_down=frozenset({0}))).plan is not None
     with pytest.raises(Unsupported, match=r"needs s0\.gpu1"):
         replan(plan, Telemetry(nodes_down=frozenset({1})))
+    with pytest.raises(Unsupported, match="partial sums"):
+        replan(plan, Telemetry(held={0: (0,)}))
 
 
 def test_what_ranks_say_they_hold_counts_instead_of_the_simulation():

@@ -8,23 +8,26 @@ planner that serves multicasts can do it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..model.arrays import Bool, Int32, Int64, Ragged
+from ..model.changes import make_changes
 from ..model.collective import Collective, Workload
-from ..model.errors import Unsupported
+from ..model.errors import StrettoError, Unsupported
 from ..model.plan import Plan
 from ..model.reach import reachable_from
 from ..model.telemetry import Telemetry, updated
 from ..model.topology import Topology
-from ..planners import default_effort, registered, run_planner
+from ..planners import find, registered, run_planner
 from ..simulate import simulate
+from .holdings import Held, held_after
 
-DEFAULT_PLANNER = "scale-ccl"
-"""The planner, where the planner of the old plan does not serve multicasts."""
+DEFAULT_PLANNER = "auto"
+"""The planner, where the planner of the old plan does not serve what is left."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,21 @@ class Replanned:
 
     Attributes:
         plan: the plan from now (its time 0) on; None if nothing can be done or is left to do. Of a collective that
-            was under way it has the chunks that some rank still lacks; ``meta["chunks"]`` has their numbers in the
-            old plan.
+            was under way it has the chunks that some rank still lacks; ``meta["pieces"]`` has for each piece of its
+            workload the numbers of its chunks in the old plan.
         delivered: the number of wanted (chunk, rank) pairs that had been delivered.
         lost: int64[pairs, 2], the wanted (chunk of the old plan, node) pairs that can no longer be served.
+        as_planned_s: how long the old plan would still take on the network as it is now, seconds; None if it never
+            ends. Measured latencies count from its start on.
+        anew_s: how long a new plan of the whole workload would take, which keeps nothing of what was delivered; None
+            if there is none, or nothing had been sent.
     """
 
     plan: Plan | None
     delivered: int
     lost: Int64
+    as_planned_s: float | None = None
+    anew_s: float | None = None
 
 
 def replan(
@@ -58,126 +67,165 @@ def replan(
 
     Args:
         news: the moment, and what has changed.
-        planner: the planner to use. Default: the planner that made the original plan, or ``scale-ccl`` if that one
-            does not serve multicasts.
-        seed: as in :func:`~stretto.planners.run_planner`.
-        effort: as in :func:`~stretto.planners.run_planner`.
-        time_limit_s: as in :func:`~stretto.planners.run_planner`.
-        options: as in :func:`~stretto.planners.run_planner`.
+        planner: the planner to use. Default: the planner that made the original plan, or ``auto`` if that one does not
+            serve what is left.
+        effort: how much may be tried; normal by default, as a rest is planned while ranks wait.
+        seed, time_limit_s, options: as in :func:`~stretto.planners.run_planner`.
     Raises:
-        Unsupported: a sum is under way (partial sums cannot be taken up), or a rank whose contribution a sum needs
-            cannot be reached.
+        Unsupported: a rank whose contribution a sum needs cannot be reached, or ``held`` is given where there are sums.
     """
     topology = updated(plan.topology, news)
-    before = plan.workload
-    holds = _holdings(plan, news)
-    wants = before.chunk_wanted.mask(topology.node_count)
-    _refuse_sums(plan, news, topology)
-    holds[:, sorted(news.nodes_down)] = False
-    lacking = wants & ~holds & ~before.chunk_reduces[:, None]
-    served = lacking & _within_reach(topology, holds)
+    work = plan.workload
+    if news.held is not None and work.chunk_reduces.any():
+        raise Unsupported("'held' says nothing of partial sums; leave it out, and what the simulation says counts")
+    alive = np.ones(topology.node_count, dtype=np.bool_)
+    alive[sorted(news.nodes_down)] = False
+    arrived = _arrived(plan, news)
+    held = held_after(plan, arrived, alive)
+    if news.held is not None:
+        for node, reported in news.held.items():
+            held.holders[list(reported), node] = alive[node]
+            held.whole[list(reported), node] = True
+    wants = work.chunk_wanted.mask(topology.node_count)
+    delivered = int((wants & held.whole).sum())
+    lacking = wants & ~(held.whole & alive)
+    served = lacking & alive & _within_reach(topology, held)
+    cut_off = np.argwhere(lacking & alive & ~served & held.to_sum[:, None])
+    if len(cut_off):
+        raise Unsupported(_who_is_cut_off(plan, topology, held, *cut_off[0].tolist()))
     lost = np.argwhere(lacking & ~served)
-    parts, chunks = [], []
-    for number, c in enumerate(before.collectives):
-        base = int(before.chunk_base[number])
-        rows = np.arange(base, base + c.chunk_count)
-        start_s = max(c.start_s - news.at_s, 0.0)
-        if c.reduces or _is_untouched(before, rows, holds, served):
-            parts.append(replace(c, start_s=start_s))
-            chunks.append(rows)
-        elif served[rows].any():
-            left = rows[served[rows].any(axis=1)]
-            ranks = topology.accelerators[~np.isin(topology.accelerators, list(news.nodes_down))]
-            at = np.ix_(left, ranks)
-            parts.append(_remainder(ranks, before.chunk_bytes[left], holds[at], served[at], start_s))
-            chunks.append(left)
-    delivered = int((wants & holds).sum())
+    spec = planner or _planner_of(plan)
+
+    def planned(workload: Workload) -> Plan:
+        return run_planner(
+            spec, topology, workload, seed=seed, effort=effort or "normal", time_limit_s=time_limit_s, options=options
+        )
+
+    cuts = find(spec.partition("+")[0]).cuts
+    ranks = topology.accelerators[alive[topology.accelerators]]
+    parts, pieces = _rest(plan, news, held, served, ranks, merges=cuts)
     if not parts:
         return Replanned(None, delivered, lost)
-    spec = planner or _planner_of(plan)
-    rest = run_planner(
-        spec, topology, Workload(tuple(parts)), seed=seed, effort=effort or default_effort(spec),
-        time_limit_s=time_limit_s, options=options,
-    )  # fmt: skip
-    meta = {**rest.meta, "replanned_at_s": news.at_s, "chunks": np.concatenate(chunks).tolist()}
-    return Replanned(replace(rest, meta=meta), delivered, lost)
+    rest = planned(Workload(parts))
+    meta = {**rest.meta, "replanned_at_s": news.at_s, "pieces": pieces}
+    anew_s = None
+    if arrived.any() and not len(lost):
+        with suppress(StrettoError):
+            anew_s = simulate(planned(Workload(tuple(map(_whole, work.collectives))) if cuts else work)).completion_s
+    return Replanned(replace(rest, meta=meta), delivered, lost, _as_planned_s(plan, news), anew_s)
+
+
+def _rest(
+    plan: Plan, news: Telemetry, held: Held, served: Bool, ranks: Int32, merges: bool
+) -> tuple[tuple[Collective, ...], list[list[int]]]:
+    """What is left of each collective: as it was where nothing has happened to it, else what is to copy and to sum.
+
+    Args:
+        merges: whether chunks that the same nodes hold and lack become one piece.
+    Returns:
+        The collectives, and for each of their pieces its chunks in the old plan.
+    """
+    work = plan.workload
+    parts: list[Collective] = []
+    pieces: list[list[int]] = []
+    for number, c in enumerate(work.collectives):
+        base = int(work.chunk_base[number])
+        rows = np.arange(base, base + c.chunk_count)
+        start_s = max(c.start_s - news.at_s, 0.0)
+        if _is_untouched(work, rows, held.holders, served):
+            parts.append(replace(_whole(c) if merges else c, start_s=start_s))
+            pieces += _lists(Ragged.grouped(c.chunk_piece, rows, len(c.piece_bytes)))
+            continue
+        left = rows[served[rows].any(axis=1)]
+        for kind, some in (("remainder", left[~held.to_sum[left]]), ("partial-sums", left[held.to_sum[left]])):
+            if not len(some):
+                continue
+            same = np.arange(len(some))
+            if merges:
+                ends = np.concatenate((held.holders[some], served[some]), axis=1)
+                same = np.unique(ends, axis=0, return_inverse=True)[1].ravel()
+            groups = Ragged.grouped(same, some, int(same.max()) + 1)
+            sizes = groups.reduced(np.add, work.chunk_bytes[groups.values])
+            at = np.ix_(groups.values[groups.offsets[:-1]], ranks)
+            lists = (Ragged.from_lengths(m.sum(axis=1), np.nonzero(m)[1]) for m in (held.holders[at], served[at]))
+            parts.append(Collective.uncut(kind, ranks, int(sizes.sum()), sizes, *lists, start_s=start_s))
+            pieces += _lists(groups)
+    return tuple(parts), pieces
+
+
+def _lists(groups: Ragged) -> list[list[int]]:
+    return [groups[i].tolist() for i in range(groups.rows)]
+
+
+def _whole(c: Collective) -> Collective:
+    """The collective before it was cut."""
+    return Collective.uncut(
+        c.kind, c.ranks, c.size_bytes, c.piece_bytes, c.holders, c.wanted, root=c.root, start_s=c.start_s
+    )
+
+
+def _as_planned_s(plan: Plan, news: Telemetry) -> float | None:
+    """How long the old plan would still take from the moment of the news on; None if it never ends."""
+    net = plan.topology
+    late = net.latency_s.copy()
+    late[list(news.latency_s)] = list(news.latency_s.values())
+    failed = np.isin(net.src, list(news.nodes_down)) | np.isin(net.dst, list(news.nodes_down))
+    failed[sorted(news.links_down)] = True
+    measured = {**news.bandwidth, **dict.fromkeys(np.flatnonzero(failed).tolist(), 0.0)}
+    steps = [(step["at_s"], step["link"], step["bandwidth_Bps"]) for step in net.changes.to_json()]
+    steps = [(at_s, link, width) for at_s, link, width in steps if at_s != news.at_s or link not in measured]
+    steps += [(news.at_s, link, width) for link, width in measured.items()]
+    with suppress(StrettoError):
+        now = replace(plan, topology=replace(net, latency_s=late))
+        return max(simulate(now, make_changes(steps, net.link_count)).completion_s - news.at_s, 0.0)
+    return None
 
 
 def _planner_of(plan: Plan) -> str:
-    """The planner that made the plan, if it serves multicasts and the plan's collectives.
+    """The planner that made the plan, if it serves rests of the plan's collectives.
 
     A plan is data: a planner in a file that its meta names is not imported.
     """
     name = str(plan.meta.get("planner", DEFAULT_PLANNER)).partition("+")[0]
     entry = registered().get(name)
-    needed = {"multicast", *(c.kind for c in plan.workload.collectives)}
+    rests = {"partial-sums", "multicast"} if plan.workload.chunk_reduces.any() else {"multicast"}
+    needed = {*rests, *(c.kind for c in plan.workload.collectives)}
     return name if entry is not None and needed <= {*entry.collectives} else DEFAULT_PLANNER
 
 
-def _holdings(plan: Plan, news: Telemetry) -> Bool:
-    """bool[chunks, nodes], the chunks that each accelerator holds; routers and switches keep nothing for long."""
-    workload, topology = plan.workload, plan.topology
-    holds = workload.chunk_holders.mask(topology.node_count)
-    if news.held is not None:
-        for node, chunks in news.held.items():
-            holds[list(chunks), node] = True
-    elif news.at_s > 0:
-        here = simulate(plan).arrival_s <= news.at_s * (1 + 1e-12)
-        holds[plan.chunk[plan.dst.owners[here]], plan.dst.values[here]] = True
-    holds[:, topology.kind != 0] = False
-    return holds
+def _arrived(plan: Plan, news: Telemetry) -> Bool:
+    """bool[transfers' receivers], what has arrived by the simulation; nothing where nodes say what they hold."""
+    if news.held is not None or news.at_s <= 0:
+        return np.zeros(len(plan.dst.values), dtype=np.bool_)
+    return np.asarray(simulate(plan).arrival_s <= news.at_s * (1 + 1e-12))
 
 
-def _refuse_sums(plan: Plan, news: Telemetry, topology: Topology) -> None:
-    for c in plan.workload.collectives:
-        if not c.reduces:
-            continue
-        if news.held is not None or news.at_s > c.start_s:
-            raise Unsupported(f"{c.kind} is under way and partial sums cannot be taken up; plan it from the start")
-        ranks = [int(v) for v in c.ranks]
-        # nodes that are down come first in the message: nobody can reach them either
-        for node in sorted(ranks, key=lambda v: v not in news.nodes_down):
-            if node in news.nodes_down or not reachable_from(topology, [node])[ranks].all():
-                raise Unsupported(f"{c.kind} needs {topology.names[node]}, which is cut off")
-
-
-def _within_reach(topology: Topology, holds: Bool) -> Bool:
-    """bool[chunks, nodes], the nodes that some holder of a chunk can reach."""
-    reach = np.zeros_like(holds)
+def _within_reach(topology: Topology, held: Held) -> Bool:
+    """bool[chunks, nodes], the nodes that some holder of a chunk can reach; of a sum, that all its holders can."""
+    reach = np.repeat(held.to_sum[:, None], topology.node_count, axis=1)
     circles: list[tuple[Bool, Bool]] = []  # nodes that reach each other, and the nodes that all of them reach
-    for node in map(int, np.flatnonzero(holds.any(axis=0))):
+    for node in map(int, np.flatnonzero(held.holders.any(axis=0))):
         forward = next((far for circle, far in circles if circle[node]), None)
         if forward is None:
             forward = reachable_from(topology, [node])
             circles.append((forward & reachable_from(topology, [node], backward=True), forward))
-        reach |= holds[:, node][:, None] & forward[None, :]
+        reach |= (held.holders[:, node] & ~held.to_sum)[:, None] & forward
+        reach &= ~(held.holders[:, node] & held.to_sum)[:, None] | forward
     return reach
 
 
-def _is_untouched(workload: Workload, rows: Int64, holds: Bool, served: Bool) -> bool:
+def _who_is_cut_off(plan: Plan, topology: Topology, held: Held, chunk: int, receiver: int) -> str:
+    """A line that names a holder of a sum who cannot reach one who wants it."""
+    holders = np.flatnonzero(held.holders[chunk]).tolist()
+    node = next(v for v in holders if not reachable_from(topology, [v])[receiver])
+    kind = plan.workload.collectives[int(plan.workload.chunk_collective[chunk])].kind
+    return f"{kind} needs {topology.names[node]}, which is cut off from {topology.names[receiver]}"
+
+
+def _is_untouched(workload: Workload, rows: Int64, holders: Bool, served: Bool) -> bool:
     """Whether nothing of a collective has been delivered, and nothing lost."""
-    first, wanted = (lists.take(rows).mask(holds.shape[1]) for lists in (workload.chunk_holders, workload.chunk_wanted))
-    return np.array_equal(holds[rows], first) and np.array_equal(served[rows], wanted & ~first)
-
-
-def _remainder(ranks: Int32, size_bytes: Int64, holds: Bool, served: Bool, start_s: float) -> Collective:
-    """The rest of a collective: each chunk is a piece, from all nodes that hold it to all ranks that lack it.
-
-    Args:
-        holds, served: bool[chunks, ranks].
-    """
-    count = len(size_bytes)
-    return Collective(
-        kind="remainder",
-        ranks=ranks,
-        size_bytes=int(size_bytes.sum()),
-        root=-1,
-        start_s=start_s,
-        piece_bytes=size_bytes,
-        holders=Ragged.from_lengths(holds.sum(axis=1), np.nonzero(holds)[1]),
-        wanted=Ragged.from_lengths(served.sum(axis=1), np.nonzero(served)[1]),
-        reduces=False,
-        chunk_piece=np.arange(count, dtype=np.int32),
-        chunk_offset=np.zeros(count, dtype=np.int64),
-        chunk_bytes=size_bytes,
+    first, wanted = (
+        lists.take(rows).mask(holders.shape[1]) for lists in (workload.chunk_holders, workload.chunk_wanted)
     )
+    lacking = wanted & ~(first & ~workload.chunk_reduces[rows][:, None])
+    return np.array_equal(holders[rows], first) and np.array_equal(served[rows], lacking)

@@ -117,7 +117,7 @@ def replan(
         Option(
             "-p",
             "--planner",
-            help="Planner to use. Default: the planner that made the original plan.",
+            help="Planner to use. Default: the planner that made the original plan, or auto.",
             autocompletion=arguments.complete_planner,
         ),
     ] = None,
@@ -152,6 +152,8 @@ def replan(
     data |= {
         "delivered": done.delivered,
         "left": int(done.plan.workload.chunk_wanted.lengths.sum()) if done.plan is not None else 0,
+        "as_planned_s": done.as_planned_s,
+        "anew_s": done.anew_s,
         "lost_count": len(done.lost),
         "lost": [{"chunk": int(c), "node": old.topology.names[int(v)]} for c, v in done.lost[:MOST_NAMED]],
     }
@@ -161,11 +163,20 @@ def replan(
 
 
 def _show_rest(data: dict[str, Any]) -> None:
+    from ..model.units import format_time
+
     if "planner" in data:
         show_summary(data)
     print_line(f"  delivered before      {data['delivered']} chunks at their ranks")
     if "planner" not in data:
         print_line("  nothing is left to plan")
+    elif data["as_planned_s"] is None:
+        print_line("  finished as planned   never: a link that the old plan needs is down")
+    else:
+        sooner = "; keep to the old plan" if data["as_planned_s"] <= data["completion_s"] else ""
+        print_line(f"  finished as planned   in {format_time(data['as_planned_s'])}{sooner}")
+    if data["anew_s"] is not None:
+        print_line(f"  planned from scratch  {format_time(data['anew_s'])}")
     for row in data["lost"][:10]:
         print_line(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
     if data["lost_count"] > 10:

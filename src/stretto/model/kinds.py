@@ -71,8 +71,8 @@ class Kind:
 
     @property
     def served_as(self) -> tuple[str, ...]:
-        """The names by which a planner may serve it: its own; a kind with uneven pieces also as multicasts of them."""
-        uneven = not self.general and not self.rooted
+        """The names by which a planner may serve it: its own; copies of uneven pieces also as multicasts of them."""
+        uneven = not self.general and not self.rooted and not self.reduces
         return (self.name, "multicast") if uneven else (self.name,)
 
     def pieces_among(self, ranks: int) -> int:
@@ -128,15 +128,17 @@ BY_NAME: dict[str, Kind] = {
         Kind("multicast", "buffer", "root", "receivers", general=False),
         Kind("alltoallv", "pair", "sender", "receiver", general=False),
         Kind("remainder", "pair", "sender", "receivers", general=False),
+        Kind("partial-sums", "pair", "sender", "receivers", reduces=True, general=False),
     )
 }
 """Every kind by name. ``multicast`` is a broadcast to some ranks, ``alltoallv`` an AllToAll of uneven parts (see
-:mod:`.demand`), ``remainder`` what is left of a collective that was under way (see :mod:`stretto.choose.replan`)."""
+:mod:`.demand`), ``remainder`` what is left to copy of a collective that was under way, ``partial-sums`` what is left to
+sum and copy of one (see :mod:`stretto.choose.replan`)."""
 
 KINDS = tuple(name for name, kind in BY_NAME.items() if kind.general)
 """The kinds that people ask for by name and size."""
 
-EVERY_KIND = (*KINDS, "multicast")
+EVERY_KIND = (*KINDS, "multicast", "partial-sums")
 """What a planner registers that serves all kinds: the others are served as multicasts of their chunks."""
 
 

@@ -45,7 +45,10 @@ def _wrong_pieces(c: Collective) -> str | None:
     if c.reduces != kind.reduces:
         return "its pieces are sums" if c.reduces else "its pieces are no sums"
     if not kind.general:
-        return {"multicast": _broken_multicast, "remainder": _broken_remainder, "alltoallv": _broken_matrix}[c.kind](c)
+        return {
+            "multicast": _broken_multicast, "remainder": _broken_remainder, "partial-sums": _broken_remainder,
+            "alltoallv": _broken_matrix,
+        }[c.kind](c)  # fmt: skip
     piece_bytes, holders, wanted = kind.promise(ranks, c.size_bytes, c.root)
     same = np.array_equal(piece_bytes, c.piece_bytes)
     for ours, theirs in ((holders, c.holders), (wanted, c.wanted)):

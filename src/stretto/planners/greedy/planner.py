@@ -17,7 +17,7 @@ import numpy as np
 from ...bounds import Bound, bounds, distances
 from ...model.collective import Collective, Workload
 from ...model.errors import InputError
-from ...model.kinds import KINDS
+from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s, preference_s
@@ -101,7 +101,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
 
 @register(
     "greedy",
-    collectives=(*KINDS, "multicast"),
+    collectives=EVERY_KIND,
     topologies="any without planes",
     paper="our own; greedy matching as in TACOS, MICRO 2024",
     options=OPTIONS,
