@@ -108,7 +108,8 @@ def check_windows(
     """
     links, far = _links(topology), _far(topology)
     ranks, every = set(collective.ranks.tolist()), range(len(parts))
-    home = {v: q for q in every for v in parts[q] if topology.adds[v]}
+    alone = {v for v in range(topology.node_count) if topology.is_router[v] and sum(v in part for part in parts) == 1}
+    home = {v: q for q in every for v in parts[q] if topology.adds[v] or v in alone}
     left = []
     for q in every:
         heads = {b for a, b, _ in links if home.get(a) == q and home.get(b) != q}
@@ -125,10 +126,13 @@ def check_windows(
             senders = [home[a]] if a in home else [q for q in every if q != p]
             sent = min(far[first[q]][a] for q in senders)
             reached = max(min(far[u][v] for v in parts[p] if v in home) for u in ranks - parts[p])
-            had = max(0.0, reached - latency) if b in home else 0.0
             on = [0.0] if b in home else [more for c, _, more in links if c == b]  # until it is stored
-            if b in home or (topology.is_switch[b] and all(d in home for c, d, _ in links if c == b)):
-                had = max(had, has_sent - latency - max(on))
+            within = [(d, more) for c, d, more in links if c == b and d in parts[p]]
+            had = 0.0
+            if b in home:
+                had = max(0.0, reached - latency, has_sent - latency)
+            elif topology.is_switch[b] and within and all(d in home for d, _ in within):
+                had = max(0.0, max(reached, has_sent) - latency - max(more for _, more in within))
             opens = max(min(sent, had), min(far[u][a] for u in ranks))
             closes = latency + min(max(min(left[q] for q in senders), must_get + min(on)), far[b].get(last[p], inf))
             hinges.append((opens + closes, bandwidth))

@@ -26,8 +26,9 @@ The moment t itself is bounded, too. All parts but r have sent by t, so t is no 
 All parts but r receive after t, so t is no later than all but one must receive.
 
 So a link into a part carries nothing that counts in the first ``opens_s`` seconds, the less of both cases, nor in the
-last ``closes_s``. A switch or router that does not add may pass on what comes from any part. What enters a part through
-a switch is stored a little later; in a router it may wait until it is needed.
+last ``closes_s``. A switch or router that does not add may pass on what comes from any part. What enters a part by a
+switch, for the last time on its way to a node of the part, is stored there a little later; in a router it may wait.
+So a router that only one part has inside is taken for a node of that part that adds, too: no plan ends later then.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Wi
         near: float64[nodes, nodes], least seconds from node to node.
     """
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
-    stores = topology.adds & inside.any(axis=0)
+    stores = (topology.adds & inside.any(axis=0)) | (topology.is_router & (inside.sum(axis=0) == 1))
     home = np.where(stores, inside.argmax(axis=0), -1)
     part, link = np.nonzero(inside[:, dst] & ~inside[:, src])
     x, y, latency = src[link], dst[link], topology.latency_s[link]
@@ -84,13 +85,12 @@ def windows(topology: Topology, ranks: Int32, inside: Bool, near: Float64) -> Wi
     comes[dst[stores[dst] & (home[src] != home[dst])]] = True
     has_sent = _all_but_one([near[first[q], stored[home[stored] != q]].min() for q in range(count)])
     must_get = _all_but_one([near[comes & (home == q), last[q]].min() for q in range(count)])
-    least_s, most_s = _to_stores(topology, stores)
+    least_s, most_s = _to_stores(topology, stores, inside)
     # what comes through a switch, or from a node in no part, may come from any part but the one that it enters
     sent, sent_end, passed = near[first[home[x]], x], left[home[x]], np.flatnonzero(~stores[x])
     sent[passed] = _least_of_others(near[np.ix_(first, x[passed])], part[passed])
     sent_end[passed] = _least_of_others(np.repeat(left[:, None], len(passed), axis=1), part[passed])
-    had = np.where(stores[y], np.maximum(reached[part] - latency, 0.0), 0.0)
-    had = np.maximum(had, has_sent - latency - most_s[y])
+    had = np.maximum(np.maximum(reached[part], has_sent) - latency - most_s[part, y], 0.0)
     sent_end = np.maximum(sent_end, must_get + least_s[y])
     opens = np.maximum(np.minimum(sent, had), near[np.ix_(ranks, x)].min(axis=0))
     return Windows(link, opens, latency + np.minimum(sent_end, near[y, last[part]]), first, last)
@@ -101,18 +101,22 @@ def _all_but_one(times_s: list[float]) -> float:
     return sorted(times_s)[-2]
 
 
-def _to_stores(topology: Topology, stores: Bool) -> tuple[Float64, Float64]:
-    """Least and most seconds from each node until what passes it is stored.
+def _to_stores(topology: Topology, stores: Bool, inside: Bool) -> tuple[Float64, Float64]:
+    """Seconds from each node until what passes it is stored for a part.
 
-    Both are 0 at a node that stores for its part. At a switch they are latencies of its links; the most is infinite
-    where one of them leads to another switch or a router, and at a router.
+    Returns:
+        float64[nodes], at the least, wherever it is stored: 0 at a node that stores, else the least latency of a link.
+        float64[parts, nodes], at the most, on ways inside a part: 0 at a node that stores, else the most latency of a
+        switch's links; infinite where one of them leads to another switch or a router, and at a router.
     """
-    least, most = np.where(stores, 0.0, np.inf), np.zeros(len(stores))
-    passes = ~stores[topology.src]
+    least, most = np.where(stores, 0.0, np.inf), np.where(inside & ~stores, -np.inf, 0.0)
+    passes = np.flatnonzero(~stores[topology.src])
     a, b, latency = topology.src[passes], topology.dst[passes], topology.latency_s[passes]
     np.minimum.at(least, a, latency)
-    np.maximum.at(most, a, np.where(stores[b] & topology.is_switch[a], latency, np.inf))
-    return least, most
+    part, link = np.nonzero(inside[:, a] & inside[:, b])
+    stored = stores[b] & topology.is_switch[a]
+    np.maximum.at(most, (part, a[link]), np.where(stored, latency, np.inf)[link])
+    return least, np.where(np.isneginf(most), np.inf, most)
 
 
 def _least_of_others(table: Float64, part: Int64) -> Float64:
