@@ -129,6 +129,19 @@ def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
     assert refused["nccl-tree"] == NO_EFFORT
 
 
+def test_a_search_leaves_work_for_a_planner_that_fills_links_where_bandwidth_counts():
+    net = load_topology("h100:4")
+    request = Workload((make_collective("allreduce", net, 10**6),))
+    reached, alone = (run_planner(name, net, request, effort="normal") for name in ("auto", "forest"))
+    assert simulate(reached).completion_s <= 1.01 * simulate(alone).completion_s
+
+
+def test_what_was_not_asked_is_said_only_of_planners_that_may_serve():
+    net = load_topology("sites:2,4")
+    tried = run_planner("auto", net, work(net, "allreduce", 10**6), effort="quick").meta["tried"]
+    assert not {t["planner"] for t in tried} & {"swot", "paths", "mtegcca", "pairwise", "birkhoff", "by-dimension"}
+
+
 def test_a_plan_that_the_net_cut_short_says_so():
     command = ["plan", "allreduce", "-t", "mesh:4x4", "--shard", "1KB", "--time-limit", "0"]
     data = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)

@@ -20,7 +20,7 @@ from ..model.plan import Plan
 from ..schedule.best import Answer, ask, completion_s
 from ..simulate import simulate
 from .registry import Candidate, Entry, Request, asked_by, register
-from .run import plan_by
+from .run import plan_by, refusal_of
 
 NEAR = 1.005
 """A plan that takes at most this many times the lower bound is good enough."""
@@ -37,6 +37,9 @@ MANY_ACCELERATORS = 64
 
 BANDWIDTH_DECIDES = 0.8
 """Share of the lower bound that is not latency, from which on candidates good for "bandwidth" are asked first."""
+
+BANDWIDTH_COUNTS = 0.5
+"""Share from which on a search leaves work for planners that fill links."""
 
 LATENCY_IS_LOST = 0.98
 """Share from which on a search for short ways finds nothing better than the planners that fill links."""
@@ -72,13 +75,15 @@ def auto(request: Request) -> Plan:
     """The best of several planners.
 
     Returns:
-        The plan. Its ``meta`` says as ``chosen`` which planner made it, and as ``tried`` what each candidate answered.
+        The plan. Its ``meta`` says as ``chosen`` which planner made it, and as ``tried`` what each candidate answered
+        that may serve the request.
     Raises:
         InputError, Unsupported: no candidate serves the request.
     """
     case = _Case.of(request)
     budget = request.budget.share(PLANNING_SHARE)
-    candidates = case.candidates()
+    unable = {name: refusal_of(name, request) for name, _ in case.candidates()}
+    candidates = [(name, candidate) for name, candidate in case.candidates() if unable[name] is None]
     best: tuple[Answer, Candidate] | None = None
     answers: list[Answer] = []
     for number, (name, candidate) in enumerate(candidates):
@@ -91,7 +96,8 @@ def auto(request: Request) -> Plan:
                 answers.append(Answer(name, refusal=Unsupported(NO_EFFORT)))
                 continue
         request.tell(number, len(candidates), name)
-        share = budget.share(case.share(candidate))
+        later = [other for _, other in candidates[number + 1 :] if other.steps(request) <= SPLIT_SHARE * budget.left]
+        share = budget.share(case.share(candidate, later))
         answer = ask(name, partial(plan_by, name, replace(request, budget=share, progress=None)), case.score_s)
         if answer.plan is not None:
             share.charge(max(0.0, candidate.steps(request) - share.spent))
@@ -99,7 +105,8 @@ def auto(request: Request) -> Plan:
         if answer.plan is not None and (best is None or answer.preference_s < best[0].preference_s):
             best = answer, candidate
     if best is None or best[0].plan is None:
-        raise _refusal(request, answers)
+        refused = [Answer(name, refusal=refusal) for name, refusal in unable.items() if refusal is not None]
+        raise _refusal(request, [*refused, *answers])
     plan = best[0].plan
     return replace(plan, meta={**plan.meta, "chosen": best[0].name, "tried": [_said(answer) for answer in answers]})
 
@@ -181,8 +188,11 @@ class _Case:
         # where each chunk has one sender and one receiver, planners that fill links leave a search nothing to find
         return self.wide and alone and "latency" in candidate.good_for and "bandwidth" in best.good_for
 
-    def share(self, candidate: Candidate) -> float:
-        """The share of what is left that a candidate may spend."""
+    def share(self, candidate: Candidate, later: list[Candidate]) -> float:
+        """The share of what is left that a candidate may spend; ``later`` others are asked if there is enough left."""
+        fills_later = any(other.counts and "bandwidth" in other.good_for for other in later)
+        if candidate.counts and fills_later and self.bandwidth >= BANDWIDTH_COUNTS:
+            return SPLIT_SHARE
         if not candidate.counts or "bandwidth" not in candidate.good_for or self.bandwidth >= LATENCY_IS_LOST:
             return 1.0
         if self.relays:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..kernels import LOADING
 from ..model.collective import Workload
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.memory import too_much
 from ..model.plan import Plan
 from ..model.reach import find_unreachable
@@ -77,6 +77,15 @@ def default_effort(spec: str) -> str:
 def plan_by(spec: str, request: Request, **options: Any) -> Plan:
     """The plan of ``planner[+refiner...]`` for a request. Planners ask each other by this."""
     return _plan(spec, request, options)
+
+
+def refusal_of(name: str, request: Request) -> StrettoError | None:
+    """Why a planner does not serve a request, as far as that is known before any work; None if it may."""
+    try:
+        _refuse([find(name)], request)
+    except StrettoError as refusal:
+        return refusal
+    return None
 
 
 def _plan(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:

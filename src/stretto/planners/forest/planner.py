@@ -29,9 +29,9 @@ from .relays import find_relays, summing_as_relays
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-COSTS = {"packing": 6.0, "latency": 80.0, "estimate": 0.5, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
+COSTS = {"packing": 3.0, "latency": 30.0, "estimate": 0.5, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
 """Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, for each rank and link (ten networks of
-the catalogue take 2 to 10); trees with shares by latency, for each tree and node; an estimate, for each use of a link
+the catalogue take 1 to 10); trees with shares by latency, for each tree and node; an estimate, for each use of a link
 by a tree; priced trees, for each step of the kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in
 all, with one round of justification."""
 
@@ -58,7 +58,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 
 def _least_steps(request: Request) -> float:
     """Steps that the first trees take, about."""
-    return 40_000 + 46 * sum(len(c.ranks) for c in request.workload.collectives) * request.topology.link_count
+    return 40_000 + 12 * sum(len(c.ranks) for c in request.workload.collectives) * request.topology.link_count
 
 
 @register(
