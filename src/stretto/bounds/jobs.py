@@ -127,8 +127,8 @@ def _partitions(topology: Topology, collectives: tuple[Collective, ...]) -> list
         best = best_parts(topology, c)
         if best is not None:
             for parts in (best.inside, *partitions(topology, c.ranks)):
-                # every node that stores belongs to one part: then others may have ranks in any of them
-                if len(parts) > 2 and (parts[:, ~topology.is_switch].sum(axis=0) == 1).all():
+                # every node that adds belongs to one part: then other collectives may have ranks in any of them
+                if len(parts) > 2 and (parts[:, topology.adds].sum(axis=0) == 1).all():
                     found.setdefault(parts.tobytes(), parts)
     return list(found.values())
 

@@ -112,7 +112,7 @@ def show_summary(data: dict[str, Any]) -> None:
         gap = "optimal" if data["steps_gap"] < 5e-6 else f"gap {100 * data['steps_gap']:.2f} %"
         rows.append(("bound of these steps", f"{format_time(data['steps_bound_s'])} ({gap})"))
     if "objective_over_bound" in data:
-        ratio = f"{data['objective_over_bound']:.3f} times the bound of these routes"
+        ratio = f"{data['objective_over_bound']:.3f} times the bound for these fixed routes"
         rows.append(("objective", f"{format_time(data['objective_s'])}, {ratio}"))
     if data.get("non_concurrent_bound_s"):
         how = "optimal" if data.get("non_concurrent_optimal") else "a lower bound"

@@ -19,7 +19,7 @@ from ..model.arrays import Float64
 from ..model.collective import Workload
 from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
-from ..schedule.effort import Budget
+from ..schedule.effort import COUNTED_COLLECTIVES, Budget
 from ..schedule.insertion import Placing
 from .registry import Candidate, Option, Request, over_links, register
 from .run import plan_by
@@ -83,22 +83,24 @@ class _Found:
 def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -> list[Plan]:
     """A plan for each collective as if it were alone and began at 0; equal collectives share one.
 
-    Online, what a collective may spend depends on those before it alone.
+    Online, what a collective may spend depends on those before it alone: half of what these left of the steps that a
+    request of one collective would have.
     """
     collectives = request.workload.collectives
-    order = sorted(range(len(collectives)), key=lambda k: collectives[k].start_s)
-    plans: dict[int, Plan] = {}
-    same_as: dict[object, int] = {}
-    for number, k in enumerate(order):
-        one = replace(collectives[k], start_s=0.0, weight=1.0)
-        same = same_as.setdefault(one.alike, k)
-        if same != k:
-            plans[k] = plans[same]
+    keys = [c.alike for c in collectives]
+    left = len(set(keys))
+    if online:
+        budget = budget.within(budget.left / min(left, COUNTED_COLLECTIVES))
+    plans: dict[object, Plan] = {}
+    for k in sorted(range(len(collectives)), key=lambda k: collectives[k].start_s):
+        if keys[k] in plans:
             continue
-        request.tell(number, len(order), f"collective {k + 1} alone")
-        share = budget.share(0.5 if online else 1 / (len(order) - number))
-        plans[k] = plan_by(planner, replace(request, workload=Workload((one,)), budget=share, progress=None))
-    return [plans[k] for k in range(len(collectives))]
+        request.tell(len(plans), len(keys), f"collective {k + 1} alone")
+        share = budget.share(0.5 if online else 1 / left)
+        one = Workload((replace(collectives[k], start_s=0.0, weight=1.0),))
+        plans[keys[k]] = plan_by(planner, replace(request, workload=one, budget=share, progress=None))
+        left -= 1
+    return [plans[key] for key in keys]
 
 
 def _search(placing: Placing, request: Request) -> _Found:

@@ -52,6 +52,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "message": message_text(message_facts(net)),
         "completion": timeline.completion_s,
         "bound": best.seconds,
+        **_mean(timeline),
         "bounds": [{"seconds": b.seconds, "kind": b.kind, "witness": b.witness} for b in bounds],
         "witness": {
             "nodes": list(best.nodes),
@@ -84,6 +85,17 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "planes": plane_rows(timeline),
         "bars": _bars(timeline, shown),
     }
+
+
+def _mean(timeline: Timeline) -> dict[str, Any]:
+    """The mean completion of several collectives, and its bound."""
+    from ..bounds import mean_bound
+
+    plan = timeline.plan
+    if len(plan.workload.collectives) < 2:
+        return {}
+    bound = mean_bound(plan.topology, plan.workload)
+    return {"mean": timeline.mean_completion_s, "meanBound": bound.seconds, "meanWitness": bound.witness}
 
 
 def _pack(values: NDArray[Any], kind: type) -> str:

@@ -66,10 +66,12 @@ def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) ->
     ]
     known: tuple[tuple[str, str, Callable[[float], str]], ...] = (
         ("completion / bound", "completion_over_bound", "{:.3f}".format),
+        ("mean completion", "mean_completion_s", format_time),
+        ("mean / its bound", "mean_completion_over_bound", "{:.3f}".format),
         ("algorithm bandwidth", "algorithm_bandwidth", format_bandwidth),
         ("planning", "planning_s", format_time),
     )
-    rows += [(name, text(facts[key])) for name, key, text in known if facts[key] is not None]
+    rows += [(name, text(facts[key])) for name, key, text in known if facts.get(key) is not None]
     rows.append(("verified", "yes"))
     bound_s = limits[0].seconds
     drawn = planes_picture(timeline, bound_s) if uses_planes(plan) else picture([timeline], bound_s)

@@ -298,6 +298,7 @@
       [time(p.completion), "completion", `${p.planner}, ${p.collective}`],
       [time(p.bound), "no plan can beat", `${p.bounds[0].kind}: ${p.bounds[0].witness}`],
       [ratio(p), "completion / bound", ""],
+      ...(p.mean == null ? [] : [[time(p.mean), "mean completion", p.meanBound ? `${(p.mean / p.meanBound).toFixed(3)} times its bound: ${p.meanWitness}` : ""]]),
       [size(p.size / p.completion) + "/s", "algorithm bandwidth", `${size(p.size)} among ${p.ranks} ranks`],
       [p.transfers.toLocaleString("en"), "transfers", `${p.chunks} chunk${p.chunks > 1 ? "s" : ""} a piece` + (p.message ? `; a message costs ${p.message}` : "")],
       ...(p.planning == null ? [] : [[time(p.planning), "planning", ""]])]) {

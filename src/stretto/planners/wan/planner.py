@@ -62,16 +62,16 @@ def wan(
     plan: Plan, request: Request, *, objective: str = "mean", weights: str = "", online: bool = False, runs: int = -1,
     solver_work: float = EXACT_WORK, proof: int = -1,
 ) -> Plan:  # fmt: skip
-    """The least average completion that a search of priorities finds, with a bound on what is possible.
+    """The least average completion that a search of priorities finds, with a bound for these fixed routes.
 
     Args:
         objective, weights, online, runs, solver_work, proof: see :data:`OPTIONS`.
     Returns:
         A plan that shares by priorities (or in another way, where that is better). Its ``meta`` has ``objective_s``,
-        ``objective_bound_s`` (no sharing is below it) and ``objective_over_bound``. For the mean of at most
-        ``EXACT_UP_TO`` flows it also has ``non_concurrent_bound_s``, which no schedule of one flow on a link at a time
-        is below (sharing may be), the ratio to it, and ``non_concurrent_optimal``: whether the best such schedule is
-        proven.
+        ``objective_bound_s`` (no sharing of these routes is below it; other routes may be) and
+        ``objective_over_bound``. For the mean of at most ``EXACT_UP_TO`` flows it also has ``non_concurrent_bound_s``,
+        which no schedule of one flow on a link at a time is below (sharing may be), the ratio to it, and
+        ``non_concurrent_optimal``: whether the best such schedule is proven.
     """
     flows = flows_of(plan)
     share = _shares(weights, flows.collectives)
