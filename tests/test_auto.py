@@ -136,6 +136,13 @@ def test_a_search_leaves_work_for_a_planner_that_fills_links_where_bandwidth_cou
     assert simulate(reached).completion_s <= 1.01 * simulate(alone).completion_s
 
 
+def test_searches_are_asked_on_large_networks_where_latency_decides():
+    net = load_topology("h100:10")
+    request = Workload((make_collective("allgather", net, 1000, ranks=net.accelerators[::2]),))
+    reached, alone = (run_planner(name, net, request, effort="normal") for name in ("auto", "mtegcca"))
+    assert simulate(reached).completion_s <= 1.005 * simulate(alone).completion_s
+
+
 def test_what_was_not_asked_is_said_only_of_planners_that_may_serve():
     net = load_topology("sites:2,4")
     tried = run_planner("auto", net, work(net, "allreduce", 10**6), effort="quick").meta["tried"]

@@ -33,7 +33,7 @@ FEW_RANKS = 16
 """Ranks up to which searches still improve such an AllReduce."""
 
 MANY_ACCELERATORS = 64
-"""On larger networks only candidates good for "size" are asked once there is a plan."""
+"""On larger networks where bandwidth decides only candidates good for "size" are asked once there is a plan."""
 
 BANDWIDTH_DECIDES = 0.8
 """Share of the lower bound that is not latency, from which on candidates good for "bandwidth" are asked first."""
@@ -182,7 +182,8 @@ class _Case:
 
     def is_hopeless(self, candidate: Candidate, best: Candidate) -> bool:
         """Whether a candidate would hardly improve on the plan of another one."""
-        if len(self.request.topology.accelerators) > MANY_ACCELERATORS and "size" not in candidate.good_for:
+        many = len(self.request.topology.accelerators) > MANY_ACCELERATORS
+        if self.wide and many and "size" not in candidate.good_for:
             return True
         alone = not any(c.traits.copies or c.reduces for c in self.request.workload.collectives)
         # where each chunk has one sender and one receiver, planners that fill links leave a search nothing to find
