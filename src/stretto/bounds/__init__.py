@@ -23,7 +23,7 @@ Where bandwidths change with time, a link counts as good as it ever is, and cuts
 carry in time (``changing``).
 
 Where messages cost, bounds count one on the way to each rank, as latency; and one of every piece in each cut, as bytes
-(``messages``). The larger bound counts.
+(``messages``). The larger bound counts. A sum of many contributions takes messages one after the other (``growth``).
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
@@ -50,6 +50,7 @@ from .concurrent import ConcurrentFlow, concurrent_flow
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
+from .growth import growth_bound
 from .jobs import least_mean
 from .latency import distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
@@ -113,6 +114,9 @@ def bounds(
     for bound in bounds(*heavier) if heavier else ():
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = replace(bound, witness=f"{bound.witness}, with what messages count as")
+    if not given.changes:
+        growth = growth_bound(given, workload, max((bound.seconds for bound in best.values()), default=0.0))
+        best |= {growth.kind: growth} if growth is not None else {}
     integrals = integral_bounds(given, workload, tuple(best.values())) if given.changes else []
     if given.changes:
         at_best = ", if each link always had the largest bandwidth that it ever has"

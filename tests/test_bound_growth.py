@@ -1,0 +1,81 @@
+"""Sums where messages cost: how many contributions a node can have by when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from networks import random_network
+from stretto.bounds import bounds
+from stretto.bounds.growth import growth_bound
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+
+def work(net: Topology, kind: str = "allreduce", size: int = 16) -> Workload:
+    return Workload((make_collective(kind, net, size),))
+
+
+def seconds(net: Topology, kind: str = "allreduce") -> float:
+    found = growth_bound(net, work(net, kind), 0.0)
+    assert found is not None
+    return found.seconds
+
+
+@pytest.mark.parametrize(("ranks", "late"), [(2, 2.0), (3, 3.0), (4, 4.0), (5, 4.0), (8, 5.0)])
+def test_a_star_sums_as_logp_does(ranks, late):
+    # a message costs 1 us and is 1 us on its way: 1, 1, 2, 3, 5, 8 contributions after 0, 1, ... 5 us (K(t-1) + K(t-2))
+    net = load_topology(f"star:{ranks}?latency=0.5us&message=1us&bandwidth=100GB/s")
+    assert seconds(net) == pytest.approx(late * 1e-6, rel=0.1)
+    assert seconds(net) <= late * 1e-6 * (1 + 1e-9)
+
+
+def test_what_is_far_costs_its_latency_once_where_messages_are_cheap():
+    # three messages of 2 us share the last link, and all come 2 ms later
+    assert seconds(load_topology("star:4?latency=1ms&message=2us&bandwidth=100GB/s")) == pytest.approx(2e-3, rel=0.05)
+
+
+def test_a_node_with_many_links_learns_from_all_at_once():
+    assert seconds(load_topology("fullmesh:16?latency=1us&message=1us&bandwidth=100GB/s")) == pytest.approx(
+        2e-6, rel=0.05
+    )
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reduce", "reducescatter"])
+@given(seed=st.integers(0, 10_000), cost_us=st.sampled_from([0.1, 2.0, 20.0]))
+def test_no_plan_sums_sooner(kind, seed, cost_us):
+    net = random_network(seed)
+    net = replace(net, message_s=np.full(net.link_count, cost_us * 1e-6))
+    asked = work(net, kind, 1000 * len(net.accelerators))
+    found = growth_bound(net, asked, 0.0)
+    for planner in ("greedy", "shortest-path"):
+        try:
+            plan = run_planner(planner, net, asked, options={"tries": 20} if planner == "greedy" else {})
+        except Unsupported:
+            continue
+        end_s = simulate(plan).completion_s
+        assert found is None or end_s >= found.seconds * (1 - 1e-9)
+        assert end_s >= bounds(net, asked)[0].seconds * (1 - 1e-9)
+
+
+def test_nothing_is_said_where_switches_sum_or_messages_cost_nothing():
+    assert growth_bound(load_topology("star:4?message=1us&sharp=true"), work(load_topology("star:4")), 0.0) is None
+    assert growth_bound(load_topology("star:4?message=0"), work(load_topology("star:4")), 0.0) is None
+
+
+def test_what_a_slow_link_delays_counts_less_on_a_fast_one():
+    # each message from 1, 2 or 3 counts 1 us on its own link, a tenth of that on the hub's link to 0, and takes 1 us
+    links = [e for v in (1, 2, 3) for e in ((v, 4, 1e9, 0.0), (4, v, 1e9, 0.0))] + [
+        (4, 0, 10e9, 0.0),
+        (0, 4, 10e9, 0.0),
+    ]
+    net = make_topology("hub", [ACCELERATOR] * 4 + [SWITCH], links, message_s=[1e-6] * len(links))
+    assert seconds(net, "reduce") == pytest.approx(1e-6, rel=0.05)
