@@ -57,6 +57,9 @@ PHASES = 1.2
 """A search first sums, then copies. Where the links of some node are busy for more than this many times the bound in
 these two phases, the search has no chance, and planners that fill links get all of the effort."""
 
+OVER_BUDGET = 150.0
+"""Times the effort from which a planner is asked only if no other has made a plan."""
+
 NO_EFFORT = "the effort was spent"
 """Why a candidate was not asked that may serve the request."""
 
@@ -84,6 +87,8 @@ def auto(request: Request) -> Plan:
     budget = request.budget.share(PLANNING_SHARE)
     unable = {name: refusal_of(name, request) for name, _ in case.candidates()}
     candidates = [(name, candidate) for name, candidate in case.candidates() if unable[name] is None]
+    # the first is asked in any case, so let it be one that ends
+    candidates.sort(key=lambda asked: asked[1].steps(request) > OVER_BUDGET * budget.steps)
     best: tuple[Answer, Candidate] | None = None
     answers: list[Answer] = []
     for number, (name, candidate) in enumerate(candidates):
