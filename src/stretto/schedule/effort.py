@@ -20,7 +20,7 @@ EFFORTS = {"quick": 2e5, "normal": 1e6, "thorough": math.inf}
 
 COUNTED_COLLECTIVES = 4
 """Collectives up to which each different one of a workload adds the steps of its level of effort; more share these.
-On benchmarks/jobs.py, held out, 1 instead makes mean completions 2 % longer, of AllReduce alone 6 %, for half of the CPU
+On benchmarks/jobs.py, held out, 1 instead makes mean completions 2 % longer, of AllReduce alone 6 %, for half the CPU
 time."""
 
 
