@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Collective, cut
+from stretto.model.kinds import split_evenly
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 
 
@@ -45,3 +50,13 @@ def random_network(seed: int, switches: bool = True, routers: bool = True, plain
                 bandwidth = 50e6 if plain else rng.choice([31e6, 50e6])
                 links[v, middle] = links[middle, v] = (bandwidth, rng.randint(0, 5) * 1e-6)
     return make_topology(f"random{seed}", kinds, [(a, b, *w) for (a, b), w in sorted(links.items())])
+
+
+def partial_sums(net: Topology, size: int, chunks: int = 1, nodes: list[int] | None = None) -> Collective:
+    """Three pieces, each to be summed over some ranks for some ranks, as in the middle of a collective."""
+    ranks = np.array(net.accelerators if nodes is None else nodes, dtype=np.int32)
+    n = len(ranks)
+    holders = [[r for r in range(n) if n < 3 or (r + piece) % 3] for piece in range(3)]
+    wanted = [[r for r in range(n) if (r + piece) % 2 == 0] for piece in range(3)]
+    sizes = split_evenly(size, 3)
+    return cut(Collective.uncut("partial-sums", ranks, size, sizes, Ragged.of(holders), Ragged.of(wanted)), chunks)

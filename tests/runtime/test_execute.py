@@ -19,7 +19,7 @@ import stretto
 from examples import examples
 from flows import over_routers
 from meshes import Threads, wrong
-from networks import random_network, ring
+from networks import partial_sums, random_network, ring
 from stretto.lower import MOST_SUBFLOWS, lower, subflows
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
@@ -65,6 +65,8 @@ def random_plan(rng: random.Random) -> Plan | None:
         matrix = [[rng.choice([0, rng.randint(chunks, size)]) for _ in range(ranks)] for _ in range(ranks)]
         matrix[0][1] = size
         c = alltoallv(net, matrix, chunks=chunks)
+    elif kind == "partial-sums":
+        c = partial_sums(net, size, chunks)
     else:
         c = make_collective(kind, net, size, root=root, receivers=receivers, chunks=chunks)
     try:

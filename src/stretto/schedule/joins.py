@@ -50,9 +50,10 @@ def lower_joined(
     for number, chunk in enumerate(first.tolist()):
         chunks = np.flatnonzero(alike.reshape(-1) == number)
         sums = workload.chunk_reduces[chunk]
-        own = _Branches(topology, int(up.root[tree[chunk]]))
-        rising = own.pruned(up, int(tree[chunk]), workload.chunk_holders[chunk].tolist() if sums else [])
-        falling = own.pruned(down, int(tree[chunk]), workload.chunk_wanted[chunk].tolist())
+        sources, receivers = workload.chunk_holders[chunk].tolist(), workload.chunk_wanted[chunk].tolist()
+        own = _Branches(topology, int(up.root[tree[chunk]]), sources, receivers)
+        rising = own.pruned(up, int(tree[chunk]), sources if sums else [])
+        falling = own.pruned(down, int(tree[chunk]), receivers)
         passes = own.passes(rising, falling)
         if not passes:
             continue
@@ -96,8 +97,9 @@ class _Tree(NamedTuple):
 class _Branches:
     """The passes of one chunk along its trees."""
 
-    def __init__(self, topology: Topology, root: int) -> None:
+    def __init__(self, topology: Topology, root: int, sources: list[int], receivers: list[int]) -> None:
         self.root = root
+        self.root_holds, self.root_wants = root in sources, root in receivers
         self.link_src, self.link_dst = topology.src, topology.dst
         self.is_switch: Bool = topology.is_switch
         self.reduces, self.replicates = topology.reduces, topology.replicates
@@ -123,7 +125,10 @@ class _Branches:
             return up, down
         self.root = switch
         # the root sends to the switch over the links of the out-tree
-        turned = (up.edge | {root: (switch, down.edge[switch][1])}, down.edge | {root: (switch, up.edge[switch][1])})
+        turned = (
+            up.edge | ({root: (switch, down.edge[switch][1])} if self.root_holds else {}),
+            down.edge | ({root: (switch, up.edge[switch][1])} if self.root_wants else {}),
+        )
         for edge in turned:
             del edge[switch]
         return _Tree.of(switch, turned[0]), _Tree.of(switch, turned[1])
@@ -159,8 +164,10 @@ class _Branches:
         both = [v for v in children if down.edge.get(v, (-1,))[0] == root]
         storing = [v for v in both if not self.is_switch[v]]
         switches = [v for v in both if self.is_switch[v]]
+        # what comes over the other children is in the root's own sum, too
+        gives = [root] if self.root_holds or len(children) > 1 else []
         # of several children that store only one could swap, and the others would wait for it
-        if len(storing) == 1 or (storing and not switches):
+        if gives and (len(storing) == 1 or (storing and not switches)):
             for child in children:
                 if child != storing[0]:
                     self.sum_up(up, child, root)
@@ -169,12 +176,12 @@ class _Branches:
         for s in switches:
             sources, into = self.gather(up, s)
             receivers, out = self.scatter(down, s)
-            into, out = into + down.edge[s][1], up.edge[s][1] + out
-            if self.can_meet([*sources, root], into, out):
+            into, out = into + (down.edge[s][1] if gives else []), up.edge[s][1] + out
+            if len(sources) + len(gives) > 1 and self.can_meet([*sources, *gives], into, out):
                 for child in children:
                     if child != s:
                         self.sum_up(up, child, root)
-                self.make([*sources, root], [root, *receivers], COPY, into + out)
+                self.make([*sources, *gives], [root, *receivers], COPY, into + out)
                 return root, s
         for child in children:
             self.sum_up(up, child, root)
