@@ -23,7 +23,7 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-SLACK = 1 + 1e-12
+SLACK = 1 + 4e-15
 """Moments whose ratio is below this are one moment."""
 
 LACKS, UNWANTED, HELD = -1, -5, -9

@@ -16,7 +16,7 @@ from ...kernels.draws import noise
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-SLACK = 1 + 1e-12
+SLACK = 1 + 4e-15
 LACKS, HELD = -1, -9
 
 
