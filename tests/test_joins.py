@@ -72,6 +72,20 @@ def test_where_a_switch_cannot_sum_or_copy_transfers_stay_apart(flags, transfers
     assert verify(plan).ok
 
 
+def test_a_switch_that_sends_the_sum_to_another_node_than_its_one_source_gets_it_from_that_source():
+    pairs = [(0, 1), (0, 3), (2, 3), (1, 2)]
+    links = [(a, b, 1e9, 1e-6) for x, y in pairs for a, b in ((x, y), (y, x))]
+    net = make_topology("beside", [ACCELERATOR] * 3 + [SWITCH], links, reduces=[False] * 3 + [True])
+    link = links_of(net)
+    up = Trees.of(net, [3], [{0: (3, [link[0, 3]]), 1: (0, [link[1, 0]])}])
+    down = Trees.of(net, [3], [{2: (3, [link[3, 2]]), 1: (2, [link[2, 1]]), 0: (1, [link[1, 0]])}])
+    workload = Workload((make_collective("allreduce", net, 1000, ranks=[0, 1]),))
+    plan = lower_joined(net, workload, np.zeros(workload.chunk_count, dtype=np.int64), up, down)
+    ways = [(int(plan.src[k]), plan.dst[k].tolist()) for k in range(plan.transfer_count)]
+    assert ways == [(1, [0]), (0, [2]), (2, [1]), (1, [0])]
+    assert verify(plan).ok
+
+
 def test_sums_for_one_rank_meet_on_the_way():
     plan = lowered(two_levels(), "reduce", 0, {4: 0, 1: 4, 6: 4, 5: 6, 2: 5, 3: 5})
     assert plan.transfer_count == 1

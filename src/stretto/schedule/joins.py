@@ -20,6 +20,7 @@ import numpy as np
 
 from ..model.arrays import Bool, Int64, Ragged
 from ..model.collective import Workload
+from ..model.errors import Unsupported
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
 from .trees import Trees
@@ -193,12 +194,18 @@ class _Branches:
         if len(sources) > 1 and self.can_meet(sources, into, out):
             self.make(sources, receivers, COPY, into + out)
             return self.root, -1
-        middle = next((v for v in sources if v in receivers), receivers[0])
-        to_middle = self.way(down, middle, self.root)[::-1]
+        # a single source has the whole sum, whether the switch sends it back or not
+        alone = sources[0] if len(sources) == 1 else receivers[0]
+        middle = next((v for v in sources if v in receivers), alone)
         for v in sources:
             if v != middle:
+                to_middle = self.way(down, middle, self.root)[::-1]
                 self.make([v], [middle], REDUCE, self.straight(self.way(up, v, self.root) + to_middle, v))
-        from_middle = self.way(up, middle, self.root)
+        if middle not in up.edge and receivers != [middle]:
+            raise Unsupported(
+                "no node beside the switch at the root of a tree both sends to it and gets the sum from it"
+            )
+        from_middle = self.way(up, middle, self.root) if middle in up.edge else []
         for w in receivers:
             if w != middle:
                 self.make([middle], [w], COPY, self.straight(from_middle + self.way(down, w, self.root)[::-1], middle))
