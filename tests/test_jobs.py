@@ -132,6 +132,16 @@ def test_the_bound_of_many_collectives_is_that_of_smith():
     assert mean_bound(net, work).seconds == pytest.approx(np.cumsum(sizes).mean() / 1e6)
 
 
+def test_the_bound_of_many_collectives_counts_a_latency_only_for_those_that_cross():
+    links = [(a, b, 1e6, latency) for x, y, latency in ((0, 1, 0.0), (1, 2, 10.0)) for a, b in ((x, y), (y, x))]
+    net = make_topology("far", [ACCELERATOR] * 3, links)
+    near = [make_collective("broadcast", net, 10_000, ranks=[0, 1]) for _ in range(13)]
+    far = make_collective("broadcast", net, 10_000_000, ranks=[0, 1, 2])
+    work = Workload((*near, far))
+    plan = run_planner("jobs", net, work, effort="quick")
+    assert mean_bound(net, work).seconds <= simulate(plan).mean_completion_s * (1 + 1e-9)
+
+
 def test_auto_asks_jobs_and_compares_by_the_mean():
     net = replace(random_network(3), name="net")
     work = random_workload(net, 3)

@@ -76,7 +76,10 @@ def least_mean(topology: Topology, workload: Workload, alone_s: Float64) -> Boun
         seconds = _least_sum(ends.least_s, share) - float(share @ start)
         widest = int(ends.machine[-1])
     else:
-        each = [_mean_busy(machines.seconds[m], start, share) + machines.way_s[m] for m in range(len(machines.way_s))]
+        each = [
+            _mean_busy(seconds, start, share) + way_s * float(share[seconds > 0].sum())
+            for seconds, way_s in zip(machines.seconds, machines.way_s.tolist(), strict=True)
+        ]
         widest = int(np.argmax(each))
         seconds = each[widest] - float(share @ start)
     if seconds <= alone.seconds * (1 + 1e-12):
