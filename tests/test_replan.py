@@ -17,9 +17,9 @@ from stretto.formats.telemetry import parse_telemetry
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
-from stretto.model.plan import Plan
+from stretto.model.plan import Plan, make_plan
 from stretto.model.telemetry import Telemetry, updated
-from stretto.model.topology import ACCELERATOR, Topology
+from stretto.model.topology import ACCELERATOR, ROUTER, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -193,6 +193,38 @@ def test_a_sum_without_a_contribution_is_refused():
         replan(plan, Telemetry(nodes_down=frozenset({1})))
     with pytest.raises(Unsupported, match="partial sums"):
         replan(plan, Telemetry(held={0: (0,)}))
+
+
+def test_a_partial_sum_that_a_router_sends_on_holds_nothing_else_that_came_to_the_router():
+    # 0 and 1 send to router 3, which sends each contribution on to 2 by itself
+    links = [(0, 3, 1e6, 0.0), (1, 3, 1e6, 0.0), (3, 2, 1e6, 0.0), *((2, v, 1e6, 0.0) for v in (0, 1))]
+    net = make_topology("joined", [ACCELERATOR] * 3 + [ROUTER], [*links, (0, 2, 1e6, 0.0), (1, 2, 1e6, 0.0)])
+    work = Workload((make_collective("reduce", net, 1_000_000, root=2),))
+    number = {link: i for i, link in enumerate(zip(net.src.tolist(), net.dst.tolist()))}
+    plan = make_plan(
+        net, work, "timed", chunk=[0] * 4, src=[0, 1, 3, 3], op=[1] * 4, dst=Ragged.single([3, 3, 2, 2]),
+        route=Ragged.single([number[way] for way in ((0, 3), (1, 3), (3, 2), (3, 2))]),
+        depends=Ragged.of([[], [], [0], [1]]), start_s=[0.0, 0.0, 1.0, 2.0], finish_s=[1.0, 1.0, 2.0, 3.0],
+    )  # fmt: skip
+    assert verify(plan).ok
+    result = replan(plan, Telemetry(at_s=2.5), planner="greedy")
+    assert result.delivered == 0 and result.plan is not None
+    assert sorted(result.plan.workload.chunk_holders[0].tolist()) == [1, 2]
+
+
+def test_rests_keep_weights_and_a_new_plan_counts_starts_from_the_news_on():
+    net = ring(4)
+    work = Workload(
+        tuple(make_collective(kind, net, 4_000_000, start_s=at, weight=w)
+              for kind, at, w in (("allgather", 0.0, 3.0), ("allreduce", 0.0, 5.0), ("broadcast", 1.0, 7.0)))
+    )  # fmt: skip
+    plan = run_planner("jobs", net, work, effort="quick")
+    result = replan(plan, Telemetry(at_s=0.003), effort="quick")
+    assert result.plan is not None
+    weights = {c.kind: c.weight for c in result.plan.workload.collectives}
+    assert weights.pop("broadcast") == 7.0
+    assert {*weights.values()} <= {3.0, 5.0} and weights
+    assert result.anew_s is not None and result.anew_s < simulate(plan).completion_s
 
 
 def test_what_ranks_say_they_hold_counts_instead_of_the_simulation():

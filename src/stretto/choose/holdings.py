@@ -60,20 +60,35 @@ def held_after(plan: Plan, arrived: Bool, alive: Bool) -> Held:
 def _partial_sums(plan: Plan, arrived: Bool) -> dict[int, dict[int, int]]:
     """For each chunk to be summed of which something has arrived: the contributions at each node, as bits."""
     work, dst = plan.workload, plan.dst
-    rows = np.unique(dst.owners[arrived & work.chunk_reduces[plan.chunk][dst.owners]])
-    sums: dict[int, dict[int, int]] = {}
-    for k in rows.tolist():  # whatever a transfer needs comes before it
+    begun = work.chunk_reduces & (np.bincount(plan.chunk[dst.owners[arrived]], minlength=work.chunk_count) > 0)
+    first = {
+        chunk: {v: 1 << i for i, v in enumerate(work.chunk_holders[chunk].tolist())}
+        for chunk in np.flatnonzero(begun).tolist()
+    }
+    sums = {chunk: dict(at) for chunk, at in first.items()}
+    carried: dict[int, int] = {}
+    for k in np.flatnonzero(begun[plan.chunk]).tolist():  # whatever a transfer needs comes before it
         chunk = int(plan.chunk[k])
-        if chunk not in sums:
-            sums[chunk] = {v: 1 << i for i, v in enumerate(work.chunk_holders[chunk].tolist())}
-        at, sent = sums[chunk], 0
+        carried[k] = 0
         for v in plan.sources[k].tolist():
-            sent |= at[v]
+            carried[k] |= _carried_from(plan, k, v, first[chunk].get(v, 0), carried)
         for i in range(int(dst.offsets[k]), int(dst.offsets[k + 1])):
             if arrived[i]:
-                v = int(dst.values[i])
-                at[v] = sent | at.get(v, 0) if plan.op[k] == REDUCE else sent
+                at, v = sums[chunk], int(dst.values[i])
+                at[v] = carried[k] | (at.get(v, 0) if plan.op[k] == REDUCE else 0)
     return sums
+
+
+def _carried_from(plan: Plan, k: int, source: int, first: int, carried: dict[int, int]) -> int:
+    """The contributions that a transfer takes from a source: those held at first, and what it waits for has brought.
+
+    What else has come there by then is not in it: a router that cuts through sends each partial sum on by itself.
+    """
+    parts = first
+    for before in sorted(plan.depends[k].tolist()):
+        if plan.chunk[before] == plan.chunk[k] and source in plan.dst[before]:
+            parts = carried[before] | (parts if plan.op[before] == REDUCE else 0)
+    return parts
 
 
 def _cover(plan: Plan, chunk: int, here: dict[int, int], everyone: int) -> list[int]:

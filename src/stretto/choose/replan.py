@@ -42,8 +42,8 @@ class Replanned:
         lost: int64[pairs, 2], the wanted (chunk of the old plan, node) pairs that can no longer be served.
         as_planned_s: how long the old plan would still take on the network as it is now, seconds; None if it never
             ends. Measured latencies count from its start on.
-        anew_s: how long a new plan of the whole workload would take, which keeps nothing of what was delivered; None
-            if there is none, or nothing had been sent.
+        anew_s: how long a new plan of the whole workload would take from now on, which keeps nothing of what was
+            delivered; None if there is none, or nothing had been sent.
     """
 
     plan: Plan | None
@@ -111,7 +111,8 @@ def replan(
     anew_s = None
     if arrived.any() and not len(lost):
         with suppress(StrettoError):
-            anew_s = simulate(planned(Workload(tuple(map(_whole, work.collectives))) if cuts else work)).completion_s
+            anew = Workload(tuple(_from_now(c, news, merges=cuts) for c in work.collectives))
+            anew_s = simulate(planned(anew)).completion_s
     return Replanned(replace(rest, meta=meta), delivered, lost, _as_planned_s(plan, news), anew_s)
 
 
@@ -131,9 +132,9 @@ def _rest(
     for number, c in enumerate(work.collectives):
         base = int(work.chunk_base[number])
         rows = np.arange(base, base + c.chunk_count)
-        start_s = max(c.start_s - news.at_s, 0.0)
+        whole = _from_now(c, news, merges)
         if _is_untouched(work, rows, held.holders, served):
-            parts.append(replace(_whole(c) if merges else c, start_s=start_s))
+            parts.append(whole)
             pieces += _lists(Ragged.grouped(c.chunk_piece, rows, len(c.piece_bytes)))
             continue
         left = rows[served[rows].any(axis=1)]
@@ -148,7 +149,10 @@ def _rest(
             sizes = groups.reduced(np.add, work.chunk_bytes[groups.values])
             at = np.ix_(groups.values[groups.offsets[:-1]], ranks)
             lists = (Ragged.from_lengths(m.sum(axis=1), np.nonzero(m)[1]) for m in (held.holders[at], served[at]))
-            parts.append(Collective.uncut(kind, ranks, int(sizes.sum()), sizes, *lists, start_s=start_s))
+            rest = Collective.uncut(
+                kind, ranks, int(sizes.sum()), sizes, *lists, start_s=whole.start_s, weight=c.weight
+            )
+            parts.append(rest)
             pieces += _lists(groups)
     return tuple(parts), pieces
 
@@ -157,10 +161,13 @@ def _lists(groups: Ragged) -> list[list[int]]:
     return [groups[i].tolist() for i in range(groups.rows)]
 
 
-def _whole(c: Collective) -> Collective:
-    """The collective before it was cut."""
+def _from_now(c: Collective, news: Telemetry, merges: bool) -> Collective:
+    """The collective with its start from the moment of the news on; where ``merges``, as it was before it was cut."""
+    start_s = max(c.start_s - news.at_s, 0.0)
+    if not merges:
+        return replace(c, start_s=start_s)
     return Collective.uncut(
-        c.kind, c.ranks, c.size_bytes, c.piece_bytes, c.holders, c.wanted, root=c.root, start_s=c.start_s
+        c.kind, c.ranks, c.size_bytes, c.piece_bytes, c.holders, c.wanted, root=c.root, start_s=start_s, weight=c.weight
     )
 
 

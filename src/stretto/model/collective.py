@@ -75,12 +75,12 @@ class Collective:
     @classmethod
     def uncut(
         cls, kind: str, ranks: Int32, size_bytes: int, piece_bytes: Int64, holders: Ragged, wanted: Ragged,
-        *, root: int = -1, start_s: float = 0.0,
+        *, root: int = -1, start_s: float = 0.0, weight: float = 1.0,
     ) -> Collective:  # fmt: skip
         """A collective whose chunks are its pieces."""
         chunks = np.arange(len(piece_bytes), dtype=np.int32), np.zeros(len(piece_bytes), dtype=np.int64), piece_bytes
         reduces = BY_NAME[kind].reduces
-        return cls(kind, ranks, size_bytes, root, start_s, piece_bytes, holders, wanted, reduces, *chunks)
+        return cls(kind, ranks, size_bytes, root, start_s, piece_bytes, holders, wanted, reduces, *chunks, weight)
 
     def __repr__(self) -> str:
         return f"<Collective: {self.title}, {self.chunk_count} chunks>"
@@ -255,8 +255,7 @@ def make_collective(
         raise InputError(f"{kind} among {n:,} ranks: {reason}", "ranks")
     pieces = traits.promise(n, size, root, wanted)
     root = root if traits.rooted else -1
-    whole = Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s))
-    return cut(replace(whole, weight=weight) if weight != 1.0 else whole, chunks)
+    return cut(Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s), weight=weight), chunks)
 
 
 def cut(collective: Collective, chunks: int) -> Collective:
