@@ -177,6 +177,9 @@ def test_jobs_are_asked_as_text_as_objects_and_in_a_file(tmp_path):
         ({"size": "5MB"}, "job 1: 'collective' is missing"),
         ({"collective": "allreduce", "size": "5MB", "ranks": ["gpu0", "x"]}, "job 1: ranks: there is no node 'x'"),
         ({"collective": "allreduce", "size": "5MB", "weight": 0}, "job 1: weight: 0 is not a weight above 0"),
+        ({"collective": "allreduce", "size": "5MB", "weight": 10**400}, "job 1: weight: 1000"),
+        ({"collective": "allreduce", "size": "5MB", "ranks": [0, 10**30]}, "job 1: ranks: every rank must be"),
+        ({"collective": "multicast", "size": "5MB", "receivers": ["a"]}, "job 1: 'receivers' must be a list of ranks"),
         ({"collective": "allreduce", "size": "5MB", "start": "-1s"}, "job 1: start: '-1s' is not a time"),
         ({"collective": "allreduce"}, "job 1: size: give either the size"),
         (7, "job 1: must be an object"),
@@ -187,6 +190,13 @@ def test_what_is_wrong_in_a_job_is_named(job, words, tmp_path):
     file.write_text(json.dumps([{"collective": "broadcast", "size": "1MB"}, job]))
     with pytest.raises(InputError, match=rf"^{re.escape(str(file))}, {re.escape(words)}"):
         st.workload(read_jobs(file), "ring:4")
+
+
+def test_no_job_and_what_is_no_job_are_refused():
+    with pytest.raises(InputError, match="collectives: name at least one"):
+        st.plan([], "ring:4", "1MB")
+    with pytest.raises(InputError, match="job 1: must be an object"):
+        st.workload(["allreduce:1MB", None], "ring:4")
 
 
 def test_weights_survive_files(tmp_path):

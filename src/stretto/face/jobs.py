@@ -27,7 +27,7 @@ TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "shard": ((str, int, float), "a size"),
     "ranks": ((list, tuple), "a list of nodes, by number or name"),
     "root": ((int,), "a rank"),
-    "receivers": ((list, tuple), "a list of ranks"),
+    "receivers": ((list, tuple), "a list of ranks, by number"),
     "chunks": ((int,), "a whole number"),
     "start": ((str, int, float), "a time"),
     "weight": ((int, float), "a number above 0"),
@@ -76,7 +76,8 @@ def checked(job: object, where: str) -> dict[str, Any]:
         types, words = TYPES[key]
         members = value if key in ("ranks", "receivers") and isinstance(value, list | tuple) else ()
         wrong = isinstance(value, bool) or not isinstance(value, types)
-        if wrong or not all(isinstance(v, int | str) and not isinstance(v, bool) for v in members):
+        kinds = (int, str) if key == "ranks" else (int,)
+        if wrong or not all(isinstance(v, kinds) and not isinstance(v, bool) for v in members):
             raise InputError(f"{key!r} must be {words}, not {value!r}"[:200], where)
     if "collective" not in job:
         raise InputError("'collective' is missing, such as in " + EXAMPLE, where)

@@ -137,9 +137,11 @@ def workload(collectives: Collectives, topology: Network, size: Size | None = No
         elif isinstance(part, str):
             found += [_job(job, net, size, how, text) for job, text in zip(jobs_of_text(part), part.split(","))]
         else:
-            given = {key: value for key, value in part.items() if key != PLACE}
-            place = part.get(PLACE, f"job {number}")
+            given = {**part} if isinstance(part, Mapping) else part
+            place = given.pop(PLACE, f"job {number}") if isinstance(given, dict) else f"job {number}"
             found.append(_job(checked(given, place), net, size, how, place))
+    if not found:
+        raise InputError("name at least one", "collectives")
     return Workload(tuple(found))
 
 
@@ -163,7 +165,10 @@ def _node(net: Topology, rank: int | str) -> int:
     """The number of a node that is given by number or name."""
     if isinstance(rank, str) and rank not in net.names:
         raise InputError(f"there is no node {rank!r} in {net.name}", "ranks")
-    return net.names.index(rank) if isinstance(rank, str) else int(rank)
+    number = net.names.index(rank) if isinstance(rank, str) else int(rank)
+    if not 0 <= number < net.node_count:
+        raise InputError("every rank must be an accelerator of the topology", "ranks")
+    return number
 
 
 def _uneven(

@@ -11,7 +11,6 @@ with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +32,10 @@ LISTED_BYTES = 16
 
 MOST_TITLES = 4
 """Collectives that the title of a workload names."""
+
+
+MOST_WEIGHT = 1e12
+"""The largest weight of a collective: means by weight stay finite numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +70,8 @@ class Collective:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
-            raise InputError(f"{self.weight!r} is not a weight above 0", "weight")
+        if not 0 < self.weight <= MOST_WEIGHT:
+            raise InputError(f"{self.weight!r} is not a weight above 0 and up to {MOST_WEIGHT:g}", "weight")
         if not 0 <= self.start_s <= LONGEST_S:
             raise InputError(f"{self.start_s!r} s is not a start from zero to a year", "start")
 
