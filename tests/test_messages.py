@@ -250,3 +250,10 @@ def test_a_plan_file_keeps_the_cost(tmp_path, ending):
     assert again.topology.message_s.tolist() == net.message_s.tolist() and again.digest() == plan.digest()
     assert simulate(again).completion_s == simulate(plan).completion_s
     assert plan.digest() != run_planner("mtegcca", costly("ring:3", "3us"), work("allgather", net, 3000)).digest()
+
+
+@pytest.mark.parametrize("spec", ["forest+wan", "jobs+non-concurrent"])
+def test_what_messages_cost_counts_where_a_refiner_does_not_heed_it(spec):
+    net = load_topology("ring:4?message=2us")
+    work = Workload(tuple(make_collective("allreduce", net, size) for size in (5_000_000, 1_000_000)))
+    assert verify(run_planner(spec, net, work, effort="quick")).finding is None

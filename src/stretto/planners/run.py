@@ -100,7 +100,7 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     options_of = _distribute(stages, options)
     _refuse(stages, request)
     topology = request.topology
-    if not stages[0].messages:
+    if not all(stage.messages for stage in stages):
         request = replace(request, topology=seen_by(topology, float(request.workload.chunk_bytes.mean())))
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
