@@ -146,8 +146,8 @@ class Entry:
         exact: True if its answer is optimal by construction.
         alone: for a refiner that may be named without a planner: the planners to run it after; the best plan is kept.
         quick: for one that solves programs: options with which it answers within seconds on a few ranks.
-        messages: True if it heeds what messages cost. If a stage of a spec does not, all stages are given the network as
-            a chunk of mean size sees it, with links that are slower by the cost, and their plan is timed again.
+        messages: True if it heeds what messages cost. If a stage of a spec does not, all stages are given the network
+            as a chunk of mean size sees it, with links that are slower by the cost, and their plan is timed again.
         changes: True if it heeds bandwidths that change with time; other planners refuse a network on which they do.
         transfers: ``request -> count``, about how many transfers its plan has.
         cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
