@@ -70,7 +70,9 @@ def replan(
         planner: the planner to use. Default: the planner that made the original plan, or ``auto`` if that one does not
             serve what is left.
         effort: how much may be tried; normal by default, as a rest is planned while ranks wait.
-        seed, time_limit_s, options: as in :func:`~stretto.planners.run_planner`.
+        seed: as in :func:`~stretto.planners.run_planner`.
+        time_limit_s: as in :func:`~stretto.planners.run_planner`.
+        options: as in :func:`~stretto.planners.run_planner`.
     Raises:
         Unsupported: a rank whose contribution a sum needs cannot be reached, or ``held`` is given where there are sums.
     """
