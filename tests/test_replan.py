@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring
 from stretto.bounds import bounds
+from stretto.choose.holdings import held_after
 from stretto.choose.replan import replan
 from stretto.formats.native import read_plan, write_plan
 from stretto.formats.telemetry import parse_telemetry
 from stretto.model.arrays import Ragged
+from stretto.model.changes import make_changes
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
@@ -184,6 +187,28 @@ def test_half_an_allreduce_ends_sooner_than_a_new_one_and_where_a_link_failed_so
     assert result.plan is not None and verify(result.plan).ok
     assert result.as_planned_s is not None and result.anew_s is not None
     assert simulate(result.plan).completion_s < min(result.as_planned_s, result.anew_s)
+
+
+def test_partial_sums_that_overlap_are_refused():
+    """Each rank of a ring has sent its own contribution on, so each holds two, and no two sums are disjoint."""
+    net = ring(3)
+    work = Workload((make_collective("allreduce", net, 6),))
+    links = [next(i for i in range(net.link_count) if (net.src[i], net.dst[i]) == (v, (v + 1) % 3)) for v in range(3)]
+    plan = make_plan(
+        net, work, "ready-order", chunk=[0] * 3, src=[0, 1, 2], op=[1] * 3, dst=Ragged.single([1, 2, 0]),
+        route=Ragged.single(links), depends=Ragged.empty(3),
+    )  # fmt: skip
+    with pytest.raises(Unsupported, match="overlap"):
+        held_after(plan, np.ones(3, dtype=np.bool_), np.ones(3, dtype=np.bool_))
+
+
+def test_a_link_that_is_down_stays_down_for_the_old_plan_too():
+    net = ring(3)
+    plan = made(net)
+    carries = int(plan.route.values[0])
+    later = make_changes([(2.0, carries, 1e9)], net.link_count)
+    plan = replace(plan, topology=replace(net, changes=later))
+    assert replan(plan, Telemetry(links_down=frozenset({carries}))).as_planned_s is None
 
 
 def test_a_sum_without_a_contribution_is_refused():

@@ -100,7 +100,12 @@ def _cover(plan: Plan, chunk: int, here: dict[int, int], everyone: int) -> list[
             nodes.append(v)
             taken |= here[v]
     if taken != everyone:
-        missing = plan.workload.chunk_holders[chunk][((everyone ^ taken) & -(everyone ^ taken)).bit_length() - 1]
+        lost = everyone
+        for parts in here.values():
+            lost &= ~parts
         kind = plan.workload.collectives[int(plan.workload.chunk_collective[chunk])].kind
+        if not lost:
+            raise Unsupported(f"{kind} has partial sums of chunk {chunk} that overlap; plan it from the start")
+        missing = plan.workload.chunk_holders[chunk][(lost & -lost).bit_length() - 1]
         raise Unsupported(f"{kind} needs {plan.topology.names[missing]}, which is cut off")
     return nodes

@@ -140,9 +140,9 @@ def _rest(
             pieces += _lists(Ragged.grouped(c.chunk_piece, rows, len(c.piece_bytes)))
             continue
         left = rows[served[rows].any(axis=1)]
-        for kind, some in (("remainder", left[~held.to_sum[left]]), ("partial-sums", left[held.to_sum[left]])):
-            if not len(some):
-                continue
+        by_kind = {"remainder": left[~held.to_sum[left]], "partial-sums": left[held.to_sum[left]]}
+        by_kind = {kind: some for kind, some in by_kind.items() if len(some)}
+        for kind, some in by_kind.items():
             same = np.arange(len(some))
             if merges:
                 ends = np.concatenate((held.holders[some], served[some]), axis=1)
@@ -152,8 +152,9 @@ def _rest(
             at = np.ix_(groups.values[groups.offsets[:-1]], ranks)
             lists = (Ragged.from_lengths(m.sum(axis=1), np.nonzero(m)[1]) for m in (held.holders[at], served[at]))
             rest = Collective.uncut(
-                kind, ranks, int(sizes.sum()), sizes, *lists, start_s=whole.start_s, weight=c.weight
-            )
+                kind, ranks, int(sizes.sum()), sizes, *lists, start_s=whole.start_s,
+                weight=c.weight,
+            )  # fmt: skip
             parts.append(rest)
             pieces += _lists(groups)
     return tuple(parts), pieces
@@ -183,6 +184,7 @@ def _as_planned_s(plan: Plan, news: Telemetry) -> float | None:
     measured = {**news.bandwidth, **dict.fromkeys(np.flatnonzero(failed).tolist(), 0.0)}
     steps = [(step["at_s"], step["link"], step["bandwidth_Bps"]) for step in net.changes.to_json()]
     steps = [(at_s, link, width) for at_s, link, width in steps if at_s != news.at_s or link not in measured]
+    steps = [step for step in steps if step[0] < news.at_s or not failed[step[1]]]
     steps += [(news.at_s, link, width) for link, width in measured.items()]
     with suppress(StrettoError):
         now = replace(plan, topology=replace(net, latency_s=late))

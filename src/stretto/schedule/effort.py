@@ -25,7 +25,10 @@ time."""
 
 
 def steps_of(effort: str, collectives: int = 1) -> float:
-    """The steps that a level of effort allows for a workload of so many different collectives.
+    """The steps that a level of effort allows for a workload.
+
+    Args:
+        collectives: how many different ones the workload has.
 
     Raises:
         InputError: there is no such level.

@@ -11,8 +11,8 @@ Each file checks one thing:
 - ``timed.py``: starts respect dependencies; it asks ``planes.py`` and ``capacity.py`` about the times of a timed plan.
 - ``rounding.py``: how far rounding may move those times.
 
-``findings.py`` has the codes of violations; ``kernel_referee.py`` the loops over transfers. The cost is near-linear in
-transfers, hops and dependencies.
+``findings.py`` has the codes of violations; ``kernel_referee.py`` and ``kernel_contents.py`` the loops over
+transfers. The cost is near-linear in transfers, hops and dependencies.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.plan import Plan
-from . import kernel_referee
+from . import kernel_contents
 from .findings import CODES, Finding, about
 
 UInt64 = NDArray[np.uint64]
@@ -32,14 +32,14 @@ def wrong_contents(plan: Plan) -> Finding | None:
     work = plan.workload
     slots = _Slots(plan)
     state, number = slots.initial()
-    writes = kernel_referee.Writes(
+    writes = kernel_contents.Writes(
         chunk=plan.chunk, op=plan.op, sources=plan.sources,
         src_slot=slots.of(plan.chunk[plan.sources.owners], plan.sources.values), dst=plan.dst,
         dst_slot=slots.of(plan.chunk[plan.dst.owners], plan.dst.values),
         depends=plan.depends, dependents=plan.dependents,
     )  # fmt: skip
     with np.errstate(over="ignore"):  # fingerprints wrap around
-        code, k, other, at = at_speed(kernel_referee.contents, STEPS_A_TRANSFER * plan.transfer_count)(
+        code, k, other, at = at_speed(kernel_contents.contents, STEPS_A_TRANSFER * plan.transfer_count)(
             writes, work.chunk_reduces, plan.topology.adds, state, number
         )
     if code:
