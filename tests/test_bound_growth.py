@@ -49,6 +49,21 @@ def test_a_node_with_many_links_learns_from_all_at_once():
     )
 
 
+@pytest.mark.parametrize("spec", ["fullmesh:16?message=1us", "star:8?latency=0.5us&message=1us", "h100:2?message=2us"])
+def test_among_many_nodes_less_is_known(spec, monkeypatch):
+    net = load_topology(spec)
+    exact_s = seconds(net)
+    monkeypatch.setattr("stretto.bounds.growth.MOST_ENTRIES", 0)
+    assert 0.8 * exact_s <= seconds(net) <= exact_s
+
+
+def test_who_is_no_rank_adds_nothing():
+    net = load_topology("star:8?latency=0.5us&message=1us&bandwidth=100GB/s")
+    two = Workload((make_collective("allreduce", net, 16, ranks=np.array([0, 1])),))
+    found = growth_bound(net, two, 0.0)
+    assert found is not None and found.seconds == pytest.approx(2e-6, rel=0.1)
+
+
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "reducescatter"])
 @given(seed=st.integers(0, 10_000), cost_us=st.sampled_from([0.1, 2.0, 20.0]))
 def test_no_plan_sums_sooner(kind, seed, cost_us):

@@ -18,7 +18,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
-from stretto.model.topology import Topology
+from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.model.variants import costing, seen_by
 from stretto.planners import registered, run_planner
 from stretto.schedule.best import best
@@ -225,6 +225,15 @@ def test_a_bound_counts_a_message_of_each_piece(kind):
     assert bound.seconds >= 7 * (20e-6 + 10_000 / 8 ** (kind == "alltoall") / 25e9)
     assert bound.seconds <= simulate(plan).completion_s <= 1.001 * bound.seconds
     assert "what messages count as" in bound.witness
+
+
+def test_a_message_takes_as_long_on_a_fast_link_as_on_a_slow_one():
+    """Pieces of 1 KB come to each of 4 ranks over two links of 400 and 10 GB/s: 3 messages, of which one link takes 2."""
+    pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+    net = make_topology("pairs", [ACCELERATOR] * 4, [(a, b, w, 0.0) for a, b in pairs if (a ^ b) < 3
+                        for w in [(400e9, 10e9)[(a ^ b) - 1]]], message_s=[1e-6] * 8)  # fmt: skip
+    bound_s = bounds(net, work("allgather", net, 4000))[0].seconds
+    assert 1.5e-6 < bound_s <= simulate(run_planner("greedy", net, work("allgather", net, 4000))).completion_s
 
 
 def test_a_topology_file_keeps_the_cost(tmp_path):

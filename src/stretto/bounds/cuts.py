@@ -19,7 +19,10 @@ from .model import Bound
 from .reach import reach_bound
 
 MOST_REFINED = 64
-"""How many of the best cuts are looked at more closely: when bytes arrive, and how far they go inside."""
+"""How many of the best cuts are looked at more closely: when bytes arrive, and how far they go inside.
+
+So is the best of each number of accelerators inside: among equal nodes one would otherwise hide cuts around groups.
+"""
 
 MOST_ENTRIES = 20_000_000
 """Pairs of a cut and a piece that are looked at together, so that they fit into memory."""
@@ -47,11 +50,13 @@ def cut_bounds(
     inside, width, load = inside[useful], width[useful], load[useful]
     simple = load / width
     ranked = np.argsort(-simple, kind="stable")
+    first = np.unique(inside[:, topology.accelerators].sum(axis=1)[ranked], return_index=True)[1]
+    ranked = ranked[np.union1d(np.arange(min(MOST_REFINED, len(ranked))), first)]
     found: list[tuple[float, int]] = []
     best = 0.0
     # arrival times and the way inside add at most two longest ways to what bandwidth alone says
     reach = 2 * float(far[np.isfinite(far)].max()) + max(c.start_s for c in workload.collectives)
-    for row in map(int, ranked[:MOST_REFINED]):
+    for row in map(int, ranked):
         if simple[row] + reach < best:
             break
         if topology.planes:

@@ -1,9 +1,13 @@
 """What messages add to bounds by bandwidth: a message of every piece takes room on each link that the piece crosses.
 
-On a link a message counts as the bytes that the link carries in the message's cost, and no message carries bytes of two
-pieces. Let w be the fewest bytes that a message counts as on any link. Take any plan, and let one chunk of every piece
-be larger by w. Where messages cost nothing this plan needs no more time: each transfer of the larger chunk has had room
-for w bytes more. So the bounds of pieces that are larger by w, where messages cost nothing, hold for the plan.
+On link e, of bandwidth b, a message counts as w_e bytes or more, and no message carries bytes of two pieces. Let w be
+the smallest w_e, and s the largest piece. A message of L <= s bytes takes room for
+
+    L + w_e  >=  (L + w) (s + w_e) / (s + w)
+
+bytes. Take any plan, let one chunk of every piece be larger by w, and let link e have the bandwidth
+b (s + w) / (s + w_e). Where messages cost nothing this plan needs no more time there. So the bounds of these pieces on
+these links, where messages cost nothing, hold for the plan.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..model.arrays import Float64
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 
@@ -20,17 +25,39 @@ LEAST_SHARE = 1e-3
 
 
 def without_messages(topology: Topology, workload: Workload) -> tuple[Topology, Workload] | None:
-    """The network where messages cost nothing, and the workload with the bytes that they count as at least.
+    """The network and the workload whose bounds hold for the given ones, and where messages cost nothing.
 
     None where that changes bounds by little.
     """
-    if topology.planes or not topology.message_s.all():
+    if topology.planes:
         return None
-    bytes_of_message = int((topology.message_s * topology.bandwidth).min(initial=np.inf))
-    if bytes_of_message < LEAST_SHARE * np.mean([c.piece_bytes.mean() for c in workload.collectives]):
+    counted = fewest_bytes(topology)
+    if counted.max(initial=0.0) < LEAST_SHARE * np.mean([c.piece_bytes.mean() for c in workload.collectives]):
         return None
-    heavier = Workload(tuple(_heavier(c, bytes_of_message) for c in workload.collectives))
-    return replace(topology, message_s=np.zeros(topology.link_count)), heavier
+    least = int(counted.min())
+    heavier = Workload(tuple(_heavier(c, least) for c in workload.collectives))
+    largest = float(max(c.piece_bytes.max() for c in workload.collectives))
+    slower = topology.bandwidth * (largest + least) / (largest + counted)
+    return replace(topology, bandwidth=slower, message_s=np.zeros(topology.link_count)), heavier
+
+
+def fewest_bytes(topology: Topology) -> Float64:
+    """float64[links]: the fewest bytes that a message counts as on each link.
+
+    Fluid sharing may count a message as the bytes that the slowest link of its route carries in its cost
+    (docs/physics.md). So these are the fewest of any link that one route, or one multicast, may have in common with it.
+    """
+    fewest: Float64 = topology.message_s * topology.bandwidth
+    passed = ~topology.store_and_forward
+    while True:
+        at = np.full(topology.node_count, np.inf)
+        np.minimum.at(at, topology.src, fewest)
+        np.minimum.at(at, topology.dst, fewest)
+        at[~passed] = np.inf
+        fewer: Float64 = np.minimum(fewest, np.minimum(at[topology.src], at[topology.dst]))
+        if (fewer == fewest).all():
+            return fewer
+        fewest = fewer
 
 
 def _heavier(c: Collective, more: int) -> Collective:
