@@ -8,7 +8,7 @@ is searched (:mod:`.search`). Sums are the same backwards in time. AllReduce is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -21,7 +21,7 @@ from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s, preference_s
-from ...schedule.cutting import messages_cost
+from ...schedule.cutting import messages_cost, powers_up_to
 from ...schedule.dispatch import dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
@@ -138,17 +138,19 @@ class _Stages:
 
     request: Request
     search: Search  # with all of the work
-    plans: list[Plan] = field(default_factory=list)  # of the stages so far
+    plans: list[Plan] = field(default_factory=list)  # of the other stages so far
     matchings: list[Plan] = field(default_factory=list)  # for each number of parts
 
     def plan(self) -> Plan:
         """The plan that ends first, of all stages that are worth trying."""
         exchanges_first = self.may_exchange and self.latency_share >= LATENCY_COUNTS
+        finer_pay = self.try_matchings(self.fewer_parts)
         if exchanges_first:
             self.try_exchanges()
             if self.good_enough:
                 return self.best
-        self.try_matchings()
+        if finer_pay:
+            self.try_matchings(self.part_counts)
         for plan in self.hopeful_matchings if self.sums_for_all else ():
             self.try_overlap(plan)
             self.try_swapped_trees(plan)
@@ -177,30 +179,55 @@ class _Stages:
         if self.hops_decide and self.later_than(CLUSTERS_ABOVE) and not budget.exhausted:
             self.add(plan_clusters(request))
 
-    def try_matchings(self) -> None:
-        """Matchings of 1, 2, 4, ... parts of each chunk as long as cutting pays, with few tries each."""
-        budget, exchange_s = self.request.budget, self.best_s
-        least = deliveries_of_try(self.request.topology, _cut(self.request.workload, 1))
+    def try_matchings(self, counts: Iterable[float]) -> bool:
+        """Matchings of these numbers of parts of each chunk as long as cutting pays, with few tries each.
+
+        Returns:
+            Whether finer parts may still pay.
+        """
+        budget, exchange_s = self.request.budget, min(map(completion_s, self.plans), default=math.inf)
         tries = TRIES_OF_FEW_PARTS if messages_cost(self.request.topology) else QUICK_TRIES
-        steps = budget.cost(match=QUICK_TRIES * least, lower=least)
-        ends_s: list[float] = []
-        for count in _part_counts(least, self.request.workload):
+        steps = budget.cost(match=QUICK_TRIES * self.least_work, lower=self.least_work)
+        ends_s = [completion_s(plan) for plan in self.matchings]
+        for count in counts:
             little = len(ends_s) > 1 and ends_s[-1] > ends_s[-2] * (1 - LEAST_GAIN)
             times = LITTLE_GAIN_TIMES if little and self.sums_for_all else 1.0
             if (ends_s or self.plans) and times * steps > budget.left:
-                break
-            self.request.tell(len(ends_s), len(ends_s) + 1, f"{count} parts")
+                return False
+            self.request.tell(len(ends_s), len(ends_s) + 1, f"{count:g} parts")
             spent = budget.spent
             plan = _match(self.request, count, self.with_few_tries(tries))
             steps = 2 * (budget.spent - spent)
             self.matchings.append(plan)
             ends_s.append(completion_s(plan))
             if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
-                break
+                return False
             # cutting chunks in two halves the time for which they wait for each other, and nothing else
             if len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * exchange_s:
-                break
-        self.add(best(self.matchings) if self.matchings else None)
+                return False
+        return True
+
+    @property
+    def fewer_parts(self) -> list[float]:
+        """Where messages cost, fewer parts of sums that all want than there are ranks: 1, 2, 4, ... in all."""
+        collectives = self.request.workload.collectives
+        if not messages_cost(self.request.topology) or not all(c.traits.reduces_to_all for c in collectives):
+            return []
+        return powers_up_to(1.0, 1 / max(len(c.ranks) for c in collectives))
+
+    @property
+    def part_counts(self) -> Iterator[float]:
+        """1, 2, 4, ... parts of a chunk as far as bytes and work allow."""
+        count = 1
+        most = int(self.request.workload.chunk_bytes.max())
+        while count == 1 or (self.least_work * count <= MOST_DELIVERIES and count <= most):
+            yield count
+            count *= 2
+
+    @cached_property
+    def least_work(self) -> float:
+        """The work of one try with one part."""
+        return deliveries_of_try(self.request.topology, _cut(self.request.workload, 1))
 
     def try_overlap(self, plan: Plan) -> None:
         """The same transfers in an order in which copies need not wait for all sums."""
@@ -237,12 +264,12 @@ class _Stages:
 
     @property
     def best(self) -> Plan:
-        return best(self.plans)
+        return best([*self.plans, *self.matchings])
 
     @property
     def best_s(self) -> float:
         """The completion of the best plan so far, infinite while there is none."""
-        return min(map(completion_s, self.plans), default=math.inf)
+        return min(map(completion_s, [*self.plans, *self.matchings]), default=math.inf)
 
     @property
     def good_enough(self) -> bool:
@@ -310,23 +337,18 @@ def _rooted_s(topology: Topology, c: Collective) -> float:
     return float((far.max(axis=0) + far.max(axis=1)).min())
 
 
-def _part_counts(least: float, workload: Workload) -> Iterator[int]:
-    """1, 2, 4, ... parts of a chunk as far as bytes and work allow; ``least`` is the work of one part."""
-    count = 1
-    while count == 1 or (least * count <= MOST_DELIVERIES and count <= int(workload.chunk_bytes.max())):
-        yield count
-        count *= 2
+def _cut(workload: Workload, parts: float) -> Workload:
+    """The workload with each chunk in ``parts`` parts; sums that all want in as many for each rank.
 
-
-def _cut(workload: Workload, parts: int) -> Workload:
-    """The workload with each chunk in ``parts`` parts; sums that all want are first cut into a part for each rank."""
-    counts = [parts * (len(c.ranks) if c.traits.reduces_to_all else 1) for c in workload.collectives]
+    Below 1 such sums are cut into fewer parts than there are ranks, and other chunks are not cut.
+    """
+    counts = [max(1, round(parts * (len(c.ranks) if c.traits.reduces_to_all else 1))) for c in workload.collectives]
     if max(counts) == 1:
         return workload
     return Workload(tuple(divide(c, count)[0] for c, count in zip(workload.collectives, counts, strict=True)))
 
 
-def _match(request: Request, parts: int, search: Search) -> Plan:
+def _match(request: Request, parts: float, search: Search) -> Plan:
     """The plan of the best matching with this number of parts of each chunk."""
     plan = for_messages(
         request.topology, _cut(request.workload, parts), partial(plan_in_phases, spread=search, mirrored=True)

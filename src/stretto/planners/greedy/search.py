@@ -49,6 +49,9 @@ SCARCITIES = (3.0, 0.0, 0.0)
 PATIENCE = (True, False, False, True)
 """Whether pipes wait rather than bring what the cluster at their end has, in turn."""
 
+PIPE_WORK = 1.0
+"""Work of a try for each pipe, in deliveries: through switches there are more pipes than a few chunks need."""
+
 SLOW = 1.5
 """Times the seconds of the quickest pipe from which a pipe may be held back."""
 
@@ -171,7 +174,7 @@ class Matching:
         )
         shortest = float((network.latency_s + least_bytes * network.per_byte).min())
         return cls(
-            workload, network, came, topology.link_count, shortest * TICK, one_try,
+            workload, network, came, topology.link_count, shortest * TICK, one_try + PIPE_WORK * len(network.src),
             clusters_of(network, topology.node_count, topology.bandwidth),
             float(workload.chunk_start_s.min()) + least_s,
         )  # fmt: skip
