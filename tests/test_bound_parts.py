@@ -247,3 +247,12 @@ def test_what_a_switch_passes_on_is_stored_after_the_shortest_of_its_links():
     # part nothing counts before 2 us, when it comes from the last rank of another one, into these before 3 us or 2 us
     assert found == pytest.approx(again)
     assert found > 1e-6 + 3e-6 + 2e-6 + 4 * 4000 / 6e9
+
+
+def test_many_ways_to_group_ranks_leave_work_for_the_search(monkeypatch):
+    width = [(40 - v) * 1e9 for v in range(39)]
+    links = [link for v, w in enumerate(width) for link in ((v, v + 1, w, 1e-6), (v + 1, v, w, 1e-6))]
+    net = make_topology("line", [ACCELERATOR] * 40, links)
+    monkeypatch.setattr("stretto.bounds.parts.MOST_STEPS", 12 * 40 * (len(links) + 3 * 40))
+    found = best_parts(net, allreduce(net))
+    assert found is not None and found.seconds == bottleneck(net, allreduce(net)).seconds

@@ -48,6 +48,10 @@ MOST_STEPS = 20_000_000
 """Arcs of min-cuts that one search for the best partition may look at, were each cut to look at every arc once. This is
 about a second of CPU at most; 512 ranks joined at random need half of it."""
 
+SEARCH_SHARE = 0.75
+"""Share of them that is kept for the search itself: where fast links join ranks one after the other there are many
+partitions to begin with."""
+
 UNLIMITED = 1 << 61
 
 
@@ -75,19 +79,20 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
     searches, left = _searches(topology, collective.ranks), float(MOST_STEPS)
     found: list[Bool] = []
     for search in searches:
-        if search.steps <= left:
+        if search.steps <= left and (not found or left > SEARCH_SHARE * MOST_STEPS):
             found.append(search.narrowed(np.arange(search.count)))
             left -= search.steps
     if not found:
         return None
     inside = max(found, key=lambda parts: Fraction(len(parts) - 1, max(searches[0].width_into(parts), 1)))
     for search in searches:
-        while search.steps <= left:
+        gap = -1
+        while gap < 0 and search.steps <= left:
             left -= search.steps
             gap, label = search.best_partition(search.width_into(inside), len(inside) - 1)
-            if gap >= 0:
-                break
-            inside = search.narrowed(label)
+            inside = search.narrowed(label) if gap < 0 else inside
+        if gap >= 0:
+            break  # coarser searches have no other partitions
     return Parts(inside, 2 * (len(inside) - 1) * collective.size_bytes, _exact_width(topology, inside))
 
 

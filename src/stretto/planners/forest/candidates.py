@@ -126,7 +126,7 @@ def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> li
     edges, bound = UndirectedEdges.of(topology, c.ranks, part_bytes), best_parts(topology, c)
     if edges is None or bound is None:
         return []
-    rate, far = c.size_bytes / float(bound.seconds), distances(topology, part_bytes)
+    rate, far = _best_rate(topology, c), distances(topology, part_bytes)
     forest = meeting_trees(edges, bound, rate, far)
     if forest is None:
         return []
