@@ -24,6 +24,7 @@ carry in time (``changing``).
 
 Where messages cost, bounds count one on the way to each rank, as latency; and one of every piece in each cut, as bytes
 (``messages``). The larger bound counts. A sum of many contributions takes messages one after the other (``growth``).
+Where nodes on the way store, few large messages are late and many small ones take room (``storing``).
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
@@ -58,6 +59,7 @@ from .messages import without_messages
 from .model import Bound
 from .parts import Parts, best_parts, parts_bound
 from .reach import Reach, reach_bound
+from .storing import storing_bound
 from .trees import TreeRates, tree_rates
 from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
@@ -114,8 +116,11 @@ def bounds(
     for bound in bounds(*heavier) if heavier else ():
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = replace(bound, witness=f"{bound.witness}, with what messages count as")
+    known_s = max((bound.seconds for bound in best.values()), default=0.0)
+    stored = storing_bound(given.at_best, workload, known_s) if chunk_bytes is None else None
+    best |= {stored.kind: stored} if stored is not None else {}
     if not given.changes:
-        growth = growth_bound(given, workload, max((bound.seconds for bound in best.values()), default=0.0))
+        growth = growth_bound(given, workload, known_s)
         best |= {growth.kind: growth} if growth is not None else {}
     integrals = integral_bounds(given, workload, tuple(best.values())) if given.changes else []
     if given.changes:

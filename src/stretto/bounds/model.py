@@ -13,7 +13,7 @@ class Bound:
 
     Attributes:
         seconds: no plan completes before.
-        kind: "latency path", "node ingress", "node egress", "cut", "flow", "parts" or "messages".
+        kind: "latency path", "node ingress", "node egress", "cut", "flow", "parts", "messages" or "storing".
         witness: what makes it so, in words.
         nodes: the nodes inside the cut, or along the path.
         links: the links that enter the cut, the path's, or those that a flow fills.

@@ -1,0 +1,112 @@
+"""Bounds where messages cost and nodes store: many messages take room, few large ones take long to store.
+
+Take a rank a, and a rank b that wants B bytes which a contributes to, or which a alone holds. Each of these bytes
+comes from a to b in the messages of one chunk, and is stored whole at each node on the way. Let there be K chunks, of
+c_i bytes each, and let each message count as w bytes more, or as more than that. Of all that leaves a by links of W_a
+bytes/s the mean byte leaves no sooner than after C / (2 W_a), where C = B + K w. What enters b by links of W_b bytes/s
+enters on the mean no later than C / (2 W_b) before the end. Between the middles of its messages on the first and on
+the last link, chunk i travels for at least A + R c_i: A is the latency and the cost of the messages between, R the sum
+of 1 / bandwidth over the links to nodes that store, where the first and the last message count by half. The mean byte
+is in a chunk of B / K bytes or more, so for some K
+
+    T >= A + (B + K w) (1 / W_a + 1 / W_b) / 2 + R B / K.
+
+On a chain of D links, all alike, these are the D - 1 messages of the mean size that a pipeline waits for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..model.arrays import Float64, Int64
+from ..model.collective import Collective, Workload
+from ..model.topology import Topology
+from ..model.units import format_size
+from .latency import distances
+from .messages import fewest_bytes
+from .model import Bound
+
+LEAST_SHARE = 0.25
+"""Time that the bytes of one pair of ranks alone take, as a share of another bound, below which nothing is computed."""
+
+MOST_ENTRIES = 1_000_000
+"""Pairs of a piece and a rank that are looked at."""
+
+
+def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Bound | None:
+    """The best bound of any collective and pair of ranks.
+
+    None where messages cost nothing, where planes turn, or where this bound can hardly be better than another one.
+
+    Args:
+        from_s: seconds, the other bound.
+    """
+    message_bytes = float(fewest_bytes(topology).min(initial=np.inf))
+    if topology.planes or not 0 < message_bytes < np.inf:
+        return None
+    out, into = (np.bincount(at, topology.bandwidth, topology.node_count) for at in (topology.src, topology.dst))
+    pairs = [(c, *_pairs(c)) for c in workload.collectives if len(c.piece_bytes) * len(c.ranks) <= MOST_ENTRIES]
+    alone_s = [size.max(initial=0) / min(out[c.ranks].min(), into[c.ranks].min()) for c, size, *_ in pairs]
+    if max(alone_s, default=0.0) < LEAST_SHARE * from_s:
+        return None
+    way_s, way_s_per_byte = _ways(topology)
+    found: list[tuple[float, float, float, int, int]] = []
+    for c, size, pieces, a, b in pairs:
+        mean_s_per_byte = (1 / out[a] + 1 / into[b]) / 2
+        chunks = np.maximum(np.sqrt(way_s_per_byte[a, b] * size / (message_bytes * mean_s_per_byte)), pieces)
+        room_s = (size + chunks * message_bytes) * mean_s_per_byte
+        seconds = c.start_s + way_s[a, b] + room_s + way_s_per_byte[a, b] * size / chunks
+        if len(seconds):
+            k = int(seconds.argmax())
+            found.append((float(seconds[k]), float(size[k]), float(chunks[k]), int(a[k]), int(b[k])))
+    if not found:
+        return None
+    best, size_bytes, count, first, last = max(found)
+    words = (
+        f"{format_size(size_bytes)} from {topology.names[first]} to {topology.names[last]}, "
+        f"stored on the way in {count:.3g} messages"
+    )
+    return Bound(best, "storing", words, (first, last), ())
+
+
+def _pairs(c: Collective) -> tuple[Float64, Float64, Int64, Int64]:
+    """For each pair of ranks the bytes and the number of pieces that the first one has for the second one."""
+    owned = c.holders if c.reduces else c.holders.take(np.flatnonzero(c.holders.lengths == 1))
+    piece = np.arange(len(c.piece_bytes)) if c.reduces else np.flatnonzero(c.holders.lengths == 1)
+    has = np.zeros((len(piece), len(c.ranks)))
+    has[owned.owners, owned.values] = 1.0
+    wants = np.zeros((len(c.piece_bytes), len(c.ranks)))
+    wants[c.wanted.owners, c.wanted.values] = 1.0
+    size, pieces = has.T @ (c.piece_bytes[piece, None] * wants[piece]), has.T @ wants[piece]
+    a, b = np.nonzero((size > 0) & ~np.eye(len(size), dtype=np.bool_))
+    return size[a, b], pieces[a, b], c.ranks[a].astype(np.int64), c.ranks[b].astype(np.int64)
+
+
+def _ways(topology: Topology) -> tuple[Float64, Float64]:
+    """A in seconds and R in seconds per byte, float64[nodes, nodes] each; no sooner on any way, each by itself."""
+    stores = topology.store_and_forward
+    nothing = replace(topology, latency_s=np.zeros(topology.link_count), message_s=np.zeros(topology.link_count))
+    hops = distances(replace(nothing, bandwidth=np.ones(topology.link_count)), 1.0)
+    cost_s = np.where(stores[topology.dst], topology.message_s, 0.0)
+    spent = []
+    for charged, whole in (
+        (topology.message_s, distances(replace(nothing, latency_s=topology.latency_s + cost_s), 0.0)),
+        (1 / topology.bandwidth, distances(nothing, 1.0)),
+    ):
+        first, last = _largest(topology, charged)
+        spent.append(whole - (first[:, None] + last) / 2)
+    near = distances(replace(nothing, latency_s=topology.latency_s), 0.0)
+    direct = hops <= 1
+    return np.where(direct, near, np.maximum(spent[0], near)), np.where(direct, 0.0, np.maximum(spent[1], 0.0))
+
+
+def _largest(topology: Topology, charged: Float64) -> tuple[Float64, Float64]:
+    """float64[nodes] each: the most that the first message from a node, and the last one to it, is charged."""
+    stores = topology.store_and_forward
+    behind = charged[~stores[topology.src] & stores[topology.dst]].max(initial=0.0)
+    first, last = np.zeros(topology.node_count), np.zeros(topology.node_count)
+    np.maximum.at(first, topology.src, np.where(stores[topology.dst], charged, behind))
+    np.maximum.at(last, topology.dst, charged)
+    return first, last
