@@ -4,7 +4,8 @@ python benchmarks/ablation.py [PART ...] [-n 1] [--seed 0] [--sample 5] [-s 64KB
 
 Each part is switched off in turn. A row gives the geometric mean of completion without the part over completion with
 it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), the cells that change
-by more than 0.3 %, and the cell that loses most. Work is counted, so nothing depends on the machine or its load.
+by more than 0.3 %, and the cell that loses most. Work is counted, so nothing depends on the machine or its load. A cell
+in which a part is never called is not planned again without it.
 """
 
 from __future__ import annotations
@@ -13,38 +14,61 @@ import argparse
 import importlib
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
+
+import numpy as np
 
 from grid import TOPOLOGIES, add_cells, cells, workload
 from heldout import drawn, network
 from stretto.model.errors import StrettoError
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.planners.registry import _ENTRIES, asked_by, find
 from stretto.schedule.best import completion_s
 
-GREEDY, FOREST = "stretto.planners.greedy.planner", "stretto.planners.forest"
+GREEDY, FOREST, PATHS = (f"stretto.planners.{name}" for name in ("greedy", "forest", "paths"))
 PARTS: dict[str, tuple[str, Any]] = {
-    "greedy: products": (f"{GREEDY}.plan_product", lambda *a, **k: None),
-    "greedy: clusters": (f"{GREEDY}.plan_clusters", lambda *a, **k: None),
-    "greedy: crossings": (f"{GREEDY}.plan_crossings", lambda *a, **k: None),
-    "greedy: hubs": (f"{GREEDY}.plan_hubs", lambda *a, **k: None),
-    "greedy: swapped trees": (f"{GREEDY}._Stages.try_swapped_trees", lambda self, plan: None),
-    "greedy: overlap": (f"{GREEDY}._Stages.try_overlap", lambda self, plan: None),
-    "greedy: long search": (f"{GREEDY}._Stages.try_long_search", lambda self, plan: None),
-    "greedy: justification": (f"{GREEDY}._Stages.justified", lambda self: self.best),
+    "greedy: products": (f"{GREEDY}.planner.plan_product", lambda *a, **k: None),
+    "greedy: clusters": (f"{GREEDY}.planner.plan_clusters", lambda *a, **k: None),
+    "greedy: crossings": (f"{GREEDY}.planner.plan_crossings", lambda *a, **k: None),
+    "greedy: hubs": (f"{GREEDY}.planner.plan_hubs", lambda *a, **k: None),
+    "greedy: swapped trees": (f"{GREEDY}.planner._Stages.try_swapped_trees", lambda self, plan: None),
+    "greedy: overlap": (f"{GREEDY}.planner._Stages.try_overlap", lambda self, plan: None),
+    "greedy: long search": (f"{GREEDY}.planner._Stages.try_long_search", lambda self, plan: None),
+    "greedy: justification": (f"{GREEDY}.planner._Stages.justified", lambda self: self.best),
+    "greedy: translations": (f"{GREEDY}.search.match_translations", lambda *a: None),
+    "greedy: first matchings at once": (f"{GREEDY}.search.Search._direct", lambda *a: None),
+    "greedy: several numbers of parts": (f"{GREEDY}.planner.COUNTS_SEARCHED", 1),
+    "greedy: tries of few parts": (f"{GREEDY}.planner.TRIES_OF_FEW_PARTS", 6),
     "forest: priced trees": (f"{FOREST}.refinement.Refinement.shallow_table", lambda self: None),
     "forest: meeting trees": (f"{FOREST}.candidates._meeting_forests", lambda *a: []),
+    "forest: meeting trees by windows": (f"{FOREST}.candidates.shares_by_windows", lambda *a: None),
     "forest: trees by latency": (f"{FOREST}.planner._latency_forests", lambda *a: []),
+    "forest: shorter trees": (f"{FOREST}.candidates.shorten", lambda trees, *a: trees),
+    "forest: unequal roots": (f"{FOREST}.candidates.tree_rates", lambda *a: None),
+    "forest: relays": (f"{FOREST}.candidates.find_relays", lambda net, ranks: np.zeros(net.node_count, dtype=bool)),
+    "forest: choice by estimates": (f"{FOREST}.planner.most_promising", lambda net, c, forests, budget: forests),
+    "forest: fewer trees": (f"{FOREST}.filling._of_fewer_trees", lambda *a: iter(())),
+    "forest: parts equal in time": (
+        f"{FOREST}.filling.Filling.weights", property(lambda self: self.share / self.share.mean())
+    ),
+    "paths: prices of latency": (f"{PATHS}._latency_counts", lambda *a: False),
+    "all: justification": ("stretto.schedule.dispatch._Problem.justified", lambda self, start, *a: start),
+    "auto: gaps filled": ("stretto.planners.auto.moved_up", lambda plan, budget: plan),
     **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},
-}
+}  # fmt: skip
 """For each part what is replaced, and by what; of ``auto`` a candidate that is not asked."""
 
 CHANGED = 0.003
+
+Cell = tuple[str, str, str]
+"""Network, kind and size."""
 
 
 def main() -> None:
@@ -58,16 +82,46 @@ def main() -> None:
     add_cells(parser)
     given = parser.parse_args()
     names = given.topologies or [*TOPOLOGIES, *drawn(given.networks, given.seed)]
-    base = {cell: ended for cell in cells(names, given) if (ended := run(cell, given.effort)) is not None}
+    base: dict[Cell, float] = {}
+    used: dict[Cell, set[str]] = {}
+    for cell in cells(names, given):
+        with noted(given.parts) as used[cell]:
+            plan = planned(cell, given.effort)
+        if plan is not None:
+            base[cell] = completion_s(plan)
+            used[cell] |= {f"auto: {answer['planner']}" for answer in plan.meta["tried"]}
     rows = []
     for part in given.parts:
         with without(part):
-            ends = {cell: run(cell, given.effort) for cell in base}
-        rows.append(row(part, base, ends))
+            plans = {cell: planned(cell, given.effort) for cell in base if part in used[cell]}
+        ends = {cell: math.inf if plan is None else completion_s(plan) for cell, plan in plans.items()}
+        rows.append(row(part, base, base | ends))
         print(shown(rows[-1]), flush=True)
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "ablation.json").write_text(json.dumps(rows, indent=1))
+
+
+@contextmanager
+def noted(parts: Sequence[str]) -> Iterator[set[str]]:
+    """The parts that are called meanwhile; parts that are no functions count as called."""
+    called = {part for part in parts if not isinstance(PARTS[part][1], FunctionType) and PARTS[part][1] is not None}
+    with ExitStack() as stack:
+        for part in parts:
+            if isinstance(PARTS[part][1], FunctionType):
+                owner, name = owner_of(PARTS[part][0])
+                stack.enter_context(patch.object(owner, name, noting(getattr(owner, name), part, called)))
+        yield called
+
+
+def noting(function: Callable[..., Any], part: str, called: set[str]) -> Callable[..., Any]:
+    """The function, which also adds its part to ``called``."""
+
+    def wrapped(*args: Any, **more: Any) -> Any:
+        called.add(part)
+        return function(*args, **more)
+
+    return wrapped
 
 
 @contextmanager
@@ -79,27 +133,33 @@ def without(part: str) -> Iterator[None]:
         with patch.dict(_ENTRIES, {target: replace(_ENTRIES[target], auto=None)}):
             yield
         return
-    module = target.rpartition(".")[0]
-    while not module.rpartition(".")[2].islower():
-        module = module.rpartition(".")[0]
-    importlib.import_module(module)
-    with patch(target, by):
+    owner, name = owner_of(target)
+    with patch.object(owner, name, by):
         yield
 
 
-def run(cell: tuple[str, str, str], effort: str) -> float | None:
-    """Completion of a cell's plan, seconds; None where nothing serves it."""
+def owner_of(target: str) -> tuple[Any, str]:
+    """The module or class that holds a part, and the name of the part in it."""
+    path, _, name = target.rpartition(".")
+    module, _, last = path.rpartition(".")
+    if last.lstrip("_")[0].isupper():
+        return getattr(importlib.import_module(module), last), name
+    return importlib.import_module(path), name
+
+
+def planned(cell: Cell, effort: str) -> Plan | None:
+    """A cell's plan; None where nothing serves it."""
     name, kind, size = cell
     net, ranks = network(name)
     try:
-        return completion_s(run_planner("auto", net, workload(net, kind, size, ranks), effort=effort))
+        return run_planner("auto", net, workload(net, kind, size, ranks), effort=effort)
     except StrettoError:
         return None
 
 
-def row(part: str, base: dict[Any, Any], ends: dict[Any, Any]) -> dict[str, Any]:
+def row(part: str, base: dict[Cell, float], ends: dict[Cell, float]) -> dict[str, Any]:
     """How much later plans end without a part."""
-    ratios = {cell: (ends[cell] / base[cell] if ends[cell] else math.inf) for cell in base}
+    ratios = {cell: (ends[cell] / base[cell]) for cell in base}
     worst = max(ratios, key=lambda cell: ratios[cell])
     finite = [r for r in ratios.values() if math.isfinite(r)]
     return {
@@ -111,7 +171,7 @@ def row(part: str, base: dict[Any, Any], ends: dict[Any, Any]) -> dict[str, Any]
 def shown(r: dict[str, Any]) -> str:
     """A row as a line."""
     return (
-        f"{r['part']:26} x {r['mean']:.4f}, later {r['later']:3}, sooner {r['sooner']:3} of {r['cells']}, "
+        f"{r['part']:32} x {r['mean']:.4f}, later {r['later']:3}, sooner {r['sooner']:3} of {r['cells']}, "
         f"at worst x {r['worst']:.3f} ({r['worst_cell']})"
     )
 

@@ -18,6 +18,7 @@ from ..model.errors import InputError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
 from ..schedule.best import Answer, ask, completion_s
+from ..schedule.insertion import moved_up
 from ..simulate import simulate
 from .registry import Candidate, Entry, Request, asked_by, register
 from .run import plan_by, refusal_of
@@ -112,7 +113,7 @@ def auto(request: Request) -> Plan:
     if best is None or best[0].plan is None:
         refused = [Answer(name, refusal=refusal) for name, refusal in unable.items() if refusal is not None]
         raise _refusal(request, [*refused, *answers])
-    plan = best[0].plan
+    plan = best[0].plan if case.several else moved_up(best[0].plan, request.budget)
     return replace(plan, meta={**plan.meta, "chosen": best[0].name, "tried": [_said(answer) for answer in answers]})
 
 

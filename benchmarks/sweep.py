@@ -1,0 +1,150 @@
+"""Where does `auto` lose to a planner that it could have asked? Each planner alone, and `auto`, on the same cells.
+
+python benchmarks/sweep.py [-n 1] [--seed 0] [--sample 9] [-t NAME ...] [options of benchmarks/grid.py] [-o FILE.json]
+
+The networks are those of the grid and held-out ones (benchmarks/heldout_networks.py, -n of each kind). A row of the
+file holds what a cell's plans take and the steps of work (see stretto.schedule.effort) that each planner counted; a
+planner that searches is also asked with half of the effort. Planners that solve programs are left out. Printed are the
+cells in which `auto` ends more than 0.3 % later than a planner whose work fits into what `auto` may spend. Plans are
+compared as `auto` compares them: half as many messages are worth one per cent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from grid import TOPOLOGIES, add_cells, cells, workload
+from heldout import drawn, network
+from stretto.bounds import bounds
+from stretto.model.errors import StrettoError
+from stretto.planners import Request, registered
+from stretto.planners.auto import PLANNING_SHARE
+from stretto.planners.registry import per_delivery
+from stretto.planners.run import plan_by
+from stretto.schedule.best import completion_s, preference_s
+from stretto.schedule.effort import Budget, steps_of
+
+LOSS = 0.003
+"""Share of the completion by which `auto` may end later."""
+
+SLOW = ("teccl", "taccl", "milp-allgather", "jobs")
+"""Planners that solve programs, and the one that asks `auto`."""
+
+UNCOUNTED = per_delivery(12, first=1_000)
+"""Steps of planners that `auto` does not ask."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", "--networks", type=int, default=1, help="held-out networks of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-t", "--topologies", nargs="*", help="networks to use instead")
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "sweep.json")
+    add_cells(parser)
+    given = parser.parse_args()
+    names = given.topologies or [*TOPOLOGIES, "h100:4", *drawn(given.networks, given.seed)]
+    given.output.parent.mkdir(exist_ok=True)
+    rows = []
+    for cell in cells(names, given):
+        row = swept(cell, given.effort)
+        if row is not None:
+            rows.append(row)
+            given.output.write_text(json.dumps(rows, indent=1))
+            if lost(row) > LOSS:
+                print(shown(row), flush=True)
+    report(rows)
+
+
+def swept(cell: tuple[str, str, str], effort: str) -> dict[str, Any] | None:
+    """The row of a cell; None where nothing serves it."""
+    name, kind, size = cell
+    net, ranks = network(name)
+    try:
+        request = Request(net, workload(net, kind, size, ranks))
+        by_auto = answer("auto", request, steps_of(effort))
+        best = bounds(net, request.workload)[0]
+    except StrettoError:
+        return None
+    assert by_auto is not None, "auto serves the request"
+    spent = PLANNING_SHARE * steps_of(effort)
+    alone = {planner: found for planner in quick_planners() if (found := answer(planner, request, spent)) is not None}
+    half = {
+        planner: found
+        for planner, entry in registered().items()
+        if entry.auto is not None and entry.auto.counts and planner in alone
+        if (found := answer(planner, request, spent / 2)) is not None
+    }
+    return {
+        "cell": cell, "bound_s": best.seconds, "bound": best.kind, "auto": by_auto, "alone": alone, "half": half,
+        "may_spend": spent,
+    }  # fmt: skip
+
+
+def quick_planners() -> Iterator[str]:
+    """Planners that answer within seconds, and refiners that `auto` asks."""
+    for name, entry in registered().items():
+        if name not in SLOW and name != "auto" and (not entry.refines or entry.auto is not None):
+            yield name
+
+
+def answer(planner: str, request: Request, steps: float) -> dict[str, Any] | None:
+    """What a planner answers that may spend so many steps; None if it refuses."""
+    budget = Budget(steps)
+    request = replace(request, budget=budget)
+    candidate = registered()[planner].auto
+    try:
+        plan = plan_by(planner, request)
+    except StrettoError:
+        return None
+    least = 0.0 if planner == "auto" else (candidate.steps if candidate else UNCOUNTED)(request)
+    found = {
+        "completion_s": completion_s(plan), "preference_s": preference_s(plan), "steps": max(budget.spent, least),
+        "transfers": plan.transfer_count,
+    }  # fmt: skip
+    return found | ({"chosen": plan.meta["chosen"], "tried": plan.meta["tried"]} if planner == "auto" else {})
+
+
+def fitting(row: dict[str, Any]) -> dict[str, float]:
+    """The preference of each planner whose work fits into what `auto` may spend."""
+    return {name: a["preference_s"] for name, a in row["alone"].items() if a["steps"] <= row["may_spend"]}
+
+
+def lost(row: dict[str, Any]) -> float:
+    """By which share `auto` ends later than the best planner alone whose work fits."""
+    return float(row["auto"]["preference_s"] / min(fitting(row).values(), default=math.inf)) - 1
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A cell as a line."""
+    found = fitting(row)
+    best, tried = min(found, key=found.__getitem__), [a["planner"] for a in row["auto"]["tried"] if "refused" not in a]
+    return (
+        f"{' '.join(row['cell']):60} {row['auto']['completion_s'] / row['bound_s']:7.3f} of the bound by "
+        f"{row['auto']['chosen']}, {lost(row):6.1%} later than {best} ({row['alone'][best]['steps'] / 1e3:.0f} k steps)"
+        f"; asked: {', '.join(tried)}"
+    )
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """How often and how much `auto` loses, and to whom."""
+    losing = [row for row in rows if lost(row) > LOSS]
+    mean = math.exp(sum(math.log1p(max(lost(row), 0.0)) for row in rows) / len(rows)) - 1
+    print(f"{len(rows)} cells; auto loses {len(losing)}, in the geometric mean {mean:.2%}, at most "
+          f"{max(map(lost, rows)):.1%}")  # fmt: skip
+    ratio = math.exp(sum(math.log(row["auto"]["completion_s"] / row["bound_s"]) for row in rows) / len(rows))
+    steps = sum(row["auto"]["steps"] for row in rows) / len(rows)
+    print(f"auto: geometric mean {ratio:.4f} of the bound, {steps / 1e3:.0f} k steps on average")
+    for planner in sorted({name for row in rows for name in row["alone"]}):
+        wins = [row for row in losing if fitting(row).get(planner, math.inf) == min(fitting(row).values())]
+        if wins:
+            print(f"to {planner}: {len(wins)}, at most {max(map(lost, wins)):.1%}")
+
+
+if __name__ == "__main__":
+    main()
