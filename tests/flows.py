@@ -13,6 +13,8 @@ from stretto.model.demand import alltoallv
 from stretto.model.plan import Plan, make_plan
 from stretto.model.timeline import Timeline
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.planners.wan.bound import FlowBound, flow_bound
+from stretto.planners.wan.flows import flows_of
 from stretto.simulate import simulate
 
 
@@ -73,3 +75,8 @@ def run(plan: Plan, sharing: str, *, changes: Changes | None = None, **columns) 
 
     arrays = {name: np.asarray(value, dtype=float) for name, value in columns.items()}
     return simulate(replace(plan, sharing=sharing, **arrays), changes)
+
+
+def bound_of(plan: Plan) -> FlowBound:
+    """The bound of wan for the flows of a plan."""
+    return flow_bound(flows_of(plan))

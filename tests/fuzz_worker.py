@@ -29,7 +29,7 @@ from stretto.topologies import load_topology
 from stretto.verify import verify
 from test_foreign_topologies import FILES
 from test_imports import TECCL, XML
-from test_topology_files import RICH
+from test_topology_fuzz import RICH
 
 BYTES = 10**9
 HUGE = [b"9" * 18, b"1e308", b"-1", b"4294967296", b"1e999", b"nan", b"1000000"]

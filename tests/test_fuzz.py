@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from test_foreign_topologies import FILES
-from test_topology_files import RICH
+from test_topology_fuzz import RICH
 
 WORKER = Path(__file__).parent / "fuzz_worker.py"
 TOPOLOGIES = [f"topology {name}" for name in (*FILES, *RICH, "own.json")]

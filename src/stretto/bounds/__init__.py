@@ -68,8 +68,7 @@ __all__ = [
     "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "Windows",
     "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
     "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "mean_bound",
-    "reach_bound",
-    "tree_rates", "windows",
+    "reach_bound", "tree_rates", "windows",
 ]  # fmt: skip
 
 

@@ -58,21 +58,21 @@ def jobs(request: Request, *, planner: str = "auto", online: bool = False) -> Pl
     budget = request.budget.share(PLANNING_SHARE)
     plans = _plans_alone(request, planner, budget, online)
     placing = Placing.of_plans(request.topology, request.workload, plans)
-    found = _decide_online(placing, request) if online else _search(placing, request)
+    schedule = _decide_online(placing, request) if online else _search(placing, request)
     facts = {
-        "objective_s": found.value_s,
+        "objective_s": schedule.value_s,
         "alone_s": placing.alone_s.tolist(),
-        "order": list(found.order),
+        "order": list(schedule.order),
         "planners": [str(plan.meta.get("chosen", planner)) for plan in plans],
         "online": online,
     }
     if not online:
         facts["one_by_one_s"] = _one_by_one(placing).value_s
-    return replace(placing.with_starts(found.start), meta=facts)
+    return replace(placing.with_starts(schedule.start), meta=facts)
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Schedule:
     """Starts of all transfers, float64[transfers], the order that gave them, and the mean completion by weight."""
 
     start: Float64
@@ -103,7 +103,7 @@ def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -
     return [plans[key] for key in keys]
 
 
-def _search(placing: Placing, request: Request) -> _Found:
+def _search(placing: Placing, request: Request) -> _Schedule:
     """The best order that is found: from the best one of one by one, one collective moves at a time."""
     budget = request.budget
     tried: set[tuple[int, ...]] = set()
@@ -114,22 +114,22 @@ def _search(placing: Placing, request: Request) -> _Found:
             continue
         tried.add(order)
         budget.charge(placing.steps)
-        found = _found(placing, placing.in_order(order), order)
-        if found.value_s < (1 - GAIN) * best.value_s:
-            best, orders = found, _neighbours(order)
+        schedule = _schedule(placing, placing.in_order(order), order)
+        if schedule.value_s < (1 - GAIN) * best.value_s:
+            best, orders = schedule, _neighbours(order)
         if len(tried) == MOST_ORDERS:
             break
     return best
 
 
-def _found(placing: Placing, start: Float64, order: tuple[int, ...]) -> _Found:
-    return _Found(start, order, placing.plan.workload.mean_s(placing.completions_s(start)))
+def _schedule(placing: Placing, start: Float64, order: tuple[int, ...]) -> _Schedule:
+    return _Schedule(start, order, placing.plan.workload.mean_s(placing.completions_s(start)))
 
 
-def _one_by_one(placing: Placing) -> _Found:
+def _one_by_one(placing: Placing) -> _Schedule:
     """Each collective begins when the one before it has ended."""
-    found = (_found(placing, placing.one_by_one(order), order) for order in _first_orders(placing))
-    return min(found, key=lambda each: each.value_s)
+    schedules = (_schedule(placing, placing.one_by_one(order), order) for order in _first_orders(placing))
+    return min(schedules, key=lambda schedule: schedule.value_s)
 
 
 def _first_orders(placing: Placing) -> list[tuple[int, ...]]:
@@ -154,7 +154,7 @@ def _neighbours(order: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
                 yield (*order[:place], moved[-1], *moved[:-1], *order[end + 1 :])
 
 
-def _decide_online(placing: Placing, request: Request) -> _Found:
+def _decide_online(placing: Placing, request: Request) -> _Schedule:
     """Starts where each decision knows the collectives that have started, and their order in the last decision.
 
     Whenever a collective starts, those that are not over are put in order by what is left of them: the share of their
@@ -171,4 +171,4 @@ def _decide_online(placing: Placing, request: Request) -> _Found:
         left = np.bincount(placing.of, size * (start >= now), len(starts)) / total * placing.alone_s / work.weights
         order = tuple(sorted(np.flatnonzero((starts <= now) & (left > 0)).tolist(), key=lambda k: (left[k], k)))
         start = placing.after(start, now, order)
-    return _found(placing, start, order)
+    return _schedule(placing, start, order)
