@@ -14,7 +14,7 @@ from stretto.bounds import bounds
 from stretto.cli import app
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
-from stretto.planners import asked_by, run_planner
+from stretto.planners import Request, asked_by, run_planner
 from stretto.planners.auto import NO_EFFORT
 from stretto.schedule.effort import EFFORTS
 from stretto.simulate import simulate
@@ -156,3 +156,13 @@ def test_a_plan_that_the_net_cut_short_says_so():
     assert "stopped" in CliRunner().invoke(app, command).stdout
     whole = json.loads(CliRunner().invoke(app, [*command[:-2], "--json"]).stdout)
     assert "stopped" not in whole
+
+
+def test_data_that_is_not_copied_is_refused_if_its_transfers_are_far_too_many(monkeypatch):
+    net = load_topology("torus:4x4")
+    alltoall = work(net, "alltoall", 10**6)
+    assert Request(net, alltoall).transfers == 16 * 32  # 32 hops to all 15 others
+    monkeypatch.setattr("stretto.planners.auto.TRANSFERS_A_STEP", 511 / EFFORTS["normal"])
+    with pytest.raises(Unsupported, match=r"512 transfers, about 153\.6 KB of memory, and the effort is for 511"):
+        run_planner("auto", net, alltoall, effort="normal")
+    assert run_planner("auto", net, alltoall, effort="thorough").transfer_count >= 512

@@ -95,3 +95,26 @@ def test_a_flow_loads_no_link_much_more_than_the_best_one(seed):
     load = np.bincount(path[path >= 0], minlength=net.link_count) * 1e6 / units
     best = float(best_lengths(net, make_collective("alltoall", net, shard_bytes=10**6)).seconds)
     assert best * (1 - 1e-6) <= (load / net.bandwidth).max() <= 1.02 * best
+
+
+def test_many_sources_of_one_goal_are_searched_from_the_goal():
+    # all links turned round, a Gather is a Scatter
+    net = load_topology("mesh:4x5")
+    ranks = net.accelerators.astype(np.int64)
+    others, root, size = ranks[ranks != 7], np.full(len(ranks) - 1, 7), np.full(len(ranks) - 1, 1e6)
+    gather, scatter = concurrent_flow(net, others, root, size).path, concurrent_flow(net, root, others, size).path
+    for v, into, out in zip(others, gather, scatter, strict=True):
+        into, out = into[into >= 0], out[out >= 0]
+        assert net.src[into[0]] == v and net.dst[into[-1]] == 7
+        assert net.dst[into].tolist() == net.src[out][::-1].tolist()
+
+
+def test_paths_with_little_room_at_first_are_the_same(monkeypatch):
+    net = load_topology("ring:9")
+    source, goal = np.array([(a, b) for a in range(9) for b in range(9) if a != b]).T
+    flow = concurrent_flow(net, source, goal, np.full(72, 1e6))
+    monkeypatch.setattr("stretto.bounds.concurrent.MOST_ENTRIES", 0)
+    assert (concurrent_flow(net, source, goal, np.full(72, 1e6)).path == flow.path).all()
+    # no room for the way of two hops: asked again with twice as much
+    monkeypatch.setattr("stretto.bounds.concurrent.DETOUR", 0.3)
+    assert (concurrent_flow(net, source, goal, np.full(72, 1e6)).path >= 0).any(axis=1).all()

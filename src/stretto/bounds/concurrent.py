@@ -2,16 +2,22 @@
 
 This is the maximum concurrent flow by selfish rerouting (:mod:`.kernel_concurrent`): data in units, each of which takes
 one path. A planner uses the paths; a bound uses the prices of links as their lengths (:mod:`.lengths`).
+
+In each round there is one search for paths from each source. Where there are fewer goals than sources (Gather), all
+links are turned round.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..kernels import at_speed
-from ..model.arrays import Float64, Int64
+from ..kernels import paths as paths_kernel
+from ..model.arrays import Float64, Int32, Int64
+from ..model.changes import NO_CHANGES
 from ..model.topology import ACCELERATOR, Topology
 from . import kernel_concurrent
 
@@ -28,6 +34,12 @@ HOP = 0.02
 """What as many hops as there are nodes cost besides the prices of the links, the largest of which is about 1."""
 
 TINY = 1e-30
+
+MOST_ENTRIES = 16_000_000
+"""Links of paths for which there is room from the start, 4 bytes each. If paths that pass every node need more, paths
+may first have no more than ``DETOUR`` times the hops of the farthest pair."""
+
+DETOUR = 2
 
 
 class ConcurrentFlow(NamedTuple):
@@ -46,20 +58,49 @@ def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float6
         wait: what latency costs. A latency as long as the time for which some node must be busy costs this many times
             the price of the busiest link.
     """
+    if len(np.unique(goal)) < len(np.unique(source)):
+        order = np.argsort(goal, kind="stable")
+        turned = replace(topology, src=topology.dst, dst=topology.src, changes=NO_CHANGES)
+        flow = concurrent_flow(turned, goal[order], source[order], size[order], wait)
+        back = np.argsort(order, kind="stable")
+        return ConcurrentFlow(_turned(flow.path)[back], flow.full)
     sources, first = np.unique(source, return_index=True)
     rounds = int(np.clip(WORK / max(len(source), 1), *ROUNDS))
-    path = np.full((len(source), topology.node_count), -1, dtype=np.int32)
     offsets, links = topology.out_links
     tie = HOP / topology.node_count + wait * topology.latency_s / _least(topology, source, goal, size)
-    length = at_speed(kernel_concurrent.spread, 30.0 * rounds * (len(source) + len(sources) * topology.link_count))(
-        offsets, links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
-        topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),
-        np.append(first, len(source)), sources, goal, size, np.geomspace(*POWERS, rounds), path,
-        np.zeros(len(source), dtype=np.int64),
-    )  # fmt: skip
-    longest = int((path >= 0).sum(axis=1).max(initial=0))
+    run = at_speed(kernel_concurrent.spread, 30.0 * rounds * (len(source) + len(sources) * topology.link_count))
+    most = _most_hops(topology, sources, goal)
+    while True:
+        path: Int32 = np.full((len(source), most), -1, dtype=np.int32)
+        hops = np.zeros(len(source), dtype=np.int64)
+        length = run(
+            offsets, links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
+            topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),
+            np.append(first, len(source)), sources, goal, size, np.geomspace(*POWERS, rounds), path, hops,
+        )  # fmt: skip
+        if hops.all():
+            break
+        most = min(2 * most, topology.node_count)
     price = length * topology.bandwidth
-    return ConcurrentFlow(path[:, :longest].astype(np.int64), price / max(price.max(), TINY))
+    return ConcurrentFlow(path[:, : int(hops.max(initial=0))].astype(np.int64), price / max(price.max(), TINY))
+
+
+def _most_hops(topology: Topology, sources: Int64, goal: Int64) -> int:
+    """Hops for which each path has room at first."""
+    if len(goal) * topology.node_count <= MOST_ENTRIES:
+        return topology.node_count
+    hops = at_speed(paths_kernel.distances, 30.0 * len(sources) * topology.link_count)(
+        *topology.out_links, topology.dst.astype(np.int64), np.ones(topology.link_count),
+        np.arange(len(sources) + 1), sources,
+    )  # fmt: skip
+    return min(max(int(DETOUR * hops[:, np.unique(goal)].max()), 1), topology.node_count)
+
+
+def _turned(path: Int64) -> Int64:
+    """Paths with the last link first."""
+    place = (path >= 0).sum(axis=1)[:, None] - 1 - np.arange(path.shape[1])
+    turned: Int64 = np.where(place >= 0, np.take_along_axis(path, np.maximum(place, 0), axis=1), -1)
+    return turned
 
 
 def _least(topology: Topology, source: Int64, goal: Int64, size: Float64) -> float:

@@ -26,6 +26,8 @@ def spread(
 ) -> Float64:  # fmt: skip
     """float64[links]: lengths, the sums of the prices in the last rounds. The ways are written to ``path``.
 
+    A unit has no way, 0 hops, if in every round the cheapest one had no room.
+
     Args:
         offsets, links: the links that leave each node.
         tie: float64[links], what a link costs besides its price; the price is at most 1, that of the busiest link.
@@ -34,7 +36,7 @@ def spread(
         source: int64[sources], its node.
         goal, size: the node that each unit goes to, which is not its source, and its bytes.
         power: float64[rounds].
-        path: int32[units, nodes], the links of each unit's way, then -1.
+        path: int32[units, most], the links of each unit's way, then -1.
         hops: int64[units], how many; 0 at first.
     """
     nodes, sources = len(offsets) - 1, len(source)
@@ -45,7 +47,7 @@ def spread(
     distance = np.empty(nodes)
     by = np.empty(nodes, dtype=np.int64)
     old = np.zeros(len(bandwidth), dtype=np.bool_)
-    way = np.empty(path.shape[1], dtype=np.int64)
+    way = np.empty(nodes, dtype=np.int64)
     heap = [(0.0, 0)]
     scale = 0.0
     for i in range(len(size)):
@@ -67,6 +69,8 @@ def spread(
                     way[count] = by[v]
                     count += 1
                     v = src[by[v]]
+                if count > path.shape[1]:
+                    continue
                 before, after = 0.0, 0.0
                 for k in range(hops[i]):
                     e = path[i, k]

@@ -16,8 +16,11 @@ import numpy as np
 from ..bounds import bounds, mean_bound
 from ..model.errors import InputError, Unsupported
 from ..model.kinds import EVERY_KIND
+from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
+from ..model.units import format_size
 from ..schedule.best import Answer, ask, completion_s
+from ..schedule.effort import EFFORTS
 from ..schedule.insertion import moved_up
 from ..simulate import simulate
 from .registry import Candidate, Entry, Request, asked_by, register
@@ -61,6 +64,10 @@ these two phases, the search has no chance, and planners that fill links get all
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
 
+TRANSFERS_A_STEP = 2.0
+"""Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
+million. 1.6 million, of AllToAll on torus:20x20, take 12 s of CPU and 0.7 GB (benchmarks/large.py)."""
+
 NO_EFFORT = "the effort was spent"
 """Why a candidate was not asked that may serve the request."""
 
@@ -84,6 +91,7 @@ def auto(request: Request) -> Plan:
     Raises:
         InputError, Unsupported: no candidate serves the request.
     """
+    _refuse_too_large(request)
     case = _Case.of(request)
     budget = request.budget.share(PLANNING_SHARE)
     unable = {name: refusal_of(name, request) for name, _ in case.candidates()}
@@ -115,6 +123,22 @@ def auto(request: Request) -> Plan:
         raise _refusal(request, [*refused, *answers])
     plan = best[0].plan if case.several else moved_up(best[0].plan, request.budget)
     return replace(plan, meta={**plan.meta, "chosen": best[0].name, "tried": [_said(answer) for answer in answers]})
+
+
+def _refuse_too_large(request: Request) -> None:
+    """Refuse data that is not copied if its transfers are far too many for the effort.
+
+    Raises:
+        Unsupported: they are.
+    """
+    alone = not any(c.traits.copies or c.reduces for c in request.workload.collectives)
+    most = TRANSFERS_A_STEP * max(request.budget.steps, EFFORTS["quick"])
+    if alone and request.transfers > most:
+        memory = format_size(request.transfers * TRANSFER_BYTES)
+        raise Unsupported(
+            f"auto does not serve {request.workload.title} on {request.topology.name} at this effort: it needs "
+            f"{request.transfers:,} transfers, about {memory} of memory, and the effort is for {most:,.0f}"
+        )
 
 
 def _said(answer: Answer) -> dict[str, object]:

@@ -32,7 +32,7 @@ UNITS_OF_PAIR = (1, 4, 16, 128)
 """Units into which the data of one pair is divided on average: few make few messages, many load links more evenly. All
 are tried that make no more than ``UNITS`` (benchmarks/wire.py)."""
 
-MOST_CHUNKS = 100_000
+MOST_CHUNKS = 1_000_000
 """Chunks beyond which planning would take minutes, and is refused."""
 
 LATENCY_WEIGHTS = (1.0, 4.0, 16.0)
@@ -79,6 +79,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     serves=_serves,
     cuts=True,
     messages=True,
+    transfers=lambda request: request.transfers,
     auto=Candidate(30, per_delivery(10, first=150_000), good_for=("bandwidth",)),
 )
 def paths(request: Request, *, parts: int = 0) -> Plan:

@@ -18,15 +18,19 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from ..model.collective import Workload
+import numpy as np
+
+from ..kernels import at_speed
+from ..kernels.paths import all_pairs
+from ..model.collective import Collective, Workload
 from ..model.errors import InputError
 from ..model.plan import Plan
-from ..model.topology import Topology
+from ..model.topology import ACCELERATOR, Topology
 from ..schedule.effort import Budget
 
 Progress = Callable[[int, int, str], None]
@@ -61,12 +65,30 @@ class Request:
 
         A chunk that every rank wants summed counts once for each rank, since planners cut it into a part for each.
         """
-        deliveries = 0
-        for c in self.workload.collectives:
-            pairs = int(c.holders.lengths.sum() + c.wanted.lengths.sum())
-            parts = len(c.ranks) if c.traits.reduces_to_all else 1
-            deliveries += pairs * parts * c.chunk_count // len(c.piece_bytes)
-        return deliveries
+        return sum(map(_deliveries, self.workload.collectives))
+
+    @cached_property
+    def transfers(self) -> int:
+        """About how many transfers a plan over links makes: a delivery, or where data is not copied one for each node
+        that stores on a way of fewest."""
+        topology, collectives = self.topology, self.workload.collectives
+        alone = [not (c.traits.copies or c.reduces) for c in collectives]
+        if topology.planes or not any(alone):
+            return self.deliveries
+        stops = (topology.forwarding == ACCELERATOR)[topology.dst].astype(np.float64)
+        work = 30.0 * topology.node_count * topology.link_count
+        hops = at_speed(all_pairs, work)(*topology.out_links, topology.dst.astype(np.int64), stops)
+        return sum(
+            int(hops[c.chunk_holders.values, c.chunk_wanted.values].sum()) if single else _deliveries(c)
+            for c, single in zip(collectives, alone, strict=True)
+        )
+
+
+def _deliveries(c: Collective) -> int:
+    """The deliveries of a collective."""
+    pairs = int(c.holders.lengths.sum() + c.wanted.lengths.sum())
+    parts = len(c.ranks) if c.traits.reduces_to_all else 1
+    return pairs * parts * c.chunk_count // len(c.piece_bytes)
 
 
 @dataclass(frozen=True)
