@@ -11,9 +11,11 @@ from networks import random_network, ring, star
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
+from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.planners.nccl.cost_model import Cluster, expected_s
 from stretto.planners.nccl.rings import find_rings, servers_of
+from stretto.schedule.effort import Budget
 from stretto.schedule.two_trees import parents as parents_of
 from stretto.schedule.two_trees import slice_count
 from stretto.simulate import simulate
@@ -24,7 +26,7 @@ KB, MB, GB = 10**3, 10**6, 10**9
 
 
 def rings_of(net):
-    return find_rings(net, net.accelerators.astype(np.int64))
+    return find_rings(net, net.accelerators.astype(np.int64), Budget())
 
 
 def plan(name, net, kind, size, chunks=1, root=0, **options):
@@ -248,3 +250,13 @@ def test_the_model_between_servers_by_hand():
     assert expected["ring", "Simple"] == pytest.approx(1.9e-6 * (8.4 + 54 * 3.4 + 8 * 14) + 2**21 / (12.5e9 * 32 / 62))
     # a tree of 2 MiB reaches 0.6 of 10 GB/s by Simple, halved since all goes up and down
     assert expected["tree", "Simple"] == pytest.approx(2e-6 * (7 * 28 + 2 * 28) + 2**21 / (10e9 * 0.6 / 2))
+
+
+def test_the_search_for_rings_is_counted_and_ends_with_the_budget():
+    """Bandwidths from 1 to 28 GB/s in a full mesh: with few steps the first one that gives a ring is the last."""
+    pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
+    net = make_topology("uneven", [ACCELERATOR] * 8, [(a, b, 1e9 * (a * b % 28 + 1), 0.0) for a, b in pairs])
+    ample, scarce = Budget(), Budget(100.0)
+    many, few = (find_rings(net, net.accelerators.astype(np.int64), budget) for budget in (ample, scarce))
+    assert 100 < scarce.spent < ample.spent / 3
+    assert 0 < len(few.rings) * few.bandwidth <= len(many.rings) * many.bandwidth

@@ -89,7 +89,7 @@ def _by_model(request: Request, channels: str, slices: int) -> Plan:
         raise Unsupported("nccl with by=model serves one collective at a time; by=simulation serves several")
     c = request.workload.collectives[0]
     ranks = c.ranks.astype(np.int64)
-    rings = find_rings(request.topology, ranks)
+    rings = find_rings(request.topology, ranks, request.budget)
     servers = len(set(servers_of(request.topology, ranks).values()))
     cluster = Cluster(len(ranks), servers, channel_count(channels) or len(rings.rings), rings.bandwidth)
     expected = expected_s(cluster, c.size_bytes)
@@ -125,7 +125,7 @@ def nccl_ring(request: Request, *, channels: str = "auto", slices: int = 0) -> P
     collectives, keys, metas = [], [], []
     rings: list[Ring] = []
     for c in request.workload.collectives:
-        own = find_rings(topology, c.ranks.astype(np.int64))
+        own = find_rings(topology, c.ranks.astype(np.int64), request.budget)
         lanes = wanted or len(own.rings)
         fine, lane, root = _shares(c, lanes, slice_option(slices))
         keys.append(np.stack((len(rings) + lane % len(own.rings), root), axis=1))
@@ -225,7 +225,8 @@ def nccl_tree(request: Request, *, channels: str = "auto", slices: int = 0) -> P
     trees: list[RankTree] = []
     sizes: list[int] = []
     for c in request.workload.collectives:
-        own = rank_trees(topology, c, find_rings(topology, c.ranks.astype(np.int64)), channel_count(channels))
+        rings = find_rings(topology, c.ranks.astype(np.int64), request.budget)
+        own = rank_trees(topology, c, rings, channel_count(channels))
         biggest = int(c.chunk_bytes.max())
         room = max(1, MOST_TRANSFERS // (2 * len(c.ranks) * len(own) * c.chunk_count))
         cuts = slice_option(slices) or min(room, slice_count(biggest / len(own), max(t.depth for t in own)))

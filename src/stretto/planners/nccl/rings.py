@@ -19,6 +19,7 @@ import numpy as np
 from ...model.arrays import Int64
 from ...model.errors import InputError
 from ...model.topology import Topology
+from ...schedule.effort import Budget
 from ...schedule.shortest_trees import shortest_trees
 from ...schedule.trees import depths, sums_to_root
 
@@ -36,6 +37,13 @@ MOST_STARTS = 16
 
 MOST_STEPS = 8192
 """Steps of the searches from all ranks together."""
+
+STEP_COST = 2.5
+"""Steps of a budget that one step of the search takes, or one rank to which a route is found."""
+
+MOST_OF_BUDGET = 0.25
+"""What the search may spend of a request's steps before no other bandwidth is tried. Where many links differ, as
+between regions, there are hundreds."""
 
 SHARES = (1, 2)
 """Channels that may share a link: a channel's bandwidth is that of some link, or a half of it."""
@@ -95,17 +103,24 @@ def servers_of(topology: Topology, ranks: Int64) -> dict[int, str]:
     return {v: topology.sites[v] or f"node {v}" for v in map(int, ranks)}
 
 
-def find_rings(topology: Topology, ranks: Int64) -> Rings:
-    """The rings whose number times bandwidth is the largest that the search comes across."""
+def find_rings(topology: Topology, ranks: Int64, budget: Budget) -> Rings:
+    """The rings whose number times bandwidth is the largest that the search comes across.
+
+    Args:
+        budget: charged for the search; it ends before all bandwidths are tried if it spends much of that.
+    """
+    share = budget.share(MOST_OF_BUDGET)
     search = _Search(topology, ranks)
     widths = sorted({float(b) / share for b in topology.bandwidth for share in SHARES})
     best: list[Ring] = []
-    width = 0.0
+    width, counted = 0.0, 0
     if search.may_close(widths[0]) and search.all_rings(widths[0], 1):
         for w in sorted(widths, key=lambda w: (-search.most_rings(w) * w, -w)):
-            if search.most_rings(w) * w <= len(best) * width:
+            if search.most_rings(w) * w <= len(best) * width or (best and share.exhausted):
                 break
             rings = search.all_rings(w, search.most_rings(w))
+            share.charge(STEP_COST * (search.steps - counted))
+            counted = search.steps
             if len(rings) * w > len(best) * width:
                 best, width = rings, w
     if best:
@@ -114,7 +129,11 @@ def find_rings(topology: Topology, ranks: Int64) -> Rings:
 
 
 class _Search:
-    """Depth-first search for rings over what earlier rings have left of the links."""
+    """Depth-first search for rings over what earlier rings have left of the links.
+
+    Attributes:
+        steps: how many have been made, with one for each rank to which routes were looked for.
+    """
 
     def __init__(self, topology: Topology, ranks: Int64) -> None:
         self.topology = topology
@@ -124,6 +143,7 @@ class _Search:
         self.size = {s: list(self.server.values()).count(s) for s in self.server.values()}
         self.out = [topology.out_links[v].tolist() for v in range(topology.node_count)]
         self.end = topology.dst.tolist()
+        self.steps = 0
         full = topology.bandwidth.tolist()
         reach = {a: self._reach(a, 0.0, full) for a in self.ranks}
         self.exits = {a for a in self.ranks if any(self.server[b] != self.server[a] for b in reach[a])}
@@ -143,6 +163,7 @@ class _Search:
                         continue
                     seen.add(w)
                     if w in self.server:
+                        self.steps += 1
                         routes[w] = (*route, link)
                     if self.topology.transit[w]:
                         ahead.append((w, (*route, link)))
@@ -212,6 +233,7 @@ class _Search:
             step: tuple[int, Route] | None = (start, ())
             while step is not None or frames:
                 steps -= 1
+                self.steps += 1
                 if steps < 0:
                     break
                 if step is None:
