@@ -15,12 +15,14 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.workloads import wan_workload
-from stretto.planners import run_planner
+from stretto.planners import Request, run_planner
 from stretto.planners.forest.pack import pack, rank_edges
 from stretto.planners.forest.rates import _even_out, spreading
 from stretto.planners.forest.refinement import TRANSFER_COUNTS
 from stretto.planners.forest.relays import find_relays, through_relays
 from stretto.planners.forest.split import without_switches
+from stretto.planners.run import plan_by
+from stretto.schedule.effort import EFFORTS, Budget
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -231,3 +233,11 @@ def test_what_passes_a_node_is_evened_out_on_paths_from_and_to_ranks():
     capacity = np.array([7, 10, 10, 6, 6, 3])
     _even_out(net, net.accelerators, capacity)
     assert capacity.tolist() == [7, 10, 9, 6, 6, 3]
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_deep_trees_are_cut_until_they_fill_whatever_packing_took(kind):
+    net = load_topology("mesh:12x12?message=1us")
+    work = Workload((make_collective(kind, net, 10**9),))
+    plan = plan_by("forest", Request(net, work, budget=Budget(EFFORTS["quick"])))
+    assert simulate(plan).completion_s < 1.15 * bounds(net, work)[0].seconds

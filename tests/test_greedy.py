@@ -378,3 +378,11 @@ def test_crossings_are_right_whatever_the_clusters_look_like(seed):
 def test_clusters_joined_through_a_few_of_their_ranks_have_no_crossings():
     assert plan_crossings(request(*work("allreduce", "ndv2:2", 1000))) is None
     assert plan_crossings(request(*work("allreduce", "amd:1", 1000))) is None
+
+
+@pytest.mark.parametrize("steps", [1, 1e3, 1e4, 1e5])
+def test_fewer_parts_than_ranks_leave_work_for_a_part_for_each_rank(steps):
+    net = load_topology("torus:4x4?message=1us")
+    work = Workload((make_collective("allreduce", net, 10**9),))
+    plan = greedy(Request(net, work, budget=Budget(steps)))
+    assert simulate(plan).completion_s < 1.1 * bounds(net, work)[0].seconds

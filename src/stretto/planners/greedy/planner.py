@@ -144,7 +144,7 @@ class _Stages:
     def plan(self) -> Plan:
         """The plan that ends first, of all stages that are worth trying."""
         exchanges_first = self.may_exchange and self.latency_share >= LATENCY_COUNTS
-        finer_pay = self.try_matchings(self.fewer_parts)
+        finer_pay = self.try_matchings(self.fewer_parts, self.steps_of_few_tries)
         if exchanges_first:
             self.try_exchanges()
             if self.good_enough:
@@ -179,19 +179,23 @@ class _Stages:
         if self.hops_decide and self.later_than(CLUSTERS_ABOVE) and not budget.exhausted:
             self.add(plan_clusters(request))
 
-    def try_matchings(self, counts: Iterable[float]) -> bool:
+    def try_matchings(self, counts: Iterable[float], kept: float = 0.0) -> bool:
         """Matchings of these numbers of parts of each chunk as long as cutting pays, with few tries each.
 
+        Args:
+            kept: steps that are left for finer parts.
         Returns:
             Whether finer parts may still pay.
         """
         budget, exchange_s = self.request.budget, min(map(completion_s, self.plans), default=math.inf)
         tries = TRIES_OF_FEW_PARTS if messages_cost(self.request.topology) else QUICK_TRIES
-        steps = budget.cost(match=QUICK_TRIES * self.least_work, lower=self.least_work)
+        steps = self.steps_of_few_tries
         ends_s = [completion_s(plan) for plan in self.matchings]
         for count in counts:
             little = len(ends_s) > 1 and ends_s[-1] > ends_s[-2] * (1 - LEAST_GAIN)
             times = LITTLE_GAIN_TIMES if little and self.sums_for_all else 1.0
+            if kept and times * steps + kept > budget.left:
+                return True
             if (ends_s or self.plans) and times * steps > budget.left:
                 return False
             self.request.tell(len(ends_s), len(ends_s) + 1, f"{count:g} parts")
@@ -223,6 +227,11 @@ class _Stages:
         while count == 1 or (self.least_work * count <= MOST_DELIVERIES and count <= most):
             yield count
             count *= 2
+
+    @property
+    def steps_of_few_tries(self) -> float:
+        """About the steps of few tries with one part."""
+        return self.request.budget.cost(match=QUICK_TRIES * self.least_work, lower=self.least_work)
 
     @cached_property
     def least_work(self) -> float:
