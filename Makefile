@@ -53,7 +53,7 @@ picture: $(STAMP) ## draw docs/picture.svg, the picture in the README
 	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/picture.svg
 
 test: $(RAY_STAMP) $(KERNEL_STAMP) ## run the tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup -q
+	$(BIN)/python -m pytest -n auto --dist loadgroup -q --durations=12
 
 quick: $(KERNEL_STAMP) ## run the tests that find most faults in a minute
 	STRETTO_EXAMPLES=5 $(BIN)/python -m pytest -n auto --dist loadgroup -q $(addprefix tests/, $(QUICK))
