@@ -51,7 +51,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "forest: meeting trees by windows": (f"{FOREST}.candidates.shares_by_windows", lambda *a: None),
     "forest: trees by latency": (f"{FOREST}.planner._latency_forests", lambda *a: []),
     "forest: shorter trees": (f"{FOREST}.candidates.shorten", lambda trees, *a: trees),
-    "forest: unequal roots": (f"{FOREST}.candidates.tree_rates", lambda *a: None),
+    "forest: unequal roots": (f"{FOREST}.candidates.tree_rates_within", lambda *a: None),
     "forest: relays": (f"{FOREST}.candidates.find_relays", lambda net, ranks: np.zeros(net.node_count, dtype=bool)),
     "forest: choice by estimates": (f"{FOREST}.planner.most_promising", lambda net, c, forests, budget: forests),
     "forest: fewer trees": (f"{FOREST}.filling._of_fewer_trees", lambda *a: iter(())),

@@ -2,10 +2,9 @@
 
 python benchmarks/large.py [--size 1GB] [--networks torus:32x32,random:512] [--collectives allgather,...] [-p auto]
 
-Each cell is planned at "normal" in a process of its own. Prints a table and writes benchmarks/out/large.json: completion
+Each cell is planned at "normal" in its own process. Prints a table and writes benchmarks/out/large.json: completion
 over the bound, CPU seconds of planning, of the bound, and of simulating, the most memory of the process, transfers.
-"random:N" is a network of N accelerators whose 2 N pairs of links, joined at random, have 1 to 20 GB/s and 1 to 100 us
-(seed 1).
+"random:N" is a network of N accelerators with 2 N pairs of links between random ones, of 1 to 20 GB/s and 1 to 100 us.
 """
 
 from __future__ import annotations

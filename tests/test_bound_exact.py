@@ -18,6 +18,7 @@ from stretto.bounds import (
     check_cut,
     check_lengths,
     tree_rates,
+    tree_rates_within,
 )
 from stretto.model.collective import make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
@@ -77,6 +78,14 @@ def test_ranks_that_are_some_of_the_accelerators_are_bounded_too(seed):
     assert found.seconds == worst
 
 
+@given(seed=st.integers(0, 100), steps=st.floats(0, 2_000))
+def test_rates_are_the_best_within_the_steps_or_none(seed, steps):
+    net = random_network(seed)
+    found = tree_rates_within(steps, net)
+    assert found is None or found.rate == pytest.approx(tree_rates(net).rate, rel=1e-9)
+    assert tree_rates_within(0, net) is None
+
+
 @given(seed=st.integers(0, 100_000))
 def test_trees_of_unequal_roots_are_between_the_composition_and_the_cut(seed):
     net = random_network(seed, switches=False, routers=False)
@@ -97,7 +106,7 @@ def test_trees_of_unequal_roots_are_found_in_few_rounds_where_many_ranks_are_ali
         pairs += [(first + k, first + 8, 150) for k in range(8)] + [(first + k, 0, nic) for k, nic in enumerate(nics)]
     net = make_topology("servers", kinds, [(*e, w * 1e9, 1e-6) for a, b, w in pairs for e in ((a, b), (b, a))])
     rounds = []
-    monkeypatch.setattr(Growing, "solve", lambda self, solve=Growing.solve: rounds.append(1) or solve(self))
+    monkeypatch.setattr(Growing, "solve", lambda self, most, solve=Growing.solve: rounds.append(1) or solve(self, most))
     assert tree_rates(net).rate == pytest.approx(12.5e9)
     assert len(rounds) <= 20
 

@@ -16,6 +16,7 @@ from stretto.model.errors import Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.workloads import wan_workload
 from stretto.planners import Request, run_planner
+from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.pack import pack, rank_edges
 from stretto.planners.forest.rates import _even_out, spreading
 from stretto.planners.forest.refinement import TRANSFER_COUNTS
@@ -241,3 +242,17 @@ def test_deep_trees_are_cut_until_they_fill_whatever_packing_took(kind):
     work = Workload((make_collective(kind, net, 10**9),))
     plan = plan_by("forest", Request(net, work, budget=Budget(EFFORTS["quick"])))
     assert simulate(plan).completion_s < 1.15 * bounds(net, work)[0].seconds
+
+
+def test_roots_have_equal_rates_where_better_ones_take_too_long():
+    net = random_network(3, switches=False, routers=False)
+    c = make_collective("allreduce", net, 10**9)
+    best, equal = (min(f.seconds_per_byte(net) for f in forests_of(net, c, 60_000, steps)) for steps in (np.inf, 0.0))
+    assert 1.2 * best < equal < 2 * best
+
+
+def test_a_network_is_refused_whose_rates_take_too_long():
+    kinds, ends = [ACCELERATOR, ACCELERATOR, SWITCH], [(0, 2, 3e9), (1, 2, 3e9), (2, 0, 1e9), (2, 1, 2e9)]
+    net = make_topology("uneven", kinds, [(*end, 1e-6) for end in ends])
+    with pytest.raises(Unsupported, match="uneven at this effort: the rates of its trees take too long"):
+        spreading(net, net.accelerators, np.ones(2), 0.0)

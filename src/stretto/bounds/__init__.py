@@ -60,7 +60,7 @@ from .model import Bound
 from .parts import Parts, best_parts, parts_bound
 from .reach import Reach, reach_bound
 from .storing import storing_bound
-from .trees import TreeRates, tree_rates
+from .trees import TreeRates, tree_rates, tree_rates_within
 from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
 
@@ -68,7 +68,7 @@ __all__ = [
     "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "Windows",
     "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
     "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "mean_bound",
-    "reach_bound", "tree_rates", "windows",
+    "reach_bound", "tree_rates", "tree_rates_within", "windows",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import highspy
@@ -79,6 +80,10 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     return Solution(state, x, objective, bound, effort)
 
 
+MOST_ITERATIONS = 2**31 - 1
+"""HiGHS's own limit."""
+
+
 class Growing:
     """A linear program to which rows are added: each solution begins from the last basis."""
 
@@ -95,8 +100,19 @@ class Growing:
         status = self._highs.addRows(len(starts), b.row_lower, b.row_upper, len(index), starts, index, b.value)
         self._whole &= status != highspy.HighsStatus.kError
 
-    def solve(self) -> Float64 | None:
-        """float64[columns], an optimum; None if HiGHS finds none or refused some rows."""
+    @property
+    def size(self) -> int:
+        """Rows and columns. A simplex iteration takes about 0.1 us of CPU for each."""
+        return int(self._highs.getNumRow() + self._highs.getNumCol())
+
+    @property
+    def iterations(self) -> int:
+        """Simplex iterations of the last solution."""
+        return max(int(self._highs.getInfo().simplex_iteration_count), 0)
+
+    def solve(self, most_iterations: float = math.inf) -> Float64 | None:
+        """float64[columns], an optimum; None if HiGHS finds none within these iterations, or refused some rows."""
+        self._highs.setOptionValue("simplex_iteration_limit", int(min(most_iterations, MOST_ITERATIONS)))
         self._highs.run()
         optimal = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
         return np.array(self._highs.getSolution().col_value) if optimal and self._whole else None

@@ -7,6 +7,7 @@ their middle (:mod:`.meeting`) are candidates too.
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...bounds import best_parts, bottleneck, distances, tree_rates
+from ...bounds import best_parts, bottleneck, distances, tree_rates_within
 from ...model.arrays import Int32, Int64
 from ...model.collective import Collective
 from ...model.topology import Topology, opposite
@@ -58,41 +59,42 @@ class Packing(NamedTuple):
         return Packing(replace(self.trees, routes=routes.with_values(link[routes.values])), self.share)
 
 
-def forests_of(topology: Topology, c: Collective, transfers: int) -> list[Forest]:
+def forests_of(topology: Topology, c: Collective, transfers: int, steps: float = math.inf) -> list[Forest]:
     """Forests for a collective, to choose from.
 
     Args:
         transfers: about how many transfers the finest plan has: the time of one is a length to be kept short, as
             latency is.
+        steps: that the rates of the trees may take, see :func:`stretto.bounds.tree_rates_within`.
     """
     ranks = c.ranks
     if c.traits.reduces_to_all:
-        return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers)
+        return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers, steps)
     amounts = (ranks == c.ranks[c.root] if c.root >= 0 else np.ones(len(ranks))).astype(np.float64)
     # sums that are not copied are copies with all links turned round
     net = _reversed(topology) if c.reduces else topology
     part_bytes = (len(ranks) - 1) * c.size_bytes / transfers
-    packings = _packed(net, ranks, spreading(net, ranks, amounts), part_bytes, backward=c.reduces)
+    packings = _packed(net, ranks, spreading(net, ranks, amounts, steps), part_bytes, backward=c.reduces)
     roots = int(amounts.sum())
     return [Forest.one_way(trees, c.reduces, [part / roots for part in share]) for trees, share in packings]
 
 
-def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float) -> list[Forest]:
+def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float, steps: float) -> list[Forest]:
     """In-trees and out-trees of the same roots; the roots have equal shares where unequal shares gain nothing.
 
     Where links are alike both ways, also trees that meet in their middle, which are as fast as unequal roots.
     """
     ranks = c.ranks
     back = _reversed(topology)
-    copies = spreading(topology, ranks, np.ones(len(ranks)))
-    sums = spreading(back, ranks, np.ones(len(ranks)))
+    copies = spreading(topology, ranks, np.ones(len(ranks)), steps)
+    sums = spreading(back, ranks, np.ones(len(ranks)), steps)
     # copies and sums share a link's time in proportion to the time that each of them takes alone
     composed = len(ranks) / (1 / _root_rate(copies) + 1 / _root_rate(sums))
     equal_roots = composed * UNEQUAL_ROOTS_GAIN >= _best_rate(topology, c)
     meeting = _meeting_forests(topology, c, part_bytes)
     if meeting and not equal_roots:
         return meeting
-    best = None if equal_roots else tree_rates(topology, ranks)
+    best = None if equal_roots else tree_rates_within(steps, topology, ranks)
     if best is not None and best.rate > composed * UNEQUAL_ROOTS_GAIN:
         copies = whole_counts(topology, ranks, best.copies, best.root)
         sums = whole_counts(back, ranks, best.sums, best.root)

@@ -41,6 +41,10 @@ ROOTS = 24
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""
 
+RATES_TIMES, RATES_STEPS = 4.0, 1e6
+"""Times the effort that the rates of trees may take, and steps that they may take in any case. Beyond, roots of an
+AllReduce have equal rates, and networks are refused whose switches send less than they get."""
+
 LEAST_SHARE = 0.05
 """Where switches sum, the least that a tree carries, as a share of the largest tree. Its transfers use many links, each
 at a rate in proportion to what the tree carries, so that a small tree would be slow."""
@@ -143,7 +147,8 @@ def _searches(request: Request, topology: Topology, parts: int, trees: int, budg
 def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budget) -> list[Forest]:
     """Forests at the rate of the bottleneck, with no more trees than allowed."""
     budget.spend(packing=_packing_work(topology, c))
-    forests = forests_of(topology, c, TRANSFER_COUNTS[-1])
+    steps = max(RATES_TIMES * budget.steps, RATES_STEPS)
+    forests = forests_of(topology, c, TRANSFER_COUNTS[-1], steps)
     return [keep_largest(topology, c, forest, trees) for forest in forests]
 
 

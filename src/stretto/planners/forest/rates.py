@@ -7,6 +7,7 @@ units of the widest link, so that trees still exist.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...bounds import bottleneck, tree_rates
+from ...bounds import bottleneck, tree_rates_within
 from ...bounds.exact import Arcs, near_first
 from ...model.arrays import Bool, Float64, Int32, Int64
 from ...model.collective import make_collective
@@ -44,15 +45,21 @@ class TreeCounts:
     rate: float  # bytes/s that one tree stands for
 
 
-def spreading(topology: Topology, ranks: Int32, shares: Float64) -> TreeCounts:
-    """The most trees by which roots spread data in these shares to every rank."""
+def spreading(topology: Topology, ranks: Int32, shares: Float64, steps: float = math.inf) -> TreeCounts:
+    """The most trees by which roots spread data in these shares to every rank.
+
+    Raises:
+        Unsupported: the rates take more steps, see :func:`stretto.bounds.tree_rates_within`.
+    """
     into, out = (np.bincount(ends, topology.bandwidth, topology.node_count) for ends in (topology.dst, topology.src))
     kept = into - out
     kept[ranks] = 0.0
     if np.abs(kept).max() <= 1e-9 * topology.bandwidth.max():
         total = _bottleneck_rate(topology, ranks, shares)
         return whole_counts(topology, ranks, topology.bandwidth, total * shares / shares.sum())
-    rates = tree_rates(topology, ranks, shares)
+    rates = tree_rates_within(steps, topology, ranks, shares)
+    if rates is None:
+        raise Unsupported(f"forest does not serve {topology.name} at this effort: the rates of its trees take too long")
     return whole_counts(topology, ranks, rates.copies, rates.root)
 
 
