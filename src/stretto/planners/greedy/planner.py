@@ -273,7 +273,7 @@ class _Stages:
 
     @property
     def best(self) -> Plan:
-        return best([*self.plans, *self.matchings])
+        return best([*self.matchings, *self.plans])
 
     @property
     def best_s(self) -> float:
