@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 
 import numpy as np
@@ -60,3 +61,14 @@ def partial_sums(net: Topology, size: int, chunks: int = 1, nodes: list[int] | N
     wanted = [[r for r in range(n) if (r + piece) % 2 == 0] for piece in range(3)]
     sizes = split_evenly(size, 3)
     return cut(Collective.uncut("partial-sums", ranks, size, sizes, Ragged.of(holders), Ragged.of(wanted)), chunks)
+
+
+def soonest_broadcast_s(ranks: int, hop_s: float, gap_s: float) -> float:
+    """Karp, Sahay, Santos and Schauser, SPAA 1993: each node that has the message sends it on every ``gap_s``."""
+    free_s, came_s = [0.0], 0.0
+    for _ in range(ranks - 1):
+        sends_s = heapq.heappop(free_s)
+        came_s = sends_s + hop_s
+        heapq.heappush(free_s, sends_s + gap_s)
+        heapq.heappush(free_s, came_s)
+    return came_s

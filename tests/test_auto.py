@@ -7,6 +7,7 @@ import json
 import sys
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -141,6 +142,14 @@ def test_searches_are_asked_on_large_networks_where_latency_decides():
     request = Workload((make_collective("allgather", net, 1000, ranks=net.accelerators[::2]),))
     reached, alone = (run_planner(name, net, request, effort="normal") for name in ("auto", "mtegcca"))
     assert simulate(reached).completion_s <= 1.005 * simulate(alone).completion_s
+
+
+def test_where_messages_cost_more_than_their_bytes_relays_do_not_put_trees_that_fill_links_first():
+    net = load_topology("h100:16?message=2us")
+    ranks = net.accelerators[np.arange(128) % 4 < 3]
+    work = Workload((make_collective("allgather", net, 64_000, ranks=ranks),))
+    plan = run_planner("auto", net, work, effort="normal")
+    assert simulate(plan).completion_s < 1.1 * (len(ranks) - 1) * 2e-6 / 2
 
 
 def test_what_was_not_asked_is_said_only_of_planners_that_may_serve():

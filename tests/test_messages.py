@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import stretto as st
-from networks import random_network
+from networks import random_network, soonest_broadcast_s
 from stretto.bounds import bounds
 from stretto.cli import app
 from stretto.formats import native
@@ -117,17 +116,6 @@ def test_small_sums_for_all_take_about_as_few_messages_as_one_tree(ranks):
     assert plan.transfer_count == 2 * (ranks - 1)
     hop_s, gap_s = 2 * 0.7e-6 + 2.04e-6, 2.04e-6
     assert simulate(plan).completion_s <= 1.05 * 2 * soonest_broadcast_s(ranks, hop_s, gap_s)
-
-
-def soonest_broadcast_s(ranks: int, hop_s: float, gap_s: float) -> float:
-    """Karp, Sahay, Santos and Schauser, SPAA 1993: each node that has the message sends it on every ``gap_s``."""
-    free_s, came_s = [0.0], 0.0
-    for _ in range(ranks - 1):
-        sends_s = heapq.heappop(free_s)
-        came_s = sends_s + hop_s
-        heapq.heappush(free_s, sends_s + gap_s)
-        heapq.heappush(free_s, came_s)
-    return came_s
 
 
 @pytest.mark.parametrize("kind", ["allreduce", "allgather"])

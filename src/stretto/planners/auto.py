@@ -45,6 +45,9 @@ BANDWIDTH_DECIDES = 0.8
 BANDWIDTH_COUNTS = 0.5
 """Share from which on a search leaves work for planners that fill links."""
 
+BYTES_DECIDE = 0.5
+"""Share of a message's time on a link that its bytes take, from which on what messages cost does not decide."""
+
 LATENCY_IS_LOST = 0.98
 """Share from which on a search for short ways finds nothing better than the planners that fill links."""
 
@@ -163,7 +166,7 @@ class _Case:
 
     request: Request
     bound_s: float  # the lower bound
-    bandwidth: float  # the share of the bound that is not latency
+    bandwidth: float  # the share of the bound that is not latency, and not what messages of a part for each rank cost
     wide: bool  # whether bandwidth decides
     relays: bool  # whether accelerators outside the collective can add and fork for it
 
@@ -172,9 +175,14 @@ class _Case:
         limits = bounds(request.topology, request.workload)
         bound_s = limits[0].seconds
         latency_s = next((b.seconds for b in limits if b.kind == "latency path"), 0.0)
-        bandwidth = 1 - latency_s / bound_s if latency_s else 1.0
+        bandwidth = (1 - latency_s / bound_s if latency_s else 1.0) * _share_of_bytes(request)
         wide = not request.topology.planes and bandwidth >= BANDWIDTH_DECIDES
         return cls(request, bound_s, bandwidth, wide, _has_relays(request))
+
+    @cached_property
+    def bytes_decide(self) -> bool:
+        """Whether messages of a part for each rank cost less than their bytes."""
+        return _share_of_bytes(self.request) >= BYTES_DECIDE
 
     @property
     def several(self) -> bool:
@@ -206,7 +214,7 @@ class _Case:
         if self.wide:
             named.sort(key=lambda pair: "bandwidth" not in pair[1].good_for)
         named.sort(key=lambda pair: pair[1].early_up_to is not None and accelerators > pair[1].early_up_to)
-        if self.relays:
+        if self.relays and self.bytes_decide:
             named.sort(key=lambda pair: pair[1].early_up_to is None and "relays" not in pair[1].good_for)
         return named
 
@@ -222,7 +230,7 @@ class _Case:
     def share(self, candidate: Candidate, later: list[Candidate]) -> float:
         """The share of what is left that a candidate may spend; ``later`` others are asked if there is enough left."""
         fills_later = any(other.counts and "bandwidth" in other.good_for for other in later)
-        if candidate.counts and fills_later and self.bandwidth >= BANDWIDTH_COUNTS:
+        if candidate.counts and fills_later and (self.bandwidth >= BANDWIDTH_COUNTS or not self.bytes_decide):
             return SPLIT_SHARE
         if not candidate.counts or "bandwidth" not in candidate.good_for or self.bandwidth >= LATENCY_IS_LOST:
             return 1.0
@@ -246,6 +254,15 @@ class _Case:
 def _entries() -> list[tuple[Entry, Candidate]]:
     """The planners that ``auto`` asks, by place."""
     return [(entry, entry.auto) for entry in asked_by("auto") if entry.auto is not None]
+
+
+def _share_of_bytes(request: Request) -> float:
+    """The share of its time on a link, the median one, that the bytes of a message take which has a part for a rank."""
+    net, collectives = request.topology, request.workload.collectives
+    if not net.message_s.any():
+        return 1.0
+    part_bytes = max(c.size_bytes / len(c.ranks) for c in collectives)
+    return float(np.median(1 / (1 + net.message_s * net.bandwidth / max(part_bytes, 1.0))))
 
 
 def _has_relays(request: Request) -> bool:

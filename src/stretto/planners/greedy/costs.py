@@ -12,6 +12,7 @@ from ..registry import Request
 COSTS = {
     "match": 1.0,  # a delivery of one try of a matching
     "grow": 0.1,  # a step of the kernel that grows trees
+    "look": 0.01,  # a pipe that is looked at to improve an order
     "lower": 4.0,  # a delivery that becomes a transfer of a plan
     "message": 20.0,  # a message of an exchange, as the trees of the exchange grow
     "place": 3.0,  # a message of an exchange that becomes a transfer of one part

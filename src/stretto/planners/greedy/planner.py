@@ -44,6 +44,10 @@ LEAST_GAIN = 0.005
 QUICK_TRIES, QUICK_SHARE = 6, 20
 """Solutions that are tried with each number of parts, with one QUICK_SHARE-th of the search's work at most."""
 
+MOST_LOOKS, QUICK_LOOKS_SHARE = 2e7, 60
+"""Pipes that may be looked at to improve the order of deliveries where messages cost; of the first solutions with each
+number of parts a QUICK_LOOKS_SHARE-th."""
+
 TRIES_OF_FEW_PARTS = 24
 """The same where messages cost, so that few parts are the best: with few parts one try differs much from another."""
 
@@ -126,7 +130,7 @@ def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int 
         if value < 0:
             raise InputError(f"{value} is below 0", f"option {name}")
     request = with_costs(request)
-    search = Search(work, tries, request.seed, request.budget)
+    search = Search(work, tries, request.seed, request.budget, MOST_LOOKS if messages_cost(request.topology) else 0.0)
     if parts:
         return _match(request, parts, search)
     return _Stages(request, search).plan()
@@ -337,7 +341,8 @@ class _Stages:
             self.plans.append(plan)
 
     def with_few_tries(self, tries: int) -> Search:
-        return replace(self.search, work=self.search.work // QUICK_SHARE, tries=tries)
+        search = self.search
+        return replace(search, work=search.work // QUICK_SHARE, tries=tries, looks=search.looks / QUICK_LOOKS_SHARE)
 
 
 def _rooted_s(topology: Topology, c: Collective) -> float:

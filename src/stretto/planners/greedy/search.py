@@ -26,6 +26,7 @@ from ...schedule.inversion import Transfers
 from ...schedule.pipes import Network, build_network
 from .costs import COSTS
 from .growth import LATE, Score, grow_trees
+from .orders import improve_order
 from .translations import DONE, TICK, WINDOW, match_translations
 
 SPREADS = (1.0, 0.0, 3.0, 5.0)
@@ -48,6 +49,9 @@ SCARCITIES = (3.0, 0.0, 0.0)
 
 PATIENCE = (True, False, False, True)
 """Whether pipes wait rather than bring what the cluster at their end has, in turn."""
+
+LOOKS_SHARE = 0.4
+"""Share of the steps that are left which one order may take to be improved."""
 
 PIPE_WORK = 1.0
 """Work of a try for each pipe, in deliveries: through switches there are more pipes than a few chunks need."""
@@ -78,14 +82,23 @@ class Search:
         work, tries: deliveries that may be tried, and solutions at most.
         seed: of the random choices.
         budget: with :data:`.costs.COSTS`; tries after the first end with it.
+        looks: pipes that may be looked at to improve the order of the best solution (:mod:`.orders`); 0 leaves it.
     """
 
     work: int
     tries: int
     seed: int
     budget: Budget = field(default_factory=lambda: Budget(costs=COSTS))
+    looks: float = 0.0
 
     def __call__(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
+        sent = self._spread(topology, workload, through_routers)
+        if not self.looks or not len(sent.chunk) or (not through_routers and topology.is_router.any()):
+            return sent
+        network = build_network(topology, float(workload.chunk_bytes.mean()), True, self.work)
+        return improve_order(network, workload, sent, self.looks, self.seed, self.budget.share(LOOKS_SHARE))
+
+    def _spread(self, topology: Topology, workload: Workload, through_routers: bool) -> Transfers:
         alike = match_translations(topology, workload, self.work, self.seed)
         if alike is not None:
             self.budget.spend(match=len(alike.chunk) // topology.node_count)
@@ -97,7 +110,8 @@ class Search:
         matching, solution = self.best_matching(topology, workload, rng)
         if solution is not None:
             return matching.transfers(solution)
-        return grow_trees(topology, workload, through_routers, self.work, self.tries, rng, self.budget)
+        work = self.work / 4 if self.looks else self.work  # the rest is for the order of the best trees
+        return grow_trees(topology, workload, through_routers, work, self.tries, rng, self.budget)
 
     def _direct(self, topology: Topology, workload: Workload) -> Transfers | None:
         """One of a few matchings over links alone, if it ends as early as any could; tried only before many others."""
