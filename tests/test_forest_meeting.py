@@ -105,6 +105,16 @@ def test_trees_of_a_mesh_are_shallow_and_at_the_rate():
     assert depths(trees.up).max() <= 11
 
 
+def test_trees_are_packed_within_some_walks():
+    net = load_topology("torus:4x4")
+    c = make_collective("allreduce", net, 10**9)
+    edges, bound, far = UndirectedEdges.of(net, net.accelerators, 0.0), best_parts(net, c), distances(net, 0.0)
+    rate = 10**9 / float(bound.seconds)
+    whole, counted = (meeting_trees(edges, bound, rate, far, steps) for steps in (np.inf, 0.0))
+    assert whole.seconds_per_byte(net) * rate < 1.01
+    assert counted is None or counted.seconds_per_byte(net) * rate > 1.01
+
+
 def test_links_unlike_both_ways_have_no_edges():
     net = mutual_network(1)
     one_way = net.bandwidth.copy()

@@ -18,6 +18,7 @@ import numpy as np
 from ...bounds import best_parts, bottleneck, distances, tree_rates_within
 from ...model.arrays import Int32, Int64
 from ...model.collective import Collective
+from ...model.errors import Unsupported
 from ...model.topology import Topology, opposite
 from ...schedule.trees import Trees
 from .forest import Forest, aligned
@@ -37,6 +38,16 @@ shares of trees."""
 
 MOST_EDGES_BY_WINDOWS = 128
 """Edges up to which trees that meet in their middle also get shares by latency."""
+
+
+PACKING_STEPS = 0.7
+"""Steps of a unit of :func:`packing_work`."""
+
+PACKING_TIMES = 25.0
+"""Times the steps of a search that packing may take: 100 s of CPU at "normal". Packing is counted before it begins."""
+
+ROOTS = 24
+"""As many roots double the work of packing trees."""
 
 
 class Packing(NamedTuple):
@@ -65,11 +76,15 @@ def forests_of(topology: Topology, c: Collective, transfers: int, steps: float =
     Args:
         transfers: about how many transfers the finest plan has: the time of one is a length to be kept short, as
             latency is.
-        steps: that the rates of the trees may take, see :func:`stretto.bounds.tree_rates_within`.
+        steps: about microseconds of CPU that a search for trees of one kind may take.
+    Raises:
+        Unsupported: no trees are found within these.
     """
     ranks = c.ranks
     if c.traits.reduces_to_all:
         return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers, steps)
+    if not _may_pack(topology, c, steps):
+        raise _too_long(topology, c)
     amounts = (ranks == c.ranks[c.root] if c.root >= 0 else np.ones(len(ranks))).astype(np.float64)
     # sums that are not copied are copies with all links turned round
     net = _reversed(topology) if c.reduces else topology
@@ -77,6 +92,28 @@ def forests_of(topology: Topology, c: Collective, transfers: int, steps: float =
     packings = _packed(net, ranks, spreading(net, ranks, amounts, steps), part_bytes, backward=c.reduces)
     roots = int(amounts.sum())
     return [Forest.one_way(trees, c.reduces, [part / roots for part in share]) for trees, share in packings]
+
+
+def packing_work(topology: Topology, c: Collective) -> float:
+    """The work of packing trees: for each rank and link a unit, and more where every rank is a root.
+
+    On 14 networks of 8 to 256 ranks a unit takes 0.2 to 3 us of CPU, on torus:16x16 with all roots 3.2.
+    """
+    roots = 1 if c.traits.rooted else len(c.ranks)
+    return len(c.ranks) * topology.link_count * (1 + roots / ROOTS) * (2 if c.traits.reduces_to_all else 1)
+
+
+def _may_pack(topology: Topology, c: Collective, steps: float) -> bool:
+    """Whether trees may be packed, where a search for trees may take ``steps``."""
+    return PACKING_STEPS * packing_work(topology, c) <= PACKING_TIMES * steps
+
+
+def _too_long(topology: Topology, c: Collective) -> Unsupported:
+    seconds = PACKING_STEPS * packing_work(topology, c) / 1e6
+    return Unsupported(
+        f"forest does not serve {c.kind} on {topology.name} at this effort: packing its trees takes about "
+        f"{seconds:.0f} s of CPU"
+    )
 
 
 def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float, steps: float) -> list[Forest]:
@@ -91,8 +128,12 @@ def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float, ste
     # copies and sums share a link's time in proportion to the time that each of them takes alone
     composed = len(ranks) / (1 / _root_rate(copies) + 1 / _root_rate(sums))
     equal_roots = composed * UNEQUAL_ROOTS_GAIN >= _best_rate(topology, c)
-    meeting = _meeting_forests(topology, c, part_bytes)
-    if meeting and not equal_roots:
+    meeting = _meeting_forests(topology, c, part_bytes, steps)
+    if not equal_roots and any(composed * forest.seconds_per_byte(topology) < 1 for forest in meeting):
+        return meeting
+    if not _may_pack(topology, c, steps):
+        if not meeting:
+            raise _too_long(topology, c)
         return meeting
     best = None if equal_roots else tree_rates_within(steps, topology, ranks)
     if best is not None and best.rate > composed * UNEQUAL_ROOTS_GAIN:
@@ -120,7 +161,7 @@ def _aligned_ways(up: Packing, down: Packing, root_share: dict[int, Fraction]) -
     return Forest(up.trees.take(into), down.trees.take(out), [row[0] for row in rows])
 
 
-def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> list[Forest]:
+def _meeting_forests(topology: Topology, c: Collective, part_bytes: float, steps: float) -> list[Forest]:
     """Trees walked in and out from their middle; none where links are not alike both ways or too many trees would do.
 
     Where latency counts, a second forest with other shares.
@@ -129,12 +170,12 @@ def _meeting_forests(topology: Topology, c: Collective, part_bytes: float) -> li
     if edges is None or bound is None:
         return []
     rate, far = _best_rate(topology, c), distances(topology, part_bytes)
-    forest = meeting_trees(edges, bound, rate, far)
+    forest = meeting_trees(edges, bound, rate, far, steps)
     if forest is None:
         return []
     if far.max() <= LATENCY_SHARE * float(bound.seconds) or len(edges.forth) > MOST_EDGES_BY_WINDOWS:
         return [forest.divided(forest.share)]
-    choice = Forest.concatenate([forest, more_trees(edges, rate, far)])
+    choice = Forest.concatenate([forest, more_trees(edges, rate, far, steps)])
     by_windows = shares_by_windows(topology, edges, choice, part_bytes, c.size_bytes)
     return [trees.divided(trees.share) for trees in (forest, by_windows or forest)]
 

@@ -34,14 +34,15 @@ class Network(NamedTuple):
     around: Int64
 
 
-def pack(network: Network, copies: Int64, roots: Int64) -> Bool:
-    """Pack as many trees as there are roots, or as much of them as there can be.
+def pack(network: Network, copies: Int64, roots: Int64, walks: Int64) -> Bool:
+    """Pack as many trees as there are roots, or as much of them as there can be, or as is found in some walks.
 
     Each forest first grows from its root along the shortest paths that are left.
 
     Args:
         copies: int64[edges], how many trees may have each edge; changed in place to what is left.
         roots: int64[trees].
+        walks: int64[1], how many walks through a tree may be made; changed in place to what is left.
     Returns:
         bool[trees, edges].
     """
@@ -73,12 +74,13 @@ def pack(network: Network, copies: Int64, roots: Int64) -> Bool:
     queue = np.empty((trees + 1) * edges, dtype=np.int64)
     path = np.empty(nodes, dtype=np.int64)
     for edge in range(edges):
-        while copies[edge] > 0 and missing > 0:
+        while copies[edge] > 0 and missing > 0 and walks[0] > 0:
             pusher[:] = -1
             queue[0] = trees * edges + edge
             first, last = 0, 1
             placed = False
-            while first < last and not placed:
+            while first < last and not placed and walks[0] > 0:
+                walks[0] -= 1
                 element = queue[first]
                 first += 1
                 i, e = element // edges, element % edges

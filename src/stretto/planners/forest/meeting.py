@@ -9,6 +9,7 @@ copy down, so that a byte takes no longer than the longest path in the tree.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -52,6 +53,10 @@ MOST_WALKS = 20_000
 """Walks through trees that may be made, at most, to make them shallow."""
 
 
+WALK_STEPS = 0.001
+"""Microseconds of CPU of a walk through a tree, for each edge of the network."""
+
+
 @dataclass(frozen=True)
 class UndirectedEdges:
     """Pairs of links that are alike both ways, as edges.
@@ -90,13 +95,18 @@ class UndirectedEdges:
         return len(self.network.offsets) - 1
 
 
-def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float64) -> Forest | None:
-    """Trees that share the buffer and together come near the bound by parts; None where too many would have to.
+def meeting_trees(
+    edges: UndirectedEdges, parts: Parts, rate: float, far: Float64, steps: float = math.inf
+) -> Forest | None:
+    """Trees that share the buffer and together come near the bound by parts; None where too many would have to, or
+    where they are not found within some steps.
 
     Args:
-        rate: bytes/s of the buffer that ``parts`` allow.
+        rate: bytes/s of the buffer that no plan can beat.
         far: float64[nodes, nodes], seconds that a part is on its way.
+        steps: about microseconds of CPU.
     """
+    walks = _walks(edges, steps)
     central = _central(far, CENTRAL)
     for count, loss in [(n, 0.0) for n in range(1, MOST_TREES + 1)] + [(MOST_TREES, loss) for loss in LOSSES]:
         copies = np.floor(edges.bandwidth * (count / rate * (1 + loss) * (1 + 1e-9))).astype(np.int64)
@@ -105,7 +115,7 @@ def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float6
             continue
         copies = np.minimum(copies, count) * times
         roots = np.resize(central, count * times)
-        within = _pack(edges, copies, roots)
+        within = _pack(edges, copies, roots, walks)
         if int(within.sum()) == len(roots) * (edges.node_count - 1):
             break
     else:
@@ -115,14 +125,15 @@ def meeting_trees(edges: UndirectedEdges, parts: Parts, rate: float, far: Float6
     return _from_the_middle(edges, within, shares)
 
 
-def more_trees(edges: UndirectedEdges, rate: float, far: Float64) -> Forest:
+def more_trees(edges: UndirectedEdges, rate: float, far: Float64, steps: float = math.inf) -> Forest:
     """Further trees, without a share yet, packed with room to spare: a choice where not bandwidth alone decides."""
+    walks = _walks(edges, steps)
     central = _central(far, CENTRAL_FOR_CHOICE)
     packed = []
     for room in ROOM_FOR_CHOICE:
         copies = np.floor(edges.bandwidth * (TREES_FOR_CHOICE / rate * room)).astype(np.int64)
         copies, roots = np.minimum(copies, TREES_FOR_CHOICE), np.resize(central, TREES_FOR_CHOICE)
-        within = _pack(edges, copies, roots)
+        within = _pack(edges, copies, roots, walks)
         _shorten(edges, copies, within)
         packed.append(within[within.sum(axis=1) == edges.node_count - 1])
     every = np.concatenate(packed)
@@ -136,8 +147,13 @@ def _central(far: Float64, near: float) -> Int64:
     return np.argsort(reach, kind="stable")[: int((reach <= near * reach.min()).sum())]
 
 
-def _pack(edges: UndirectedEdges, copies: Int64, roots: Int64) -> Bool:
-    return at_speed(kernel_spanning.pack, _work(edges))(edges.network, copies, roots)
+def _walks(edges: UndirectedEdges, steps: float) -> Int64:
+    """int64[1], the walks through trees that fit into some steps."""
+    return np.array([min(steps / (WALK_STEPS * len(edges.forth)), 1e18)], dtype=np.int64)
+
+
+def _pack(edges: UndirectedEdges, copies: Int64, roots: Int64, walks: Int64) -> Bool:
+    return at_speed(kernel_spanning.pack, _work(edges))(edges.network, copies, roots, walks)
 
 
 def _shorten(edges: UndirectedEdges, copies: Int64, within: Bool) -> None:

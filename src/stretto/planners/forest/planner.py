@@ -18,7 +18,7 @@ from ...model.topology import Topology
 from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
-from .candidates import LATENCY_SHARE, forests_of
+from .candidates import LATENCY_SHARE, PACKING_STEPS, forests_of, packing_work
 from .division import few_trees, keep_largest, quickest, without_small
 from .filling import TRANSFER_COUNTS, most_promising
 from .forest import Forest
@@ -29,21 +29,17 @@ from .relays import find_relays, summing_as_relays
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-COSTS = {"packing": 0.7, "latency": 30.0, "estimate": 0.5, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
-"""Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, see
-:func:`_packing_work`; trees with shares by latency, for each tree and node; an estimate, for each use of a link
-by a tree; priced trees, for each step of the kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in
-all, with one round of justification."""
-
-ROOTS = 24
-"""As many roots double the work of packing trees."""
+COSTS = {"packing": PACKING_STEPS, "latency": 30.0, "estimate": 0.5, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
+"""Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, see :func:`.candidates.packing_work`;
+trees with shares by latency, for each tree and node; an estimate, for each use of a link by a tree; priced trees, for
+each step of the kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in all, with one round of
+justification."""
 
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""
 
-RATES_TIMES, RATES_STEPS = 4.0, 1e6
-"""Times the effort that the rates of trees may take, and steps that they may take in any case. Beyond, roots of an
-AllReduce have equal rates, and networks are refused whose switches send less than they get."""
+SEARCH_TIMES, SEARCH_STEPS = 4.0, 1e6
+"""Times the effort that each search for trees of one kind may take, and steps that it may take in any case."""
 
 LEAST_SHARE = 0.05
 """Where switches sum, the least that a tree carries, as a share of the largest tree. Its transfers use many links, each
@@ -63,18 +59,9 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     return None
 
 
-def _packing_work(topology: Topology, c: Collective) -> float:
-    """The work of packing trees: for each rank and link a unit, and more where every rank is a root.
-
-    On 14 networks of 8 to 256 ranks a unit takes 0.2 to 3 us of CPU, on torus:16x16 with all roots 3.2.
-    """
-    roots = 1 if c.traits.rooted else len(c.ranks)
-    return len(c.ranks) * topology.link_count * (1 + roots / ROOTS) * (2 if c.traits.reduces_to_all else 1)
-
-
 def _least_steps(request: Request) -> float:
     """Steps that the first trees take, about."""
-    work = sum(_packing_work(request.topology, c) for c in request.workload.collectives)
+    work = sum(packing_work(request.topology, c) for c in request.workload.collectives)
     return 40_000 + 4 * COSTS["packing"] * work
 
 
@@ -146,8 +133,8 @@ def _searches(request: Request, topology: Topology, parts: int, trees: int, budg
 
 def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budget) -> list[Forest]:
     """Forests at the rate of the bottleneck, with no more trees than allowed."""
-    budget.spend(packing=_packing_work(topology, c))
-    steps = max(RATES_TIMES * budget.steps, RATES_STEPS)
+    budget.spend(packing=packing_work(topology, c))
+    steps = max(SEARCH_TIMES * budget.steps, SEARCH_STEPS)
     forests = forests_of(topology, c, TRANSFER_COUNTS[-1], steps)
     return [keep_largest(topology, c, forest, trees) for forest in forests]
 
