@@ -1,6 +1,7 @@
 """Where does `auto` lose to a planner that it could have asked? Each planner alone, and `auto`, on the same cells.
 
 python benchmarks/sweep.py [-n 1] [--seed 0] [--sample 9] [-t NAME ...] [options of benchmarks/grid.py] [-o FILE.json]
+python benchmarks/sweep.py --replay FILE.json     what other orders of the candidates would give, from such a file
 
 The networks are those of the grid and held-out ones (benchmarks/heldout_networks.py, -n of each kind). A row of the
 file holds what a cell's plans take and the steps of work (see stretto.schedule.effort) that each planner counted; a
@@ -24,7 +25,7 @@ from heldout import drawn, network
 from stretto.bounds import bounds
 from stretto.model.errors import StrettoError
 from stretto.planners import Request, registered
-from stretto.planners.auto import PLANNING_SHARE
+from stretto.planners.auto import NEAR, PLANNING_SHARE, SPLIT_SHARE
 from stretto.planners.registry import per_delivery
 from stretto.planners.run import plan_by
 from stretto.schedule.best import completion_s, preference_s
@@ -47,7 +48,11 @@ def main() -> None:
     parser.add_argument("-t", "--topologies", nargs="*", help="networks to use instead")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "sweep.json")
     add_cells(parser)
+    parser.add_argument("--replay", type=Path, help="a file of an earlier run")
     given = parser.parse_args()
+    if given.replay:
+        replay(json.loads(given.replay.read_text()))
+        return
     names = given.topologies or [*TOPOLOGIES, "h100:4", *drawn(given.networks, given.seed)]
     given.output.parent.mkdir(exist_ok=True)
     rows = []
@@ -68,7 +73,7 @@ def swept(cell: tuple[str, str, str], effort: str) -> dict[str, Any] | None:
     try:
         request = Request(net, workload(net, kind, size, ranks))
         by_auto = answer("auto", request, steps_of(effort))
-        best = bounds(net, request.workload)[0]
+        limits = bounds(net, request.workload)
     except StrettoError:
         return None
     assert by_auto is not None, "auto serves the request"
@@ -80,9 +85,10 @@ def swept(cell: tuple[str, str, str], effort: str) -> dict[str, Any] | None:
         if entry.auto is not None and entry.auto.counts and planner in alone
         if (found := answer(planner, request, spent / 2)) is not None
     }
+    latency_s = next((bound.seconds for bound in limits if bound.kind == "latency path"), 0.0)
     return {
-        "cell": cell, "bound_s": best.seconds, "bound": best.kind, "auto": by_auto, "alone": alone, "half": half,
-        "may_spend": spent,
+        "cell": cell, "bound_s": limits[0].seconds, "bound": limits[0].kind, "auto": by_auto, "alone": alone,
+        "half": half, "may_spend": spent, "bandwidth": 1 - latency_s / limits[0].seconds,
     }  # fmt: skip
 
 
@@ -105,7 +111,7 @@ def answer(planner: str, request: Request, steps: float) -> dict[str, Any] | Non
     least = 0.0 if planner == "auto" else (candidate.steps if candidate else UNCOUNTED)(request)
     found = {
         "completion_s": completion_s(plan), "preference_s": preference_s(plan), "steps": max(budget.spent, least),
-        "transfers": plan.transfer_count,
+        "least_steps": least, "transfers": plan.transfer_count,
     }  # fmt: skip
     return found | ({"chosen": plan.meta["chosen"], "tried": plan.meta["tried"]} if planner == "auto" else {})
 
@@ -144,6 +150,68 @@ def report(rows: list[dict[str, Any]]) -> None:
         wins = [row for row in losing if fitting(row).get(planner, math.inf) == min(fitting(row).values())]
         if wins:
             print(f"to {planner}: {len(wins)}, at most {max(map(lost, wins)):.1%}")
+
+
+ORDERS = {
+    f"early {early:.2f}, bandwidth from {wide:.2f}": (early, wide)
+    for early, wide in ((0.0, 0.5), (0.1, 0.5), (0.2, 0.5), (0.33, 0.5), (1.0, 0.5), (0.1, 0.2), (0.1, 0.8), (0.1, 1.1))
+}
+"""Orders to be replayed: values of ``EARLY_SHARE`` and ``BANDWIDTH_DECIDES``."""
+
+
+def replay(rows: list[dict[str, Any]]) -> None:
+    """What each order gives: the mean and the worst loss to the best of all candidates, and the steps spent."""
+    for title, (early, wide) in ORDERS.items():
+        ends = [replayed(row, early, wide) for row in rows]
+        show_order(title, ends)
+    for name in sorted({name for row in rows for name in candidates_of(row)}):
+        ends = [replayed(row, 0.1, 0.5, without=name) for row in rows]
+        show_order(f"early 0.10, bandwidth from 0.50, no {name}", ends)
+
+
+def show_order(title: str, ends: list[tuple[float, float]]) -> None:
+    """A line for what an order gives."""
+    mean = math.exp(sum(math.log(ratio) for ratio, _ in ends) / len(ends))
+    late, worst = sum(ratio > 1 + LOSS for ratio, _ in ends), max(ratio for ratio, _ in ends)
+    steps = sum(steps for _, steps in ends) / len(ends)
+    print(f"{title:45} mean {mean:.4f}, {late:3} of {len(ends)} lose, worst {worst:.3f}, {steps / 1e3:.0f} k steps")
+
+
+def candidates_of(row: dict[str, Any]) -> list[str]:
+    """The candidates of `auto` that serve a cell."""
+    return [name for name in row["alone"] if registered()[name].auto is not None]
+
+
+def replayed(row: dict[str, Any], early: float, wide: float, without: str = "") -> tuple[float, float]:
+    """What `auto` would give with its candidates in another order: times the best candidate, and the steps spent.
+
+    A search that would spend more than its share is taken to give what it gives with half of the effort.
+    """
+    turns = [name for name in candidates_of(row) if name != without]
+    auto = {name: registered()[name].auto for name in turns}
+    least = {name: row["alone"][name]["least_steps"] for name in turns}
+
+    def place(name: str) -> tuple[int, float]:
+        if auto[name].leads:
+            return (0 if row["bandwidth"] >= wide else 3) if auto[name].fills_links else 2, least[name]
+        return 1 if least[name] <= early * row["may_spend"] else 4, least[name]
+
+    turns.sort(key=place)
+    left, best = row["may_spend"], None
+    for number, name in enumerate(turns):
+        if best is not None and (best["completion_s"] <= NEAR * row["bound_s"] or least[name] > left):
+            continue
+        follows = any(auto[n].leads and least[n] <= SPLIT_SHARE * left for n in turns[number + 1 :])
+        share = left * (SPLIT_SHARE if auto[name].counts and follows else 1.0)
+        found = row["alone"][name]
+        if auto[name].counts and found["steps"] > share:
+            found = row["half"].get(name, found)
+        left -= min(found["steps"], share) if auto[name].counts else found["steps"]
+        if best is None or found["preference_s"] < best["preference_s"]:
+            best = found
+    assert best is not None, "some candidate serves"
+    of_all = min(row["alone"][name]["preference_s"] for name in candidates_of(row))
+    return best["preference_s"] / of_all, row["may_spend"] - left
 
 
 if __name__ == "__main__":

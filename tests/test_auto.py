@@ -71,14 +71,6 @@ def test_optical_planes_get_a_plan_that_hides_turns():
     assert done["auto"] <= done["swot"] < done["ring"]
 
 
-def test_a_fair_allreduce_among_many_is_not_searched_further():
-    net = load_topology("mesh:5x5")
-    request = work(net, "allreduce", 64 * 10**6)
-    plan = run_planner("auto", net, request)
-    assert planned_by(plan) == ["forest"]
-    assert 1.005 < simulate(plan).completion_s / bounds(net, request)[0].seconds <= 1.05
-
-
 def test_a_candidate_for_which_bytes_are_too_few_leaves_it_to_the_others():
     net = load_topology("ring:7")
     few = Workload((make_collective("allreduce", net, 7, chunks=5),))  # `ring` would cut them into 35
@@ -116,7 +108,7 @@ def test_it_never_loses_to_a_planner_that_fits_the_effort(spec, kind, shard):
     limit = 1.005 * bounds(net, request)[0].seconds
     reached = simulate(run_planner("auto", net, request, effort="normal")).completion_s
     for entry in asked_by("auto"):
-        if not entry.auto.counts and entry.auto.suits(net) and kind in entry.collectives:
+        if not entry.auto.counts and kind in entry.collectives:
             with suppress(Unsupported):
                 other = simulate(run_planner(entry.name, net, request)).completion_s
                 assert reached <= max(other * (1 + 1e-9), limit), entry.name
@@ -127,7 +119,7 @@ def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
     tried = run_planner("auto", net, work(net, "allreduce", 1000), effort="quick").meta["tried"]
     refused = {t["planner"]: t.get("refused") for t in tried}
     assert refused["greedy"] is None
-    assert refused["nccl-tree"] == NO_EFFORT
+    assert refused["scale-ccl"] == NO_EFFORT
 
 
 def test_a_search_leaves_work_for_a_planner_that_fills_links_where_bandwidth_counts():

@@ -42,7 +42,7 @@ OPTIONS = (
 @register(
     "jobs", collectives=EVERY_KIND, topologies="any without planes", paper="our own; after Smith 1956",
     options=OPTIONS, messages=True, cuts=True, serves=over_links, transfers=lambda request: 0,
-    auto=Candidate(0, lambda request: 0.0, True, ("bandwidth", "relays", "size"), collectives_from=2),
+    auto=Candidate(lambda request: 0.0, counts=True, leads=True, collectives_from=2),
 )  # fmt: skip
 def jobs(request: Request, *, planner: str = "auto", online: bool = False) -> Plan:
     """Each of several collectives by a plan of its own, the shortest first, the next in what that leaves idle.

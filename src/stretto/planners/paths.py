@@ -80,7 +80,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     cuts=True,
     messages=True,
     transfers=lambda request: request.transfers,
-    auto=Candidate(30, per_delivery(10, first=150_000), good_for=("bandwidth",)),
+    auto=Candidate(per_delivery(10, first=150_000), leads=True, fills_links=True),
 )
 def paths(request: Request, *, parts: int = 0) -> Plan:
     """Paths that load links alike, their parts pipelined.

@@ -96,29 +96,21 @@ class Candidate:
     """How ``auto`` asks a planner.
 
     Attributes:
-        place: ``auto`` asks its candidates from the lowest place to the highest: first those that answer soonest.
         steps: ``request -> steps``, the work that the planner and the simulation of its plan take, about (see
             :mod:`stretto.schedule.effort`). ``auto`` asks the planner if so many are left, and counts them as spent,
             or what the planner itself has counted on ``request.budget`` if that is more.
         counts: True for a planner that searches on while its budget lasts; ``steps`` is then the least with which it
             is worth asking.
-        good_for: where it is asked before others: "bandwidth" (it fills links), "relays" (it makes use of
-            accelerators outside the collective), "size" (it also serves hundreds of ranks); "latency" (it searches
-            for short ways) is asked after them.
-        early_up_to: for a planner that answers in hundredths of a second among up to this many accelerators and in
-            seconds among more: there it is asked last.
-        collectives_from: it is asked where there are at least as many collectives.
-        suits: ``topology -> bool``, whether it is worth asking on this network at all. Where bandwidths change, a
-            planner that heeds changes is asked on every network.
+        leads: True for a planner from which the best plans come. The first of these is asked whatever it takes.
+        fills_links: for one that leads: True if it is asked before the others where bandwidth decides.
+        collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
     """
 
-    place: int
     steps: Callable[[Request], float]
     counts: bool = False
-    good_for: tuple[str, ...] = ()
-    early_up_to: int | None = None
+    leads: bool = False
+    fills_links: bool = False
     collectives_from: int = 1
-    suits: Callable[[Topology], bool] = lambda topology: True
 
 
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:
@@ -243,14 +235,9 @@ refiner = partial(register, refines=True)
 
 
 def asked_by(role: Literal["auto", "tune", "library"]) -> list[Entry]:
-    """The planners that ``auto``, ``tune`` or the library asks, in their places."""
-
-    def place(entry: Entry) -> int | None:
-        given: Candidate | int | None = getattr(entry, role)
-        return given.place if isinstance(given, Candidate) else given
-
-    placed = [(number, entry) for entry in registered().values() if (number := place(entry)) is not None]
-    return [entry for _, entry in sorted(placed, key=lambda pair: pair[0])]
+    """The planners that ``tune`` or the library asks, in their places; those that ``auto`` asks, by name."""
+    asked = [entry for entry in registered().values() if getattr(entry, role) is not None]
+    return asked if role == "auto" else sorted(asked, key=lambda entry: getattr(entry, role))
 
 
 def over_links(topology: Topology, workload: Workload) -> str | None:

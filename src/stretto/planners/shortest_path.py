@@ -34,7 +34,7 @@ OPTIONS = (
     paper="SPH in SCALE-CCL, INET4AI 2025, section 5",
     options=OPTIONS,
     serves=over_links,
-    auto=Candidate(50, per_delivery(12, first=1_000), early_up_to=32),
+    auto=Candidate(per_delivery(12, first=1_000)),
     tune=30,
     library=70,
 )

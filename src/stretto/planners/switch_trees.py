@@ -120,13 +120,7 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
     paper="our own; trees by Takahashi and Matsuyama, 1980",
     serves=_serves,
     cuts=True,
-    auto=Candidate(
-        10,
-        per_delivery(60, first=3_000),
-        good_for=("bandwidth",),
-        early_up_to=32,
-        suits=lambda topology: bool((topology.transit & topology.replicates).any()),
-    ),
+    auto=Candidate(per_delivery(60, first=3_000)),
 )
 def switch_trees(request: Request) -> Plan:
     """Trees that fork or meet in switches, all at once, at rates that end together.

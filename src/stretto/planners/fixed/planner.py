@@ -20,7 +20,7 @@ from ...model.collective import Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
-from .. import Candidate, Request, per_delivery, register
+from .. import Request, register
 
 
 def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> str | None:
@@ -165,7 +165,7 @@ _ASKED: dict[str, dict[str, Any]] = {
     "all-pairs": {"library": 10},
     "recursive-doubling": {"library": 30},
     "rabenseifner": {"library": 40},
-    "pairwise": {"auto": Candidate(100, per_delivery(12, first=1_000)), "tune": 70},
+    "pairwise": {"tune": 70},
 }
 """Who asks each algorithm, see :class:`~stretto.planners.registry.Entry`."""
 

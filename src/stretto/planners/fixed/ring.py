@@ -19,7 +19,7 @@ from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS
-from .. import Candidate, Option, Request, per_delivery, register
+from .. import Option, Request, register
 from .planner import plan_algorithm, portless, routes_from
 
 MOST_TRIES = 20_000
@@ -53,7 +53,6 @@ def _no_ring(topology: Topology, workload: Workload) -> str | None:
     paper="Wang, Craps, Li, section II; Patarasuk and Yuan, JPDC 2009",
     options=OPTIONS,
     serves=_no_ring,
-    auto=Candidate(90, per_delivery(12, first=1_000)),
     tune=50,
     library=20,
 )

@@ -74,7 +74,7 @@ def _least_steps(request: Request) -> float:
     serves=_serves,
     messages=True,
     cuts=True,
-    auto=Candidate(130, _least_steps, counts=True, good_for=("bandwidth", "relays", "size")),
+    auto=Candidate(_least_steps, counts=True, leads=True, fills_links=True),
     tune=40,
 )
 def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:

@@ -112,7 +112,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     serves=_unserved,
     messages=True,
     cuts=True,
-    auto=Candidate(60, per_delivery(10), counts=True, good_for=("latency",)),
+    auto=Candidate(per_delivery(10), counts=True, leads=True),
 )
 def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int = 2_000) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.

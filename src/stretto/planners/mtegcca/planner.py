@@ -77,7 +77,7 @@ OPTIONS = (
     options=OPTIONS,
     changes=True,
     serves=over_links,
-    auto=Candidate(70, per_delivery(15, first=10_000), counts=True),
+    auto=Candidate(per_delivery(15, first=10_000), counts=True),
     tune=20,
 )
 def mtegcca(

@@ -28,7 +28,7 @@ from ...schedule.best import completion_s
 from ...schedule.shortest_trees import shortest_trees
 from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import STEP_BYTES, parents, slice_count
-from .. import Candidate, Option, Request, over_links, register
+from .. import Option, Request, over_links, register
 from .cost_model import Cluster, expected_s
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, servers_of, slice_option
 
@@ -206,9 +206,6 @@ def _ring_meta(topology: Topology, rings: Rings, lanes: int, slice_bytes: int) -
         Option("slices", int, 0, "parts in which a channel sends its share; 0 as NCCL, of 32 to 512 KiB"),
     ),
     serves=over_links,
-    auto=Candidate(
-        40, lambda request: 400.0 * sum(len(c.ranks) ** 2 for c in request.workload.collectives), early_up_to=16
-    ),
     tune=60,
 )
 def nccl_tree(request: Request, *, channels: str = "auto", slices: int = 0) -> Plan:

@@ -33,7 +33,7 @@ from .placement import Part, Planes, direct_bound, place
     options=(Option("matchings", str, "few", "few by weight, or those of pairwise exchange", ("few", "shifts")),),
     serves=refusal,
     cuts=True,
-    auto=Candidate(110, per_delivery(12, first=1_000)),
+    auto=Candidate(per_delivery(12, first=1_000)),
     tune=90,
 )
 def birkhoff(request: Request, *, matchings: str = "few") -> Plan:

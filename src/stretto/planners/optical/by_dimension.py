@@ -94,7 +94,7 @@ def _refuses(topology: Topology, workload: Workload) -> str | None:
                ("auto", "yes", "no")),
     ),
     serves=_refuses,
-    auto=Candidate(120, per_delivery(100, first=20_000)),
+    auto=Candidate(per_delivery(100, first=20_000)),
 )  # fmt: skip
 def by_dimension(request: Request, *, line: str = "auto", rotate: str = "auto") -> Plan:
     """Dimension by dimension, parts of the data along different ones at the same time."""

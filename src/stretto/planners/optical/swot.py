@@ -79,7 +79,7 @@ def one_shot_planes(plan: Plan, request: Request) -> Plan:
     alone=(*ALONE, "birkhoff"),
     options=(Option("mode", str, "fast", "search, or prove the optimum in 4 units of effort", ("fast", "exact")),),
     cuts=True,
-    auto=Candidate(20, per_delivery(500, first=10_000)),
+    auto=Candidate(per_delivery(500, first=10_000), leads=True),
     tune=80,
 )
 def swot(plan: Plan, request: Request, *, mode: str = "fast") -> Plan:

@@ -20,7 +20,7 @@ from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError, Unsupported
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
-from ...model.topology import ROUTER, SWITCH, Topology
+from ...model.topology import Topology
 from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.moments import with_and_without
@@ -42,9 +42,6 @@ LEAST_GAIN = 0.01
 
 MOST_LOOKED = 16
 """Among how many chunks a slow link chooses."""
-
-MOST_PLAIN = 16
-"""Accelerators up to which a network without routers and switches may join datacenters."""
 
 COSTS = {"hops": 0.1}
 """Steps for each chunk and link of the network: compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32 and torus:4,4."""
@@ -71,12 +68,6 @@ class Task(NamedTuple):
     work: float
 
 
-def _joins_sites(topology: Topology) -> bool:
-    """Whether a network may join datacenters. On others the event loop can take minutes."""
-    routers, switches = (topology.kind == ROUTER).any(), (topology.kind == SWITCH).any()
-    return bool(routers or (not switches and len(topology.accelerators) <= MOST_PLAIN))
-
-
 @register(
     "scale-ccl",
     collectives=EVERY_KIND,
@@ -85,7 +76,7 @@ def _joins_sites(topology: Topology) -> bool:
     options=OPTIONS,
     changes=True,
     serves=over_links,
-    auto=Candidate(80, per_delivery(200, first=5_000), suits=_joins_sites),
+    auto=Candidate(per_delivery(200, first=5_000)),
     tune=10,
     library=60,
 )
