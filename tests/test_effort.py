@@ -6,9 +6,12 @@ import math
 
 import pytest
 
-from stretto.model.errors import InputError
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
 from stretto.model.stop import Stop
+from stretto.planners import run_planner
 from stretto.schedule.effort import EFFORTS, Budget, steps_of
+from stretto.topologies import load_topology
 
 
 def test_a_budget_allows_work_until_it_is_spent():
@@ -53,3 +56,13 @@ def test_a_limit_that_a_solver_took_counts_as_used_once_it_is_over():
     assert not stop.used
     assert stop.limit_s == 0.0
     assert stop.used
+
+
+@pytest.mark.parametrize("planner", ["greedy", "scale-ccl", "taccl", "teccl"])
+def test_a_plan_is_refused_before_the_work_if_the_least_work_is_far_above_the_effort(planner, monkeypatch):
+    monkeypatch.setattr("stretto.schedule.effort.REQUIRED_TIMES", 1e-6)
+    net = load_topology("torus:3x3")
+    kind = "allgather" if planner == "teccl" else "alltoall"
+    work = Workload((make_collective(kind, net, 9 * 10**6),))
+    with pytest.raises(Unsupported, match=r"on torus:3x3 would take about .* s of CPU, and this effort is for 0 s"):
+        run_planner(planner, net, work, effort="normal")

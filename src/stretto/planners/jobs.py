@@ -109,7 +109,8 @@ def _search(placing: Placing, request: Request) -> _Schedule:
     tried: set[tuple[int, ...]] = set()
     serial = best = _one_by_one(placing)
     orders = iter([serial.order, *_first_orders(placing), *_neighbours(serial.order)])
-    while (order := next(orders, None)) is not None and (not tried or placing.steps <= budget.left):
+    several = len(serial.order) > 1
+    while (order := next(orders, None)) is not None and ((several and not tried) or placing.steps <= budget.left):
         if order in tried:
             continue
         tried.add(order)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..model.errors import InputError
+from ..model.errors import InputError, Unsupported
 from ..model.stop import Stop
 
 EFFORTS = {"quick": 2e5, "normal": 1e6, "thorough": math.inf}
@@ -37,6 +37,9 @@ def steps_of(effort: str, collectives: int = 1) -> float:
         raise InputError(f"{effort!r} is no level of effort; there are {', '.join(EFFORTS)}", "effort")
     return EFFORTS[effort] * min(collectives, COUNTED_COLLECTIVES)
 
+
+REQUIRED_TIMES = 20.0
+"""Times the effort that work may take of which no less can be done: 20 s of CPU at "normal"."""
 
 UNIT_STEPS = 1e6
 """Steps that a unit of a solver's effort costs, see :func:`stretto.solvers.solve`."""
@@ -84,6 +87,20 @@ class Budget:
     def allows(self, **work: float) -> bool:
         """Whether these units of each kind of work fit into what is left."""
         return not self.stop.fired and self.cost(**work) <= self.steps - self.spent
+
+    def require(self, what: str, **work: float) -> None:
+        """Refuse work of which no less can be done, before it begins.
+
+        Raises:
+            Unsupported: it takes more than ``REQUIRED_TIMES`` times the effort of the whole request (at least "quick").
+        """
+        whole = self
+        while whole.parent is not None:
+            whole = whole.parent
+        steps, most = self.cost(**work), REQUIRED_TIMES * max(whole.steps, EFFORTS["quick"])
+        if steps > most:
+            seconds, allowed = steps / 1e6, most / 1e6
+            raise Unsupported(f"{what} would take about {seconds:.0f} s of CPU, and this effort is for {allowed:.0f} s")
 
     def spend(self, **work: float) -> None:
         """Count these units of each kind of work as done."""

@@ -48,6 +48,7 @@ def grow_trees(
     kind = np.where(topology.is_router & through_routers, SWITCH, topology.kind).astype(np.int8)
     net = replace(topology, kind=kind, replicates=np.zeros_like(topology.replicates))
     steps = float(tree_work(topology, workload))
+    budget.require(f"growing {workload.chunk_count:,} trees on {topology.name}", grow=steps)
     tries = int(np.clip(work / (TRY_WORK + STEP_WORK * steps), 1, most_tries))
     best: tuple[Score, Int64, MulticastTrees] | None = None
     for k in range(tries):

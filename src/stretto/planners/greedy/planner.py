@@ -25,6 +25,7 @@ from ...schedule.cutting import messages_cost, powers_up_to
 from ...schedule.dispatch import dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
+from ...schedule.multicast import tree_work
 from ...schedule.trees import divide
 from ..registry import Candidate, Option, Request, per_delivery, register
 from .costs import with_costs
@@ -130,10 +131,25 @@ def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int 
         if value < 0:
             raise InputError(f"{value} is below 0", f"option {name}")
     request = with_costs(request)
+    _require_trees(request)
     search = Search(work, tries, request.seed, request.budget, MOST_LOOKS if messages_cost(request.topology) else 0.0)
     if parts:
         return _match(request, parts, search)
     return _Stages(request, search).plan()
+
+
+def _require_trees(request: Request) -> None:
+    """Refuse data that is not copied where growing a tree for each chunk takes too long.
+
+    Raises:
+        Unsupported: it does.
+    """
+    net, workload = request.topology, request.workload
+    steps = tree_work(net, workload)
+    if any(c.traits.copies or c.reduces for c in workload.collectives) or request.budget.allows(grow=steps):
+        return
+    if request.transfers > workload.chunk_count:  # some chunk must pass a node that does not want it
+        request.budget.require(f"greedy's trees for {workload.title} on {net.name}", grow=steps)
 
 
 @dataclass

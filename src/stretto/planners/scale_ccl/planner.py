@@ -111,6 +111,7 @@ def scale_ccl(
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
+        budget.require(f"scale-ccl's events for {part.title} on {net.name}", hops=work)
         network = build_network(net, float(part.chunk_bytes.mean()), through_routers, work)
         goals, held = set_goals(net, network, part, work), part.chunk_holders
         sizes = part.chunk_bytes.astype(np.float64)

@@ -33,6 +33,9 @@ stage 1800 s."""
 ROUTING_SHARE = 0.7
 """Share of the units that are left which stage 1 may take; stage 3 may take the rest."""
 
+COSTS = {"ways": 20.0}
+"""Steps (:mod:`stretto.schedule.effort`) of a first routing, for each chunk and link."""
+
 TIMES_GAP = 1e-4
 """Relative gap at which stage 3 stops."""
 
@@ -111,6 +114,9 @@ class _Stages:
     def spread(self, topology: Topology, workload: Workload, pipes: bool) -> Transfers:
         """Chunks from their holders to all who want them, see :func:`stretto.schedule.inversion.plan_in_phases`."""
         sketch = self.sketch.reversed() if pipes else self.sketch
+        ways = float(workload.chunk_count * topology.link_count)
+        costs = self.request.budget.with_costs(COSTS)
+        costs.require(f"taccl's routing of {workload.title} on {topology.name}", ways=ways)
         try:
             routing = Routing(topology, workload, hops_of(topology, sketch, pipes), sketch, self.slack)
         except (InputError, Infeasible):

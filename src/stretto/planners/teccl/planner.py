@@ -46,6 +46,9 @@ COARSE_HORIZON = 3
 COARSE_GAP = 0.05
 """Relative gap between a total time that does and one that does not at which the coarse search ends."""
 
+COLUMN_STEPS = 100.0
+"""Steps (:mod:`stretto.schedule.effort`) of building and starting to solve a program, for each column."""
+
 ROUND_EPOCHS = 15
 """Epochs of an A* round, at least."""
 
@@ -189,6 +192,10 @@ class _CopyingSearch:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        net, workload = problem.topology, problem.workload
+        columns = float(workload.chunk_count * net.link_count * COARSE_HORIZON * most_hops(net))
+        costs = problem.budget.with_costs({"columns": COLUMN_STEPS})
+        costs.require(f"teccl's program for {workload.title} on {net.name}", columns=columns)
         self.grid = problem.epochs()
         self.least = fewest_epochs(self.grid, problem.state, problem.wanted)
 
