@@ -24,7 +24,7 @@ def test_transfers_of_one_link_each_start_as_if_their_links_were_routes(seed):
         seconds, latency, release, successors.offsets, successors.values.astype(np.int64), waits
     )
     rank = rng.permutation(n)
-    routes = kernel_dispatch.Routes(np.arange(n + 1), link, np.zeros(n))
+    routes = kernel_dispatch.Routes(np.arange(n + 1), link, np.zeros(n), np.ones(n), link)
     expected = kernel_dispatch.schedule(rank, jobs, routes, links)
     assert kernel_dispatch.schedule_single_links(rank, jobs, link, links).tolist() == expected.tolist()
 
@@ -35,20 +35,43 @@ def test_routes_have_the_same_number_only_where_all_links_agree():
     assert route_numbers(Ragged.of(routes)).tolist() == [3, 0, 3, 2, 1, 0]
 
 
-def test_reserved_intervals_that_touch_become_one_and_gaps_between_them_are_used():
-    kernel, rng = kernel_dispatch, np.random.default_rng(0)
-    first, after = np.full(1, -1), np.full(60, -1)
-    begin, end = np.zeros(60), np.zeros(60)
-    busy = np.zeros(400, dtype=bool)
-    for i in range(60):
-        wanted, length = int(rng.integers(0, 60)), int(rng.integers(1, 6))
-        at = next(t for t in range(wanted, 400) if not busy[t : t + length].any())
-        assert kernel._fit(float(wanted), float(length), 0.0, first[0], after, begin, end) == at
-        begin[i], end[i] = at, at + length
-        kernel._reserve(i, 0, first, after, begin, end)
-        busy[at : at + length] = True
-        kept = [int(first[0])]
-        while after[kept[-1]] >= 0:
-            kept.append(int(after[kept[-1]]))
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], busy, [False]))))
-        assert [(begin[k], end[k]) for k in kept] == [tuple(e) for e in edges.reshape(-1, 2)]
+def scheduled(seconds, hops, release=None):
+    """Starts of transfers in order of rank; ``hops`` has for each the link, the delay and the share of each hop."""
+    n, flat = len(seconds), [hop for route in hops for hop in route]
+    link, delay, share = (np.array(column) for column in zip(*flat, strict=True))
+    queue = np.unique(np.column_stack((link, delay)), axis=0, return_inverse=True)[1].reshape(-1)
+    none = np.zeros(n + 1, dtype=np.int64)
+    release = np.zeros(n) if release is None else np.array(release, dtype=float)
+    jobs = kernel_dispatch.Jobs(
+        np.array(seconds, dtype=float), np.zeros(n), release, none, none[:0], np.zeros(n, dtype=np.int64)
+    )
+    offsets = np.cumsum([0, *map(len, hops)])
+    routes = kernel_dispatch.Routes(offsets, link, delay.astype(float), share.astype(float), queue)
+    return kernel_dispatch.schedule(np.arange(n), jobs, routes, int(link.max()) + 1).tolist()
+
+
+def test_transfers_to_slow_links_share_a_fast_one():
+    # link 0 is four times as fast as links 1 and 2, and twice as fast as link 3
+    hops = [[(0, 0, 0.25), (1, 0, 1)], [(0, 0, 0.25), (2, 0, 1)], [(0, 0, 0.5), (3, 0, 1)], [(0, 0, 1)]]
+    assert scheduled([4, 4, 2, 1], hops) == [0, 0, 0, 4]
+
+
+def test_a_transfer_that_comes_late_to_a_link_does_not_hold_up_one_that_is_there():
+    # the second of the far transfers needs link 1 from 11 s on, the near one needs it at once
+    far, near = [(0, 0, 0.5), (1, 10, 1)], [(1, 0, 1)]
+    assert scheduled([1, 1, 1], [far, far, near]) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_share_is_found_and_taken_where_the_link_has_room(seed):
+    kernel, rng = kernel_dispatch, np.random.default_rng(seed)
+    first, after = np.full(1, -1), np.full(200, -1)
+    at, level = np.zeros(200), np.zeros(200)
+    used = np.zeros(600, dtype=np.int64)
+    for i in range(100):
+        wanted, length, quarters = int(rng.integers(0, 60)), int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        begin = next(t for t in range(wanted, 600) if (used[t : t + length] + quarters <= 4).all())
+        step = kernel._advance(np.full(1, -1), 0, float(wanted), first[0], after, at)
+        assert kernel._fit(float(wanted), float(length), quarters / 4, 0.0, step, after, at, level) == begin
+        kernel._reserve(i, 0, -1, float(begin), float(length), quarters / 4, first, after, at, level)
+        used[begin : begin + length] += quarters

@@ -14,6 +14,7 @@ from stretto.bounds.lengths import SOLVED_UP_TO
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -118,3 +119,13 @@ def test_paths_with_little_room_at_first_are_the_same(monkeypatch):
     # no room for the way of two hops: asked again with twice as much
     monkeypatch.setattr("stretto.bounds.concurrent.DETOUR", 0.3)
     assert (concurrent_flow(net, source, goal, np.full(72, 1e6)).path >= 0).any(axis=1).all()
+
+
+@pytest.mark.parametrize(("size_bytes", "direct"), [(10**7, 1.0), (10**9, 0.136)])
+def test_a_flow_uses_a_long_way_as_far_as_its_latency_allows(size_bytes, direct):
+    # 1 GB/s at once, or 10 GB/s 50 ms later: 1 GB is there after T = 136 ms, since T + 10 (T - 50 ms) = 1 s
+    links = [(0, 1, 1e9, 0.0), (0, 2, 1e10, 0.05), (2, 1, 1e10, 0.0)]
+    net, units = make_topology("two ways", [ACCELERATOR, ACCELERATOR, ROUTER], links), 400
+    ends, size = np.zeros(units, dtype=np.int64), np.full(units, size_bytes / units)
+    path = concurrent_flow(net, ends, ends + 1, size, net.latency_s).path
+    assert (path[:, 0] == 0).mean() == pytest.approx(direct, abs=0.01)

@@ -49,25 +49,26 @@ class ConcurrentFlow(NamedTuple):
     full: Float64  # float64[links], how near each link is to the busiest: 1 for that, much less for links less busy
 
 
-def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float64, wait: float = 1.0) -> ConcurrentFlow:
+def concurrent_flow(
+    topology: Topology, source: Int64, goal: Int64, size: Float64, latency_s: Float64 | None = None
+) -> ConcurrentFlow:
     """Paths that load links evenly; of paths that do so equally well, short ones.
 
     Args:
         source, goal: int64[units], nodes; units of the same source follow each other.
         size: float64[units], bytes.
-        wait: what latency costs. A latency as long as the time for which some node must be busy costs this many times
-            the price of the busiest link.
+        latency_s: float64[links], what counts as latency; None if it does not count.
     """
     if len(np.unique(goal)) < len(np.unique(source)):
         order = np.argsort(goal, kind="stable")
         turned = replace(topology, src=topology.dst, dst=topology.src, changes=NO_CHANGES)
-        flow = concurrent_flow(turned, goal[order], source[order], size[order], wait)
+        flow = concurrent_flow(turned, goal[order], source[order], size[order], latency_s)
         back = np.argsort(order, kind="stable")
         return ConcurrentFlow(_turned(flow.path)[back], flow.full)
     sources, first = np.unique(source, return_index=True)
     rounds = int(np.clip(WORK / max(len(source), 1), *ROUNDS))
     offsets, links = topology.out_links
-    tie = HOP / topology.node_count + wait * topology.latency_s / _least(topology, source, goal, size)
+    late_s = np.zeros(topology.link_count) if latency_s is None else latency_s
     run = at_speed(kernel_concurrent.spread, 30.0 * rounds * (len(source) + len(sources) * topology.link_count))
     most = _most_hops(topology, sources, goal)
     while True:
@@ -75,7 +76,8 @@ def concurrent_flow(topology: Topology, source: Int64, goal: Int64, size: Float6
         hops = np.zeros(len(source), dtype=np.int64)
         length = run(
             offsets, links.astype(np.int64), topology.src.astype(np.int64), topology.dst.astype(np.int64),
-            topology.bandwidth, tie, topology.transit | (topology.forwarding == ACCELERATOR),
+            topology.bandwidth, late_s, HOP / topology.node_count,
+            topology.transit | (topology.forwarding == ACCELERATOR),
             np.append(first, len(source)), sources, goal, size, np.geomspace(*POWERS, rounds), path, hops,
         )  # fmt: skip
         if hops.all():
@@ -101,12 +103,3 @@ def _turned(path: Int64) -> Int64:
     place = (path >= 0).sum(axis=1)[:, None] - 1 - np.arange(path.shape[1])
     turned: Int64 = np.where(place >= 0, np.take_along_axis(path, np.maximum(place, 0), axis=1), -1)
     return turned
-
-
-def _least(topology: Topology, source: Int64, goal: Int64, size: Float64) -> float:
-    """Seconds for which the busiest node must send or receive, whatever the paths."""
-    needs = [0.0]
-    for nodes, ends in ((source, topology.src), (goal, topology.dst)):
-        width = np.bincount(ends, topology.bandwidth, topology.node_count)
-        needs += (np.bincount(nodes, size, topology.node_count)[nodes] / width[nodes]).tolist()
-    return max(*needs, TINY)

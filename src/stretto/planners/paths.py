@@ -35,13 +35,6 @@ are tried that make no more than ``UNITS`` (benchmarks/wire.py)."""
 MOST_CHUNKS = 1_000_000
 """Chunks beyond which planning would take minutes, and is refused."""
 
-LATENCY_WEIGHTS = (1.0, 4.0, 16.0)
-"""What latency costs, see ``wait`` of :func:`stretto.bounds.concurrent_flow`. The first is always tried, the others
-where latency counts (``LATENCY_SHARE``)."""
-
-LATENCY_SHARE = 0.05
-"""Latency of the longest path, as a share of the busiest link's time, from which latency counts."""
-
 TRANSFERS = 60_000
 """Transfers of a plan at most, if parts are not given."""
 
@@ -95,7 +88,7 @@ def paths(request: Request, *, parts: int = 0) -> Plan:
     topology, workload = request.topology, request.workload
     # auto charges what is registered, so this budget is not charged to the request
     budget = Budget(request.budget.left, COSTS, request.budget.stop)
-    live = [_Cut(streams) for streams in _candidates(topology, workload, budget)]
+    live = [_Cut(streams) for streams in _candidates(topology, workload)]
     everything, count = live, float(parts or 1)
     while live:
         for c in live:
@@ -129,19 +122,16 @@ class _Cut:
         )
 
 
-def _candidates(topology: Topology, workload: Workload, budget: Budget) -> Iterator[Streams]:
-    """Streams of few units to many, and where latency counts of each price of it; equal ones once."""
+def _candidates(topology: Topology, workload: Workload) -> Iterator[Streams]:
+    """Streams of few units to many; equal ones once."""
     pairs = int((workload.chunk_holders.values != workload.chunk_wanted.values).sum())
     known: set[bytes] = set()
     for count in sorted({max(min(units * pairs, UNITS), 1) for units in UNITS_OF_PAIR}):
-        for weight in LATENCY_WEIGHTS:
-            streams = _route_units(topology, workload, count, weight)
-            key = streams.routes.values.tobytes() + streams.size_bytes.tobytes()
-            if key not in known:
-                known.add(key)
-                yield streams
-            if not _latency_counts(topology, streams) or not budget.allows(transfer=len(streams.hops.values)):
-                break
+        streams = _route_units(topology, workload, count)
+        key = streams.routes.values.tobytes() + streams.size_bytes.tobytes()
+        if key not in known:
+            known.add(key)
+            yield streams
 
 
 @dataclass(frozen=True)
@@ -162,7 +152,7 @@ class Streams:
     routes: Ragged
 
 
-def _route_units(topology: Topology, workload: Workload, most: int, latency_weight: float) -> Streams:
+def _route_units(topology: Topology, workload: Workload, most: int) -> Streams:
     """Choose a path for each of about ``most`` units; units of one chunk that take the same path become one stream."""
     holder, wanted = (x.values.astype(np.int64) for x in (workload.chunk_holders, workload.chunk_wanted))
     chunk = np.flatnonzero(holder != wanted)
@@ -170,7 +160,7 @@ def _route_units(topology: Topology, workload: Workload, most: int, latency_weig
     size = workload.chunk_bytes[chunk]
     units = np.minimum(np.maximum(np.rint(most * (size / size.sum())).astype(np.int64), 1), size)
     pair = np.repeat(np.arange(len(chunk)), units)
-    flow = concurrent_flow(topology, holder[chunk][pair], wanted[chunk][pair], (size / units)[pair], latency_weight)
+    flow = concurrent_flow(topology, holder[chunk][pair], wanted[chunk][pair], (size / units)[pair], topology.latency_s)
     same, count = np.unique(np.column_stack((chunk[pair], flow.path)), axis=0, return_counts=True)
     owner, path = same[:, 0], same[:, 1:]
     units_of = np.zeros(workload.chunk_count, dtype=np.int64)
@@ -185,14 +175,6 @@ def _route_units(topology: Topology, workload: Workload, most: int, latency_weig
     starts = (np.diff(stream, prepend=-1) != 0) | (topology.forwarding[topology.src[links]] == ACCELERATOR)
     routes = Ragged(np.append(np.flatnonzero(starts), len(links)), links.astype(np.int32))
     return Streams(owner, begin, end - begin, Ragged.grouped(stream[starts], np.arange(routes.rows), len(path)), routes)
-
-
-def _latency_counts(topology: Topology, streams: Streams) -> bool:
-    """Whether the latency of the longest path is at least ``LATENCY_SHARE`` of the busiest link's time."""
-    routes, stream = streams.routes, streams.hops.owners[streams.routes.owners]
-    load = np.bincount(routes.values, streams.size_bytes[stream], topology.link_count)
-    longest_s = np.bincount(stream, topology.latency_s[routes.values]).max()
-    return bool(longest_s > LATENCY_SHARE * (load / topology.bandwidth).max())
 
 
 def _most_parts(topology: Topology, streams: Streams) -> float:

@@ -35,6 +35,12 @@ GAIN = 5e-4
 COSTS = {"serve": 0.3}
 """Steps (:mod:`.effort`) that one list schedule takes for each transfer; a round of justification makes two."""
 
+BUSY = 0.5
+"""Load of a busy link, as a share of the highest load of a link, see :meth:`_Problem.with_lanes`."""
+
+LEAST_S = 1e-300
+"""Seconds of a transfer of no bytes."""
+
 KERNEL_STEPS = 500.0
 """Steps of the kernels' inner loops for each transfer."""
 
@@ -51,9 +57,10 @@ def dispatch(
     """The plan with starts by urgency.
 
     Where both sums and copies occur, two ways are tried: all together, and the copies after the last sum, as
-    ReduceScatter then AllGather would; ``meta["apart"]`` tells which one is taken. Where routes have several links, two
-    ways are tried as well: every route has a share of its links for itself, in proportion to the bytes that it carries,
-    or a transfer has all its links for itself.
+    ReduceScatter then AllGather would; ``meta["apart"]`` tells which one is taken. Where routes have several links,
+    three ways are tried as well. Every route has a share of its links for itself, in proportion to the bytes that it
+    carries. Or a transfer is as fast as the slowest link of its route, and takes a share of its faster links. Or routes
+    over the same busy links have a share of these links together, and their transfers take turns.
 
     Args:
         position: float64[chunks], from 0 to 1: where in its data a chunk lies. Earlier chunks go first.
@@ -154,14 +161,15 @@ def _schedule(
         return problem.justified(first, release_s, target_s, limits), problem.seconds
     shared = problem.with_shares(plan.topology, plan.size_bytes[rows])
     first = shared.by_urgency(urgency, release_s, limits.budget, backward)
-    start = shared.justified(first, release_s, target_s, limits)
+    chosen, start = shared, shared.justified(first, release_s, target_s, limits)
     if shared.end_s(start) > good_enough * busiest_link_s(plan, rows):
-        alone = problem.by_urgency(urgency, release_s, limits.budget, backward)
-        if problem.end_s(alone) < shared.end_s(first):
-            alone = problem.justified(alone, release_s, target_s, limits)
-            if problem.end_s(alone) < shared.end_s(start):
-                return alone, problem.seconds
-    return start, shared.seconds
+        for other in (problem, problem.with_lanes(plan.topology, plan.size_bytes[rows])):
+            begin = other.by_urgency(urgency, release_s, limits.budget, backward)
+            if other.end_s(begin) < shared.end_s(first):
+                begin = other.justified(begin, release_s, target_s, limits)
+                if other.end_s(begin) < chosen.end_s(start):
+                    chosen, start = other, begin
+    return start, chosen.seconds
 
 
 @dataclass(frozen=True)
@@ -173,17 +181,22 @@ class _Problem:
     seconds: Float64  # float64[transfers], on each link
     lag: Float64  # float64[transfers], seconds from source to the last receiver
     hop_delay: Float64  # float64[links of routes], how much later than the transfer starts each link carries it
+    hop_share: Float64  # float64[links of routes], the part of the link that the transfer takes
     predecessors: Ragged  # for each transfer those that it waits for
     successors: Ragged  # for each transfer those that wait for it
 
     @classmethod
     def of(cls, plan: Plan, rows: Int64) -> _Problem:
-        """Some transfers of a plan, each with its links for itself."""
+        """Some transfers of a plan, each as fast as the slowest link of its route."""
         topology, route = plan.topology, plan.route.take(rows)
         hop_delay, lag = delays(plan, rows)
-        seconds = topology.route_s(route, plan.size_bytes[rows])
+        links, size = route.values, plan.size_bytes[rows][route.owners]
+        busy_s = size / topology.bandwidth[links] + topology.message_s[links]
+        seconds = route.reduced(np.maximum, busy_s)
+        hop_share = busy_s / np.maximum(seconds, LEAST_S)[route.owners]
         predecessors = among(plan.depends, rows)
-        return cls(route, topology.link_count, seconds, lag, hop_delay, predecessors, predecessors.turned())
+        successors = predecessors.turned()
+        return cls(route, topology.link_count, seconds, lag, hop_delay, hop_share, predecessors, successors)
 
     def with_shares(self, topology: Topology, size: Int64) -> _Problem:
         """The same where every route is a link of its own: a share of its links, in proportion to its bytes.
@@ -199,7 +212,40 @@ class _Problem:
         seconds = work * (load / topology.bandwidth)[links] / np.bincount(hop, work)[hop]
         return replace(
             self, route=Ragged.single(number), link_count=int(number.max()) + 1, hop_delay=np.zeros(len(size)),
-            seconds=self.route.reduced(np.maximum, seconds),
+            hop_share=np.ones(len(size)), seconds=self.route.reduced(np.maximum, seconds),
+        )  # fmt: skip
+
+    def with_lanes(self, topology: Topology, size: Int64) -> _Problem:
+        """The same where transfers over the same busy links take turns, at the rate of their share of these links.
+
+        Routes that are alike from the first busy link to the last one have a *lane*: a further link, over which one of
+        their transfers goes at a time. Where no link of a route is busy, its busiest one counts. The rate of a lane is
+        a share of each of its links in proportion to the bytes of all that use the lane. Of the other links a transfer
+        takes as much as this rate needs.
+        """
+        links, owners, count = self.route.values, self.route.owners, len(size)
+        busy_s = size[owners] / topology.bandwidth[links] + topology.message_s[links]
+        load_s = np.bincount(links, busy_s, topology.link_count)
+        busiest_s = self.route.reduced(np.maximum, load_s[links])
+        busy = load_s[links] >= np.minimum(BUSY * load_s.max(), busiest_s)[owners]
+        place = np.arange(len(links))
+        first = self.route.reduced(np.minimum, np.where(busy, place, len(links)))
+        last = self.route.reduced(np.maximum, np.where(busy, place, -1))
+        within = (place >= first[owners]) & (place <= last[owners])
+        lane = route_numbers(Ragged.grouped(owners[within], links[within], count)).astype(np.int64)
+        use = np.unique(lane[owners] * topology.link_count + links, return_inverse=True)[1].reshape(-1)
+        share = np.where(within, np.bincount(use, busy_s)[use] / load_s[links], 1.0)
+        seconds = self.route.reduced(np.maximum, busy_s / share)
+        # a lane is the last hop of a route
+        hop = np.insert(place, self.route.offsets[1:], first)
+        is_lane = np.zeros(len(hop), dtype=np.bool_)
+        is_lane[self.route.offsets[1:] + np.arange(count)] = True
+        joined = links.astype(np.int64)[hop]
+        joined[is_lane] = topology.link_count + lane
+        return replace(
+            self, route=Ragged(self.route.offsets + np.arange(count + 1), joined.astype(np.int32)), seconds=seconds,
+            link_count=topology.link_count + int(lane.max()) + 1, hop_delay=self.hop_delay[hop],
+            hop_share=np.where(is_lane, 1.0, (busy_s / seconds[owners])[hop]),
         )  # fmt: skip
 
     def by_urgency(self, urgency: Float64, release_s: Float64, budget: Budget, backward: bool = False) -> Float64:
@@ -247,8 +293,15 @@ class _Problem:
         )  # fmt: skip
         if len(links) == len(order):
             return at_speed(kernel_dispatch.schedule_single_links, work)(rank, jobs, links, self.link_count)
-        routes = Routes(self.route.offsets, links, self.hop_delay)
+        routes = Routes(self.route.offsets, links, self.hop_delay, self.hop_share, self.queue)
         return at_speed(kernel_dispatch.schedule, work)(rank, jobs, routes, self.link_count)
+
+    @cached_property
+    def queue(self) -> Int64:
+        """int64[links of routes], a number for each link and delay."""
+        delay = np.unique(self.hop_delay, return_inverse=True)[1].reshape(-1)
+        number: Int64 = np.unique(delay * self.link_count + self.route.values, return_inverse=True)[1].reshape(-1)
+        return number
 
     @cached_property
     def chain_s(self) -> Float64:
@@ -275,7 +328,7 @@ class _Problem:
 
         return _Problem(
             self.route.take(order), self.link_count, self.seconds[order], self.lag[order], back.hop_delay[entry],
-            renumbered(back.predecessors), renumbered(back.successors),
+            self.hop_share[entry], renumbered(back.predecessors), renumbered(back.successors),
         )  # fmt: skip
 
     def end_s(self, start: Float64) -> float:

@@ -1,6 +1,8 @@
 """List schedules: a link that falls free carries the most urgent of the transfers that wait for it.
 
-Each waiting transfer is in the heap of one busy link of its route, so that an event looks at few transfers.
+A transfer is as fast as the slowest link of its route. Of a faster link it takes a share, and others take the rest.
+Each waiting transfer is in the heap of one busy link of its route, so that an event looks at few transfers. A link has
+a heap for each delay after which transfers would use it: what cannot use it in a second may do so at once.
 """
 
 from __future__ import annotations
@@ -32,10 +34,16 @@ class Routes(NamedTuple):
     offsets: Int64  # CSR, in the order of the route
     links: Int64
     delay_s: Float64  # float64[links], how much later than the transfer starts each link carries its first byte
+    share: Float64  # float64[links], the part of the link that the transfer takes, at most 1
+    queue: Int64  # int64[links], a number for each link and delay
+
+
+FULL = 1 + 1e-12
+"""The sum of shares up to which a link is not overfull: 1 but for rounding."""
 
 
 def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float64:
-    """Start of each transfer where transfers have their links for themselves.
+    """Start of each transfer where transfers share their links.
 
     A transfer takes the later links of its route from when its bytes come there; others may use these links before.
 
@@ -43,22 +51,22 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
         rank: int64[transfers], a permutation; of the transfers that wait for a link the lowest rank goes first.
     """
     seconds, latency_s, release_s, successor_offsets, successors, predecessor_count = jobs
-    offsets, links, delay_s = routes
-    n = len(rank)
+    offsets, links, delay_s, share, queue = routes
+    n, queues = len(rank), int(queue.max()) + 1
     start = np.zeros(n)
     ready = release_s.copy()
     missing = predecessor_count.copy()
-    by_rank, base = np.empty_like(rank), np.zeros(link_count + 1, dtype=np.int64)
+    by_rank, base = np.empty_like(rank), np.zeros(queues + 1, dtype=np.int64)
     by_rank[rank] = np.arange(n)
-    base[1:] = np.cumsum(np.bincount(links, minlength=link_count))  # where the heap of each link begins
+    base[1:] = np.cumsum(np.bincount(queue, minlength=queues))  # where each heap begins
     heap = np.empty(len(links), dtype=np.int64)
-    size = np.zeros(link_count, dtype=np.int64)
-    # the reserved intervals of each link, a list in the order of time: an entry for each hop of each route
-    first = np.full(link_count, -1, dtype=np.int64)
-    after = np.full(len(links), -1, dtype=np.int64)
-    begin, end = np.zeros(len(links)), np.zeros(len(links))
-    # events: transfer k is ready (k < n), or link e is to be looked at (n + e), once for each link
-    wake = np.full(link_count, np.inf)
+    size = np.zeros(queues, dtype=np.int64)
+    # how full each link is, a list of steps in the order of time: two entries for each hop of each route
+    first, step_of = np.full(link_count, -1, dtype=np.int64), np.full(queues, -1, dtype=np.int64)
+    after = np.full(2 * len(links), -1, dtype=np.int64)
+    at, level = np.zeros(2 * len(links)), np.zeros(2 * len(links))
+    # events: transfer k is ready (k < n), or heap q is to be looked at (n + q), once for each heap
+    wake = np.full(queues, np.inf)
     events = [(0.0, 0)]
     events.clear()
     for k in range(n):
@@ -69,49 +77,40 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
         slack = 1e-12 * now
         if event < n:
             i = offsets[event]
-            link = links[i]
-            _add(heap, base[link], size[link], rank[event])
-            size[link] += 1
-            _forget(link, now, first, after, end)
-            later = _fit(now + delay_s[i], seconds[event], slack, first[link], after, begin, end) - delay_s[i]
-            _wake(link, max(now, later), wake, events, n)
+            q, link = queue[i], links[i]
+            _add(heap, base[q], size[q], rank[event])
+            size[q] += 1
+            step = _advance(step_of, q, now + delay_s[i], first[link], after, at)
+            later = _fit(now + delay_s[i], seconds[event], share[i], slack, step, after, at, level) - delay_s[i]
+            _wake(q, max(now, later), wake, events, n)
             continue
-        link = event - n
-        if now < wake[link]:
+        q = event - n
+        if now < wake[q]:
             continue
-        wake[link] = np.inf
-        _forget(link, now, first, after, end)
-        while size[link] > 0:
-            k = by_rank[heap[base[link]]]
-            later = now
+        wake[q] = np.inf
+        while size[q] > 0:
+            k = by_rank[heap[base[q]]]
+            _take(heap, base[q], size[q])
+            size[q] -= 1
+            blocked, until = -1, now
             for i in range(offsets[k], offsets[k + 1]):
-                if links[i] == link:
-                    later = _fit(now + delay_s[i], seconds[k], slack, first[link], after, begin, end) - delay_s[i]
-            if later > now + slack:
-                _wake(link, later, wake, events, n)
-                break
-            _take(heap, base[link], size[link])
-            size[link] -= 1
-            blocked = -1
-            for i in range(offsets[k], offsets[k + 1]):
-                other = links[i]
-                _forget(other, now, first, after, end)
-                later = _fit(now + delay_s[i], seconds[k], slack, first[other], after, begin, end) - delay_s[i]
-                if later > now + slack:
-                    blocked = other
-                    break
+                link = links[i]
+                step = _advance(step_of, queue[i], now + delay_s[i], first[link], after, at)
+                later = _fit(now + delay_s[i], seconds[k], share[i], slack, step, after, at, level) - delay_s[i]
+                if later > now + slack and (blocked < 0 or queue[i] == q):
+                    blocked, until = queue[i], later
             if blocked >= 0:
                 _add(heap, base[blocked], size[blocked], rank[k])
                 size[blocked] += 1
-                _wake(blocked, later, wake, events, n)
+                _wake(blocked, until, wake, events, n)
+                if blocked == q:
+                    break
                 continue
             start[k] = now
             for i in range(offsets[k], offsets[k + 1]):
-                other = links[i]
-                begin[i], end[i] = now + delay_s[i], now + delay_s[i] + seconds[k]
-                _reserve(i, other, first, after, begin, end)
-                if other != link and size[other] > 0:
-                    _wake(other, now if delay_s[i] > 0.0 else now + seconds[k], wake, events, n)
+                _reserve(
+                    i, links[i], step_of[queue[i]], now + delay_s[i], seconds[k], share[i], first, after, at, level
+                )
             for i in range(successor_offsets[k], successor_offsets[k + 1]):
                 m = successors[i]
                 ready[m] = max(ready[m], now + seconds[k] + latency_s[k])
@@ -183,52 +182,76 @@ def longest_chains(seconds: Float64, successor_offsets: Int64, successors: Int64
     return longest
 
 
-def _wake(link: int, at: float, wake: Float64, events: list[tuple[float, int]], n: int) -> None:
-    """Look at a link at this time, unless it is looked at earlier."""
-    if at < wake[link]:
-        wake[link] = at
-        heappush(events, (at, n + link))
+def _wake(queue: int, at: float, wake: Float64, events: list[tuple[float, int]], n: int) -> None:
+    """Look at a heap at this time, unless it is looked at earlier."""
+    if at < wake[queue]:
+        wake[queue] = at
+        heappush(events, (at, n + queue))
 
 
-def _forget(link: int, now: float, first: Int64, after: Int64, end: Float64) -> None:
-    """Drop the intervals that have ended from a link's list, which would else grow with all that was ever sent."""
-    while first[link] >= 0 and end[first[link]] <= now:
-        first[link] = after[first[link]]
+def _advance(step_of: Int64, queue: int, now: float, entry: int, after: Int64, at: Float64) -> int:
+    """Note the last step of a link before ``now``, as a heap sees it; the first step, ``entry``, if all are later."""
+    if step_of[queue] >= 0:
+        entry = step_of[queue]
+    while entry >= 0 and at[entry] <= now:
+        step_of[queue], entry = entry, after[entry]
+    return step_of[queue] if step_of[queue] >= 0 else entry
 
 
 def _fit(
-    at: float, seconds: float, slack: float, entry: int, after: Int64, begin: Float64, end: Float64
-) -> float:  # fmt: skip
-    """The first moment from ``at`` on from which a link is free for ``seconds``; ``entry`` is its first interval."""
-    while entry >= 0 and begin[entry] < at + seconds - slack:
-        if end[entry] > at + slack:
-            at = end[entry]
-        entry = after[entry]
-    return at
+    begin: float, seconds: float, share: float, slack: float, entry: int, after: Int64, at: Float64, level: Float64
+) -> float:
+    """The first moment from ``begin`` on from which a share of a link is free for ``seconds``.
+
+    Args:
+        entry: the last step before ``begin``, or the first one of the link, which is empty before it and at its last.
+    """
+    while entry >= 0 and at[entry] < begin + seconds - slack:
+        step, entry = entry, after[entry]
+        if level[step] + share > FULL and at[entry] > begin + slack:
+            begin = at[entry]
+    return begin
 
 
-def _reserve(i: int, link: int, first: Int64, after: Int64, begin: Float64, end: Float64) -> None:
-    """Put an interval into its link's list and join it with those that it touches, to keep the list short."""
-    before, entry = -1, first[link]
-    while entry >= 0 and begin[entry] < begin[i]:
-        before, entry = entry, after[entry]
-    touch = 1e-12 * begin[i]
-    if entry >= 0 and begin[entry] <= end[i] + touch:
-        end[i] = max(end[i], end[entry])
-        entry = after[entry]
-    if before >= 0 and begin[i] <= end[before] + touch:
-        end[before] = max(end[before], end[i])
-        after[before] = entry
-        return
-    after[i] = entry
+def _reserve(
+    i: int, link: int, step: int, begin: float, seconds: float, share: float, first: Int64, after: Int64, at: Float64,
+    level: Float64,
+) -> None:  # fmt: skip
+    """Raise the level of a link for ``seconds``.
+
+    Args:
+        i: entries ``2 i`` and ``2 i + 1`` are free for new steps.
+        step: a step before ``begin``, or -1.
+    """
+    touch, end = 1e-12 * begin, begin + seconds
+    entry = after[step] if step >= 0 else first[link]
+    while entry >= 0 and at[entry] <= begin + touch:
+        step, entry = entry, after[entry]
+    if step < 0 or at[step] < begin - touch:
+        at[2 * i], level[2 * i] = begin, level[step] if step >= 0 else 0.0
+        _insert(2 * i, step, link, first, after)
+        step = 2 * i
+    old = level[step]
+    level[step] += share
+    while after[step] >= 0 and at[after[step]] < end - touch:
+        step = after[step]
+        old = level[step]
+        level[step] += share
+    if after[step] < 0 or at[after[step]] > end + touch:
+        at[2 * i + 1], level[2 * i + 1] = end, old
+        _insert(2 * i + 1, step, link, first, after)
+
+
+def _insert(step: int, before: int, link: int, first: Int64, after: Int64) -> None:
+    """Put a step into the list of a link, after another one; -1 to put it first."""
     if before < 0:
-        first[link] = i
+        after[step], first[link] = first[link], step
     else:
-        after[before] = i
+        after[step], after[before] = after[before], step
 
 
 def _add(heap: Int64, base: int, size: int, value: int) -> None:
-    """Put a rank into the heap of a link, which begins at ``base``."""
+    """Put a rank into a heap, which begins at ``base``."""
     i = size
     while i > 0 and heap[base + (i - 1) // 2] > value:
         heap[base + i] = heap[base + (i - 1) // 2]
@@ -237,7 +260,7 @@ def _add(heap: Int64, base: int, size: int, value: int) -> None:
 
 
 def _take(heap: Int64, base: int, size: int) -> None:
-    """Take the lowest rank out of the heap of a link."""
+    """Take the lowest rank out of a heap."""
     value = heap[base + size - 1]
     last = size - 1
     i = 0
