@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from stretto.cli import app
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.planners import Request, asked_by, run_planner
-from stretto.planners.auto import NO_EFFORT
-from stretto.schedule.effort import EFFORTS
+from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
+from stretto.planners.run import plan_by
+from stretto.schedule.effort import EFFORTS, Budget
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -98,20 +100,23 @@ def test_the_same_effort_gives_the_same_plan_however_slow_the_machine_is(effort,
     assert again.meta["tried"] == plan.meta["tried"]
 
 
-@pytest.mark.parametrize(("spec", "kind", "shard"), [
-    ("dgx1", "allreduce", 1000), ("dgx1", "alltoall", 10**6), ("sites:2,3", "allgather", 10**6),
-    ("optical:8,2", "alltoall", 10**6), ("star:8", "broadcast", 10**5),
+@pytest.mark.parametrize(("spec", "kind", "size"), [
+    ("dgx1", "allreduce", 10**3), ("dgx1", "alltoall", 10**6), ("ring:8", "allgather", 10**6),
+    ("mesh:3x4", "allreduce", 64 * 10**6), ("torus:3x3", "reducescatter", 64_000), ("sites:2,3", "allgather", 10**6),
+    ("sites:2,4", "alltoall", 64 * 10**6), ("fattree:4", "allreduce", 10**3), ("star:8", "broadcast", 10**5),
+    ("optical:8,2", "alltoall", 10**6), ("zoo:Gblnet", "allreduce", 10**6), ("zoo:Gblnet", "allgather", 10**3),
 ])  # fmt: skip
-def test_it_never_loses_to_a_planner_that_fits_the_effort(spec, kind, shard):
+def test_it_never_loses_to_a_planner_whose_work_fits_the_effort(spec, kind, size):
     net = load_topology(spec)
-    request = work(net, kind, shard)
-    limit = 1.005 * bounds(net, request)[0].seconds
-    reached = simulate(run_planner("auto", net, request, effort="normal")).completion_s
+    request = Request(net, Workload((make_collective(kind, net, size),)))
+    limit_s = 1.005 * bounds(net, request.workload)[0].seconds
+    reached_s = simulate(run_planner("auto", net, request.workload, effort="normal")).completion_s
     for entry in asked_by("auto"):
-        if not entry.auto.counts and kind in entry.collectives:
+        budget = Budget(PLANNING_SHARE * EFFORTS["normal"])
+        if entry.auto.collectives_from == 1 and entry.auto.steps(request) <= budget.steps:
             with suppress(Unsupported):
-                other = simulate(run_planner(entry.name, net, request)).completion_s
-                assert reached <= max(other * (1 + 1e-9), limit), entry.name
+                alone_s = simulate(plan_by(entry.name, replace(request, budget=budget))).completion_s
+                assert reached_s <= max(1.003 * alone_s, limit_s), entry.name
 
 
 def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
