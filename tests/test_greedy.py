@@ -21,7 +21,7 @@ from stretto.planners.greedy.exchange.crossings import plan_crossings
 from stretto.planners.greedy.exchange.hubs import plan_hubs
 from stretto.planners.greedy.exchange.products import plan_product
 from stretto.planners.greedy.planner import greedy
-from stretto.planners.greedy.search import Search
+from stretto.planners.greedy.search import Search, deliveries_of_try
 from stretto.planners.greedy.tree_swap import plan_with_swapped_trees
 from stretto.planners.registry import Request
 from stretto.schedule.best import completion_s
@@ -386,3 +386,15 @@ def test_fewer_parts_than_ranks_leave_work_for_a_part_for_each_rank(steps):
     work = Workload((make_collective("allreduce", net, 10**9),))
     plan = greedy(Request(net, work, budget=Budget(steps)))
     assert simulate(plan).completion_s < 1.1 * bounds(net, work)[0].seconds
+
+
+def test_where_links_are_shared_a_matching_without_preferences_takes_the_rarest_chunk_first():
+    net, load = work("allgather", "h100:8?message=1us", 250_000)
+    # 1.33 where it takes the chunk that comes first
+    assert ratio(run_planner("greedy", net, load, options={"work": 2000, "tries": 1, "parts": 1}), net, load) < 1.2
+
+
+def test_work_on_rails_is_counted_by_the_ways_into_a_node():
+    net, load = work("allgather", "h100:16", 125_000)
+    # 22 pipes enter each GPU; a delivery takes as long as three over links alone, not nine
+    assert deliveries_of_try(net, load) < 6 * len(load.chunk_wanted.values)

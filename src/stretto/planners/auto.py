@@ -13,8 +13,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-import numpy as np
-
 from ..bounds import bounds, mean_bound
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
@@ -22,6 +20,7 @@ from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
 from ..model.units import format_size
 from ..schedule.best import Answer, ask, completion_s
+from ..schedule.cutting import share_of_bytes
 from ..schedule.effort import EFFORTS, Budget
 from ..schedule.insertion import moved_up
 from ..simulate import simulate
@@ -164,7 +163,7 @@ class _Case:
         limits = bounds(request.topology, request.workload)
         bound_s = limits[0].seconds
         latency_s = next((b.seconds for b in limits if b.kind == "latency path"), 0.0)
-        bandwidth = (1 - latency_s / bound_s if latency_s else 1.0) * _share_of_bytes(request)
+        bandwidth = (1 - latency_s / bound_s if latency_s else 1.0) * share_of_bytes(request.topology, request.workload)
         return cls(request, budget, bound_s, bandwidth >= BANDWIDTH_DECIDES)
 
     @property
@@ -201,12 +200,3 @@ class _Case:
             True,
         )
         return _Turn(name, steps, leads, candidate.counts, (places.index(True), steps, name))
-
-
-def _share_of_bytes(request: Request) -> float:
-    """The share of its time on a link, the median one, that the bytes of a message take which has a part for a rank."""
-    net, collectives = request.topology, request.workload.collectives
-    if not net.message_s.any():
-        return 1.0
-    part_bytes = max(c.size_bytes / len(c.ranks) for c in collectives)
-    return float(np.median(1 / (1 + net.message_s * net.bandwidth / max(part_bytes, 1.0))))

@@ -9,12 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
+from ..model.collective import Workload
 from ..model.plan import Plan
 from ..model.topology import Topology
 from .best import best, completion_s
 
 GIVE_UP = 1.1
 """Parts are cut in two until a plan is this many times as late as the best one."""
+
+
+BYTES_DECIDE = 0.5
+"""Share of a message's time on a link that its bytes take, from which on what messages cost does not decide."""
+
+
+def share_of_bytes(topology: Topology, workload: Workload) -> float:
+    """The share of its time on a link, the median one, that the bytes of a message take which has a part for a rank."""
+    if not messages_cost(topology):
+        return 1.0
+    part_bytes = max(c.size_bytes / len(c.ranks) for c in workload.collectives)
+    return float(np.median(1 / (1 + topology.message_s * topology.bandwidth / max(part_bytes, 1.0))))
 
 
 def messages_cost(topology: Topology) -> bool:

@@ -21,7 +21,7 @@ from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s, preference_s
-from ...schedule.cutting import messages_cost, powers_up_to
+from ...schedule.cutting import BYTES_DECIDE, messages_cost, powers_up_to, share_of_bytes
 from ...schedule.dispatch import dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
@@ -164,7 +164,8 @@ class _Stages:
     def plan(self) -> Plan:
         """The plan that ends first, of all stages that are worth trying."""
         exchanges_first = self.may_exchange and self.latency_share >= LATENCY_COUNTS
-        finer_pay = self.try_matchings(self.fewer_parts, self.steps_of_few_tries)
+        kept = self.steps_of_few_tries if self.bytes_decide else 0.0
+        finer_pay = self.try_matchings(self.fewer_parts, kept)
         if exchanges_first:
             self.try_exchanges()
             if self.good_enough:
@@ -212,6 +213,8 @@ class _Stages:
         steps = self.steps_of_few_tries
         ends_s = [completion_s(plan) for plan in self.matchings]
         for count in counts:
+            if not ends_s:
+                steps *= min(count, 1.0)
             little = len(ends_s) > 1 and ends_s[-1] > ends_s[-2] * (1 - LEAST_GAIN)
             times = LITTLE_GAIN_TIMES if little and self.sums_for_all else 1.0
             if kept and times * steps + kept > budget.left:
@@ -238,6 +241,11 @@ class _Stages:
         if not messages_cost(self.request.topology) or not all(c.traits.reduces_to_all for c in collectives):
             return []
         return powers_up_to(1.0, 1 / max(len(c.ranks) for c in collectives))
+
+    @property
+    def bytes_decide(self) -> bool:
+        """Whether a message with a part for a rank costs less than its bytes, on half of the links at least."""
+        return share_of_bytes(self.request.topology, self.request.workload) >= BYTES_DECIDE
 
     @property
     def part_counts(self) -> Iterator[float]:
@@ -269,7 +277,7 @@ class _Stages:
         if not self.may_exchange or not self.later_than(SWAP_ABOVE):
             return
         work, budget = deliveries_of_try(self.request.topology, plan.workload), self.request.budget
-        if budget.allows(match=work, lower=2 * work, order=plan.transfer_count):
+        if budget.allows(match=work, lower=2 * plan.transfer_count, order=plan.transfer_count):
             spread = self.with_few_tries(1)
             self.add(for_messages(
                 self.request.topology, plan.workload, partial(plan_with_swapped_trees, spread=spread, budget=budget)
@@ -278,7 +286,7 @@ class _Stages:
     def try_long_search(self, plan: Plan) -> None:
         """Matchings of as many parts, with all tries."""
         work = deliveries_of_try(self.request.topology, plan.workload)
-        if 2 * work <= self.search.work and self.request.budget.allows(match=work, lower=work):
+        if work <= self.search.work and self.request.budget.allows(match=work, lower=plan.transfer_count):
             longer = _match(self.request, plan.meta["parts"], self.search)
             self.add(longer)
             if self.sums_for_all and completion_s(longer) < completion_s(plan):

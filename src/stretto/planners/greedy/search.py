@@ -50,6 +50,10 @@ SCARCITIES = (3.0, 0.0, 0.0)
 PATIENCE = (True, False, False, True)
 """Whether pipes wait rather than bring what the cluster at their end has, in turn."""
 
+WORK_BY_PIPES = 0.2
+"""Work of a delivery, in deliveries over links alone, for each pipe through switches that enters its node, at most: on
+rails of 128 to 208 GPUs, with 22 such pipes, a delivery takes 2.5 to 4 us."""
+
 LOOKS_SHARE = 0.4
 """Share of the steps that are left which one order may take to be improved."""
 
@@ -66,12 +70,25 @@ def deliveries_of_try(topology: Topology, workload: Workload) -> float:
     if workload.chunk_reduces.any():
         sums = np.where(workload.chunk_reduces, workload.chunk_holders.lengths, 0)
         deliveries = float(np.maximum(workload.chunk_wanted.lengths, sums).sum())
-    if len(topology.accelerators) == topology.node_count:
+    accelerators = len(topology.accelerators)
+    if accelerators == topology.node_count:
         return deliveries
     beyond = int((~topology.is_accelerator[topology.src]).sum())
     entries = int((~topology.is_accelerator[topology.dst]).sum())
-    shared = len(topology.accelerators) * beyond / max(topology.link_count, 1)
-    return deliveries * (1.0 + shared / 8 * (entries > 0))
+    shared = accelerators * beyond / max(topology.link_count, 1) / 8 * (entries > 0)
+    return deliveries * (1.0 + min(shared, WORK_BY_PIPES * _pipes_through_switches(topology) / accelerators))
+
+
+def _pipes_through_switches(topology: Topology) -> float:
+    """Pairs of accelerators that switches and routers join, counted for each set of switches that are joined."""
+    passed = ~topology.is_accelerator
+    between = passed[topology.src] & passed[topology.dst]
+    src, dst = (v[between].astype(np.int64) for v in (topology.src, topology.dst))
+    group = at_speed(matching_kernel.components, float(len(src)))(src, dst, topology.node_count)
+    enters, leaves = passed[topology.dst] & ~between, passed[topology.src] & ~between
+    into = np.bincount(group[topology.dst[enters]], minlength=topology.node_count)
+    out = np.bincount(group[topology.src[leaves]], minlength=topology.node_count)
+    return float((into * np.maximum(out - 1.0, 0.0)).sum())
 
 
 @dataclass(frozen=True)
@@ -212,7 +229,8 @@ class Matching:
         """Keys without preferences, for problems of which not even one try fits the work."""
         chunks, pipes = self.workload.chunk_count, len(self.network.src)
         salt, turn = np.zeros(chunks, dtype=np.int64), rng.random(pipes)
-        return Keys(salt, turn, np.zeros(pipes), 0.0, SCARCITIES[0], False, True)
+        # where links are shared the rarest goes first: AllGather on rails of 64 to 208 GPUs ends 3 to 26 % sooner
+        return Keys(salt, turn, np.zeros(pipes), 0.0, SCARCITIES[0], self.shares_links, True)
 
     def keys(self, k: int, rng: np.random.Generator) -> Keys:
         """Keys for the k-th try."""
