@@ -264,3 +264,11 @@ def test_trees_that_take_too_long_to_pack_are_refused_before_the_work():
         Unsupported, match="allgather on torus:4x4 at this effort: packing its trees takes about 0 s of CPU"
     ):
         forests_of(net, make_collective("allgather", net, 10**9), 60_000, 1.0)
+
+
+def test_a_plan_that_ends_with_its_busiest_link_is_cut_no_finer():
+    # by rounding it ends a little before that link is done
+    links = [(0, 1, 2e9, 0.0), (1, 0, 2e9, 0.0), (1, 2, 3e9, 0.0), (2, 1, 3e9, 0.0)]
+    net = make_topology("line", [ACCELERATOR] * 3, links, message_s=np.full(4, 2e-6))
+    work = Workload((make_collective("allgather", net, 1_000_003),))
+    assert verify(run_planner("forest", net, work, effort="quick")).ok

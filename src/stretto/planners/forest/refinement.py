@@ -156,7 +156,7 @@ class Refinement:
         if self.parts or self.budget.stop.fired:
             return []
         busy_s, end_s, messages_s = busiest_link_s(plan), completion_s(plan), _messages_s(plan)
-        late_s = (end_s - busy_s) * _filling(plan)
+        late_s = max(end_s - busy_s, 0.0) * _filling(plan)
         finer = late_s / (FILLED * busy_s)
         if messages_s > 0:
             finer = min(finer, math.sqrt(late_s / messages_s))
