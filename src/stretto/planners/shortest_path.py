@@ -19,6 +19,9 @@ from ..schedule.shortest_trees import shortest_trees
 from ..schedule.trees import Trees, divide, lower
 from . import Candidate, Option, Request, over_links, per_delivery, register
 
+COSTS = {"transfer": 3.0}
+"""Steps (:mod:`stretto.schedule.effort`) of a transfer, with simulating it."""
+
 OPTIONS = (
     Option("copy", bool, True, "one tree a chunk, whose shared links carry it once; false: once for each receiver"),
     Option(
@@ -52,6 +55,8 @@ def shortest_path(request: Request, *, copy: bool = True, cost: str = "alpha-bet
         Unsupported: sums with ``copy=False``: what meets at a node is added there.
     """
     topology, workload = request.topology, request.workload
+    transfers = request.budget.with_costs(COSTS)
+    transfers.require(f"shortest-path for {workload.title} on {topology.name}", transfer=request.transfers)
     if not copy and workload.chunk_reduces.any():
         raise Unsupported("shortest-path with copy=false does not serve sums: what meets at a node is added there")
     workload, root = _choose_roots(workload)
