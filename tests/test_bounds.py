@@ -238,7 +238,7 @@ def test_what_enters_a_server_late_does_not_come_to_all():
     assert reach_bound(net, c, inside, far, far).seconds == pytest.approx(6e-6)  # the farthest alone: 3 us + 3 us
 
 
-@pytest.mark.parametrize("kind", ["allgather", "allreduce", "broadcast"])
+@pytest.mark.parametrize("kind", ["allgather", "allreduce", "broadcast", "alltoall"])
 @pytest.mark.parametrize(("seed", "size"), [(0, 100), (1, 20_000), (3, 2_000), (6, 20_000)])
 def test_a_bound_by_reach_is_found_again_and_no_plan_beats_it(kind, seed, size):
     net = random_network(seed)
@@ -250,6 +250,14 @@ def test_a_bound_by_reach_is_found_again_and_no_plan_beats_it(kind, seed, size):
     assert again == pytest.approx(best.seconds, rel=1e-9)
     plan = run_planner("greedy", net, load, options={"work": 20_000})
     assert simulate(plan).completion_s >= best.seconds * (1 - 1e-9)
+
+
+def test_a_far_link_carries_less_of_an_alltoall_than_a_near_one():
+    """Two ranks, 1 GB/s each by links of 0 and 10 ms: 20 MB take 15 ms, not the 10 that both would take all the time."""
+    links = [(a, v, 1e9, 0.0 if v == 2 else 0.01) for a in (0, 1) for v in (2, 3)]
+    links += [(v, a, 1e9, 0.0) for a in (0, 1) for v in (2, 3)]
+    net = make_topology("two ways", [ACCELERATOR] * 2 + [SWITCH] * 2, links)
+    assert best(net, "alltoall", 40_000_000) == pytest.approx(0.015)
 
 
 def test_chunks_that_enter_a_set_by_a_switch_are_not_stored_there():

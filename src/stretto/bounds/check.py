@@ -57,14 +57,17 @@ def check_reach(
 ) -> float:
     """The least seconds in which links into a set can serve every receiver with each holder's contribution or piece.
 
-    A byte may hold anything that has come to the beginning of its link; in a switch, which does not sum, only what one
-    node has sent there. The time is found by bisection.
+    What goes from one rank to another one may cross as soon as any of it could, until none of it could arrive. A
+    byte may hold anything that has come to the beginning of its link; in a switch, which does not sum, only what
+    one node has sent there. The time is found by bisection.
     """
     links, far = _links(topology), _far(topology)
     ranks = collective.ranks.tolist()
+    alone = not collective.reduces and bool((collective.wanted.lengths == 1).all())
     size = 0
     for piece, its in enumerate(collective.piece_bytes.tolist()):
-        size += its if any(ranks[r] in holders for r in collective.holders[piece]) else 0
+        wanted = not alone or ranks[int(collective.wanted[piece][0])] in receivers
+        size += its if wanted and any(ranks[r] in holders for r in collective.holders[piece]) else 0
     senders = [v for v in far if topology.adds[v]]
     hinges = []
     for (a, b, latency), bandwidth in zip(links, topology.bandwidth.tolist(), strict=True):
@@ -77,8 +80,9 @@ def check_reach(
             held = [min(times) for times in zip(*by_sender, strict=True)]
         else:
             held = [far[u].get(a, inf) for u in holders]
-        hinges += [(t + latency + far[b].get(v, inf), bandwidth) for t in held for v in receivers]
-    needed = size * len(receivers) * (len(holders) if collective.reduces else 1)
+        onward = [far[b].get(v, inf) for v in receivers]
+        hinges += [(t + latency + s, bandwidth) for t in held for s in ([min(onward)] if alone else onward)]
+    needed = size * (1 if alone else len(receivers)) * (len(holders) if collective.reduces else 1)
     return collective.start_s + _halved(hinges, needed)
 
 

@@ -19,6 +19,10 @@ A piece that is copied has one holder, and a link carries one piece at a time. S
 piece, which is there when the first of them is. In an AllReduce, a byte that leaves a node that adds
 (:attr:`Topology.adds`) can be a sum of all that has come there; one that leaves another switch or router holds what a
 single node has sent.
+
+Where each piece has one holder and one rank that wants it (AllToAll), a link serves at time t a pair whose holder's
+pieces can have come and whose other rank can still be reached. With a and b 0 or 1 the bytes between those that weigh 1
+cross in hinges that begin with the first such pair.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ import numpy as np
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
+from .exact import bytes_between
 
 MOST_HINGES = 200_000
 """Most hinges in one sum; combinations of weights that need more are left out."""
@@ -49,7 +54,7 @@ class Reach:
 
 
 def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: Float64, far: Float64) -> Reach | None:
-    """When an AllGather, Broadcast or AllReduce can end at the earliest, by one cut; None where it says nothing.
+    """When an AllGather, Broadcast, AllReduce or AllToAll can end at the earliest, by one cut; None if it says nothing.
 
     Args:
         inside: bool[nodes], the set that bytes must enter.
@@ -57,7 +62,8 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
             is stored on the way. They are equal where chunks may be cut however finely.
     """
     c = collective
-    if c.reduces != c.traits.reduces_to_all or not (c.wanted.lengths == len(c.ranks)).all():
+    between = bytes_between(c)
+    if between is None and (c.reduces != c.traits.reduces_to_all or not (c.wanted.lengths == len(c.ranks)).all()):
         return None
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     within = c.ranks[inside[c.ranks]]
@@ -68,6 +74,8 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
     stores = topology.store_and_forward[entries]
     way = np.where(stores[:, None], far[np.ix_(entries, within)], near[np.ix_(entries, within)])
     served = topology.latency_s[links][:, None] + way
+    if between is not None:
+        return _between(topology, c, links, inside, far, served, between)
     best: Reach | None = None
     for holders, held, needed in _held(topology, c, links, ~inside, far):
         for some in _farther(served.min(axis=0)):
@@ -77,6 +85,35 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
                 seconds = c.start_s + least(at.ravel(), slope.ravel(), needed * some.sum())
                 if best is None or seconds > best.seconds:
                     best = Reach(seconds, tuple(holders.tolist()), tuple(within[some].tolist()))
+    return best
+
+
+def _between(
+    topology: Topology, c: Collective, links: Int64, inside: Bool, distance: Float64, served: Float64, between: Int64
+) -> Reach | None:
+    """The same where each piece goes from one rank to another one.
+
+    Args:
+        between: int64[ranks, ranks], bytes.
+        served: float64[links, ranks inside], seconds from the beginning of a link to a rank.
+    """
+    here = inside[c.ranks]
+    within, without, size = c.ranks[here], c.ranks[~here], between[np.ix_(~here, here)]
+    sends, receives = size.any(axis=1), size.any(axis=0)
+    size, without, within, served = size[np.ix_(sends, receives)], without[sends], within[receives], served[:, receives]
+    if not size.size:
+        return None
+    come = distance[np.ix_(without, topology.src[links])]
+    best: Reach | None = None
+    for first in _farther(come.min(axis=1)):
+        for last in _farther(served.min(axis=0)):
+            needed = float(size[np.ix_(first, last)].sum())
+            if not needed:
+                continue
+            at = come[first].min(axis=0) + served[:, last].min(axis=1)
+            seconds = c.start_s + least(at, topology.bandwidth[links], needed)
+            if best is None or seconds > best.seconds:
+                best = Reach(seconds, tuple(without[first].tolist()), tuple(within[last].tolist()))
     return best
 
 
