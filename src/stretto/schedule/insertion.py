@@ -33,8 +33,8 @@ HOP_STEPS = 1.5
 """Steps (:mod:`.effort`) that placing a transfer takes for each link of its route."""
 
 MOST_MOVED = 10_000
-"""Transfers up to which a plan's transfers are moved into gaps. With 50,000, benchmarks/ablation.py gains nothing more
-and a plan takes minutes where thousands of transfers share links at low rates."""
+"""Transfers up to which a plan's transfers are moved into gaps: more take minutes where thousands share links at low
+rates."""
 
 LEAST_GAIN = 1e-4
 """Share of the completion that this must gain."""
@@ -217,8 +217,10 @@ def moved_up(plan: Plan, budget: Budget) -> Plan:
     several = (plan.route.lengths > 1).any()
     if plan.sharing != "timed" or plan.topology.planes or plan.topology.changes or not several:
         return plan
+    if plan.transfer_count > MOST_MOVED:
+        return plan
     placing = Placing.of_plans(plan.topology, plan.workload, [plan])
-    if plan.transfer_count > MOST_MOVED or placing.steps > budget.left:
+    if placing.steps > budget.left:
         return plan
     budget.charge(placing.steps)
     start = placing.in_order([0])
