@@ -40,9 +40,9 @@ BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
 benchmarks/sweep.py 0.2 to 0.8 differ by less than 0.1 %."""
 
-SPLIT_SHARE = 0.75
-"""Share of what is left that a search may spend while another leading planner follows for which the rest is enough. With
-0.5 AllReduce on mesh:8x8 ends at 1.05 of the bound instead of 1.03, and no cell of 122 held-out ones sooner."""
+SPLIT_SHARE, FILLING_SHARE = 0.5, 0.75
+"""Share of what is left that a search may spend while another leading planner follows for which the rest is enough; the
+second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.05 of the bound instead of 1.03."""
 
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
@@ -90,9 +90,9 @@ def auto(request: Request) -> Plan:
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
             continue
         request.tell(number, len(turns), turn.name)
-        part, rest = SPLIT_SHARE * budget.left, (1 - SPLIT_SHARE) * budget.left
+        part, rest = turn.share * budget.left, (1 - turn.share) * budget.left
         follows = turn.steps <= part and any(t.leads and t.steps <= rest for t in turns[number + 1 :])
-        share = budget.within(part if turn.searches and follows else budget.left)
+        share = budget.within(part if follows else budget.left)
         own = replace(request, budget=share, progress=None)
         answer = ask(turn.name, partial(plan_by, turn.name, own), case.score_s)
         if answer.plan is not None:
@@ -146,7 +146,7 @@ class _Turn:
     name: str
     steps: float  # what it takes, at least
     leads: bool  # the first that leads is asked whatever it takes
-    searches: bool  # it leaves effort for those that follow
+    share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
 
 
@@ -200,4 +200,5 @@ class _Case:
             leads,
             True,
         )
-        return _Turn(name, steps, leads, candidate.counts, (places.index(True), steps, name))
+        share = (FILLING_SHARE if candidate.fills_links else SPLIT_SHARE) if candidate.counts else 1.0
+        return _Turn(name, steps, leads, share, (places.index(True), steps, name))
