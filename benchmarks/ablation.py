@@ -38,6 +38,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "greedy: clusters": (f"{GREEDY}.planner.plan_clusters", lambda *a, **k: None),
     "greedy: crossings": (f"{GREEDY}.planner.plan_crossings", lambda *a, **k: None),
     "greedy: hubs": (f"{GREEDY}.planner.plan_hubs", lambda *a, **k: None),
+    "greedy: swapped trees": (f"{GREEDY}.planner._Stages.try_swapped_trees", lambda self, plan: None),
     "greedy: overlap": (f"{GREEDY}.planner._Stages.try_overlap", lambda self, plan: None),
     "greedy: long search": (f"{GREEDY}.planner._Stages.try_long_search", lambda self, plan: None),
     "greedy: justification": (f"{GREEDY}.planner._Stages.justified", lambda self: self.best),

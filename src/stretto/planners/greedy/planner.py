@@ -34,6 +34,7 @@ from .exchange.crossings import PARTS, plan_crossings
 from .exchange.hubs import MOST_RANKS, plan_hubs
 from .exchange.products import plan_product
 from .search import Search, deliveries_of_try
+from .tree_swap import plan_with_swapped_trees
 
 MOST_DELIVERIES = 40_000
 """Deliveries of one try up to which chunks are cut further."""
@@ -72,6 +73,9 @@ NEAR_IN_HOPS = 1.05
 
 CLUSTERS_ABOVE = 1.15
 """Times the bound: clusters that end later are tried beside other exchanges, and other exchanges beside clusters."""
+
+SWAP_ABOVE = 1.05
+"""Times the bound from which an AllReduce is also planned with other trees outward than inward."""
 
 HOPEFUL = 1.1
 """Times the best completion so far up to which matchings (or matchings of finer parts) are searched further."""
@@ -170,6 +174,7 @@ class _Stages:
             self.try_matchings(self.part_counts)
         for plan in self.hopeful_matchings if self.sums_for_all else ():
             self.try_overlap(plan)
+            self.try_swapped_trees(plan)
         if self.may_exchange and not exchanges_first:
             self.try_exchanges()
             if self.good_enough:
@@ -266,6 +271,17 @@ class _Stages:
         if self.request.budget.allows(order=plan.transfer_count):
             position = np.zeros(plan.workload.chunk_count)
             self.add(dispatch(plan, position, self.request.budget, apart=False))
+
+    def try_swapped_trees(self, plan: Plan) -> None:
+        """Copies over other trees than sums, where a single AllReduce still ends much later than the bound."""
+        if not self.may_exchange or not self.later_than(SWAP_ABOVE):
+            return
+        work, budget = deliveries_of_try(self.request.topology, plan.workload), self.request.budget
+        if budget.allows(match=work, lower=2 * plan.transfer_count, order=plan.transfer_count):
+            spread = self.with_few_tries(1)
+            self.add(for_messages(
+                self.request.topology, plan.workload, partial(plan_with_swapped_trees, spread=spread, budget=budget)
+            ))  # fmt: skip
 
     def try_long_search(self, plan: Plan) -> None:
         """Matchings of as many parts, with all tries."""
