@@ -105,6 +105,8 @@ def test_the_same_effort_gives_the_same_plan_however_slow_the_machine_is(effort,
     ("mesh:3x4", "allreduce", 64 * 10**6), ("torus:3x3", "reducescatter", 64_000), ("sites:2,3", "allgather", 10**6),
     ("sites:2,4", "alltoall", 64 * 10**6), ("fattree:4", "allreduce", 10**3), ("star:8", "broadcast", 10**5),
     ("optical:8,2", "alltoall", 10**6), ("zoo:Gblnet", "allreduce", 10**6), ("zoo:Gblnet", "allgather", 10**3),
+    ("dgx1", "allreduce", 8_000), ("dgx1", "alltoall", 8 * 10**6), ("sites:2,3", "allgather", 6 * 10**6),
+    ("optical:8,2", "alltoall", 8 * 10**6), ("star:8", "broadcast", 8 * 10**5),
 ])  # fmt: skip
 def test_it_never_loses_to_a_planner_whose_work_fits_the_effort(spec, kind, size):
     net = load_topology(spec)
@@ -116,7 +118,16 @@ def test_it_never_loses_to_a_planner_whose_work_fits_the_effort(spec, kind, size
         if entry.auto.collectives_from == 1 and entry.auto.steps(request) <= budget.steps:
             with suppress(Unsupported):
                 alone_s = simulate(plan_by(entry.name, replace(request, budget=budget))).completion_s
-                assert reached_s <= max(1.003 * alone_s, limit_s), entry.name
+                times = (
+                    1.003 if entry.auto.counts else 1 + 1e-9
+                )  # a search with all of the effort may find a little more
+                assert reached_s <= max(times * alone_s, limit_s), entry.name
+
+
+def test_a_middle_sized_allreduce_on_a_mesh_is_near_the_bound():
+    net = load_topology("mesh:5x5")
+    request = work(net, "allreduce", 64 * 10**6)
+    assert simulate(run_planner("auto", net, request)).completion_s <= 1.05 * bounds(net, request)[0].seconds
 
 
 def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
