@@ -101,3 +101,10 @@ def test_a_pair_that_is_not_joined_is_found():
     net = make_topology("one-way", [0, 0, 0], [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0), (1, 0, 1.0, 0.0)])
     assert find_unreachable(net, make_collective("allgather", net, 3)) == (2, 0)
     assert find_unreachable(net, make_collective("broadcast", net, 3, root=0)) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_counted_is_what_is_listed(kind):
+    c = make_collective(kind, ring(5), 1000, chunks=2)
+    assert (c.piece_count, c.chunk_count) == (len(c.piece_bytes), len(c.chunk_piece))
+    assert c.pairs == len(c.holders.values) + len(c.wanted.values)

@@ -27,6 +27,9 @@ from .memory import too_much
 from .topology import Topology
 from .units import LONGEST_S, format_size
 
+LISTED = ("piece_bytes", "holders", "wanted", "chunk_piece", "chunk_offset", "chunk_bytes")
+"""The columns of a collective that grow with its pieces and chunks."""
+
 LISTED_BYTES = 16
 """Memory for each rank that holds or wants a piece, while they are listed."""
 
@@ -112,6 +115,15 @@ class Collective:
         return len(self.chunk_piece)
 
     @property
+    def piece_count(self) -> int:
+        return len(self.piece_bytes)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are of a piece and a rank that holds it, and of a piece and a rank that wants it."""
+        return len(self.holders.values) + len(self.wanted.values)
+
+    @property
     def is_whole(self) -> bool:
         """Whether it was never cut: its chunks are its promise."""
         return self.chunk_bytes is self.piece_bytes
@@ -132,6 +144,72 @@ class Collective:
         """For each chunk the *nodes* that must end with it."""
         lists = self.wanted if self.is_whole else self.wanted.take(self.chunk_piece)
         return lists.with_values(self.ranks[lists.values])
+
+
+class Promised(Collective):
+    """A collective of a kind, size and root; its pieces and chunks are listed when somebody asks for them.
+
+    Among many ranks the lists are long (16,384 ranks that gather from all hold 268 million pieces), and what plans for
+    one rank in the place of all others needs none of them.
+
+    Attributes:
+        chunks: into how many chunks each piece is cut.
+        receivers: the ranks that want a multicast.
+    """
+
+    chunks: int
+    receivers: tuple[int, ...]
+
+    def __new__(cls, *args: Any, **given: Any) -> Any:
+        # dataclasses.replace gives all columns: what it makes is listed
+        return Collective(*args, **given) if "piece_bytes" in given else object.__new__(cls)
+
+    def __init__(
+        self, kind: str, ranks: Int32, size_bytes: int, root: int, start_s: float, weight: float, chunks: int,
+        receivers: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        facts = {
+            "kind": kind, "ranks": ranks, "size_bytes": size_bytes, "root": root, "start_s": start_s, "weight": weight,
+            "reduces": BY_NAME[kind].reduces, "chunks": chunks, "receivers": tuple(receivers),
+        }  # fmt: skip
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
+        self.__post_init__()
+
+    @cached_property
+    def listed(self) -> Collective:
+        """The same with all its columns; InputError if they do not fit into memory."""
+        n, traits = len(self.ranks), self.traits
+        lists = n if "all" in (traits.held, traits.wanted) else 1
+        reason = too_much(self.piece_count * lists, "pieces at ranks", LISTED_BYTES)
+        if reason is not None:
+            raise InputError(f"{self.kind} among {n:,} ranks: {reason}", "ranks")
+        pieces = traits.promise(n, self.size_bytes, self.root, self.receivers)
+        whole = Collective.uncut(
+            self.kind, self.ranks, self.size_bytes, *pieces, root=self.root, start_s=self.start_s, weight=self.weight
+        )
+        return cut(whole, self.chunks)
+
+    @property
+    def chunk_count(self) -> int:
+        return self.piece_count * self.chunks
+
+    @property
+    def piece_count(self) -> int:
+        return self.traits.pieces_among(len(self.ranks))
+
+    @property
+    def pairs(self) -> int:
+        many = {"all": len(self.ranks), "receivers": len(self.receivers)}
+        return self.piece_count * (many.get(self.traits.held, 1) + many.get(self.traits.wanted, 1))
+
+    def __getattr__(self, name: str) -> Any:
+        # called for what is no attribute yet
+        if name not in LISTED:
+            raise AttributeError(f"a collective has no {name!r}")
+        column = getattr(self.listed, name)
+        object.__setattr__(self, name, column)
+        return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +244,7 @@ class Workload:
 
     @property
     def chunk_count(self) -> int:
-        return sum(len(c.chunk_piece) for c in self.collectives)
+        return sum(c.chunk_count for c in self.collectives)
 
     @cached_property
     def chunk_bytes(self) -> Int64:
@@ -252,26 +330,15 @@ def make_collective(
     wanted = sorted({int(r) for r in receivers or ()})
     if traits.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
         raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
-    listed = "all" in (traits.held, traits.wanted)
-    reason = too_much(traits.pieces_among(n) * (n if listed else 1), "pieces at ranks", LISTED_BYTES)
-    if reason is not None:
-        raise InputError(f"{kind} among {n:,} ranks: {reason}", "ranks")
-    pieces = traits.promise(n, size, root, wanted)
+    shares = 1 if traits.whole else n
+    _check_cut(size, n, size // shares, chunks)
     root = root if traits.rooted else -1
-    return cut(Collective.uncut(kind, nodes, size, *pieces, root=root, start_s=float(start_s), weight=weight), chunks)
+    return Promised(kind, nodes, size, root, float(start_s), weight, chunks, wanted)
 
 
 def cut(collective: Collective, chunks: int) -> Collective:
     """Cut every piece into ``chunks`` chunks, as even as whole bytes allow; InputError if a chunk would be empty."""
-    smallest = int(collective.piece_bytes.min())
-    if chunks < 1:
-        raise InputError(f"{chunks} chunks: at least one is needed", "chunks")
-    if smallest < chunks:
-        raise InputError(
-            f"{collective.size_bytes} bytes among {len(collective.ranks)} ranks leave pieces of {smallest} bytes, "
-            f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
-            "size",
-        )
+    _check_cut(collective.size_bytes, len(collective.ranks), int(collective.piece_bytes.min()), chunks)
     if chunks == 1 and collective.is_whole:
         return collective
     sizes = np.empty((len(collective.piece_bytes), chunks), dtype=np.int64)
@@ -280,3 +347,15 @@ def cut(collective: Collective, chunks: int) -> Collective:
     offsets = np.cumsum(sizes, axis=1) - sizes
     piece = np.repeat(np.arange(len(sizes), dtype=np.int32), chunks)
     return replace(collective, chunk_piece=piece, chunk_offset=offsets.ravel(), chunk_bytes=sizes.ravel())
+
+
+def _check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:
+    """Raise InputError if pieces of which the smallest has ``smallest`` bytes cannot be cut into ``chunks``."""
+    if chunks < 1:
+        raise InputError(f"{chunks} chunks: at least one is needed", "chunks")
+    if smallest < chunks:
+        raise InputError(
+            f"{size_bytes} bytes among {ranks} ranks leave pieces of {smallest} bytes, "
+            f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
+            "size",
+        )

@@ -86,9 +86,8 @@ class Request:
 
 def _deliveries(c: Collective) -> int:
     """The deliveries of a collective."""
-    pairs = int(c.holders.lengths.sum() + c.wanted.lengths.sum())
     parts = len(c.ranks) if c.traits.reduces_to_all else 1
-    return pairs * parts * c.chunk_count // len(c.piece_bytes)
+    return c.pairs * parts * c.chunk_count // c.piece_count
 
 
 @dataclass(frozen=True)

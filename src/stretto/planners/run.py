@@ -50,7 +50,8 @@ def run_planner(
     """
     find(spec.partition("+")[0])  # loads the planners, which is not planning
     loaded, wall, cpu = replace(LOADING), time.perf_counter(), time.process_time()
-    different = len({c.alike for c in workload.collectives})
+    several = len(workload.collectives) > 1
+    different = len({c.alike for c in workload.collectives}) if several else 1
     budget = Budget(steps_of(effort, different), stop=Stop(time_limit_s))
     begin_s = min(c.start_s for c in workload.collectives)
     from_now = replace(topology, changes=topology.changes.since(begin_s)) if topology.changes and begin_s else topology
