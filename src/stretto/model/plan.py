@@ -14,8 +14,8 @@ that wrote this chunk there have brought (copied or summed). From several source
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -192,6 +192,10 @@ class Plan:
         for a in arrays:
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
+
+    def noted(self, meta: Mapping[str, Any]) -> Plan:
+        """The same plan with other notes on how it was made."""
+        return replace(self, meta=dict(meta))
 
     def describe(self, k: int) -> str:
         """A transfer as messages name it: ``transfer 7 (chunk 3: gpu0→gpu4)``."""

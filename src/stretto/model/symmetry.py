@@ -102,6 +102,13 @@ class Symmetry:
         return _orbits(images, self.orders)
 
     @cached_property
+    def copies(self) -> Int64:
+        """int64[links], how many elements map a link to itself: so many images of a hop are on a link of its orbit at
+        the same time."""
+        sizes = np.bincount(self.link_orbits, minlength=self.topology.link_count)
+        return self.size // sizes[self.link_orbits]
+
+    @cached_property
     def place(self) -> Int64:
         """int64[nodes], for each node of an orbit that has a node for each element the element that maps the orbit's
         first node to it; -1 for all other nodes."""

@@ -19,6 +19,7 @@ from dataclasses import replace
 from ..model.changes import Changes
 from ..model.errors import Unsupported
 from ..model.plan import Plan
+from ..model.symmetric import SymmetricPlan, SymmetricTimeline
 from ..model.timeline import Timeline
 from . import changing, rates, ready_order
 from .changing import in_order
@@ -39,6 +40,8 @@ def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = Tru
     paper, eq. 11), whoever else is active. ``fair`` and ``priorities`` are work-conserving: weighted max-min among the
     active transfers, or the highest ``weight`` first and max-min among equals.
 
+    Of a plan by symmetry the representatives are run, on links that carry all images.
+
     Args:
         changes: how bandwidths change in fact; by default as the plan's topology says. Transfers of a timed plan keep
             their shares of their routes, and each is late if the network is slower than planned; with it what depends
@@ -49,6 +52,10 @@ def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = Tru
         Unsupported: a plan of the last four uses optical planes.
         Infeasible: a transfer never ends, since a link fails and does not come back.
     """
+    if isinstance(plan, SymmetricPlan):
+        if changes is None:
+            return SymmetricTimeline(plan, ready_order.run(plan.part, barriers, plan.symmetry))
+        plan = plan.expand()
     planned = plan.topology.changes
     if changes is not None:
         plan = replace(plan, topology=replace(plan.topology, changes=changes))

@@ -33,6 +33,7 @@ class Transfers(NamedTuple):
         chunk: int32[transfers].
         sources: for each transfer the sending nodes; an event has the node after the last.
         dst, route, depends: for each transfer its receivers, its links, and what it waits for.
+        served: int32[hops], the link that serves each hop: that of the route, or one that stands for all of its orbit.
         earliest_s: float64[transfers], no transfer starts before.
         seconds: float64[transfers], how long each keeps a link.
         rate: float64[hops], bytes/s meanwhile on each link of a route, with what the message itself costs.
@@ -44,6 +45,7 @@ class Transfers(NamedTuple):
     dst: Lists
     route: Lists
     depends: Lists
+    served: Int32
     earliest_s: Float64
     seconds: Float64
     rate: Float64
@@ -72,7 +74,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
         start: float64[transfers]. arrival: float64[receivers]. hop: float64[hops], how much later than its source
         each link of a route carries the bytes. done: the number of transfers that ran.
     """
-    chunk, sources, dst, route, depends, earliest_s, seconds, rate, slack = transfers
+    chunk, sources, dst, route, depends, served, earliest_s, seconds, rate, slack = transfers
     n = len(seconds)
     hop, delay = delays(sources, dst, route, links, len(forwarding))
     next_offsets, dependents = dependents_of(depends)
@@ -84,7 +86,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
     segments = len(links.src) + (0 if exclusive else 2 * len(route.values))
     room = (
         np.arange(len(links.src)), np.full(segments, -1, dtype=np.int64), np.full(segments, -np.inf),
-        np.zeros(segments), links.bandwidth * (1 + RATE_TOLERANCE), _least(route.values, rate, links.bandwidth),
+        np.zeros(segments), links.bandwidth * (1 + RATE_TOLERANCE), _least(served, rate, links.bandwidth),
         np.array([len(links.src)]),
     )  # fmt: skip
 
@@ -100,11 +102,11 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
         first, end = route.offsets[k], route.offsets[k + 1]
         if exclusive:
             for i in range(first, end):
-                t = max(t, free[route.values[i]] - hop[i])
+                t = max(t, free[served[i]] - hop[i])
             for i in range(first, end):
-                free[route.values[i]] = t + hop[i] + seconds[k]
+                free[served[i]] = t + hop[i] + seconds[k]
         else:
-            own, offset = route.values[first:end], hop[first:end]
+            own, offset = served[first:end], hop[first:end]
             t = _first_room(t, seconds[k], rate[first:end], slack[k], own, offset, room)
             for i in range(len(own)):
                 reserve(own[i], t + offset[i], t + offset[i] + seconds[k], rate[first + i], slack[k], room)

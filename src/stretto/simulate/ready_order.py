@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..model.arrays import Float64, Ragged
 from ..model.plan import Plan
+from ..model.symmetry import Symmetry
 from ..model.timeline import Timeline
 from . import kernel_ready_order
 from .completion import completions_s
@@ -26,12 +27,19 @@ STEPS_A_TRANSFER = 4.0
 """Steps of the event loop for each transfer, about."""
 
 
-def run(plan: Plan, barriers: bool) -> Timeline:
-    """The timeline of a timed or ready-order plan; see :func:`stretto.simulate.simulate`."""
+def run(plan: Plan, barriers: bool, symmetry: Symmetry | None = None) -> Timeline:
+    """The timeline of a timed or ready-order plan; see :func:`stretto.simulate.simulate`.
+
+    Args:
+        symmetry: the group whose images of a timed plan share the links. All links of an orbit carry what each does.
+    """
     topology, n = plan.topology, plan.transfer_count
     timed = plan.sharing == "timed" and (barriers or not plan.barriers)
     route, links = circuit_links(plan)
     seconds, rate = _durations(plan, route, links, timed)
+    served = route.values
+    if symmetry is not None:
+        served, rate = symmetry.link_orbits[route.values], rate * symmetry.copies[route.values]
     earliest_s = plan.workload.chunk_start_s[plan.chunk]
     if timed and plan.start_s is not None:
         earliest_s = np.maximum(earliest_s, plan.start_s)
@@ -44,6 +52,7 @@ def run(plan: Plan, barriers: bool) -> Timeline:
         dst=Ragged(padded(plan.dst.offsets, count), plan.dst.values),
         route=Ragged(padded(route.offsets, count), route.values),
         depends=extra.depends,
+        served=served,
         earliest_s=np.concatenate((earliest_s, extra.earliest_s)),
         seconds=np.concatenate((seconds, extra.seconds)),
         rate=rate,

@@ -9,6 +9,7 @@ Each file checks one thing:
 - ``changing.py``: speed and load of a timed plan on links whose bandwidth changes.
 - ``contents.py``: what is sent is there, writes are ordered, and every rank ends with exactly what it was promised.
 - ``timed.py``: starts respect dependencies; it asks ``planes.py`` and ``capacity.py`` about the times of a timed plan.
+- ``symmetric.py``: plans by symmetry: the group, its orbits, and then the checks above on the representatives.
 - ``rounding.py``: how far rounding may move those times.
 
 ``findings.py`` has the codes of violations; ``kernel_referee.py`` and ``kernel_contents.py`` the loops over
@@ -18,7 +19,8 @@ transfers. The cost is near-linear in transfers, hops and dependencies.
 from __future__ import annotations
 
 from ..model.plan import Plan
-from . import capacity, contents, planes, promises, routes, timed
+from ..model.symmetric import SymmetricPlan
+from . import capacity, contents, planes, promises, routes, symmetric, timed
 from .findings import CODES, Finding, Verdict
 
 __all__ = ["CODES", "Finding", "Verdict", "verify"]
@@ -40,8 +42,10 @@ def verify(plan: Plan) -> Verdict:
 
     Only a ``timed`` plan has times to check. A plan that shares by ``rates`` is correct if no link can carry too much
     in any timing; a plan with any other sharing, in every timing that respects its dependencies, since the network
-    divides the bandwidth.
+    divides the bandwidth. A plan by symmetry is checked on its representatives.
     """
+    if isinstance(plan, SymmetricPlan):
+        return Verdict(symmetric.wrong_plan(plan))
     for check in CHECKS:
         finding = check(plan)
         if finding is not None:

@@ -7,6 +7,7 @@ import numpy as np
 from ..kernels import at_speed
 from ..model.arrays import Float64
 from ..model.plan import Plan
+from ..model.symmetry import Symmetry
 from ..model.units import format_bandwidth, format_time
 from . import kernel_referee
 from .findings import LOAD_TOLERANCE, TOLERANCE, Finding, about
@@ -48,17 +49,20 @@ def too_fast(plan: Plan) -> Finding | None:
     return about(plan, "speed", k, words, link=link)
 
 
-def crowded_link(plan: Plan, hop_s: Float64, allowed: Rounding) -> Finding | None:
+def crowded_link(plan: Plan, hop_s: Float64, allowed: Rounding, symmetry: Symmetry | None = None) -> Finding | None:
     """The first moment of a timed plan at which a link carries more than its bandwidth: a sweep over each link.
 
     Args:
         hop_s: float64[hops], how much later than its source each link of a route carries the bytes.
         allowed: what rounding may hide.
+        symmetry: the group whose images of the plan share the links. All links of an orbit carry what each does.
     """
     assert plan.start_s is not None and plan.finish_s is not None
     rows, ports, widths = ports_of(plan)
     owners = np.concatenate((plan.route.owners, rows))
-    links = np.concatenate((plan.route.values, plan.topology.link_count + ports))
+    route = plan.route.values if symmetry is None else symmetry.link_orbits[plan.route.values]
+    copies = np.ones(len(owners), np.int64) if symmetry is None else symmetry.copies[plan.route.values]
+    links = np.concatenate((route, plan.topology.link_count + ports))
     width = np.concatenate((plan.topology.bandwidth, widths))
     later = np.concatenate((hop_s, np.zeros(len(rows))))
     begin, end = plan.start_s[owners] + later, plan.finish_s[owners] + later
@@ -66,14 +70,15 @@ def crowded_link(plan: Plan, hop_s: Float64, allowed: Rounding) -> Finding | Non
     message_s = np.concatenate((plan.topology.message_s, np.zeros(len(widths))))
     takes, size = end - begin, plan.size_bytes[owners] + message_s[links] * width[links]
     timed = takes > 0
-    speed = np.minimum(np.divide(size, takes, out=np.zeros(len(size)), where=timed), width[links])
-    excess = np.maximum(size - width[links] * takes, 0.0)
+    speed = copies * np.minimum(np.divide(size, takes, out=np.zeros(len(size)), where=timed), width[links])
+    excess = copies * np.maximum(size - width[links] * takes, 0.0)
     n = len(owners)
     link2, time2 = np.concatenate((links, links)), np.concatenate((begin, end))
     change = np.concatenate((speed, -speed))
     order = np.lexsort((change, time2, link2))
     # most links serve one transfer at a time
-    active = np.cumsum(np.sign(change[order]).astype(np.int64))
+    number = np.concatenate((copies, copies)) * np.sign(change)
+    active = np.cumsum(number[order].astype(np.int64))
     suspect = np.zeros(len(width), dtype=np.bool_)
     suspect[link2[order][active > 1]] = True
     suspect[links[excess > 0]] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..model.collective import Collective
+from ..model.collective import Collective, Workload
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from .findings import Finding
@@ -12,9 +12,14 @@ from .findings import Finding
 
 def broken_promise(plan: Plan) -> Finding | None:
     """The first collective whose pieces are not those of its kind, or whose chunks do not cover them exactly."""
+    return wrong_collectives(plan.workload)
+
+
+def wrong_collectives(workload: Workload) -> Finding | None:
+    """:func:`broken_promise` of a workload."""
     base = 0
-    for number, c in enumerate(plan.workload.collectives):
-        wrong = _wrong_pieces(c)
+    for number, c in enumerate(workload.collectives):
+        wrong = wrong_pieces(c)
         if wrong is not None:
             return Finding("promise", f"collective {number} ({c.kind}): {wrong}")
         if (c.chunk_piece < 0).any() or (c.chunk_piece >= len(c.piece_bytes)).any() or (c.chunk_bytes < 1).any():
@@ -34,7 +39,7 @@ def broken_promise(plan: Plan) -> Finding | None:
     return None
 
 
-def _wrong_pieces(c: Collective) -> str | None:
+def wrong_pieces(c: Collective) -> str | None:
     """What is wrong with the pieces of a collective, None if they are what its kind promises."""
     ranks = len(c.ranks)
     if len(np.unique(c.ranks)) != ranks:

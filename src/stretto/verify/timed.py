@@ -6,6 +6,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.plan import Plan
+from ..model.symmetry import Symmetry
 from ..model.units import format_time
 from . import kernel_referee
 from .capacity import crowded_link
@@ -18,8 +19,12 @@ STEPS_A_TRANSFER = 4.0
 """Steps of the kernel's inner loop for each transfer, about."""
 
 
-def wrong_time(plan: Plan) -> Finding | None:
-    """The first transfer that starts too early or does not end after its start; else what planes or links show."""
+def wrong_time(plan: Plan, symmetry: Symmetry | None = None) -> Finding | None:
+    """The first transfer that starts too early or does not end after its start; else what planes or links show.
+
+    Args:
+        symmetry: the group whose images of the plan share the links.
+    """
     if plan.sharing != "timed" or plan.start_s is None or plan.finish_s is None:
         return None
     t = plan.topology
@@ -41,7 +46,7 @@ def wrong_time(plan: Plan) -> Finding | None:
         return (
             early_turn(plan, allowed.moment_s)
             or broken_barrier(plan, arrival_s, allowed.moment_s)
-            or (wrong_load if t.changes else crowded_link)(plan, hop_s, allowed)
+            or (wrong_load(plan, hop_s, allowed) if t.changes else crowded_link(plan, hop_s, allowed, symmetry))
         )
     k = int(k)
     when = float(plan.start_s[k])

@@ -1,0 +1,149 @@
+"""Plans by symmetry: checked on one chunk of each orbit, which stands for all others.
+
+A symmetric plan is correct if
+
+- each generator maps nodes and links to nodes and links of the same kind (:func:`wrong_group`),
+- the group maps ranks to ranks, collectives to collectives, and no rank to itself (:func:`wrong_ranks`),
+- the orbits hold each chunk of the workload once (:func:`wrong_cover`), and
+- the representatives' transfers are correct where every link carries all images of them (:mod:`.capacity`).
+
+For then each image of a transfer is as correct as the transfer itself: what its source holds, which links it takes and
+what it waits for are images, too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..model.arrays import Int32, Int64
+from ..model.collective import Promised
+from ..model.symmetric import Orbits, SymmetricPlan
+from ..model.symmetry import Symmetry
+from . import capacity, contents, promises, routes, timed
+from .findings import Finding
+
+COLUMNS = ("kind", "transit", "replicates", "reduces"), ("bandwidth", "latency_s", "message_s")
+"""What must be equal for nodes, and for links, that the group maps to each other."""
+
+
+def wrong_plan(plan: SymmetricPlan) -> Finding | None:
+    """The first violation in a symmetric plan, or None."""
+    part, symmetry = plan.part, plan.symmetry
+    return (
+        wrong_group(symmetry)
+        or wrong_ranks(plan.orbits)
+        or wrong_cover(plan)
+        or routes.broken_route(part)
+        or capacity.too_fast(part)
+        or contents.wrong_contents(part)
+        or timed.wrong_time(part, symmetry)
+    )
+
+
+def wrong_group(symmetry: Symmetry) -> Finding | None:
+    """What is wrong with the generators: each must be an automorphism of its order, and they must commute."""
+    t, nodes = symmetry.topology, np.arange(symmetry.topology.node_count)
+    if t.planes or t.changes:
+        return _symmetry("the network has optical planes, or bandwidths that change")
+    if symmetry.generators.shape != (len(symmetry.orders), t.node_count) or (symmetry.orders < 1).any():
+        return _symmetry("each generator needs an image for every node, and an order")
+    for number, (image, order) in enumerate(zip(symmetry.generators, symmetry.orders.tolist(), strict=True)):
+        if not np.array_equal(np.sort(image), nodes):
+            return _symmetry(f"generator {number} is no permutation of the nodes")
+        unlike = [name for name in COLUMNS[0] if not np.array_equal(getattr(t, name)[image], getattr(t, name))]
+        if unlike:
+            return _symmetry(f"generator {number} maps a node to one of another kind ({unlike[0]})")
+        links = symmetry.links_between(image[t.src], image[t.dst])
+        if (links < 0).any():
+            return _symmetry(f"generator {number} maps link {t.link_name(int((links < 0).argmax()))} to none")
+        for name in COLUMNS[1]:
+            column = getattr(t, name)
+            bad = column[links] != column
+            if bad.any():
+                link = t.link_name(int(bad.argmax()))
+                return _symmetry(f"generator {number} maps link {link} to one of another {name}")
+        if not np.array_equal(_power(image, order), nodes):
+            return _symmetry(f"generator {number} is not the identity after {order} times")
+        for other in symmetry.generators[:number]:
+            if not np.array_equal(image[other], other[image]):
+                return _symmetry(f"generator {number} does not commute with one before it")
+    return None
+
+
+def wrong_ranks(orbits: Orbits) -> Finding | None:
+    """What is wrong with the images of ranks: each must be a rank, of one collective for those of one, and no element
+    but the identity may map a rank to itself."""
+    symmetry, collectives = orbits.symmetry, orbits.workload.collectives
+    first = collectives[0]
+    for c in collectives:
+        if (c.kind, c.size_bytes, len(c.ranks), c.chunk_count, c.start_s, c.weight, c.reduces) != (
+            first.kind, first.size_bytes, len(first.ranks), first.chunk_count, first.start_s, first.weight,
+            first.traits.reduces,
+        ) or c.traits.rooted or not c.traits.general:  # fmt: skip
+            return _symmetry("the collectives are not all alike, or have a root")
+        if not symmetry.topology.is_accelerator[c.ranks].all():
+            return _symmetry("a rank is no accelerator")
+    ranks = np.concatenate([c.ranks for c in collectives])
+    if len(np.unique(ranks)) != len(ranks):
+        return _symmetry("a node has two ranks")
+    collective, _ = orbits.seats
+    for number, image in enumerate(symmetry.generators):
+        if (collective[image[ranks]] < 0).any():
+            return _symmetry(f"generator {number} maps a rank to a node without one")
+        if any(len(np.unique(collective[image[c.ranks]])) > 1 for c in collectives):
+            return _symmetry(f"generator {number} parts the ranks of a collective")
+    sizes = np.bincount(symmetry.node_orbits, minlength=symmetry.topology.node_count)
+    if (sizes[symmetry.node_orbits[ranks]] != symmetry.size).any():
+        return _symmetry("an element maps a rank to itself")
+    return None
+
+
+def wrong_cover(plan: SymmetricPlan) -> Finding | None:
+    """Whether the orbits hold every chunk of the workload once, and the part is about their representatives."""
+    orbits, symmetry = plan.orbits, plan.symmetry
+    collectives = orbits.workload.collectives
+    first = collectives[0]
+    if not all(isinstance(c, Promised) for c in collectives):
+        if not first.traits.whole:
+            return Finding("promise", "pieces of ranks or pairs are not cut evenly")
+        wrong = promises.wrong_collectives(orbits.workload)
+        if wrong is not None:
+            return wrong
+    if not _alike(plan):
+        return Finding("promise", "the part is not about the representatives of the orbits")
+    total = sum(c.chunk_count for c in collectives)
+    once = orbits.count * symmetry.size == total
+    in_piece = first.chunk_count // first.piece_count
+    if once and first.traits.pieces == "pair":
+        a, b = orbits.owner.T
+        step = symmetry.product(symmetry.place[b], symmetry.inverse(symmetry.place[a]))
+        keys = np.stack((symmetry.node_orbits[a], symmetry.node_orbits[b], step, orbits.position), axis=1)
+        once = len(np.unique(keys, axis=0)) == len(keys)
+        once = once and bool(((orbits.position >= 0) & (orbits.position < in_piece)).all())
+    elif once:
+        taken = orbits.shares if first.traits.whole else 1
+        within = (orbits.position >= 0) & (orbits.position + taken <= in_piece)
+        chunks = orbits.chunks(np.arange(orbits.count)[:, None], np.arange(symmetry.size))
+        once = bool(within.all()) and bool((np.bincount(chunks.ravel(), minlength=total) == 1).all())
+    return None if once else Finding("cover", "the orbits do not hold every chunk of the workload once")
+
+
+def _alike(plan: SymmetricPlan) -> bool:
+    """Whether the workload of the part is that of the orbits' representatives."""
+    ours, theirs = (
+        (w.chunk_bytes, w.chunk_reduces, w.chunk_start_s, *w.chunk_holders, *w.chunk_wanted)
+        for w in (plan.orbits.representatives, plan.part.workload)
+    )
+    return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _power(image: Int32, times: int) -> Int64:
+    """The permutation that applies ``image`` so many times."""
+    out, square = np.arange(len(image)), image.astype(np.int64)
+    while times:
+        out, square, times = (square[out] if times & 1 else out), square[square], times >> 1
+    return out
+
+
+def _symmetry(words: str) -> Finding:
+    return Finding("symmetry", words)
