@@ -304,6 +304,15 @@ def test_a_message_that_is_paid_for_beside_a_slower_link_is_not_counted_twice():
     assert bounds(net, Workload((make_collective("broadcast", net, 15),)))[0].seconds == pytest.approx(3.0)
 
 
+def test_links_on_which_messages_count_as_more_bytes_are_slower():
+    """Ten pieces of 10 kB come over two links: as 11 kB each over one, as 20 kB over the other, with their messages."""
+    ranks, relays, end = range(10), (10, 11), 12
+    links = [(k, r, 1e12, 0.0) for k in ranks for r in relays] + [(r, end, 1e9, 0.0) for r in relays]
+    net = make_topology("two ways in", [0] * 13, links, message_s=[0.0] * 20 + [1e-6, 10e-6])
+    best = bounds(net, Workload((make_collective("gather", net, 110_000, ranks=[*ranks, end], root=10),)))[0]
+    assert best.seconds == pytest.approx(10 / (1e9 / 11e3 + 1e9 / 20e3))
+
+
 def test_cuts_around_groups_are_looked_at_beside_those_around_many_equal_nodes(monkeypatch):
     monkeypatch.setattr("stretto.bounds.cuts.MOST_REFINED", 1)
     net = load_topology("h100:2?message=0")
