@@ -62,6 +62,17 @@ def test_who_is_no_rank_adds_nothing():
     two = Workload((make_collective("allreduce", net, 16, ranks=np.array([0, 1])),))
     found = growth_bound(net, two, 0.0)
     assert found is not None and found.seconds == pytest.approx(2e-6, rel=0.1)
+    line = load_topology("line:4?latency=1us&message=1us&bandwidth=100GB/s")
+    ends = Workload((make_collective("allreduce", line, 16, ranks=[0, 3]),))
+    found = growth_bound(line, ends, 0.0)
+    assert found is not None and found.seconds == pytest.approx(4e-6, rel=0.05)
+
+
+def test_every_rank_waits_for_the_sum():
+    """Three ranks have it after 1 us, the fourth hears everything 4 us late."""
+    links = [(a, b, 100e9, 0.0) for a in range(4) for b in range(4) if a != b]
+    late = [4e-6 if b == 0 else 1e-6 for _, b, *_ in links]
+    assert seconds(make_topology("late", [ACCELERATOR] * 4, links, message_s=late)) == pytest.approx(4e-6, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["allreduce", "reduce", "reducescatter"])
