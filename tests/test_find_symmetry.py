@@ -1,0 +1,171 @@
+"""Symmetry is found whatever numbers nodes and links have, and nothing is claimed that does not hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from examples import examples
+from stretto.model.symmetry import Symmetry
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.symmetry import find_symmetry
+from stretto.topologies import load_topology
+
+
+def shuffled(topology: Topology, seed: int) -> Topology:
+    """The same network with its nodes and links numbered at random."""
+    rng = np.random.default_rng(seed)
+    to, order = rng.permutation(topology.node_count), rng.permutation(topology.link_count)
+    kind, columns = np.empty(topology.node_count, dtype=np.int8), ("bandwidth", "latency_s", "message_s")
+    kind[to] = topology.kind
+    links = np.stack([to[topology.src], to[topology.dst], *(getattr(topology, c) for c in columns[:2])], axis=1)
+    flags = {}
+    for name in ("replicates", "transit", "reduces"):
+        flags[name] = np.empty(topology.node_count, dtype=np.bool_)
+        flags[name][to] = getattr(topology, name)
+    planes = [replace(plane, nodes=to[plane.nodes].astype(np.int32)) for plane in topology.planes]
+    return make_topology(topology.name, kind, links[order], message_s=topology.message_s[order], planes=planes, **flags)
+
+
+def network(joined: list[tuple[int, int, float]], kinds: list[int]) -> Topology:
+    """A network of joined pairs, with bandwidths in GB/s, 1 us a hop."""
+    links = [(*ends, width * 1e9, 1e-6) for a, b, width in joined for ends in ((a, b), (b, a))]
+    return make_topology("network", kinds, links)
+
+
+def clusters(servers: list[int], gpus: int = 8, nics: tuple[float, ...] = (50.0,), spines: int = 0) -> Topology:
+    """Kinds of servers on common rails: how many of each kind, and the bandwidth of a NIC of each kind."""
+    total, joined = sum(servers), []
+    server = np.arange(total * gpus) // gpus
+    nic = np.repeat(nics, servers)[server]
+    first = total * gpus
+    for v in range(total * gpus):
+        joined += [(v, first + int(server[v]), 450.0), (v, first + total + v % gpus, float(nic[v]))]
+    for spine in range(spines):
+        joined += [(first + total + rail, first + total + gpus + spine, 100.0) for rail in range(gpus)]
+    return network(joined, [ACCELERATOR] * first + [SWITCH] * (total + gpus + spines))
+
+
+def tree(*sides: int, widths: tuple[float, ...] = (50.0, 100.0, 100.0)) -> Topology:
+    """Accelerators under levels of switches, one below a root, ``sides`` children each from the root down."""
+    kinds, joined, level = [SWITCH], [], [0]
+    for depth, side in enumerate(sides):
+        below = []
+        for parent in level:
+            for _ in range(side):
+                below.append(len(kinds))
+                kinds.append(SWITCH if depth + 1 < len(sides) else ACCELERATOR)
+                joined.append((parent, below[-1], widths[len(sides) - 1 - depth]))
+        level = below
+    return network(joined, kinds)
+
+
+def dragonfly(groups: int, gpus: int) -> Topology:
+    """A switch for each group, each joined to all others."""
+    hub = groups * gpus
+    joined = [(v, hub + v // gpus, 50.0) for v in range(hub)]
+    joined += [(hub + a, hub + b, 25.0) for b in range(groups) for a in range(b)]
+    return network(joined, [ACCELERATOR] * hub + [SWITCH] * groups)
+
+
+def holds(symmetry: Symmetry) -> None:
+    """Compare every generator with the network, link by link, and count orbits."""
+    t = symmetry.topology
+    columns = list(zip(t.bandwidth.tolist(), t.latency_s.tolist(), t.message_s.tolist(), strict=True))
+    ends = list(zip(t.src.tolist(), t.dst.tolist(), strict=True))
+    links = dict(zip(ends, columns, strict=True))
+    nodes = list(zip(t.kind, t.transit, t.replicates, t.reduces, strict=True))
+    images = [generator.tolist() for generator in symmetry.generators]
+    for image, order in zip(images, symmetry.orders.tolist(), strict=True):
+        assert sorted(image) == list(range(t.node_count))
+        assert [nodes[v] for v in image] == nodes
+        assert {(image[a], image[b]): links[a, b] for a, b in ends} == links
+        assert all(image[other[v]] == other[image[v]] for other in images for v in range(t.node_count))
+        at = list(range(t.node_count))
+        for step in range(1, order + 1):
+            at = [image[v] for v in at]
+            assert (at == list(range(t.node_count))) == (step == order)
+    sizes = np.bincount(symmetry.node_orbits)[symmetry.node_orbits[t.accelerators]]
+    assert {*sizes.tolist()} <= {1, symmetry.size}
+
+
+SYMMETRIC = {
+    "h100:2": [2, 8], "h100:16": [16, 8], "star:8": [8], "fullmesh:6": [6], "sites:3,4": [3, 4],
+    "fattree:4": [4, 2, 2], "fattree:8": [8, 4, 4], "ndv2:4": [4], "dgx2:4": [4, 8], "optical:8,2": [8],
+}  # fmt: skip
+BUILT = {
+    "rails with a spine": (clusters([12], spines=1), [12, 8]),
+    "rails with spines": (clusters([6], gpus=4, spines=3), [6, 4]),
+    "leaf and spine": (tree(6, 8), [6, 8]),
+    "three levels": (tree(4, 3, 5), [4, 3, 5]),
+    "oversubscribed": (tree(4, 2, 8, widths=(50.0, 200.0, 100.0)), [4, 2, 8]),
+    "dragonfly": (dragonfly(9, 4), [9, 4]),
+    "two kinds of servers": (clusters([6, 6], nics=(50.0, 25.0)), [6, 8]),
+    "two kinds, one of half as many": (clusters([8, 4], gpus=4, nics=(50.0, 25.0)), [4, 4]),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("spec", SYMMETRIC)
+def test_the_catalogue_in_any_numbering(spec, seed):
+    symmetry = find_symmetry(shuffled(load_topology(spec), seed))
+    assert symmetry.orders.tolist() == SYMMETRIC[spec]
+    holds(symmetry)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", BUILT)
+def test_networks_with_switches_in_any_numbering(name, seed):
+    topology, orders = BUILT[name]
+    symmetry = find_symmetry(shuffled(topology, seed))
+    assert symmetry.orders.tolist() == orders
+    holds(symmetry)
+
+
+@pytest.mark.parametrize("spec", ["line:5", "zoo:Abilene", "star:8?latency=1us&message=1us"])
+def test_asymmetric_networks_and_changes(spec):
+    topology = load_topology(spec)
+    if spec.startswith("star"):
+        topology = replace(topology, bandwidth=topology.bandwidth * (1 + np.arange(topology.link_count)))
+    symmetry = find_symmetry(topology)
+    assert symmetry is None or holds(symmetry) is None
+    assert spec == "line:5" or symmetry is None
+
+
+@given(st.sampled_from([*SYMMETRIC, *BUILT]), st.integers(0, 2**31), st.data())
+@settings(max_examples=examples(30), deadline=None)
+def test_no_symmetry_is_claimed_across_a_slower_link(name, seed, data):
+    topology = shuffled(BUILT[name][0] if name in BUILT else load_topology(name), seed)
+    if not topology.link_count:
+        return
+    link = data.draw(st.integers(0, topology.link_count - 1))
+    slow = np.ones(topology.link_count)
+    slow[link] = 0.99
+    symmetry = find_symmetry(replace(topology, bandwidth=topology.bandwidth * slow))
+    if symmetry is not None:
+        holds(symmetry)
+        assert (symmetry.generators[:, topology.src[link]] == topology.src[link]).all()
+        assert (symmetry.generators[:, topology.dst[link]] == topology.dst[link]).all()
+
+
+def test_a_root_stays_where_it_is_and_other_servers_still_turn():
+    topology = shuffled(load_topology("h100:16"), 5)
+    colours = np.zeros(topology.node_count, dtype=np.int64)
+    root = int(topology.accelerators[3])
+    colours[root] = 1
+    symmetry = find_symmetry(topology, colours)
+    holds(symmetry)
+    assert symmetry.orders.tolist() == [15]
+    assert symmetry.generators[0, root] == root
+
+
+def test_only_the_accelerators_that_count_must_move_freely():
+    topology = clusters([7, 1], gpus=4, nics=(50.0, 25.0))
+    assert find_symmetry(topology).orders.tolist() == [7]
+    counted = np.zeros(topology.node_count, dtype=np.bool_)
+    counted[: 7 * 4] = True
+    assert find_symmetry(topology, counted=counted).orders.tolist() == [7, 4]
