@@ -6,6 +6,7 @@
 - ``growth``: trees grown chunk by chunk, where chunks must pass through nodes that do not want them.
 - ``translations``, ``kernel_translations``: networks that look the same from every node, planned for one node.
 - ``tree_swap``: AllReduce in which what is summed over a deep tree spreads over a shallow one.
+- ``orders``, ``kernel_orders``: the order in which chunks, or sums on circles, are delivered, improved move by move.
 - ``exchange``: AllReduce in which partial sums meet, instead of all going to a root and back.
 - ``costs``: what each kind of counted work takes in steps.
 """

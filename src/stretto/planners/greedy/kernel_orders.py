@@ -4,6 +4,9 @@ Deliveries are made one after another. Each takes the pipe by which it comes fir
 then, and keeps the links of the pipe busy. So an order decides trees and timetables: who sends for how long to how many
 follows from when its links are free. Deliveries are moved in the order, those on the way to the last one more often,
 and a move is kept unless it makes the last delivery later.
+
+What is delivered may be a sum, too: a chunk is then one sum of many, and a node that has one part of it may be sent the
+other part instead of the whole.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ class Deliveries(NamedTuple):
         pipe, parent: int64[deliveries], the pipe, and the delivery that brought the chunk to its source, or HELD; -1
             and LACKS where it is not made.
         start_s, arrival_s: float64[deliveries].
+        before, piece: int64[deliveries], chunks: a node that has ``before``, and nothing larger, has the chunk once
+            ``piece`` comes, which is added; -1 where only the chunk itself can come.
+        onto: int64[deliveries], what brought the chunk to which a piece is added, LACKS where the chunk itself comes.
     """
 
     chunk: Int64
@@ -58,15 +64,26 @@ class Deliveries(NamedTuple):
     parent: Int64
     start_s: Float64
     arrival_s: Float64
+    before: Int64
+    piece: Int64
+    onto: Int64
 
 
 def improve(
-    pipes: Pipes, into: Lists, link_count: int, chunks: Chunks, made: Deliveries, most_looks: float, seed: int
+    pipes: Pipes,
+    into: Lists,
+    link_count: int,
+    chunks: Chunks,
+    sum_of: Int64,
+    made: Deliveries,
+    most_looks: float,
+    seed: int,
 ) -> tuple[Int64, float]:
     """Search for an order in which the last delivery comes sooner.
 
     Args:
         into: the pipes that enter each node.
+        sum_of: int64[chunks], what a chunk is a sum of; of one a node is brought larger and larger sums.
         made: the deliveries in the order to begin with; how the best order makes them is written there.
         most_looks: how many pipes may be looked at, about.
     Returns:
@@ -74,17 +91,19 @@ def improve(
     """
     count = len(made.chunk)
     order, trial = np.arange(count), np.arange(count)
-    came = np.full((len(into.offsets) - 1) * len(chunks.size_bytes), LACKS, dtype=np.int64)
+    nodes = len(into.offsets) - 1
+    came = np.full(nodes * len(chunks.size_bytes), LACKS, dtype=np.int64)
+    last = np.full(nodes * (sum_of.max() + 1), LACKS, dtype=np.int64)
+    copied_s = np.zeros(len(last))
     free = np.zeros(link_count)
-    best_s, best_mean, looks = make(order, pipes, into, chunks, made, came, free, np.inf)
-    trial_made = Deliveries(
-        made.chunk, made.node, made.wanted,
-        made.pipe.copy(), made.parent.copy(), made.start_s.copy(), made.arrival_s.copy(),
-    )  # fmt: skip
+    best_s, best_mean, looks = make(order, pipes, into, chunks, sum_of, made, came, last, copied_s, free, np.inf)
+    trial_made = copied(made)
     draw, idle = 0, 0
     while looks < most_looks and idle < PATIENCE * count and count > 1 and best_s < np.inf:
         left = move(order[:count], made, trial, seed, draw)
-        end_s, mean, looked = make(trial[:left], pipes, into, chunks, trial_made, came, free, best_s)
+        end_s, mean, looked = make(
+            trial[:left], pipes, into, chunks, sum_of, trial_made, came, last, copied_s, free, best_s
+        )
         draw += DRAWS
         looks += looked
         gains = end_s < best_s * (1 - GAIN) or (end_s == best_s and mean < best_mean * (1 - GAIN))
@@ -95,7 +114,16 @@ def improve(
             for k in order[:count]:
                 made.pipe[k], made.parent[k] = trial_made.pipe[k], trial_made.parent[k]
                 made.start_s[k], made.arrival_s[k] = trial_made.start_s[k], trial_made.arrival_s[k]
+                made.onto[k] = trial_made.onto[k]
     return order[:count].copy(), looks
+
+
+def copied(made: Deliveries) -> Deliveries:
+    """The same deliveries, to be made in another way."""
+    return Deliveries(
+        made.chunk, made.node, made.wanted, made.pipe.copy(), made.parent.copy(), made.start_s.copy(),
+        made.arrival_s.copy(), made.before, made.piece, made.onto.copy(),
+    )  # fmt: skip
 
 
 def move(order: Int64, made: Deliveries, trial: Int64, seed: int, draw: int) -> int:
@@ -118,8 +146,12 @@ def move(order: Int64, made: Deliveries, trial: Int64, seed: int, draw: int) -> 
             if made.arrival_s[k] > made.arrival_s[late]:
                 late = k
         step = draw + 4
-        while made.parent[late] >= 0 and step < draw + DRAWS and noise(seed, step) < ONWARD:
-            late = made.parent[late]
+        while step < draw + DRAWS and noise(seed, step) < ONWARD:
+            onto, parent = made.onto[late], made.parent[late]
+            late_onto = onto >= 0 and made.arrival_s[onto] >= made.arrival_s[late]
+            if not late_onto and parent < 0:
+                break
+            late = onto if late_onto else parent
             step += 1
         for i in range(count):
             if order[i] == late:
@@ -137,12 +169,23 @@ def move(order: Int64, made: Deliveries, trial: Int64, seed: int, draw: int) -> 
 
 
 def make(
-    order: Int64, pipes: Pipes, into: Lists, chunks: Chunks, made: Deliveries, came: Int64, free: Float64, most_s: float
+    order: Int64,
+    pipes: Pipes,
+    into: Lists,
+    chunks: Chunks,
+    sum_of: Int64,
+    made: Deliveries,
+    came: Int64,
+    last: Int64,
+    copied_s: Float64,
+    free: Float64,
+    most_s: float,
 ) -> tuple[float, float, float]:
-    """Make deliveries in order.
+    """Make deliveries in order. What a node has larger sums of is not delivered.
 
     Args:
-        came, free: int64[nodes * chunks] and float64[links], to work with.
+        came, last, copied_s, free: int64[nodes * chunks], int64[nodes * sums], float64[nodes * sums] and
+            float64[links], to work with.
         most_s: when a delivery comes later, the rest is not made.
     Returns:
         When the last wanted delivery comes, infinite where one cannot be made or comes later than ``most_s``; the mean
@@ -150,39 +193,61 @@ def make(
     """
     src, _, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _, _ = pipes
     size_bytes, begin_s, hold_offsets, hold_nodes = chunks
-    chunk_count = len(size_bytes)
-    chunk, node, wanted, pipe, parent, start_s, arrival_s = made
+    chunk_count, sums = len(size_bytes), len(last) // (len(into.offsets) - 1)
+    chunk, node, wanted, pipe, parent, start_s, arrival_s, before, piece, onto = made
     for k in range(len(chunk)):
         came[node[k] * chunk_count + chunk[k]] = LACKS
     for c in range(chunk_count):
         for i in range(hold_offsets[c], hold_offsets[c + 1]):
             came[hold_nodes[i] * chunk_count + c] = HELD
+    last[:] = LACKS
+    copied_s[:] = 0.0
     free[:] = 0.0
     end_s, mean, looks = 0.0, 0.0, 0.0
     for k in order:
         c, v = chunk[k], node[k]
-        soonest, at, by, brought = np.inf, 0.0, -1, LACKS
+        slot = v * sums + sum_of[c]
+        newest = last[slot]
+        if newest >= 0 and chunk[newest] > c:
+            pipe[k], parent[k], onto[k], arrival_s[k] = -1, LACKS, LACKS, arrival_s[newest]
+            continue
+        # a copy replaces what was added up here, so it comes after that, and before what is added to it
+        after_s = arrival_s[newest] if newest >= 0 else 0.0
+        held = came[v * chunk_count + before[k]] if before[k] >= 0 else LACKS
+        part = piece[k] if held != LACKS and (held == newest or newest < 0) else c
+        soonest, at, by, brought, below = np.inf, 0.0, -1, LACKS, LACKS
         looks += into.offsets[v + 1] - into.offsets[v]
         for i in range(into.offsets[v], into.offsets[v + 1]):
             p = into.values[i]
-            w = came[src[p] * chunk_count + c]
-            if w == LACKS:
-                continue
-            ready = begin_s[c] if w == HELD else arrival_s[w]
             takes_s = latency_s[p] + size_bytes[c] * per_byte_s[p]
-            if ready + takes_s >= soonest:
+            w = came[src[p] * chunk_count + part]
+            if w != LACKS:
+                ready = max(begin_s[c] if w == HELD else arrival_s[w], after_s if part == c else copied_s[slot])
+                if max(ready + takes_s, after_s) < soonest:
+                    start = max(ready, free_from(p, hop_offsets, hop_links, hop_late_s, free))
+                    if max(start + takes_s, after_s) < soonest:
+                        soonest, at, by, brought = max(start + takes_s, after_s), start, p, w
+                        below = LACKS if part == c else held
+            if part == c:
                 continue
-            start = max(ready, free_from(p, hop_offsets, hop_links, hop_late_s, free))
-            if start + takes_s < soonest:
-                soonest, at, by, brought = start + takes_s, start, p, w
+            w = came[src[p] * chunk_count + c]
+            if w != LACKS:
+                ready = max(begin_s[c] if w == HELD else arrival_s[w], after_s)
+                if ready + takes_s < soonest:
+                    start = max(ready, free_from(p, hop_offsets, hop_links, hop_late_s, free))
+                    if start + takes_s < soonest:
+                        soonest, at, by, brought, below = start + takes_s, start, p, w, LACKS
         if wanted[k]:
             if soonest > most_s:
                 return np.inf, 0.0, looks
             end_s = max(end_s, soonest)
             mean += soonest**8
-        pipe[k], parent[k], start_s[k], arrival_s[k] = by, brought, at, soonest
+        pipe[k], parent[k], onto[k], start_s[k], arrival_s[k] = by, brought, below, at, soonest
         if by >= 0:
             came[v * chunk_count + c] = k
+            last[slot] = k
+            if below == LACKS:
+                copied_s[slot] = soonest
             for i in range(hop_offsets[by], hop_offsets[by + 1]):
                 free[hop_links[i]] = at + hop_late_s[i] + size_bytes[c] * per_byte_s[by]
     return end_s, mean, looks

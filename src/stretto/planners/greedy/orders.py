@@ -49,11 +49,11 @@ def improve_order(
     )  # fmt: skip
     made = Deliveries(
         chunk, sent.dst.astype(np.int64), wants[chunk, sent.dst], np.full(count, -1), np.full(count, LACKS),
-        np.zeros(count), np.zeros(count),
+        np.zeros(count), np.zeros(count), np.full(count, -1), np.full(count, -1), np.full(count, LACKS),
     )  # fmt: skip
     order, looks = at_speed(kernel_orders.improve, most_looks)(
-        network.columns, Lists(*network.into), network.topology.link_count, chunks, made, most_looks,
-        seed & 0x7FFFFFFF,
+        network.columns, Lists(*network.into), network.topology.link_count, chunks,
+        np.arange(workload.chunk_count), made, most_looks, seed & 0x7FFFFFFF,
     )  # fmt: skip
     budget.spend(look=looks)
     if made.arrival_s[order].max() >= sent.arrival_s.max():

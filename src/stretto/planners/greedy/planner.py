@@ -29,6 +29,7 @@ from ...schedule.multicast import tree_work
 from ...schedule.trees import divide
 from ..registry import Candidate, Option, Request, per_delivery, register
 from .costs import with_costs
+from .exchange.circles import plan_circles
 from .exchange.clusters import plan_clusters
 from .exchange.crossings import PARTS, plan_crossings
 from .exchange.hubs import MOST_RANKS, plan_hubs
@@ -163,6 +164,8 @@ class _Stages:
 
     def plan(self) -> Plan:
         """The plan that ends first, of all stages that are worth trying."""
+        if self.may_exchange and not self.bytes_decide:
+            self.add(plan_circles(self.request))
         exchanges_first = self.may_exchange and self.latency_share >= LATENCY_COUNTS
         kept = self.steps_of_few_tries if self.bytes_decide else 0.0
         finer_pay = self.try_matchings(self.fewer_parts, kept)

@@ -2,6 +2,7 @@
 
 Kinds of exchange, each with a function that gives a plan or None:
 
+- ``circles``: where messages cost, ranks get larger and larger sums on circles, then groups do (``arcs``).
 - ``hubs``: contributions come to a few hubs, or to every rank, over trees that share messages.
 - ``products``: on products of rings and lines contributions walk, n / 2 hops on a ring of n.
 - ``clusters``: alike servers swap sums among counterparts; ``turns`` says which part crosses when.

@@ -1,0 +1,217 @@
+"""Which sums ranks get on circles: each is sent the sum of those that follow it.
+
+On a circle each rank holds the sum of an *arc* that begins with itself. It is sent an arc that begins where its own
+ends, and adds it: arcs that meet are disjoint, however many ranks there are, and every rank sends and receives all the
+time. Arcs of 1, 2, 4, ... are recursive doubling. Where the number of ranks is no power of two, and where a rank can
+send several messages before the first one comes, other lengths are better (:func:`choose_arcs`). Bar-Noy, Kipnis and
+Schieber (Parallel Processing Letters 3, 1993) choose them for one message at a time.
+
+Groups take the places of ranks: ranks that are near each other stand in a circle first, their groups in wider circles.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ....model.arrays import Float64, Int64
+from ....schedule.pipes import Network
+
+HISTORIES = 3
+"""Sequences of arcs with the same total that :func:`choose_arcs` keeps."""
+
+
+class Group(NamedTuple):
+    """Nodes that all get the sum of what the ranks among them contribute."""
+
+    members: list[int]
+    total: int  # the sum, -1 where there is no rank
+
+
+class Step(NamedTuple):
+    """A node that has the sum ``before`` gets the sum ``total`` by adding ``piece``, or gets a copy of ``total``."""
+
+    node: int
+    total: int
+    before: int = -1
+    piece: int = -1
+    sender: int = -1  # from which it best comes
+    copy: bool = True
+
+    @property
+    def comes(self) -> tuple[int, int]:
+        """What comes, and from which node: (node, sum)."""
+        return self.sender, self.total if self.copy else self.piece
+
+
+_History = tuple[tuple[int, ...], tuple[float, ...], float, tuple[int, ...]]
+"""Lengths of the arcs so far, when each came, when the next message may start, and the arcs that messages carried."""
+
+
+@lru_cache(maxsize=256)
+def choose_arcs(count: int, gap_s: float, takes_s: float) -> tuple[int, ...]:
+    """The arcs that each of ``count`` ranks of a circle is sent, by which it has the whole circle soonest.
+
+    Args:
+        gap_s: seconds between the starts of two messages to a rank, or from it.
+        takes_s: seconds from the start of a message until it has come.
+    Returns:
+        For each message which of the sender's arcs it carries: 0 is the sender alone, k the arc after k messages.
+    """
+    best_s, best = np.inf, tuple[int, ...]()
+    states: list[_History] = [((1,), (0.0,), 0.0, best)]
+    while states:
+        longer = defaultdict[int, list[_History]](list)
+        for lengths, came_s, free_s, arcs in states:
+            for k, length in enumerate(lengths):
+                total, start_s = lengths[-1] + length, max(free_s, came_s[k])
+                end_s = max(came_s[-1], start_s + takes_s)
+                if total > count or end_s >= best_s:
+                    break
+                if total == count:
+                    best_s, best = end_s, (*arcs, k)
+                else:
+                    longer[total].append(((*lengths, total), (*came_s, end_s), start_s + gap_s, (*arcs, k)))
+        states = [s for found in longer.values() for s in sorted(found, key=lambda s: (s[2], s[1][::-1]))[:HISTORIES]]
+    return best
+
+
+@dataclass
+class Circles:
+    """Sums, and the steps by which nodes get them, each after those it needs."""
+
+    network: Network
+    size: float  # bytes of a message
+    takes_s: Float64  # float64[nodes, nodes], seconds of a message between nodes that a pipe joins, elsewhere infinite
+    pipe: Int64  # int64[nodes, nodes], this pipe
+    rank_of: list[int] = field(default_factory=list)  # for each sum the rank that contributes it alone, else -1
+    steps: list[Step] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, network: Network, size: float) -> Circles:
+        """No circles yet, among the nodes of a network."""
+        nodes, seconds = network.topology.node_count, network.latency_s + size * network.per_byte
+        slowest_first = np.argsort(-seconds, kind="stable")
+        takes_s, pipe = np.full((nodes, nodes), np.inf), np.full((nodes, nodes), -1)
+        ends = network.src[slowest_first], network.dst[slowest_first]
+        takes_s[ends], pipe[ends] = seconds[slowest_first], slowest_first
+        return cls(network, size, takes_s, pipe)
+
+    def add_sum(self, rank: int = -1) -> int:
+        """The number of a new sum."""
+        self.rank_of.append(rank)
+        return len(self.rank_of) - 1
+
+    def join_all(self, ranks: Sequence[int], helpers: Sequence[int], width: float, nearness: float) -> Group | None:
+        """Let all ranks stand in circles, near ones first; None where some are not joined.
+
+        Args:
+            helpers: nodes outside the collective, which get copies and may send them on.
+            width: groups in a circle at most.
+            nearness: in one circle groups are at most this many times as far from each other as the nearest ones.
+        """
+        groups = [*(Group([v], self.add_sum(v)) for v in ranks), *(Group([v], -1) for v in helpers)]
+        while len(groups) > 1:
+            cliques = self.find_cliques(groups, width, nearness)
+            if len(cliques) == len(groups):
+                return None
+            groups = [self.join([groups[k] for k in clique]) for clique in cliques]
+        return groups[0]
+
+    def find_cliques(self, groups: Sequence[Group], width: float, nearness: float) -> list[list[int]]:
+        """All groups, those together that are near each other, the nearest first."""
+        members = np.concatenate([group.members for group in groups])
+        sizes = [len(group.members) for group in groups]
+        first = np.cumsum([0, *sizes[:-1]])
+        far_s = np.minimum.reduceat(self.takes_s[np.ix_(members, members)], first, axis=0)
+        far_s = np.minimum.reduceat(far_s, first, axis=1)
+        far_s = np.maximum(far_s, far_s.T)
+        np.fill_diagonal(far_s, np.inf)
+        free, cliques = np.ones(len(groups), dtype=np.bool_), []
+        for k in np.argsort(far_s.min(axis=1), kind="stable").tolist():
+            if not free[k]:
+                continue
+            clique, free[k], farthest_s = [k], False, far_s[k]
+            limit_s = nearness * far_s[k][free].min(initial=np.inf)
+            while len(clique) < width:
+                next_s = np.where(free, farthest_s, np.inf)
+                j = int(next_s.argmin())
+                if not (next_s[j] <= limit_s and next_s[j] < np.inf):
+                    break
+                clique.append(j)
+                free[j], farthest_s = False, np.maximum(farthest_s, far_s[j])
+            cliques.append(sorted(clique))
+        return sorted(cliques)
+
+    def join(self, groups: Sequence[Group]) -> Group:
+        """Let groups stand in a circle; those without ranks get copies of the whole sum."""
+        helpers = [v for group in groups if group.total < 0 for v in group.members]
+        groups = [group for group in groups if group.total >= 0]
+        if not groups:
+            return Group(helpers, -1)
+        count, lengths, arcs = len(groups), [1], [[group.total for group in groups]]
+        for k in choose_arcs(count, *self.pace(groups)) if count > 1 else ():
+            length = lengths[-1] + lengths[k]
+            arcs.append([self.add_sum()] * count if length == count else [self.add_sum() for _ in groups])
+            for i, group in enumerate(groups):
+                j = (i + lengths[-1]) % count
+                self.extend(group, groups[j], Step(-1, arcs[-1][i], arcs[-2][i], arcs[k][j]))
+            lengths.append(length)
+        members = [v for group in groups for v in group.members]
+        self.copy_to([*members, *helpers], dict.fromkeys(members, 0.0), Step(-1, arcs[-1][0]))
+        return Group([*members, *helpers], arcs[-1][0])
+
+    def extend(self, group: Group, other: Group, step: Step) -> None:
+        """Add the steps by which the members of a group get a sum: the nearest members of another group send the piece.
+
+        Equally near ones take turns. Members that are joined to none get copies.
+        """
+        takes_s = self.takes_s[np.ix_(other.members, group.members)]
+        nearest_s = takes_s.min(axis=0)
+        turn = (np.arange(len(other.members))[:, None] - np.arange(len(group.members))) % len(other.members)
+        chosen = np.where(takes_s <= nearest_s * (1 + 1e-9), turn, len(turn)).argmin(axis=0)
+        have = {}
+        for v, u, seconds in zip(group.members, chosen.tolist(), nearest_s.tolist(), strict=True):
+            if seconds < np.inf:
+                have[v] = seconds
+                self.steps.append(step._replace(node=v, sender=other.members[u], copy=False))
+        self.copy_to(group.members, have, step)
+
+    def copy_to(self, members: list[int], have_s: dict[int, float], step: Step) -> None:
+        """Add copies of a sum from the members that have it, at some moment, to all others that they reach."""
+        self.steps += [step._replace(node=v, sender=u) for v, u, _ in self.spread(members, have_s)]
+
+    def spread(self, members: list[int], have_s: dict[int, float]) -> list[tuple[int, int, float]]:
+        """(node, sender, seconds): who gets a copy from whom, and when; the earliest first."""
+        at_s = np.array([have_s.get(v, np.inf) for v in members])
+        lacks = at_s == np.inf
+        if not lacks.any():
+            return []
+        far_s = self.takes_s[np.ix_(members, members)]
+        sender, soonest_s = np.full(len(members), -1), np.full(len(members), np.inf)
+        fresh, copies = np.flatnonzero(~lacks).tolist(), list[tuple[int, int, float]]()
+        while True:
+            for j in fresh:
+                sooner = lacks & (at_s[j] + far_s[j] < soonest_s)
+                sender[sooner], soonest_s[sooner] = j, (at_s[j] + far_s[j])[sooner]
+            k = int(np.where(lacks, soonest_s, np.inf).argmin())
+            if not lacks[k] or soonest_s[k] == np.inf:
+                return copies
+            at_s[k], lacks[k], fresh = soonest_s[k], False, [k]
+            copies.append((members[k], members[sender[k]], float(soonest_s[k])))
+
+    def pace(self, groups: Sequence[Group]) -> tuple[float, float]:
+        """Seconds between two messages to a rank on a circle, 0 where they share no link, and that a message takes."""
+        v = groups[0].members[0]
+        pipes = np.array([self.pipe[min(g.members, key=lambda u: self.takes_s[u, v]), v] for g in groups[1:]])
+        pipes = pipes[pipes >= 0]
+        if not len(pipes):
+            return 0.0, 1.0
+        links, busy_s = self.network.hops.take(pipes).values, self.size * self.network.per_byte[pipes[0]]
+        gap_s = float(busy_s) if len(np.unique(links)) < len(links) else 0.0
+        return gap_s, float(self.network.latency_s[pipes[0]] + busy_s)
