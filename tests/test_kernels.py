@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import os
 import pickle
+import re
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
 
+import stretto
 from stretto import kernels
+from stretto.cli.compiling import REQUESTS, plan_all
 from stretto.kernels import at_speed, matching, paths
 from stretto.model.errors import InputError
 from stretto.planners.greedy import kernel_translations
@@ -89,7 +96,7 @@ def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkey
     stamps = []
     for size in (1, 2):
         monkeypatch.setattr(kernels, "_INNER", {})
-        monkeypatch.setattr(kernels, "_stamps", lambda name, size=size: [(name, 0.0, size)])
+        monkeypatch.setattr(kernels, "_stamps", lambda name, size=size: [(name, bytes([size]))])
         module = kernels._inner(kernel_translations.__name__)
         stamps.append(module.match._cache._cache_file._source_stamp)
         assert module.noise.py_func.__module__.endswith("compiled_draws")
@@ -111,5 +118,23 @@ def test_compiled_code_that_names_a_class_that_is_gone_is_compiled_anew(fresh, m
 
 def test_a_kernel_is_compiled_anew_when_the_fields_of_a_named_tuple_change():
     module = kernels._inner(matching.__name__)
-    stamps = dict(stamp[:2] for stamp in module.match._cache._cache_file._source_stamp[1])
+    stamps = dict(module.match._cache._cache_file._source_stamp[1])
     assert "stretto.kernels.chunks" in stamps
+
+
+def test_warming_asks_for_every_kernel(monkeypatch):
+    asked, named = set(), set()
+
+    def noted(kernel, work):
+        asked.add(kernel)
+        return at_speed(kernel, work)
+
+    for file in Path(stretto.__file__).parent.rglob("*.py"):
+        names = re.findall(r"\bat_speed\(\s*([\w.]+),", file.read_text())
+        if names and file.parent.name != "kernels":
+            path = file.relative_to(Path(stretto.__file__).parents[1]).with_suffix("")
+            module = importlib.import_module(".".join(path.parts).removesuffix(".__init__"))
+            named |= {operator.attrgetter(name)(SimpleNamespace(**vars(module))) for name in names}
+            monkeypatch.setattr(module, "at_speed", noted)
+    plan_all(REQUESTS)
+    assert {f"{kernel.__module__}.{kernel.__name__}" for kernel in named - asked} == set()

@@ -7,53 +7,57 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from multiprocessing import Process
 
 from ..model.errors import StrettoError
 from . import arguments
 from .output import answer, print_line
 
-REQUESTS = (
-    ("forest", "allreduce", "dgx2:2"),
-    ("greedy", "alltoall", "torus:3x3"),
-    ("scale-ccl", "allgather", "sites:2,2"),
-    ("wan", "allreduce", "zoo:Abilene"),
-    ("forest", "allgather", "zoo:Abilene"),
-    ("forest", "allreduce", "dgx2:1"),
-    ("mtegcca", "allgather", "ndv2:2"),
-    ("greedy", "allreduce", "dgx2:2"),
-    ("paths", "alltoall", "ndv2:2"),
-    ("switch-trees", "allgather", "star:4"),
-    ("auto", "allreduce", "dgx1"),
-    ("non-concurrent", "allreduce", "zoo:Abilene"),
-    ("tcp-fair", "allreduce", "zoo:Abilene"),
-    ("ring", "allreduce", "dgx1"),
-    ("swot", "allreduce", "optical:4,2"),
-    ("scale-ccl", "allgather", "sites:2,2", "rules=paper"),
-)
-"""Planner, collective, topology and options; together they call each kernel that a plan of some planner needs."""
+LINKS_CHANGE = "links change"
+"""Instead of an option: the first link of the topology is faster after a microsecond."""
 
-SIZE_BYTES = 1 << 20
+REQUESTS = (
+    ("forest", "allreduce:1MB", "dgx2:2"),
+    ("greedy", "alltoall:1MB", "torus:3x3"),
+    ("scale-ccl", "allgather:1MB", "sites:2,2"),
+    ("wan", "allreduce:1MB", "zoo:Abilene"),
+    ("forest", "allgather:1MB", "zoo:Abilene"),
+    ("forest", "allreduce:1MB", "dgx2:1"),
+    ("mtegcca", "allgather:1MB", "ndv2:2"),
+    ("greedy", "allreduce:1MB", "dgx2:2"),
+    ("paths", "alltoall:1MB", "ndv2:2"),
+    ("switch-trees", "allgather:1MB", "star:4"),
+    ("auto", "allreduce:1MB", "dgx1"),
+    ("auto", "allreduce:1MB", "sites:2,2"),
+    ("jobs", "allreduce:1MB,allreduce:1MB@1us", "ring:4", "online=true"),
+    ("greedy", "allreduce:1KB", "ring:4"),
+    ("non-concurrent", "allreduce:1MB", "zoo:Abilene"),
+    ("tcp-fair", "allreduce:1MB", "zoo:Abilene"),
+    ("ring+rate-alloc", "allreduce:1MB", "zoo:Abilene"),
+    ("ring", "allreduce:1MB", "dgx1"),
+    ("swot", "allreduce:1MB", "optical:4,2"),
+    ("scale-ccl", "allgather:1MB", "sites:2,2", "rules=paper"),
+    ("mtegcca", "allgather:1MB", "sites:2,2", LINKS_CHANGE),
+)
+"""Planner, collectives, topology and options; together they call each kernel. A test compares them with the sources."""
 
 
 def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
     """Plan, verify, simulate and bound each request, as ``stretto plan`` does."""
-    from ..bounds import bounds
-    from ..model.collective import Workload, make_collective
-    from ..planners import run_planner
-    from ..simulate import simulate
-    from ..topologies import load_topology
-    from ..verify import verify
+    from .. import face
+    from ..model.changes import make_changes
+    from .work import given_options
 
-    for planner, kind, spec, *options in requests:
-        topology = load_topology(spec)
-        workload = Workload((make_collective(kind, topology, SIZE_BYTES),))
-        plan = run_planner(
-            planner, topology, workload, effort="quick", options=dict(option.split("=") for option in options)
-        )
-        verify(plan)
-        simulate(plan)
-        bounds(topology, workload)
+    for planner, collectives, spec, *options in requests:
+        net = face.topology(spec)
+        if LINKS_CHANGE in options:
+            options.remove(LINKS_CHANGE)
+            net = replace(net, changes=make_changes([(1e-6, 0, 2 * net.bandwidth[0])], net.link_count))
+        plan = face.plan(collectives, net, planner=planner, effort="normal", options=given_options(options))
+        plan.verify()
+        plan.simulate()
+        plan.bound()
 
 
 def warm(as_json: arguments.Json = False) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
 from types import FunctionType, ModuleType
@@ -177,11 +178,15 @@ def _is_kernel(value: object) -> bool:
 
 def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callable[..., Any]) -> Callable[..., Any]:
     """``compiled`` once it is compiled, or kept on disk, or worth it; the interpreted function until then."""
-    kept, spent_s = _cache_is_warm(compiled), 0.0
+    looked, spent_s = False, 0.0
 
     def call(*arguments: Any) -> Any:
-        nonlocal spent_s
-        if kept or compiled.signatures or spent_s > WORTH_S:
+        nonlocal looked, spent_s
+        if not looked and not compiled.signatures:
+            with _counted():
+                _load(compiled, arguments)
+        looked = True
+        if compiled.signatures or spent_s > WORTH_S:
             return announced(*arguments)
         began_s = thread_time()
         result = interpreted(*arguments)
@@ -191,10 +196,10 @@ def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callabl
     return call
 
 
-def _stamps(module: str) -> list[tuple[str, float, int]]:
-    """When a kernel's file was last changed, and its size; and the same of the kernel files that it imports."""
-    file, imported = _file(module).stat(), _imported_by(sys.modules[module])
-    return [(module, file.st_mtime, file.st_size), *(stamp for other in imported for stamp in _stamps(other))]
+def _stamps(module: str) -> list[tuple[str, bytes]]:
+    """What a kernel's file holds, as a digest; and the same of the kernel files that it imports."""
+    digest, imported = sha256(_file(module).read_bytes()).digest(), _imported_by(sys.modules[module])
+    return [(module, digest), *(stamp for other in imported for stamp in _stamps(other))]
 
 
 def _imported_by(module: ModuleType) -> list[str]:
@@ -205,22 +210,45 @@ def _imported_by(module: ModuleType) -> list[str]:
 
 def _announced(compiled: Any, module: str) -> Callable[..., Any]:
     """``compiled``, saying on stderr when its first call on this machine compiles it."""
-    import numba
-
     told = False
 
     def call(*arguments: Any) -> Any:
         nonlocal told
         if not told and not compiled.signatures:
             with _counted(), _one_process(compiled):
-                if not _cache_is_warm(compiled):
+                if not _load(compiled, arguments):
                     name = module.rpartition(".")[2].removeprefix("kernel_")
                     print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
-                compiled.compile(tuple(map(numba.typeof, arguments)))
+                    compiled.compile(_types(arguments))
         told = True
         return compiled(*arguments)
 
     return call
+
+
+def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    typeof = _numba().typeof
+    return tuple(map(typeof, arguments))
+
+
+def _load(compiled: Any, arguments: tuple[Any, ...]) -> bool:
+    """Load the code that Numba keeps of this function for such arguments; whether there is any.
+
+    These are the steps of Numba's ``Dispatcher.compile`` for kept code without its first one, which prepares for
+    compiling: it reads the types of all functions that Numba knows, 0.1 s of CPU.
+    """
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.runtime.nrt import rtsys
+
+    context = compiled.targetctx
+    with global_compiler_lock:
+        rtsys.initialize(context)
+        kept = compiled._cache._load_overload(_types(arguments), context)
+        if kept is None:
+            return False
+        context.insert_user_function(kept.entry_point, kept.fndesc, [kept.library])
+        compiled.add_overload(kept)
+    return True
 
 
 @contextmanager
@@ -246,9 +274,3 @@ def _one_process(compiled: Any) -> Iterator[None]:
             file = opened.enter_context(open(f"{folder}/{function.__module__}.{function.__name__}.lock", "w"))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _cache_is_warm(compiled: Any) -> bool:
-    """Whether Numba keeps compiled code of this function as it is now."""
-    kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    return bool(getattr(kept, "_load_index", dict)())
