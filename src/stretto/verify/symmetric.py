@@ -4,7 +4,8 @@ A symmetric plan is correct if
 
 - each generator maps nodes and links to nodes and links of the same kind (:func:`wrong_group`),
 - the group maps ranks to ranks, collectives to collectives, and no rank to itself (:func:`wrong_ranks`),
-- the orbits hold each chunk of the workload once (:func:`wrong_cover`), and
+- the orbits hold each chunk of the workload once (:func:`wrong_owners`, :func:`wrong_cover`),
+- the part is timed, about this network and the representatives of the orbits (:func:`wrong_part`), and
 - the representatives' transfers are correct where every link carries all images of them (:mod:`.capacity`).
 
 For then each image of a transfer is as correct as the transfer itself: what its source holds, which links it takes and
@@ -17,6 +18,7 @@ import numpy as np
 
 from ..model.arrays import Int32, Int64
 from ..model.collective import Promised
+from ..model.kinds import BY_NAME
 from ..model.symmetric import Orbits, SymmetricPlan
 from ..model.symmetry import Symmetry
 from . import capacity, contents, promises, routes, timed
@@ -32,7 +34,9 @@ def wrong_plan(plan: SymmetricPlan) -> Finding | None:
     return (
         wrong_group(symmetry)
         or wrong_ranks(plan.orbits)
-        or wrong_cover(plan)
+        or wrong_owners(plan.orbits)
+        or wrong_cover(plan.orbits)
+        or wrong_part(plan)
         or routes.broken_route(part)
         or capacity.too_fast(part)
         or contents.wrong_contents(part)
@@ -45,8 +49,9 @@ def wrong_group(symmetry: Symmetry) -> Finding | None:
     t, nodes = symmetry.topology, np.arange(symmetry.topology.node_count)
     if t.planes or t.changes:
         return _symmetry("the network has optical planes, or bandwidths that change")
-    if symmetry.generators.shape != (len(symmetry.orders), t.node_count) or (symmetry.orders < 1).any():
-        return _symmetry("each generator needs an image for every node, and an order")
+    count = len(symmetry.orders)
+    if not count or symmetry.generators.shape != (count, t.node_count) or (symmetry.orders < 1).any():
+        return _symmetry("there must be a generator, and each needs an image for every node, and an order")
     for number, (image, order) in enumerate(zip(symmetry.generators, symmetry.orders.tolist(), strict=True)):
         if not np.array_equal(np.sort(image), nodes):
             return _symmetry(f"generator {number} is no permutation of the nodes")
@@ -75,6 +80,8 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
     but the identity may map a rank to itself."""
     symmetry, collectives = orbits.symmetry, orbits.workload.collectives
     first = collectives[0]
+    if any(c.kind not in BY_NAME for c in collectives):
+        return Finding("promise", "a collective is of no kind that there is")
     for c in collectives:
         if (c.kind, c.size_bytes, len(c.ranks), c.chunk_count, c.start_s, c.weight, c.reduces) != (
             first.kind, first.size_bytes, len(first.ranks), first.chunk_count, first.start_s, first.weight,
@@ -98,10 +105,26 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
     return None
 
 
-def wrong_cover(plan: SymmetricPlan) -> Finding | None:
-    """Whether the orbits hold every chunk of the workload once, and the part is about their representatives."""
-    orbits, symmetry = plan.orbits, plan.symmetry
-    collectives = orbits.workload.collectives
+def wrong_owners(orbits: Orbits) -> Finding | None:
+    """Whether each orbit has an owner in one collective, in the order of collectives, and a place in a piece."""
+    first = orbits.workload.collectives[0]
+    owner, position = orbits.owner, orbits.position
+    if not orbits.count or owner.shape != (orbits.count, 2 if first.traits.pieces == "pair" else 1):
+        return Finding("cover", "there is no orbit of chunks, or one without its owners")
+    if (owner < 0).any() or (owner >= orbits.symmetry.topology.node_count).any():
+        return Finding("cover", "an owner is no node")
+    collective = orbits.seats[0][owner]
+    if (collective < 0).any() or (collective != collective[:, :1]).any() or (np.diff(collective[:, 0]) < 0).any():
+        return Finding("cover", "owners must be ranks of one collective, and orbits in the order of collectives")
+    taken = orbits.shares if first.traits.whole else 1
+    if (position < 0).any() or (position + taken > first.chunk_count // first.piece_count).any():
+        return Finding("cover", "an orbit has a place beyond the chunks of a piece")
+    return None
+
+
+def wrong_cover(orbits: Orbits) -> Finding | None:
+    """Whether the orbits hold every chunk of the workload once, and chunks of an orbit are alike."""
+    symmetry, collectives = orbits.symmetry, orbits.workload.collectives
     first = collectives[0]
     if not all(isinstance(c, Promised) for c in collectives):
         if not first.traits.whole:
@@ -109,23 +132,33 @@ def wrong_cover(plan: SymmetricPlan) -> Finding | None:
         wrong = promises.wrong_collectives(orbits.workload)
         if wrong is not None:
             return wrong
-    if not _alike(plan):
-        return Finding("promise", "the part is not about the representatives of the orbits")
+        if any(not np.array_equal(c.chunk_bytes, first.chunk_bytes) for c in collectives):
+            return Finding("cover", "the buffers of the collectives are not cut alike")
     total = sum(c.chunk_count for c in collectives)
     once = orbits.count * symmetry.size == total
-    in_piece = first.chunk_count // first.piece_count
     if once and first.traits.pieces == "pair":
         a, b = orbits.owner.T
         step = symmetry.product(symmetry.place[b], symmetry.inverse(symmetry.place[a]))
         keys = np.stack((symmetry.node_orbits[a], symmetry.node_orbits[b], step, orbits.position), axis=1)
         once = len(np.unique(keys, axis=0)) == len(keys)
-        once = once and bool(((orbits.position >= 0) & (orbits.position < in_piece)).all())
     elif once:
-        taken = orbits.shares if first.traits.whole else 1
-        within = (orbits.position >= 0) & (orbits.position + taken <= in_piece)
         chunks = orbits.chunks(np.arange(orbits.count)[:, None], np.arange(symmetry.size))
-        once = bool(within.all()) and bool((np.bincount(chunks.ravel(), minlength=total) == 1).all())
+        once = bool((np.bincount(chunks.ravel(), minlength=total) == 1).all())
     return None if once else Finding("cover", "the orbits do not hold every chunk of the workload once")
+
+
+def wrong_part(plan: SymmetricPlan) -> Finding | None:
+    """Whether the part is timed, on the network of the group, and about the representatives of the orbits."""
+    part = plan.part
+    if part.topology is not plan.symmetry.topology:
+        return _symmetry("the group is of another network than the transfers")
+    if part.sharing != "timed" or part.start_s is None or part.finish_s is None:
+        return _symmetry(f"the representatives share links by {part.sharing!r}; they must be timed")
+    if part.plane is not None or part.turns.count or part.barriers:
+        return _symmetry("the representatives use optical planes, or barriers")
+    if not _alike(plan):
+        return Finding("promise", "the part is not about the representatives of the orbits")
+    return None
 
 
 def _alike(plan: SymmetricPlan) -> bool:
