@@ -115,6 +115,14 @@ class Orbits:
             return np.array([c.chunk_bytes[a : a + n].max() for a, n in ranges], dtype=np.int64)
         return np.full(self.count, -(-c.size_bytes // (len(c.ranks) * (c.chunk_count // c.piece_count))))
 
+    def of_all(self, completions_s: Float64) -> Float64:
+        """float64[collectives], the completion of each by those of the representatives' collectives: the latest among
+        collectives that the group maps to each other."""
+        like = np.array([self.symmetry.node_orbits[c.ranks].min() for c in self.workload.collectives])
+        latest = np.zeros(len(self.symmetry.node_orbits))
+        np.maximum.at(latest, like[np.unique(self.seats[0][self.owner[:, 0]])], completions_s)
+        return latest[like]
+
     @cached_property
     def representatives(self) -> Workload:
         """The workload of the representative chunks alone, each a piece of its own."""
@@ -310,7 +318,7 @@ class SymmetricTimeline(Timeline):
     part: Timeline
 
     def __init__(self, plan: SymmetricPlan, part: Timeline) -> None:
-        completions_s = np.full(len(plan.workload.collectives), part.completions_s.max())
+        completions_s = plan.orbits.of_all(part.completions_s)
         facts = {"plan": plan, "part": part, "completions_s": completions_s, "turn_start_s": np.zeros(0)}
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
