@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stretto.model.arrays import Ragged
-from stretto.model.collective import Workload, make_collective
+from stretto.model.collective import Promised, Workload, make_collective
 from stretto.model.plan import COPY, REDUCE
 from stretto.model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from stretto.model.symmetry import Symmetry
@@ -156,6 +156,46 @@ def test_a_link_that_an_element_keeps_carries_several_images():
     assert simulate(narrow).completion_s == pytest.approx(simulate(narrow.expand()).completion_s)
 
 
+def around_a_hub(cut: int) -> tuple[Symmetry, Workload]:
+    """Four accelerators that are all joined to each other and to a fifth one, which no element moves; AllGather, where
+    the piece of the fifth is cut into ``cut`` chunks."""
+    links = [(a, b, 1e9, 1e-6) for a in range(5) for b in range(5) if a != b]
+    symmetry = Symmetry(
+        make_topology("hub", [ACCELERATOR] * 5, links), np.array([[1, 2, 3, 0, 4]], np.int32), np.array([4])
+    )
+    whole = make_collective("allgather", symmetry.topology, 4002)
+    return symmetry, Workload((Promised("allgather", whole.ranks, 4002, -1, 0.0, 1.0, np.array([1, 1, 1, 1, cut])),))
+
+
+def hub(cut: int = 4, position: int = 0) -> SymmetricPlan:
+    """Each of the four sends its piece to all; the fifth sends each of them a quarter, which it sends to the others."""
+    symmetry, work = around_a_hub(cut)
+    src, dst = [0, 0, 0, 0, 4, 0, 0, 0], [1, 2, 3, 4, 0, 1, 2, 3]
+    start = np.array([0.0] * 5 + [2e-6] * 3)
+    return make_symmetric_plan(
+        symmetry, work, owner=[0, 4], position=[0, position], chunk=[0] * 4 + [1] * 4, src=src, dst=Ragged.single(dst),
+        route=Ragged.single(symmetry.links_between(np.array(src), np.array(dst))),
+        depends=Ragged.of([[], [], [], [], [], [4], [4], [4]]), start_s=start,
+        finish_s=start + np.repeat([801e-9, 201e-9], 4),
+    )  # fmt: skip
+
+
+def test_the_piece_of_a_rank_that_no_element_moves_is_dealt_out_to_elements():
+    plan = hub()
+    plain = plan.expand()
+    assert plan.orbits.fixed.tolist() == [False, True]
+    assert verify(plan).ok, verify(plan)
+    assert verify(plain).ok, verify(plain)
+    assert sorted(plain.chunk[plain.src == 4].tolist()) == [4, 5, 6, 7]
+    assert simulate(plan).completion_s == simulate(plain).completion_s
+
+
+def test_chunks_of_a_rank_that_no_element_moves_are_counted():
+    assert verify(hub(cut=8)).finding.code == verify(hub(cut=5)).finding.code == "cover"
+    assert verify(hub(cut=8, position=2)).finding.code == "cover"
+    assert verify(hub(cut=8, position=6)).finding.code == "cover"
+
+
 def wrong(plan: SymmetricPlan, **changes: object) -> str:
     """What the verifier finds where the symmetry of a plan is another."""
     symmetry = replace(plan.symmetry, **changes)
@@ -170,7 +210,7 @@ def test_generators_are_checked(ring):
     mirror = np.arange(N, dtype=np.int32)[::-1]
     assert "does not commute" in wrong(plan, generators=np.stack((turn[0], mirror)), orders=np.array([N, 2]))
     twice = np.stack((turn[0], turn[0][turn[0]]))
-    assert "maps a rank to itself" in wrong(plan, generators=twice, orders=np.array([N, N // 2]))
+    assert "some elements map a rank to itself" in wrong(plan, generators=twice, orders=np.array([N, N // 2]))
     slower = ring.topology.bandwidth.copy()
     slower[3] *= 0.99
     assert "another bandwidth" in wrong(plan, topology=replace(ring.topology, bandwidth=slower))

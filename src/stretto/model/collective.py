@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Bool, Float64, Int32, Int64, Ragged
+from .arrays import Bool, Float64, Int32, Int64, Ragged, offsets_of
 from .errors import InputError
 from .kinds import BY_NAME, KINDS, Kind, split_evenly
 from .memory import too_much
@@ -123,6 +123,11 @@ class Collective:
         """How many pairs there are of a piece and a rank that holds it, and of a piece and a rank that wants it."""
         return len(self.holders.values) + len(self.wanted.values)
 
+    def cuts(self, pieces: NDArray[Any]) -> tuple[Int64, Int64]:
+        """int64[...] each, into how many chunks pieces are cut, and the first chunk of each."""
+        counts = np.bincount(self.chunk_piece, minlength=self.piece_count)
+        return counts[pieces], offsets_of(counts)[pieces]
+
     @property
     def is_whole(self) -> bool:
         """Whether it was never cut: its chunks are its promise."""
@@ -153,11 +158,11 @@ class Promised(Collective):
     one rank in the place of all others needs none of them.
 
     Attributes:
-        chunks: into how many chunks each piece is cut.
+        chunks: into how many chunks each piece is cut; or int64[pieces], into how many each of them is.
         receivers: the ranks that want a multicast.
     """
 
-    chunks: int
+    chunks: int | Int64
     receivers: tuple[int, ...]
 
     def __new__(cls, *args: Any, **given: Any) -> Any:
@@ -165,7 +170,8 @@ class Promised(Collective):
         return Collective(*args, **given) if "piece_bytes" in given else object.__new__(cls)
 
     def __init__(
-        self, kind: str, ranks: Int32, size_bytes: int, root: int, start_s: float, weight: float, chunks: int,
+        self, kind: str, ranks: Int32, size_bytes: int, root: int, start_s: float, weight: float,
+        chunks: int | Int64,
         receivers: Sequence[int] = (),
     ) -> None:  # fmt: skip
         facts = {
@@ -192,7 +198,13 @@ class Promised(Collective):
 
     @property
     def chunk_count(self) -> int:
-        return self.piece_count * self.chunks
+        return self.piece_count * self.chunks if isinstance(self.chunks, int) else int(self.chunks.sum())
+
+    def cuts(self, pieces: NDArray[Any]) -> tuple[Int64, Int64]:
+        """int64[...] each, into how many chunks pieces are cut, and the first chunk of each."""
+        if isinstance(self.chunks, int):
+            return np.full(pieces.shape, self.chunks), pieces * self.chunks
+        return self.chunks[pieces], offsets_of(self.chunks)[pieces]
 
     @property
     def piece_count(self) -> int:
@@ -336,17 +348,29 @@ def make_collective(
     return Promised(kind, nodes, size, root, float(start_s), weight, chunks, wanted)
 
 
-def cut(collective: Collective, chunks: int) -> Collective:
-    """Cut every piece into ``chunks`` chunks, as even as whole bytes allow; InputError if a chunk would be empty."""
-    _check_cut(collective.size_bytes, len(collective.ranks), int(collective.piece_bytes.min()), chunks)
-    if chunks == 1 and collective.is_whole:
-        return collective
-    sizes = np.empty((len(collective.piece_bytes), chunks), dtype=np.int64)
-    for total in np.unique(collective.piece_bytes):
-        sizes[collective.piece_bytes == total] = split_evenly(int(total), chunks)
-    offsets = np.cumsum(sizes, axis=1) - sizes
-    piece = np.repeat(np.arange(len(sizes), dtype=np.int32), chunks)
-    return replace(collective, chunk_piece=piece, chunk_offset=offsets.ravel(), chunk_bytes=sizes.ravel())
+def cut(collective: Collective, chunks: int | Int64) -> Collective:
+    """Cut every piece into ``chunks`` chunks, as even as whole bytes allow; or piece i into ``chunks[i]`` of them.
+
+    Raises:
+        InputError: a chunk would be empty.
+    """
+    if isinstance(chunks, int):
+        _check_cut(collective.size_bytes, len(collective.ranks), int(collective.piece_bytes.min()), chunks)
+        if chunks == 1 and collective.is_whole:
+            return collective
+    counts = np.broadcast_to(np.asarray(chunks, dtype=np.int64), collective.piece_bytes.shape)
+    piece = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    sizes = np.empty(len(piece), dtype=np.int64)
+    alike = np.stack((collective.piece_bytes, counts), axis=1)
+    for total, count in np.unique(alike, axis=0).tolist():
+        if total < count:
+            raise InputError(f"a piece of {total} bytes cannot be cut into {count} chunks; raise the size", "size")
+        same = (collective.piece_bytes == total) & (counts == count)
+        sizes[same[piece]] = np.tile(split_evenly(total, count), int(same.sum()))
+    ends = np.cumsum(sizes)
+    before = ends - sizes
+    offset = before - before[offsets_of(counts)[:-1]][piece]
+    return replace(collective, chunk_piece=piece, chunk_offset=offset, chunk_bytes=sizes)
 
 
 def _check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:

@@ -1,12 +1,16 @@
 """A plan by symmetry: what happens to one chunk of each orbit, and the group whose images of it are the whole plan.
 
 The transfers of a :class:`SymmetricPlan` are the images of ``part``, a timed plan of the *representative* chunks, under
-every element of a :class:`~stretto.model.symmetry.Symmetry`. The group maps no chunk to itself but by the identity. So
-what happens to a representative chunk, at all nodes, is what ``part`` says and nothing else.
+every element of a :class:`~stretto.model.symmetry.Symmetry`. Only the identity maps a chunk to itself. So what happens
+to a representative chunk, at all nodes, is what ``part`` says and nothing else.
 
 Each chunk has an *owner*, which the group maps along with it: the rank of its piece, or the pair of ranks, where
 pieces are of ranks or pairs. Where the buffer is one piece, chunks are dealt out to owners: an orbit of chunks is a
 range of the buffer, cut evenly among its owners in the order of their ranks.
+
+An owner may also be *fixed*, a rank (or a pair) that every element leaves where it is, such as the one accelerator
+whose NIC is slow. Its piece is cut into as many chunks as there are elements, and each element maps the first of them
+to another one.
 
 Chunks of an orbit may differ by a byte, as a buffer need not divide evenly. Their representative in ``part`` is as
 large as the largest of them, and all of them take its time.
@@ -23,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Float64, Int32, Int64, Ragged
+from .arrays import Bool, Float64, Int32, Int64, Ragged
 from .collective import Collective, Workload
 from .errors import InputError
 from .memory import too_much
@@ -45,7 +49,7 @@ class Orbits:
         owner: int32[orbits, 1 or 2], the node (or pair of nodes) that owns each representative, in ascending order of
             collectives.
         position: int64[orbits]. Where pieces are of ranks or pairs, the place of the chunk in its piece. Where the
-            buffer is one piece, the first chunk of the orbit's range.
+            buffer is one piece, the first chunk of the orbit's range. If the owner is fixed, the first of its chunks.
     """
 
     workload: Workload
@@ -80,12 +84,21 @@ class Orbits:
         return out
 
     @cached_property
+    def fixed(self) -> Bool:
+        """bool[orbits], whether every element leaves the owners of an orbit where they are."""
+        alone = np.bincount(self.symmetry.node_orbits)[self.symmetry.node_orbits[self.owner]] == 1
+        fixed: Bool = alone.all(axis=1) & (self.symmetry.size > 1)
+        return fixed
+
+    @cached_property
     def shares(self) -> Int64:
-        """int64[orbits], how many chunks of an orbit its representative's collective has."""
+        """int64[orbits], how many consecutive chunks of a piece are of an orbit."""
+        if not self.workload.collectives[0].traits.whole:
+            return np.where(self.fixed, self.symmetry.size, 1)
         collective, _ = self.seats
         group = collective * len(collective) + self.symmetry.node_orbits
-        number: Int64 = np.bincount(group[collective >= 0])[group[self.owner[:, 0]]]
-        return number
+        number = np.bincount(group[collective >= 0])[group[self.owner[:, 0]]]
+        return np.where(self.fixed, self.symmetry.size, number)
 
     def chunks(self, orbit: NDArray[Any], element: NDArray[Any]) -> Int64:
         """int64[...], the chunk of the whole workload to which an element maps a representative; arrays of shapes that
@@ -95,16 +108,27 @@ class Orbits:
         collective, rank = self.seats
         number = collective[owner[..., 0]]
         first = self.workload.collectives[0]
-        in_piece = first.chunk_count // first.piece_count
+        local = self.position[orbit] + np.where(self.fixed[orbit], element, 0)
         if first.traits.whole:
-            local = self.position[orbit] + self.turn[owner[..., 0]]
+            local += np.where(self.fixed[orbit], 0, self.turn[owner[..., 0]])
         else:
-            piece = rank[owner[..., 0]]
-            if first.traits.pieces == "pair":
-                piece = piece * len(first.ranks) + rank[owner[..., 1]]
-            local = piece * in_piece + self.position[orbit]
+            local += first.cuts(self._pieces(rank[owner]))[1]
         chunks: Int64 = self.workload.chunk_base[number] + local
         return chunks
+
+    def _pieces(self, ranks: Int64) -> Int64:
+        """int64[...], the piece of each rank, or pair of ranks, of the last axis of ``ranks``."""
+        pieces = ranks[..., 0]
+        if self.owner.shape[1] == 2:
+            pieces = pieces * len(self.workload.collectives[0].ranks) + ranks[..., 1]
+        return pieces
+
+    @cached_property
+    def cuts(self) -> Int64:
+        """int64[orbits], into how many chunks the piece of a representative is cut."""
+        first = self.workload.collectives[0]
+        pieces = np.zeros(self.count, np.int64) if first.traits.whole else self._pieces(self.seats[1][self.owner])
+        return first.cuts(pieces)[0]
 
     @cached_property
     def chunk_bytes(self) -> Int64:
@@ -113,7 +137,7 @@ class Orbits:
         if c.traits.whole:
             ranges = zip(self.position.tolist(), self.shares.tolist(), strict=True)
             return np.array([c.chunk_bytes[a : a + n].max() for a, n in ranges], dtype=np.int64)
-        return np.full(self.count, -(-c.size_bytes // (len(c.ranks) * (c.chunk_count // c.piece_count))))
+        return -(-c.size_bytes // (len(c.ranks) * self.cuts))
 
     def of_all(self, completions_s: Float64) -> Float64:
         """float64[collectives], the completion of each by those of the representatives' collectives: the latest among
@@ -121,7 +145,8 @@ class Orbits:
         like = np.array([self.symmetry.node_orbits[c.ranks].min() for c in self.workload.collectives])
         latest = np.zeros(len(self.symmetry.node_orbits))
         np.maximum.at(latest, like[np.unique(self.seats[0][self.owner[:, 0]])], completions_s)
-        return latest[like]
+        of_each: Float64 = latest[like]
+        return of_each
 
     @cached_property
     def representatives(self) -> Workload:

@@ -3,7 +3,8 @@
 A symmetric plan is correct if
 
 - each generator maps nodes and links to nodes and links of the same kind (:func:`wrong_group`),
-- the group maps ranks to ranks, collectives to collectives, and no rank to itself (:func:`wrong_ranks`),
+- the group maps ranks to ranks and collectives to collectives, and moves each rank by every element or by none
+  (:func:`wrong_ranks`),
 - the orbits hold each chunk of the workload once (:func:`wrong_owners`, :func:`wrong_cover`),
 - the part is timed, about this network and the representatives of the orbits (:func:`wrong_part`), and
 - the representatives' transfers are correct where every link carries all images of them (:mod:`.capacity`).
@@ -76,8 +77,8 @@ def wrong_group(symmetry: Symmetry) -> Finding | None:
 
 
 def wrong_ranks(orbits: Orbits) -> Finding | None:
-    """What is wrong with the images of ranks: each must be a rank, of one collective for those of one, and no element
-    but the identity may map a rank to itself."""
+    """What is wrong with the images of ranks: those of a collective must be ranks of one collective, and a rank stays
+    where it is under the identity alone, or under every element."""
     symmetry, collectives = orbits.symmetry, orbits.workload.collectives
     first = collectives[0]
     if any(c.kind not in BY_NAME for c in collectives):
@@ -100,8 +101,8 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
         if any(len(np.unique(collective[image[c.ranks]])) > 1 for c in collectives):
             return _symmetry(f"generator {number} parts the ranks of a collective")
     sizes = np.bincount(symmetry.node_orbits, minlength=symmetry.topology.node_count)
-    if (sizes[symmetry.node_orbits[ranks]] != symmetry.size).any():
-        return _symmetry("an element maps a rank to itself")
+    if not np.isin(sizes[symmetry.node_orbits[ranks]], (1, symmetry.size)).all():
+        return _symmetry("some elements map a rank to itself, and some do not")
     return None
 
 
@@ -116,9 +117,10 @@ def wrong_owners(orbits: Orbits) -> Finding | None:
     collective = orbits.seats[0][owner]
     if (collective < 0).any() or (collective != collective[:, :1]).any() or (np.diff(collective[:, 0]) < 0).any():
         return Finding("cover", "owners must be ranks of one collective, and orbits in the order of collectives")
-    taken = orbits.shares if first.traits.whole else 1
-    if (position < 0).any() or (position + taken > first.chunk_count // first.piece_count).any():
+    if (position < 0).any() or (position + orbits.shares > orbits.cuts).any():
         return Finding("cover", "an orbit has a place beyond the chunks of a piece")
+    if (position[orbits.fixed] % orbits.symmetry.size).any():
+        return Finding("cover", "chunks of an owner that no element moves are not numbered by elements")
     return None
 
 
@@ -138,7 +140,9 @@ def wrong_cover(orbits: Orbits) -> Finding | None:
     once = orbits.count * symmetry.size == total
     if once and first.traits.pieces == "pair":
         a, b = orbits.owner.T
-        step = symmetry.product(symmetry.place[b], symmetry.inverse(symmetry.place[a]))
+        # where one of a pair stays, its orbit is told by the orbit of the other one
+        stays = (symmetry.place[a] < 0) | (symmetry.place[b] < 0)
+        step = np.where(stays, 0, symmetry.product(symmetry.place[b], symmetry.inverse(symmetry.place[a])))
         keys = np.stack((symmetry.node_orbits[a], symmetry.node_orbits[b], step, orbits.position), axis=1)
         once = len(np.unique(keys, axis=0)) == len(keys)
     elif once:
@@ -164,7 +168,7 @@ def wrong_part(plan: SymmetricPlan) -> Finding | None:
 def _alike(plan: SymmetricPlan) -> bool:
     """Whether the workload of the part is that of the orbits' representatives."""
     ours, theirs = (
-        (w.chunk_bytes, w.chunk_reduces, w.chunk_start_s, *w.chunk_holders, *w.chunk_wanted)
+        [w.chunk_bytes, w.chunk_reduces, w.chunk_start_s, *w.chunk_holders, *w.chunk_wanted]
         for w in (plan.orbits.representatives, plan.part.workload)
     )
     return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
