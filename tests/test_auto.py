@@ -41,6 +41,12 @@ def test_it_stops_where_a_plan_is_near_the_bound():
     assert plan.meta["chosen"] == "forest"
 
 
+def test_a_planner_that_takes_little_is_asked_before_searches():
+    net = load_topology("star:9?message=1us")
+    plan = run_planner("auto", net, Workload((make_collective("allgather", net, 64_000),)), effort="normal")
+    assert planned_by(plan) == ["shortest-path", "switch-trees"]
+
+
 def test_small_messages_try_others_and_keep_the_best():
     net = load_topology("dgx1")
     request = work(net, "allreduce", 1000)
