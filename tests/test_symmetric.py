@@ -196,6 +196,32 @@ def test_chunks_of_a_rank_that_no_element_moves_are_counted():
     assert verify(hub(cut=8, position=6)).finding.code == "cover"
 
 
+def from_the_hub(kind: str, root: int = 4) -> SymmetricPlan:
+    """The fifth accelerator sends each of the others a part of the buffer, which they send to each other."""
+    symmetry, _ = around_a_hub(4)
+    whole = make_collective(kind, symmetry.topology, 4002, root=root)
+    if kind == "broadcast":
+        whole = dealt(whole, np.array([4002]), np.array([4]))
+    copies, owner, position = (4, [0], [0]) if kind == "broadcast" else (1, [0, 4], [0, 0])
+    if kind == "scatter":
+        whole = Promised(kind, whole.ranks, 4002, root, 0.0, 1.0, np.array([1, 1, 1, 1, 4]))
+    src, dst, start = np.array([4, 0, 0, 0]), np.array([0, 1, 2, 3]), np.array([0.0, 3e-6, 3e-6, 3e-6])
+    return make_symmetric_plan(
+        symmetry, Workload((whole,)), owner=owner, position=position, chunk=[0] * copies, src=src[:copies],
+        dst=Ragged.single(dst[:copies]), route=Ragged.single(symmetry.links_between(src, dst)[:copies]),
+        depends=Ragged.of([[], [0], [0], [0]][:copies]), start_s=start[:copies], finish_s=start[:copies] + 1.001e-6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "scatter"])
+def test_a_root_stays_where_it_is(kind):
+    plan = from_the_hub(kind)
+    assert verify(plan).ok, verify(plan)
+    assert verify(plan.expand()).ok, verify(plan.expand())
+    assert simulate(plan).completion_s == simulate(plan.expand()).completion_s
+    assert "maps a root to a rank that is none" in verify(from_the_hub(kind, root=2)).finding.message
+
+
 def wrong(plan: SymmetricPlan, **changes: object) -> str:
     """What the verifier finds where the symmetry of a plan is another."""
     symmetry = replace(plan.symmetry, **changes)

@@ -157,14 +157,17 @@ class Orbits:
         for j in np.unique(number):
             c, orbits = self.workload.collectives[j], np.flatnonzero(number == j)
             owner = rank[self.owner[orbits]]
-            by_owner = {"own": owner[:, 0], "sender": owner[:, 0], "receiver": owner[:, -1]}
+            root = np.full(len(orbits), c.root)
+            one = {"own": owner[:, 0], "sender": owner[:, 0], "receiver": owner[:, -1], "root": root}
             every = Ragged.from_lengths(
                 np.full(len(orbits), len(c.ranks)), np.tile(np.arange(len(c.ranks)), len(orbits))
             )
             held, wanted = (
-                every if who == "all" else Ragged.single(by_owner[who]) for who in (c.traits.held, c.traits.wanted)
+                every if who == "all" else Ragged.single(one[who]) for who in (c.traits.held, c.traits.wanted)
             )
-            pieces = Collective.uncut(c.kind, c.ranks, c.size_bytes, self.chunk_bytes[orbits], held, wanted)
+            pieces = Collective.uncut(
+                c.kind, c.ranks, c.size_bytes, self.chunk_bytes[orbits], held, wanted, root=c.root
+            )
             found.append(replace(pieces, start_s=c.start_s, weight=c.weight))
         return Workload(tuple(found))
 
@@ -308,18 +311,18 @@ def make_symmetric_plan(
     """Build a plan by symmetry and check its form; whether it is correct is for the verifier.
 
     Args:
-        workload: the whole workload: collectives of one kind and size without a root, which share no rank. Where the
+        workload: the whole workload: collectives of one kind and size, which share no rank. Where the
             buffer is one piece, its chunks are as :func:`dealt` makes them.
         owner: for each orbit of chunks the node, or nodes, that own its representative.
         position: for each orbit its place, see :class:`Orbits`.
         columns: those of ``part``, as :func:`~stretto.model.plan.make_plan` takes them; ``chunk`` is the orbit.
     Raises:
-        InputError: columns of unequal length, an index out of range, a kind with a root, an owner that is no rank.
+        InputError: columns of unequal length, an index out of range, an owner that is no rank.
     """
     first = workload.collectives[0]
     likes = {(c.kind, c.size_bytes, len(c.ranks), c.chunk_count) for c in workload.collectives}
-    if len(likes) > 1 or first.traits.rooted or not first.traits.general:
-        raise InputError("plans by symmetry serve collectives of one kind and size, without a root", where)
+    if len(likes) > 1 or not first.traits.general:
+        raise InputError("plans by symmetry serve collectives of one general kind and size", where)
     owners = np.ascontiguousarray(owner, dtype=np.int32).reshape(len(position), -1)
     count = symmetry.topology.node_count
     if owners.shape[1] != (2 if first.traits.pieces == "pair" else 1) or (owners < 0).any() or (owners >= count).any():

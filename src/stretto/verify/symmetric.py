@@ -87,8 +87,8 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
         if (c.kind, c.size_bytes, len(c.ranks), c.chunk_count, c.start_s, c.weight, c.reduces) != (
             first.kind, first.size_bytes, len(first.ranks), first.chunk_count, first.start_s, first.weight,
             first.traits.reduces,
-        ) or c.traits.rooted or not c.traits.general:  # fmt: skip
-            return _symmetry("the collectives are not all alike, or have a root")
+        ) or not c.traits.general:  # fmt: skip
+            return _symmetry("the collectives are not all alike")
         if not symmetry.topology.is_accelerator[c.ranks].all():
             return _symmetry("a rank is no accelerator")
     ranks = np.concatenate([c.ranks for c in collectives])
@@ -100,6 +100,10 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
             return _symmetry(f"generator {number} maps a rank to a node without one")
         if any(len(np.unique(collective[image[c.ranks]])) > 1 for c in collectives):
             return _symmetry(f"generator {number} parts the ranks of a collective")
+        if first.traits.rooted:
+            roots = np.array([c.ranks[c.root] for c in collectives])
+            if not np.array_equal(image[roots], roots[collective[image[roots]]]):
+                return _symmetry(f"generator {number} maps a root to a rank that is none")
     sizes = np.bincount(symmetry.node_orbits, minlength=symmetry.topology.node_count)
     if not np.isin(sizes[symmetry.node_orbits[ranks]], (1, symmetry.size)).all():
         return _symmetry("some elements map a rank to itself, and some do not")
