@@ -318,3 +318,21 @@ def test_cuts_around_groups_are_looked_at_beside_those_around_many_equal_nodes(m
     net = load_topology("h100:2?message=0")
     found = bounds(net, Workload((make_collective("allreduce", net, 1000),)))
     assert {"cut", "node ingress"} <= {bound.kind for bound in found}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", ["zoo:Abilene", "h100:2?message=2us"])
+def test_bounds_depend_on_the_promise_and_not_on_the_chunks(spec, kind):
+    whole, cut = (
+        bounds(net, Workload((make_collective(kind, net, 64_000_000, chunks=chunks),)))
+        for net, chunks in ((load_topology(spec), 1), (load_topology(spec), 3))
+    )
+    assert cut == whole
+
+
+def test_a_bound_is_computed_anew_for_another_promise():
+    net = ring(4)
+    shared, large = (Workload((make_collective("allgather", net, size),)) for size in (4_000, 4_000_000))
+    late = Workload((replace(shared.collectives[0], start_s=1.0),))
+    best = [bounds(net, workload)[0].seconds for workload in (shared, large, late, shared)]
+    assert best[0] == best[3] < best[1] < 1.0 < best[2]

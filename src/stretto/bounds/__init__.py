@@ -40,6 +40,7 @@ find paths for data that is not copied.
 from __future__ import annotations
 
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -95,6 +96,21 @@ def bounds(
         whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
             is stored before it is forwarded, and crosses a cut over one link.
     """
+    if chunk_bytes is not None or whole_chunks:
+        return _bounds(topology, workload, chunk_bytes, whole_chunks)
+    asked, known = _LAST.get(topology, (None, ()))
+    if asked is None or not asked.promises_as(workload):
+        known = _bounds(topology, workload, None, False)
+        _LAST[topology] = workload, known
+    return known
+
+
+_LAST: WeakKeyDictionary[Topology, tuple[Workload, tuple[Bound, ...]]] = WeakKeyDictionary()
+"""What was last bounded on a topology: a plan is judged by the bounds that its planner has asked for."""
+
+
+def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, whole_chunks: bool) -> tuple[Bound, ...]:
+    """:func:`bounds`, computed."""
     given, topology = topology, _delayed_between_stores(topology.at_best).relaying
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
@@ -112,7 +128,7 @@ def bounds(
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
             best[bound.kind] = bound
     heavier = None if chunk_bytes is not None else without_messages(given.at_best, workload)
-    for bound in bounds(*heavier) if heavier else ():
+    for bound in _bounds(*heavier, None, False) if heavier else ():
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = replace(bound, witness=f"{bound.witness}, with what messages count as")
     known_s = max((bound.seconds for bound in best.values()), default=0.0)

@@ -104,10 +104,13 @@ class Collective:
     @property
     def alike(self) -> tuple[object, ...]:
         """What must happen, as a key: equal for collectives that differ in start and weight alone."""
-        columns = (
-            self.ranks, self.piece_bytes, *self.holders, *self.wanted,
-            self.chunk_piece, self.chunk_offset, self.chunk_bytes,
-        )  # fmt: skip
+        chunks = (self.chunk_piece, self.chunk_offset, self.chunk_bytes)
+        return (*self.promise, *(column.tobytes() for column in chunks))
+
+    @property
+    def promise(self) -> tuple[object, ...]:
+        """The same however the pieces are cut into chunks."""
+        columns = (self.ranks, self.piece_bytes, *self.holders, *self.wanted)
         return (self.kind, self.root, self.size_bytes, *(column.tobytes() for column in columns))
 
     @property
@@ -232,6 +235,15 @@ class Workload:
 
     def __repr__(self) -> str:
         return f"<Workload: {self.title}, {self.chunk_count} chunks>"
+
+    def promises_as(self, other: Workload) -> bool:
+        """Whether the other workload has equal collectives with equal starts and weights, in whatever chunks."""
+        if len(self.collectives) != len(other.collectives):
+            return False
+        return all(
+            a is b or ((a.start_s, a.weight) == (b.start_s, b.weight) and a.promise == b.promise)
+            for a, b in zip(self.collectives, other.collectives)
+        )
 
     @property
     def title(self) -> str:
