@@ -12,12 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from stretto.model.arrays import Ragged
-from stretto.model.collective import Collective, Workload, make_collective
+from stretto.model.collective import Collective, Promised, Workload, make_collective
+from stretto.model.kinds import KINDS
 from stretto.model.plan import COPY, REDUCE
 from stretto.model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from stretto.model.symmetry import Symmetry
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.topologies import load_topology
+
+Orbit = tuple[tuple[int, ...], int]
+"""The owner, or owners, of an orbit's representative, and its position."""
 
 
 class Row(NamedTuple):
@@ -218,17 +222,28 @@ def random_plan(
         chunks: into how many chunks a piece is cut; for AllReduce into how many ranges an orbit's part is.
         slack: share of its time by which each transfer takes longer than it needs.
     """
-    rng = np.random.default_rng(seed)
-    topology = symmetry.topology
     orbits, sizes, work = chunk_orbits(symmetry, kind, size, groups, chunks)
+    return of_orbits(symmetry, orbits, sizes, work, np.random.default_rng(seed), slack)
+
+
+def of_orbits(
+    symmetry: Symmetry, orbits: list[Orbit], sizes: list[int], work: Workload, rng: np.random.Generator, slack: float
+) -> SymmetricPlan:
+    """A right plan of given orbits of chunks."""
+    topology, kind = symmetry.topology, work.collectives[0].kind
     collective = {int(v): c for c in work.collectives for v in c.ranks}
     rows: list[Row] = []
     for chunk, (owner, _) in enumerate(orbits):
         mine, base = collective[owner[0]], len(rows)
         ranks = mine.ranks.tolist()
-        if kind == "alltoall":
-            paths = tree(topology, owner[0], [owner[1]], rng)
+        if kind in ("alltoall", "scatter", "gather"):
+            root = int(mine.ranks[mine.root])
+            ends = {"alltoall": owner, "scatter": (root, *owner), "gather": (*owner, root)}[kind]
+            paths = tree(topology, ends[0], [ends[1]], rng)
             rows += copies_of(chunk, paths, base, {})
+        elif kind in ("broadcast", "reduce"):
+            paths = tree(topology, int(mine.ranks[mine.root]), ranks, rng)
+            rows += copies_of(chunk, paths, base, {}) if kind == "broadcast" else sums_of(chunk, paths, base)[0]
         elif kind == "allgather":
             rows += copies_of(chunk, tree(topology, owner[0], ranks, rng), base, {})
         else:
@@ -266,9 +281,6 @@ def mixed_order(rows: list[Row], rng: np.random.Generator) -> list[Row]:
         new[k] = len(new)
         del left[k]
     return [rows[k]._replace(depends=sorted(new[d] for d in rows[k].depends)) for k in new]
-
-
-Orbit = tuple[tuple[int, ...], int]
 
 
 def chunk_orbits(
@@ -350,6 +362,31 @@ def timed_through(
     }  # fmt: skip
 
 
+def fixed(kind: str, seed: int) -> SymmetricPlan:
+    """On a full mesh of four that are turned and one that no element moves, whose piece is cut into more chunks."""
+    rng = np.random.default_rng(seed)
+    links = [(a, b, 1e9, 1e-6) for a in range(5) for b in range(5) if a != b]
+    topology = make_topology("hub", [ACCELERATOR] * 5, links)
+    symmetry = group(topology, lambda v: v if v == 4 else (v + 1) % 4, orders=[4])
+    size, chunks = 4000 + seed % 7, int(rng.integers(1, 3))
+    orbits: list[Orbit] = [((0,), p) for p in range(chunks)] + [((4,), 4 * p) for p in range(chunks)]
+    each = np.array([chunks] * 4 + [4 * chunks])
+    if kind == "alltoall":
+        orbits = [((0, b), p) for b in range(5) for p in range(chunks)] + [((4, 0), p) for p in range(chunks)]
+        orbits += [((4, 4), 4 * p) for p in range(chunks)]
+        each = np.append(np.full(24, chunks), 4 * chunks)
+    whole = make_collective(kind, topology, size, root=4)
+    sizes = [-(-size // (5 * chunks * (4 if owner[0] == owner[-1] == 4 else 1))) for owner, _ in orbits]
+    if whole.traits.whole:
+        ranges = [size // 4 + size % 4, size // 4, size // 4, size // 4]
+        work = dealt(whole, np.array(ranges), np.full(4, 4))
+        orbits = [((0,), 0), ((4,), 4), ((0,), 8), ((4,), 12)]
+        sizes = [-(-r // 4) for r in ranges]
+    else:
+        work = Promised(kind, whole.ranks, size, whole.root, 0.0, 1.0, each)
+    return of_orbits(symmetry, orbits, sizes, Workload((work,)), rng, 0.0)
+
+
 def examples(seed: int) -> dict[str, SymmetricPlan]:
     """Plans of all kinds, by name; others for every seed."""
     found = {}
@@ -379,6 +416,9 @@ def examples(seed: int) -> dict[str, SymmetricPlan]:
     for kind in ("allgather", "reducescatter", "allreduce"):
         symmetry = star(4, reduces=True, replicates=True, transit=True)
         found[f"{kind} in a switch"] = through_switches(symmetry, 4000 + seed % 3, kind)
+    for kind in KINDS:
+        number += 1
+        found[f"{kind} with a rank that stays"] = fixed(kind, number)
     if seed == 0:
         for servers in (2, 4):
             found[f"alltoall on h100:{servers}"] = random_plan(h100(servers), "alltoall", 64000, number)

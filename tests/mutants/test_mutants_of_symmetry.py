@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from stretto.model.arrays import Ragged
-from stretto.model.collective import Collective, Workload, make_collective
+from stretto.model.collective import Collective, Promised, Workload, make_collective
 from stretto.model.errors import StrettoError
 from stretto.model.plan import make_plan
 from stretto.model.symmetric import SymmetricPlan
@@ -305,7 +305,8 @@ def another_size(plan: SymmetricPlan, rng: Rng) -> SymmetricPlan:
     for i, c in enumerate(plan.workload.collectives):
         if of_all or i == which:
             size, chunks = max(int(c.size_bytes * factor), 1), c.chunk_count // c.piece_count
-            c = make_collective(c.kind, plan.topology, size, ranks=c.ranks.tolist(), chunks=chunks)
+            root = max(c.root, 0)
+            c = make_collective(c.kind, plan.topology, size, ranks=c.ranks.tolist(), chunks=chunks, root=root)
         each.append(c)
     return orbits_changed(plan, follow=bool(rng.integers(2)), workload=Workload(tuple(each)))
 
@@ -325,17 +326,50 @@ def other_chunks(plan: SymmetricPlan, rng: Rng) -> SymmetricPlan:
     return work_changed(plan, rng, which, chunk_bytes=sizes, chunk_offset=offsets)
 
 
+def another_cut(plan: SymmetricPlan, rng: Rng) -> SymmetricPlan:
+    """Pieces cut into other numbers of chunks, in one collective or all; as many in all, mostly."""
+    c = plan.workload.collectives[0]
+    which = None if rng.integers(2) else int(rng.integers(len(plan.workload.collectives)))
+    if not isinstance(c, Promised) or c.traits.whole:
+        raise Useless
+    counts = np.array(np.broadcast_to(c.chunks, c.piece_count))
+    a, b = rng.integers(len(counts), size=2)
+    if rng.integers(2):
+        counts[[a, b]] = counts[[b, a]]
+    else:
+        counts[a] += 1
+        counts[b] = max(counts[b] - 1, 1)
+    each = [
+        Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, counts if which in (None, i) else c.chunks)
+        for i, c in enumerate(plan.workload.collectives)
+        if isinstance(c, Promised)
+    ]
+    return orbits_changed(plan, follow=bool(rng.integers(2)), workload=Workload(tuple(each)))
+
+
 def another_rank(plan: SymmetricPlan, rng: Rng) -> SymmetricPlan:
-    """Ranks in another order, another node, or a rank less."""
+    """Ranks in another order, another node, or another root."""
     which = int(rng.integers(len(plan.workload.collectives)))
     c = plan.workload.collectives[which]
     ranks = np.array(c.ranks)
-    if rng.integers(2):
+    change = rng.integers(3)
+    if change == 0 and c.traits.rooted:
+        return work_changed(plan, rng, which, root=int(rng.integers(len(ranks))))
+    if change == 1:
         a, b = rng.integers(len(ranks), size=2)
         ranks[[a, b]] = ranks[[b, a]]
     else:
         ranks[rng.integers(len(ranks))] = rng.integers(plan.topology.node_count)
     return work_changed(plan, rng, which, ranks=ranks.astype(np.int32))
+
+
+def another_root(plan: SymmetricPlan, rng: Rng) -> SymmetricPlan:
+    """The same promise from or to another root."""
+    c = plan.workload.collectives[0]
+    if not isinstance(c, Promised) or not c.traits.rooted:
+        raise Useless
+    other = Promised(c.kind, c.ranks, c.size_bytes, int(rng.integers(len(c.ranks))), c.start_s, c.weight, c.chunks)
+    return orbits_changed(plan, follow=bool(rng.integers(2)), workload=Workload((other,)))
 
 
 def another_moment(plan: SymmetricPlan, rng: Rng) -> SymmetricPlan:
@@ -412,7 +446,7 @@ DAMAGES: list[Damage] = [
     fewer_dependencies, another_dependency, another_start, another_finish, all_earlier, at_once, without_a_row,
     a_row_twice, fewer_sources, another_sharing, another_owner, image_of_an_owner, owners_exchanged, another_position,
     positions_exchanged, another_orbit, two_nodes_exchanged, another_generator, another_order, no_permutation,
-    other_places, another_size, other_chunks, another_rank, another_moment, other_sums, other_promise,
+    other_places, another_size, other_chunks, another_cut, another_rank, another_root, another_moment, other_sums, other_promise,
     one_collective_less, other_representatives, another_network, several,
 ]  # fmt: skip
 

@@ -1,5 +1,7 @@
 """The plan file: Parquet with one row a transfer, or JSON for people and small plans.
 
+Of a plan by symmetry it has the rows of the representatives, and their group beside them.
+
 Both also hold the topology, the workload, how links are shared and how the plan was made, so that one file is enough to
 verify, simulate or run a plan. Reading gives back bit for bit what was written.
 """
@@ -15,18 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Ragged
-from ..model.collective import Collective, Workload, make_collective
+from ..model.collective import Collective, Promised, Workload, make_collective
 from ..model.errors import InputError, StrettoError
 from ..model.memory import too_much
 from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
+from ..model.symmetric import Orbits, SymmetricPlan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
-from ..topologies.values import entry, objects
+from ..topologies.values import entry, json_text, objects
 from . import atomic_file
+from .by_symmetry import dealt_from_json, ranges_of, symmetric_from_json, symmetry_to_json, unevenly_cut
 
-VERSIONS = (1, 2, 3)
-"""Of plan files: 3 for transfers from several sources and bandwidths that change with time, 2 for networks where
-messages cost something, which readers of earlier versions would not see; else 1."""
+BY_SYMMETRY = 4
+VERSIONS = (1, 2, 3, BY_SYMMETRY)
+"""Of plan files: 4 for plans by symmetry, 3 for transfers from several sources and bandwidths that change with time, 2
+for networks where messages cost something, which readers of earlier versions would not see; else 1."""
 
 VALUE_BYTES = 24
 """Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
@@ -67,6 +72,8 @@ def read_plan(path: str) -> Plan:
 
 
 def _version(plan: Plan) -> int:
+    if isinstance(plan, SymmetricPlan):
+        return BY_SYMMETRY
     if plan.other_src is not None or plan.topology.changes:
         return 3
     return 2 if plan.topology.message_s.any() else 1
@@ -74,6 +81,9 @@ def _version(plan: Plan) -> int:
 
 def _header(plan: Plan) -> dict[str, Any]:
     extra: dict[str, Any] = {"barriers": True} if plan.barriers else {}
+    orbits = None
+    if isinstance(plan, SymmetricPlan):
+        extra["symmetry"], orbits = symmetry_to_json(plan), plan.orbits
     turns = plan.turns
     if turns.count:
         columns = {name: getattr(turns, name).tolist() for name in ("plane", "before", "start_s")}
@@ -87,7 +97,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         "sharing": plan.sharing,
         **extra,
         "meta": plan.meta,
-        "workload": [_collective_to_json(c, plan.topology) for c in plan.workload.collectives],
+        "workload": [_collective_to_json(c, plan.topology, orbits) for c in plan.workload.collectives],
         "topology": plan.topology.to_json(),
     }
 
@@ -101,9 +111,13 @@ def _same(a: Collective, b: Collective) -> bool:
     return True
 
 
-def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
-    """A collective as its parameters if these rebuild it, else as all its pieces and chunks."""
-    short: dict[str, Any] = {"kind": c.kind, "size_bytes": c.size_bytes, "chunks": c.chunk_count // len(c.piece_bytes)}
+def _collective_to_json(c: Collective, topology: Topology, orbits: Orbits | None) -> dict[str, Any]:
+    """A collective as its parameters if these rebuild it, else as all its pieces and chunks.
+
+    Args:
+        orbits: by which a plan by symmetry deals out buffers.
+    """
+    short: dict[str, Any] = {"kind": c.kind, "size_bytes": c.size_bytes, "chunks": _cuts(c)}
     if c.root >= 0:
         short["root"] = c.root
     if c.start_s:
@@ -114,6 +128,10 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
         short["receivers"] = c.wanted[0].tolist()
     if not np.array_equal(c.ranks, topology.accelerators):
         short["ranks"] = c.ranks.tolist()
+    if isinstance(c, Promised):
+        return short
+    if orbits is not None and (ranges := ranges_of(c, orbits)) is not None:
+        short |= {"chunks": 1, "ranges": ranges}
     try:
         if _same(c, _from_parameters(short, topology)):
             return short
@@ -126,9 +144,21 @@ def _collective_to_json(c: Collective, topology: Topology) -> dict[str, Any]:
     return facts | columns | {key: [r[i].tolist() for i in range(r.rows)] for key, r in lists.items()}
 
 
+def _cuts(c: Collective) -> int | list[int]:
+    """Into how many chunks each piece is cut; a list where pieces differ."""
+    if isinstance(c, Promised) and not isinstance(c.chunks, int):
+        return list(map(int, c.chunks))
+    return c.chunk_count // c.piece_count
+
+
 def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
     optional = {key: data[key] for key in ("ranks", "root", "receivers", "start_s", "weight") if key in data}
-    return make_collective(data["kind"], topology, data["size_bytes"], chunks=data["chunks"], **optional)
+    chunks = data["chunks"]
+    each = 1 if isinstance(chunks, list) else chunks
+    c = make_collective(data["kind"], topology, data["size_bytes"], chunks=each, **optional)
+    if isinstance(chunks, list):
+        return unevenly_cut(c, chunks)
+    return dealt_from_json(c, data["ranges"]) if "ranges" in data else c
 
 
 def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collective:
@@ -169,6 +199,9 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
         raise InputError(
             f"has version {header.get('version')!r}; this stretto reads versions {VERSIONS[0]} to {VERSIONS[-1]}", path
         )
+    if ("symmetry" in header) != (header["version"] == BY_SYMMETRY):
+        has = "an entry" if "symmetry" in header else "no entry"
+        raise InputError(f"has version {header['version']}, but {has} 'symmetry'", path)
     topology = topology_from_json(header.get("topology"), f"{path}, topology")
     try:
         workload = Workload(tuple(_collective_from_json(c, topology) for c in header["workload"]))
@@ -179,16 +212,30 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise InputError(f"the workload is wrong: {type(error).__name__}: {error}", path) from None
     turns, barriers = _turns(header.get("turns", []), path), entry(header, "barriers", bool, path, False)
-    plan = make_plan(
-        topology, workload, header.get("sharing", ""), meta=header["meta"], where=path,
-        turns=turns, barriers=barriers, **columns,
-    )  # fmt: skip
+    plan: Plan
+    if "symmetry" in header:
+        if header.get("sharing") != "timed" or turns.count or barriers:
+            raise InputError("a plan by symmetry is timed, without turns and barriers", path)
+        plan = symmetric_from_json(
+            header["symmetry"], topology, workload.collectives, path, meta=header["meta"], **columns
+        )
+    else:
+        plan = make_plan(
+            topology, workload, header.get("sharing", ""), meta=header["meta"], where=path,
+            turns=turns, barriers=barriers, **columns,
+        )  # fmt: skip
+    rows = _rows(plan)
     if sizes is not None:
-        bad = np.flatnonzero(sizes != plan.size_bytes)
+        bad = np.flatnonzero(sizes != rows.size_bytes)
         if len(bad):
             k = int(bad[0])
-            raise InputError(f"{plan.describe(k)} has {sizes[k]} bytes, its chunk {plan.size_bytes[k]}", path)
+            raise InputError(f"{rows.describe(k)} has {sizes[k]} bytes, its chunk {rows.size_bytes[k]}", path)
     return plan
+
+
+def _rows(plan: Plan) -> Plan:
+    """The plan whose transfers stand in the file."""
+    return plan.part if isinstance(plan, SymmetricPlan) else plan
 
 
 def _timings(plan: Plan) -> list[str]:
@@ -207,10 +254,11 @@ def write_parquet(plan: Plan, path: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {name: pa.array(getattr(plan, name)) for name in SCALARS}
-    for name, r in _lists(plan).items():
+    rows = _rows(plan)
+    columns: dict[str, Any] = {name: pa.array(getattr(rows, name)) for name in SCALARS}
+    for name, r in _lists(rows).items():
         columns[name] = pa.ListArray.from_arrays(pa.array(r.offsets.astype(np.int32)), pa.array(r.values))
-    columns |= {name: pa.array(getattr(plan, name)) for name in _timings(plan)}
+    columns |= {name: pa.array(getattr(rows, name)) for name in _timings(rows)}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
     with atomic_file(path, "wb") as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
@@ -268,15 +316,16 @@ def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 def write_json(plan: Plan, path: str) -> None:
     """Write a plan as JSON, one transfer a line."""
-    columns = {n: getattr(plan, n).tolist() for n in (*SCALARS, *_timings(plan))}
-    lists = {n: (r.offsets.tolist(), r.values.tolist()) for n, r in _lists(plan).items()}
+    rows = _rows(plan)
+    columns = {n: getattr(rows, n).tolist() for n in (*SCALARS, *_timings(rows))}
+    lists = {n: (r.offsets.tolist(), r.values.tolist()) for n, r in _lists(rows).items()}
     with atomic_file(path) as file:
-        head = json.dumps(_header(plan), indent=1)
+        head = json_text(_header(plan))
         file.write(head[:-2] + ',\n "transfers": [\n')
-        for k in range(plan.transfer_count):
+        for k in range(rows.transfer_count):
             row = {n: column[k] for n, column in columns.items()}
             row |= {n: values[offsets[k] : offsets[k + 1]] for n, (offsets, values) in lists.items()}
-            file.write("  " + json.dumps(row) + (",\n" if k + 1 < plan.transfer_count else "\n"))
+            file.write("  " + json.dumps(row) + (",\n" if k + 1 < rows.transfer_count else "\n"))
         file.write(" ]\n}\n")
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Bool, Float64, Int32, Int64, Ragged
-from .collective import Collective, Workload
+from .collective import Collective, Promised, Workload
 from .errors import InputError
 from .memory import too_much
 from .plan import NO_TURNS, Plan, make_plan
@@ -281,10 +281,12 @@ class SymmetricPlan(Plan):
         """SHA-256 of everything but ``meta``: of the representatives, the group, and the whole workload."""
         h = hashlib.sha256(self.part.digest().encode())
         for c in self.workload.collectives:
-            h.update(f"{c.kind} {c.size_bytes} {c.chunk_count} {c.start_s!r} {c.weight!r}".encode())
+            h.update(f"{c.kind} {c.root} {c.size_bytes} {c.chunk_count} {c.start_s!r} {c.weight!r}".encode())
             h.update(c.ranks.tobytes())
             if c.traits.whole:
                 h.update(c.chunk_bytes.tobytes())
+            elif isinstance(c, Promised) and not isinstance(c.chunks, int):
+                h.update(c.chunks.tobytes())
         for column in (self.symmetry.generators, self.symmetry.orders, self.orbits.owner, self.orbits.position):
             h.update(np.ascontiguousarray(column).tobytes())
         return h.hexdigest()
@@ -317,7 +319,8 @@ def make_symmetric_plan(
         position: for each orbit its place, see :class:`Orbits`.
         columns: those of ``part``, as :func:`~stretto.model.plan.make_plan` takes them; ``chunk`` is the orbit.
     Raises:
-        InputError: columns of unequal length, an index out of range, an owner that is no rank.
+        InputError: columns of unequal length, an index out of range, an owner that is no rank, a position beyond the
+            chunks.
     """
     first = workload.collectives[0]
     likes = {(c.kind, c.size_bytes, len(c.ranks), c.chunk_count) for c in workload.collectives}
@@ -331,6 +334,9 @@ def make_symmetric_plan(
     collective = orbits.seats[0][owners]
     if (collective < 0).any() or (collective != collective[:, :1]).any() or (np.diff(collective[:, 0]) < 0).any():
         raise InputError("the owners of chunks must be ranks of one collective, collective after collective", where)
+    beyond = (orbits.position < 0) | (orbits.position + orbits.shares > orbits.cuts)
+    if first.traits.whole and beyond.any():
+        raise InputError("an orbit of chunks has a position beyond the chunks of a piece", where)
     part = make_plan(symmetry.topology, orbits.representatives, "timed", where=where, **columns)
     return SymmetricPlan(part, orbits, meta or {})
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model.collective import Collective, Workload
+from ..model.plan import Plan
+from ..model.symmetric import SymmetricPlan
 from ..model.timeline import Timeline
 from ..model.topology import ASSUMED, KINDS, Topology
 from ..model.units import format_time
@@ -36,7 +38,7 @@ def request_facts(net: Topology, workload: Workload) -> dict[str, Any]:
             "ranks": len(first.ranks),
             "size_bytes": first.size_bytes,
             "shard_bytes": first.shard_bytes,
-            "chunks": int(first.chunk_count // len(first.piece_bytes)),
+            "chunks": first.chunk_count // first.piece_count,
         }
         | several
         | message_facts(net)
@@ -95,6 +97,14 @@ def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
     return data
 
 
+def symmetry_facts(plan: Plan) -> dict[str, Any]:
+    """The group of a plan by symmetry, and how many transfers of representatives it has; nothing for other plans."""
+    if not isinstance(plan, SymmetricPlan):
+        return {}
+    g = plan.symmetry
+    return {"symmetry": {"elements": g.size, "orders": g.orders.tolist(), "representatives": plan.part.transfer_count}}
+
+
 def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | None) -> dict[str, Any]:
     """A plan: what was asked, how long it takes, what planning took, and what its planner says of it.
 
@@ -106,6 +116,7 @@ def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | Non
         {"planner": meta.get("planner", "unknown")}
         | request_facts(subject.topology, subject.workload)
         | {"transfers": subject.transfer_count}
+        | symmetry_facts(subject)
         | time_facts(timeline, limits)
         | _steps(meta.get("schedule"))
         | {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -99,7 +98,7 @@ def _constant(net: Topology, format: str) -> Topology:
 
 
 WRITERS: dict[str, Callable[[Topology, str], str]] = {
-    "json": lambda net, where: json.dumps(net.to_json(), indent=1) + "\n",
+    "json": lambda net, where: values.json_text(net.to_json()) + "\n",
     "graphml": _graphml,
     "astra-sim": _astra_sim,
 }

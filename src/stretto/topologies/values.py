@@ -164,6 +164,16 @@ def parse_json(text: str, where: str) -> Any:
         raise InputError(f"is no JSON: {printable(str(error))}", where) from None
 
 
+def json_text(value: Any, pad: str = "") -> str:
+    """JSON for people: what is in an object or a list that holds others stands on a line of its own."""
+    if isinstance(value, dict) and any(isinstance(x, (dict, list)) and x for x in value.values()):
+        rows = [f"{json.dumps(key)}: {json_text(x, pad + ' ')}" for key, x in value.items()]
+        return "{\n" + ",\n".join(f"{pad} {row}" for row in rows) + f"\n{pad}}}"
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return "[\n" + ",\n".join(f"{pad} {json.dumps(x)}" for x in value) + f"\n{pad}]"
+    return json.dumps(value)
+
+
 def parse_xml(text: str, where: str) -> Any:
     """The root element of an XML text; InputError if it is none, or has entities, which could grow without bound."""
     from defusedxml import DefusedXmlException

@@ -5,7 +5,7 @@ A symmetric plan is correct if
 - each generator maps nodes and links to nodes and links of the same kind (:func:`wrong_group`),
 - the group maps ranks to ranks and collectives to collectives, and moves each rank by every element or by none
   (:func:`wrong_ranks`),
-- the orbits hold each chunk of the workload once (:func:`wrong_owners`, :func:`wrong_cover`),
+- the orbits hold each chunk of the workload once (:func:`wrong_cuts`, :func:`wrong_owners`, :func:`wrong_cover`),
 - the part is timed, about this network and the representatives of the orbits (:func:`wrong_part`), and
 - the representatives' transfers are correct where every link carries all images of them (:mod:`.capacity`).
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..model.arrays import Int32, Int64
-from ..model.collective import Promised
+from ..model.collective import Collective, Promised
 from ..model.kinds import BY_NAME
 from ..model.symmetric import Orbits, SymmetricPlan
 from ..model.symmetry import Symmetry
@@ -35,6 +35,7 @@ def wrong_plan(plan: SymmetricPlan) -> Finding | None:
     return (
         wrong_group(symmetry)
         or wrong_ranks(plan.orbits)
+        or wrong_cuts(plan.orbits)
         or wrong_owners(plan.orbits)
         or wrong_cover(plan.orbits)
         or wrong_part(plan)
@@ -110,6 +111,23 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
     return None
 
 
+def wrong_cuts(orbits: Orbits) -> Finding | None:
+    """Whether pieces are what their kind promises, and the group maps them to pieces that are cut alike."""
+    collectives = orbits.workload.collectives
+    first = collectives[0]
+    if not all(isinstance(c, Promised) for c in collectives):
+        if not first.traits.whole:
+            return Finding("promise", "pieces of ranks or pairs are not cut evenly")
+        wrong = promises.wrong_collectives(orbits.workload)
+        if wrong is not None:
+            return wrong
+        if any(not np.array_equal(c.chunk_bytes, first.chunk_bytes) for c in collectives):
+            return Finding("cover", "the buffers of the collectives are not cut alike")
+    elif not all(_cut_alike(c, orbits.symmetry) and np.array_equal(_cuts(c), _cuts(first)) for c in collectives):
+        return Finding("cover", "the group maps a piece to one that is cut into another number of chunks")
+    return None
+
+
 def wrong_owners(orbits: Orbits) -> Finding | None:
     """Whether each orbit has an owner in one collective, in the order of collectives, and a place in a piece."""
     first = orbits.workload.collectives[0]
@@ -129,17 +147,9 @@ def wrong_owners(orbits: Orbits) -> Finding | None:
 
 
 def wrong_cover(orbits: Orbits) -> Finding | None:
-    """Whether the orbits hold every chunk of the workload once, and chunks of an orbit are alike."""
+    """Whether the orbits hold every chunk of the workload once."""
     symmetry, collectives = orbits.symmetry, orbits.workload.collectives
     first = collectives[0]
-    if not all(isinstance(c, Promised) for c in collectives):
-        if not first.traits.whole:
-            return Finding("promise", "pieces of ranks or pairs are not cut evenly")
-        wrong = promises.wrong_collectives(orbits.workload)
-        if wrong is not None:
-            return wrong
-        if any(not np.array_equal(c.chunk_bytes, first.chunk_bytes) for c in collectives):
-            return Finding("cover", "the buffers of the collectives are not cut alike")
     total = sum(c.chunk_count for c in collectives)
     once = orbits.count * symmetry.size == total
     if once and first.traits.pieces == "pair":
@@ -153,6 +163,26 @@ def wrong_cover(orbits: Orbits) -> Finding | None:
         chunks = orbits.chunks(np.arange(orbits.count)[:, None], np.arange(symmetry.size))
         once = bool((np.bincount(chunks.ravel(), minlength=total) == 1).all())
     return None if once else Finding("cover", "the orbits do not hold every chunk of the workload once")
+
+
+def _cuts(c: Collective) -> Int64:
+    """int64[1 or pieces], into how many chunks each piece is cut."""
+    return np.atleast_1d(c.chunks if isinstance(c, Promised) else c.chunk_count)
+
+
+def _cut_alike(c: Collective, symmetry: Symmetry) -> bool:
+    """Whether the group maps pieces of a collective to pieces that are cut into equal numbers of chunks."""
+    cuts = _cuts(c)
+    if len(cuts) == 1:
+        return True
+    rank = np.full(symmetry.topology.node_count, -1)
+    rank[c.ranks] = np.arange(len(c.ranks))
+    images = rank[symmetry.generators[:, c.ranks]]
+    if (images < 0).any():  # a generator maps it to another collective
+        return bool((cuts == cuts[0]).all())
+    if c.traits.pieces == "pair":
+        images = (images[:, :, None] * len(c.ranks) + images[:, None, :]).reshape(len(images), -1)
+    return bool((cuts[images] == cuts).all())
 
 
 def wrong_part(plan: SymmetricPlan) -> Finding | None:
