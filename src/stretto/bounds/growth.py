@@ -11,6 +11,10 @@ where c_v is 1 if v contributes, else 0, and K is 0 before the start. A rank tha
 not have it before K_v(t) >= n. Where all links are alike this is the optimal summation of LogP (Karp, Sahay, Santos and
 Schauser, SPAA 1993).
 
+The same holds for the contributions of some ranks alone, those of a set C: then c_v is 1 if v is in C, and a rank needs
+|C| of them. Those far from a rank come to it late, though many nodes around it may contribute soon. So the ranks beyond
+a few distances from the rank that hears latest are tried, too (:func:`_far_ranks`).
+
 Among many nodes s is taken to be the nearest to a link, and to have as much as any node.
 
 Time is cut into steps. For a whole step the largest values are taken that occur in it, so K is never too small.
@@ -21,10 +25,12 @@ Where switches sum, a message may have several senders: then nothing is said.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..model.arrays import Float64, Int64
-from ..model.collective import Workload
+from ..model.arrays import Float64, Int32, Int64
+from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_time
 from .latency import distances
@@ -36,6 +42,10 @@ GRAIN = 32
 
 MOST_STEPS = 1000
 """Steps of time that are looked at: those of 31 messages one after the other."""
+
+FAR_SETS = 4
+"""Distances from the rank that hears latest beyond which ranks are looked at by themselves. On eleven held-out networks
+the first raises the bound by 8 % in the mean, at most by 46 %; the others by less than 1 %."""
 
 MOST_ENTRIES = 50_000
 """Pairs of a sender and a link up to which each sender is looked at by itself, as among 111 ranks of a torus."""
@@ -57,56 +67,90 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
     step_s = float((way_s.min(axis=0) + topology.message_s[links]).min()) / GRAIN
     if not step_s * MOST_STEPS > from_s:
         return None
-    most = max(int(c.holders.lengths.max()) for c in sums)
     if way_s.size > MOST_ENTRIES:
         way_s = way_s.min(axis=0, keepdims=True)
-    own = np.isin(senders, np.concatenate([c.ranks for c in sums])).astype(np.float64)
-    grown = _grown(topology, links, senders, own, way_s, step_s, most)
-    ends = []
-    for c in sums:
-        pieces = np.repeat(c.holders.lengths, c.wanted.lengths)
-        at = np.searchsorted(senders, c.ranks[c.wanted.values])
-        ends.append((c.start_s + step_s * int((grown[:, at] < pieces).sum(axis=0).max()), int(pieces.max())))
+    model = _Model.of(topology, links, senders, way_s, step_s)
+    everyone = np.unique(np.concatenate([c.ranks for c in sums]))
+    latest = {c.alike: c for c in sorted(sums, key=lambda c: c.start_s)}.values()
+    ends = [_end(model, everyone, c) for c in latest]
+    for c in latest if len(way_s) > 1 else ():
+        if c.holders.lengths.min() == len(c.ranks):
+            ends += [_end(model, far, c) for far in _far_ranks(model, c)]
     seconds, count = max(ends)
     words = f"a message takes {format_time(step_s * GRAIN)} or more, and {count} contributions come in few at a time"
     return Bound(seconds, "messages", words, tuple(topology.accelerators.tolist()), tuple(links.tolist()))
 
 
-def _grown(
-    topology: Topology, links: Int64, senders: Int64, own: Float64, way_s: Float64, step_s: float, most: int
-) -> Float64:
-    """float64[steps, senders]: K, at the most, in each step of time, until all senders have ``most``.
-
-    Args:
-        own: float64[senders], 1 for those that contribute.
-        way_s: float64[senders, links], d; or float64[1, links], the shortest of any sender.
-    """
-    gap_s = fewest_bytes(topology)[links] / topology.bandwidth[links]
-    count = np.minimum(MOST_STEPS * step_s / gap_s + 1, most).astype(np.int64)
-    link = np.repeat(np.arange(len(links)), count)
-    i = np.arange(len(link)) - np.repeat(np.cumsum(count) - count, count) + 1
-    ago = np.maximum(topology.message_s[links][link], i * gap_s[link]) / step_s
-    into = np.searchsorted(senders, topology.dst[links])[link]
-    grown, sent = np.zeros((MOST_STEPS, len(senders))), np.zeros((MOST_STEPS, len(links)))
-    every = np.arange(len(way_s))[:, None]
-    known = grown if len(way_s) == len(senders) else np.zeros((MOST_STEPS, 1))
-    far = np.where(np.isfinite(way_s), way_s / step_s, np.inf)
-    for step in range(MOST_STEPS):
-        # a way or a cost may be shorter than a step, but not both: what is sent on long ways comes first
-        for long in (True, False):
-            at = _last_step(step, far)
-            sent[step] = np.where(at >= 0, known[np.maximum(at, 0), every], 0.0).max(axis=0)
-            if long:
-                at = _last_step(step, ago)
-                came = at >= 0
-                grown[step] = own + np.bincount(into[came], sent[at[came], link[came]], len(senders))
-                known[step] = grown[step] if known is grown else grown[step].max()
-        if grown[step][own > 0].min() >= most:
-            return grown[: step + 1]
-    return grown
+def _far_ranks(model: _Model, c: Collective) -> list[Int32]:
+    """The ranks beyond the nearest few distances from the rank that hears latest, of those that want a sum."""
+    takes_s = np.full((len(model.senders), len(model.senders)), np.inf)
+    np.minimum.at(takes_s.T, model.into, (model.way_s + model.message_s).T)
+    at = np.searchsorted(model.senders, c.ranks)
+    far_s = takes_s[np.ix_(at, at)]
+    np.fill_diagonal(far_s, 0.0)
+    wants = np.unique(c.wanted.values)
+    heard_s = far_s[:, wants[far_s[:, wants].max(axis=0).argmax()]]
+    nearest = np.unique(np.round(heard_s / model.step_s))[1 : FAR_SETS + 1]
+    return [c.ranks[far] for far in (heard_s / model.step_s > near + 0.5 for near in nearest) if far.any()]
 
 
-def _last_step(step: int, ago: Float64) -> Int64:
-    """The last step that has a moment which is ``ago`` steps before one of this step."""
-    last: Int64 = np.maximum(np.ceil(step + 1 - ago) - 1, -1.0).astype(np.int64)
-    return last
+def _end(model: _Model, own: Int32, c: Collective) -> tuple[float, int]:
+    """When every rank can have the contributions of the ranks ``own`` to its piece at the soonest, and how many."""
+    pieces = np.minimum(np.repeat(c.holders.lengths, c.wanted.lengths), len(own))
+    at = np.searchsorted(model.senders, c.ranks[c.wanted.values])
+    grown = model.grow(np.isin(model.senders, own).astype(np.float64), at, int(pieces.max()))
+    return c.start_s + model.step_s * int((grown[:, at] < pieces).sum(axis=0).max()), int(pieces.max())
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What K is computed from, in steps of time."""
+
+    senders: Int64  # int64[senders], nodes that add
+    into: Int64  # int64[links], the place of each link's end among them
+    way_s: Float64  # float64[senders, links], d; or float64[1, links], the shortest of any sender
+    gap_s: Float64  # float64[links], g
+    message_s: Float64  # float64[links], m
+    step_s: float
+
+    @classmethod
+    def of(cls, topology: Topology, links: Int64, senders: Int64, way_s: Float64, step_s: float) -> _Model:
+        gap_s = fewest_bytes(topology)[links] / topology.bandwidth[links]
+        into = np.searchsorted(senders, topology.dst[links])
+        return cls(senders, into, way_s, gap_s, topology.message_s[links], step_s)
+
+    def grow(self, own: Float64, wanting: Int64, most: int) -> Float64:
+        """float64[steps, senders]: K, at the most, in each step of time, until some senders have ``most``.
+
+        Args:
+            own: float64[senders], 1 for those that contribute.
+            wanting: int64[any], the senders that want the sum.
+        """
+        count = np.minimum(MOST_STEPS * self.step_s / self.gap_s + 1, most).astype(np.int64)
+        link = np.repeat(np.arange(len(count)), count)
+        i = np.arange(len(link)) - np.repeat(np.cumsum(count) - count, count) + 1
+        # what was sent that many steps before has a moment in this step
+        ago = _steps(np.maximum(self.message_s[link], i * self.gap_s[link]), self.step_s)
+        far = _steps(self.way_s, self.step_s)
+        into, senders = self.into[link], len(own)
+        grown, sent = np.zeros((MOST_STEPS, senders)), np.zeros((MOST_STEPS, len(count)))
+        every, at_once = np.arange(len(self.way_s))[:, None], (far == 0).any()
+        known = grown if len(self.way_s) == senders else np.zeros((MOST_STEPS, 1))
+        for step in range(MOST_STEPS):
+            # a way or a cost may be shorter than a step, but not both: what is sent on long ways comes first
+            for long in (True, False) if at_once else (True,):
+                at = step - far
+                sent[step] = np.where(at >= 0, known[np.maximum(at, 0), every], 0.0).max(axis=0)
+                if long:
+                    came = ago <= step
+                    grown[step] = own + np.bincount(into[came], sent[step - ago[came], link[came]], senders)
+                    known[step] = grown[step] if known is grown else grown[step].max()
+            if grown[step][wanting].min() >= most:
+                return grown[: step + 1]
+        return grown
+
+
+def _steps(seconds: Float64, step_s: float) -> Int64:
+    """The whole steps in some times, as many as MOST_STEPS at most."""
+    steps: Int64 = np.minimum(seconds / step_s, MOST_STEPS).astype(np.int64)
+    return steps
