@@ -15,6 +15,7 @@ COSTS = {
     "look": 0.01,  # a pipe that is looked at to improve an order
     "lower": 4.0,  # a delivery that becomes a transfer of a plan
     "message": 20.0,  # a message of an exchange, as the trees of the exchange grow
+    "sum": 6.0,  # a sum that a node gets, as circles form or their order is tried
     "place": 3.0,  # a message of an exchange that becomes a transfer of one part
     "order": 3.0,  # a transfer that is put in order, an estimate: list schedules count themselves
 }

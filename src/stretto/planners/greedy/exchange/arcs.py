@@ -26,6 +26,20 @@ HISTORIES = 3
 """Sequences of arcs with the same total that :func:`choose_arcs` keeps."""
 
 
+class Shape(NamedTuple):
+    """How circles are formed.
+
+    Attributes:
+        width: groups in a circle at most.
+        nearness: in a circle ranks are at most this many times as far from each other as the nearest one is.
+        later: the same of groups in wider circles.
+    """
+
+    width: float
+    nearness: float
+    later: float
+
+
 class Group(NamedTuple):
     """Nodes that all get the sum of what the ranks among them contribute."""
 
@@ -88,39 +102,44 @@ class Circles:
     network: Network
     size: float  # bytes of a message
     takes_s: Float64  # float64[nodes, nodes], seconds of a message between nodes that a pipe joins, elsewhere infinite
+    far_s: Float64  # float64[nodes, nodes], of that the latency and the bytes, without what the message costs
     pipe: Int64  # int64[nodes, nodes], this pipe
     rank_of: list[int] = field(default_factory=list)  # for each sum the rank that contributes it alone, else -1
     steps: list[Step] = field(default_factory=list)
+    widest: int = 0  # the first step of the last circle
 
     @classmethod
-    def of(cls, network: Network, size: float) -> Circles:
-        """No circles yet, among the nodes of a network."""
+    def of(cls, network: Network, size: float, bandwidth: Float64) -> Circles:
+        """No circles yet, among the nodes of a network; ``bandwidth`` of its links where messages cost nothing."""
         nodes, seconds = network.topology.node_count, network.latency_s + size * network.per_byte
         slowest_first = np.argsort(-seconds, kind="stable")
-        takes_s, pipe = np.full((nodes, nodes), np.inf), np.full((nodes, nodes), -1)
+        least = network.hops.reduced(np.minimum, bandwidth[network.hops.values])
+        takes_s, far_s = np.full((nodes, nodes), np.inf), np.full((nodes, nodes), np.inf)
+        pipe = np.full((nodes, nodes), -1)
         ends = network.src[slowest_first], network.dst[slowest_first]
         takes_s[ends], pipe[ends] = seconds[slowest_first], slowest_first
-        return cls(network, size, takes_s, pipe)
+        far_s[ends] = (network.latency_s + size / least)[slowest_first]
+        return cls(network, size, takes_s, far_s, pipe)
 
     def add_sum(self, rank: int = -1) -> int:
         """The number of a new sum."""
         self.rank_of.append(rank)
         return len(self.rank_of) - 1
 
-    def join_all(self, ranks: Sequence[int], helpers: Sequence[int], width: float, nearness: float) -> Group | None:
+    def join_all(self, ranks: Sequence[int], helpers: Sequence[int], shape: Shape) -> Group | None:
         """Let all ranks stand in circles, near ones first; None where some are not joined.
 
         Args:
             helpers: nodes outside the collective, which get copies and may send them on.
-            width: groups in a circle at most.
-            nearness: in one circle groups are at most this many times as far from each other as the nearest ones.
         """
         groups = [*(Group([v], self.add_sum(v)) for v in ranks), *(Group([v], -1) for v in helpers)]
+        nearness = shape.nearness
         while len(groups) > 1:
-            cliques = self.find_cliques(groups, width, nearness)
+            cliques = self.find_cliques(groups, shape.width, nearness)
             if len(cliques) == len(groups):
                 return None
             groups = [self.join([groups[k] for k in clique]) for clique in cliques]
+            nearness = shape.later
         return groups[0]
 
     def find_cliques(self, groups: Sequence[Group], width: float, nearness: float) -> list[list[int]]:
@@ -128,7 +147,7 @@ class Circles:
         members = np.concatenate([group.members for group in groups])
         sizes = [len(group.members) for group in groups]
         first = np.cumsum([0, *sizes[:-1]])
-        far_s = np.minimum.reduceat(self.takes_s[np.ix_(members, members)], first, axis=0)
+        far_s = np.minimum.reduceat(self.far_s[np.ix_(members, members)], first, axis=0)
         far_s = np.minimum.reduceat(far_s, first, axis=1)
         far_s = np.maximum(far_s, far_s.T)
         np.fill_diagonal(far_s, np.inf)
@@ -154,6 +173,7 @@ class Circles:
         groups = [group for group in groups if group.total >= 0]
         if not groups:
             return Group(helpers, -1)
+        self.widest = len(self.steps)
         count, lengths, arcs = len(groups), [1], [[group.total for group in groups]]
         for k in choose_arcs(count, *self.pace(groups)) if count > 1 else ():
             length = lengths[-1] + lengths[k]

@@ -9,7 +9,7 @@ go out while others still sum, and a sum may come as a copy from within a group 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,18 +28,22 @@ from ....schedule.pipes import build_network
 from ...registry import Request
 from .. import kernel_orders
 from ..kernel_orders import LACKS, Deliveries, copied
-from .arcs import Circles, Group, Step
+from .arcs import Circles, Group, Shape, Step
 
-SHAPES = tuple((width, nearness) for nearness in (1.25, math.inf) for width in (math.inf, 2.0, 4.0))
-"""Widths and nearnesses of circles that are tried (:meth:`.arcs.Circles.join_all`)."""
+NEAR, ANY = 1.25, math.inf
+SHAPES = (
+    Shape(ANY, NEAR, NEAR), Shape(ANY, NEAR, ANY), Shape(2, NEAR, NEAR), Shape(4, NEAR, NEAR), Shape(ANY, ANY, ANY),
+    Shape(2, ANY, ANY), Shape(4, ANY, ANY),
+)  # fmt: skip
+"""Shapes of circles that are tried."""
 
-CROSSING = (1, 2, 4)
+CROSSING = (1, 2, 4, 6)
 """Members of each group that take part in the widest circle, beside all."""
 
 SEARCHED = 3
 """Orders that are improved, the best ones."""
 
-MOST_LOOKS = 1e7
+MOST_LOOKS = 2e6
 """Pipes that may be looked at to improve an order."""
 
 BUDGET_SHARE = 0.4
@@ -62,12 +66,12 @@ def plan_circles(request: Request) -> Plan | None:
     network = build_network(seen_by(topology, size), size, True, budget.units("look"))
     helpers = [v for v in topology.accelerators.tolist() if v not in ranks]
     orders: dict[tuple[Step, ...], _Order] = {}
-    for width, nearness in SHAPES:
+    for shape in SHAPES:
         if orders and budget.exhausted:
             break
-        circles = Circles.of(network, size)
-        whole = circles.join_all(ranks, helpers, width, nearness)
-        budget.spend(message=len(circles.steps))
+        circles = Circles.of(network, size, topology.bandwidth)
+        whole = circles.join_all(ranks, helpers, shape)
+        budget.spend(sum=len(circles.steps))
         for steps in _ways(circles, whole, ranks) if whole is not None else ():
             if steps not in orders:
                 orders[steps] = _Order.of(circles, steps, ranks).improved(0.0, budget, request.seed)
@@ -79,15 +83,16 @@ def plan_circles(request: Request) -> Plan | None:
 
 
 def _ways(circles: Circles, whole: Group, ranks: Collection[int]) -> Iterator[tuple[Step, ...]]:
-    """The steps by which all ranks, or only the nearest few of each group, get the whole sum on the widest circle."""
-    groups = defaultdict[int, list[tuple[float, int]]](list)
-    for step in circles.steps:
+    """The steps by which all ranks, or only some of each group, get the whole sum on the widest circle."""
+    copies, groups = Counter[int](), defaultdict[int, list[tuple[float, int]]](list)
+    for step in circles.steps[circles.widest :]:
+        copies[step.node] += step.copy
         if step.total == whole.total and not step.copy and step.node in ranks:
             groups[step.before].append((float(circles.takes_s[step.sender, step.node]), step.node))
-    nearest = [[v for _, v in sorted(group, key=lambda each: each[0])] for group in groups.values()]
+    nearest = [sorted((copies[v], seconds, v) for seconds, v in group) for group in groups.values()]
     yield _needed(circles, whole, [v for v in whole.members if v in ranks], ranks)
     for count in CROSSING if nearest else ():
-        yield _needed(circles, whole, [v for group in nearest for v in group[:count]], ranks)
+        yield _needed(circles, whole, [v for group in nearest for _, _, v in group[:count]], ranks)
 
 
 def _needed(circles: Circles, whole: Group, finals: Sequence[int], ranks: Collection[int]) -> tuple[Step, ...]:
@@ -147,7 +152,7 @@ class _Order:
             network.columns, Lists(*network.into), network.topology.link_count, chunks,
             np.zeros(len(rank_of), dtype=np.int64), made, most_looks, seed & 0x7FFFFFFF,
         )  # fmt: skip
-        budget.spend(look=looks, message=len(self.order))
+        budget.spend(look=looks, sum=len(self.order))
         return replace(self, made=made, order=order)
 
     def plan(self, workload: Workload) -> Plan:
