@@ -207,23 +207,22 @@ class Circles:
         self.steps += [step._replace(node=v, sender=u) for v, u, _ in self.spread(members, have_s)]
 
     def spread(self, members: list[int], have_s: dict[int, float]) -> list[tuple[int, int, float]]:
-        """(node, sender, seconds): who gets a copy from whom, and when; the earliest first."""
-        at_s = np.array([have_s.get(v, np.inf) for v in members])
-        lacks = at_s == np.inf
-        if not lacks.any():
-            return []
-        far_s = self.takes_s[np.ix_(members, members)]
-        sender, soonest_s = np.full(len(members), -1), np.full(len(members), np.inf)
-        fresh, copies = np.flatnonzero(~lacks).tolist(), list[tuple[int, int, float]]()
-        while True:
-            for j in fresh:
-                sooner = lacks & (at_s[j] + far_s[j] < soonest_s)
-                sender[sooner], soonest_s[sooner] = j, (at_s[j] + far_s[j])[sooner]
-            k = int(np.where(lacks, soonest_s, np.inf).argmin())
-            if not lacks[k] or soonest_s[k] == np.inf:
-                return copies
-            at_s[k], lacks[k], fresh = soonest_s[k], False, [k]
-            copies.append((members[k], members[sender[k]], float(soonest_s[k])))
+        """(node, sender, seconds): who gets a copy from whom, and when; the earliest first.
+
+        A sender sends one message at a time.
+        """
+        free_s = np.array([have_s.get(v, np.inf) for v in members])
+        lacks, copies = free_s == np.inf, list[tuple[int, int, float]]()
+        takes_s = np.where(lacks, self.takes_s[np.ix_(members, members)], np.inf)
+        for _ in range(np.count_nonzero(lacks)):
+            j, k = divmod(int((free_s[:, None] + takes_s).argmin()), len(members))
+            come_s = float(free_s[j] + takes_s[j, k])
+            if come_s == np.inf:
+                break
+            copies.append((members[k], members[j], come_s))
+            free_s[j] += self.size * self.network.per_byte[self.pipe[members[j], members[k]]]
+            free_s[k], takes_s[:, k] = come_s, np.inf
+        return copies
 
     def pace(self, groups: Sequence[Group]) -> tuple[float, float]:
         """Seconds between two messages to a rank on a circle, 0 where they share no link, and that a message takes."""

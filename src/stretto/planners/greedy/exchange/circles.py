@@ -46,7 +46,7 @@ SEARCHED = 3
 MOST_LOOKS = 2e6
 """Pipes that may be looked at to improve an order."""
 
-BUDGET_SHARE = 0.4
+BUDGET_SHARE = 0.15
 """Share of the steps that are left which circles may spend."""
 
 LOOKS_SHARE = 0.2
