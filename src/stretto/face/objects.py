@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..model import plan as _plan
+from ..model import symmetric as _symmetric
 from ..model import topology as _topology
 from ..model.errors import StrettoError, Unsupported
 
@@ -116,6 +117,10 @@ class Plan(_plan.Plan):
         return plan_html(self, self._timeline, self._limits)
 
 
+class SymmetricPlan(_symmetric.SymmetricPlan, Plan):
+    """The same of a plan by symmetry, whose columns are made when they are asked for."""
+
+
 def of_topology(net: _topology.Topology) -> Topology:
     """The same network, as notebooks show it."""
     return net if isinstance(net, Topology) else Topology(**_columns(net))
@@ -123,6 +128,8 @@ def of_topology(net: _topology.Topology) -> Topology:
 
 def of_model(plan: _plan.Plan) -> Plan:
     """The same plan, with what can be asked of it."""
+    if isinstance(plan, _symmetric.SymmetricPlan) and not isinstance(plan, Plan):
+        return SymmetricPlan(plan.part, plan.orbits, plan.meta)
     return plan if isinstance(plan, Plan) else Plan(**{**_columns(plan), "topology": of_topology(plan.topology)})
 
 

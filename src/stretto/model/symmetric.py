@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from .arrays import Bool, Float64, Int32, Int64, Ragged
 from .collective import Collective, Promised, Workload
 from .errors import InputError
+from .kinds import Ranks
 from .memory import too_much
 from .plan import NO_TURNS, Plan, make_plan
 from .symmetry import Symmetry
@@ -156,20 +157,21 @@ class Orbits:
         found = []
         for j in np.unique(number):
             c, orbits = self.workload.collectives[j], np.flatnonzero(number == j)
-            owner = rank[self.owner[orbits]]
-            root = np.full(len(orbits), c.root)
-            one = {"own": owner[:, 0], "sender": owner[:, 0], "receiver": owner[:, -1], "root": root}
-            every = Ragged.from_lengths(
-                np.full(len(orbits), len(c.ranks)), np.tile(np.arange(len(c.ranks)), len(orbits))
-            )
-            held, wanted = (
-                every if who == "all" else Ragged.single(one[who]) for who in (c.traits.held, c.traits.wanted)
-            )
-            pieces = Collective.uncut(
-                c.kind, c.ranks, c.size_bytes, self.chunk_bytes[orbits], held, wanted, root=c.root
-            )
+            ends = c.traits.held, c.traits.wanted
+            held, wanted = (_among(len(c.ranks), who, rank[self.owner[orbits]], c.root) for who in ends)
+            sizes = self.chunk_bytes[orbits]
+            pieces = Collective.uncut(c.kind, c.ranks, c.size_bytes, sizes, held, wanted, root=c.root)
             found.append(replace(pieces, start_s=c.start_s, weight=c.weight))
         return Workload(tuple(found))
+
+
+def _among(ranks: int, who: Ranks, owner: Int64, root: int) -> Ragged:
+    """For each owner, int64[orbits, 1 or 2], the ranks that hold or want its chunk."""
+    if who == "all":
+        return Ragged.from_lengths(np.full(len(owner), ranks), np.tile(np.arange(ranks), len(owner)))
+    if who == "root":
+        return Ragged.single(np.full(len(owner), root))
+    return Ragged.single(owner[:, -1 if who == "receiver" else 0])
 
 
 def dealt(collective: Collective, range_bytes: Int64, owners: Int64) -> Collective:

@@ -18,8 +18,9 @@ from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
+from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
-from ..schedule.best import Answer, ask, completion_s
+from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.cutting import share_of_bytes
 from ..schedule.effort import EFFORTS, Budget
 from ..schedule.insertion import moved_up
@@ -51,6 +52,10 @@ TRANSFERS_A_STEP = 2.0
 """Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
 million. 1.6 million, of AllToAll on torus:20x20, take 12 s of CPU and 0.7 GB (benchmarks/large.py)."""
 
+MANY_DELIVERIES = 2_000_000
+"""Deliveries beyond which planners whose work does not grow with pairs of ranks are asked alone, if they serve the
+request: AllReduce among 1,000 ranks. Any other planner takes minutes there."""
+
 NO_EFFORT = "the effort was spent"
 """Why a candidate was not asked that may serve the request."""
 
@@ -74,8 +79,12 @@ def auto(request: Request) -> Plan:
     Raises:
         InputError, Unsupported: no candidate serves the request.
     """
-    _refuse_too_large(request)
     budget = request.budget.share(PLANNING_SHARE)
+    if request.deliveries > MANY_DELIVERIES:
+        plan = _of_many(request)
+        if plan is not None:
+            return plan
+    _refuse_too_large(request)
     case = _Case.of(request, budget)
     unable = {turn.name: refusal_of(turn.name, request) for turn in case.turns()}
     turns = [turn for turn in case.turns() if unable[turn.name] is None]
@@ -103,8 +112,20 @@ def auto(request: Request) -> Plan:
             best = answer
     if best is None or best.plan is None:
         raise _refusal(request, [*filter(None, unable.values()), *(a.refusal for a in answers if a.refusal)])
-    plan = best.plan if case.several else moved_up(best.plan, request.budget)
-    return replace(plan, meta={**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
+    plan = best.plan
+    if not case.several and not isinstance(plan, SymmetricPlan):
+        plan = moved_up(plan, request.budget)
+    return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
+
+
+def _of_many(request: Request) -> Plan | None:
+    """The plan for many ranks, by planners whose work does not grow with pairs of ranks; None if they do not serve."""
+    names = [e.name for e in asked_by("auto") if e.auto is not None and e.auto.by_ranks]
+    answers = [ask(name, partial(plan_by, name, request)) for name in names]
+    best = best_of(answers)
+    if best.plan is None:
+        return None
+    return best.plan.noted({**best.plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
 
 
 def _refuse_too_large(request: Request) -> None:
@@ -186,7 +207,12 @@ class _Case:
     def turns(self) -> list[_Turn]:
         """All candidates, in the order in which they are asked."""
         count = len(self.request.workload.collectives)
-        asked = [(e.name, e.auto) for e in asked_by("auto") if e.auto is not None and e.auto.collectives_from <= count]
+        ranks = min(len(c.ranks) for c in self.request.workload.collectives)
+        asked = [
+            (e.name, e.auto)
+            for e in asked_by("auto")
+            if e.auto is not None and e.auto.collectives_from <= count and e.auto.ranks_from <= ranks
+        ]
         return sorted((self._turn(*each) for each in asked), key=lambda turn: turn.place)
 
     def _turn(self, name: str, candidate: Candidate) -> _Turn:

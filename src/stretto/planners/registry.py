@@ -103,6 +103,8 @@ class Candidate:
         leads: True for a planner from which the best plans come. The first of these is asked whatever it takes.
         fills_links: for one that leads: True if it is asked before the others where bandwidth decides.
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
+        ranks_from: it is asked where there are at least as many ranks.
+        by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
     """
 
     steps: Callable[[Request], float]
@@ -110,6 +112,8 @@ class Candidate:
     leads: bool = False
     fills_links: bool = False
     collectives_from: int = 1
+    ranks_from: int = 2
+    by_ranks: bool = False
 
 
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:

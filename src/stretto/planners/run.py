@@ -68,7 +68,7 @@ def run_planner(
     }
     if budget.stop.used:
         facts["stopped"] = True
-    return moved(replace(plan, meta={**plan.meta, **facts}), workload)
+    return moved(plan.noted({**plan.meta, **facts}), workload)
 
 
 def default_effort(spec: str) -> str:
@@ -111,7 +111,7 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     used = {name: value for values in options_of for name, value in values.items()}
     meta = {**plan.meta, "planner": spec, "seed": request.seed, "options": used}
     retime = retimed if topology.changes else charged
-    return replace(retime(plan, topology), meta=meta)
+    return retime(plan, topology).noted(meta)
 
 
 def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mapping[str, Any]) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..model.errors import StrettoError
 from ..model.plan import Plan
+from ..model.symmetric import SymmetricPlan
 from ..simulate import simulate
 
 PER_HALF = 1.01
@@ -19,8 +20,11 @@ leaves out 10 % for nothing."""
 def completion_s(plan: Plan) -> float:
     """When the last transfer of a plan has arrived, seconds, as the simulator says.
 
-    A timed plan over links whose transfers have one source and one receiver each says so itself, which is quicker.
+    A timed plan over links whose transfers have one source and one receiver each says so itself, which is quicker. Of a
+    plan by symmetry the representatives say it.
     """
+    if isinstance(plan, SymmetricPlan):
+        plan = plan.part
     if not plan.transfer_count:
         return 0.0
     single = plan.other_src is None and (plan.dst.lengths == 1).all()

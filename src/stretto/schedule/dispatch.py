@@ -92,6 +92,27 @@ def dispatch(
     return settled(replace(plan, meta=meta), start, seconds)
 
 
+def starts_by_chain(
+    route: Ragged, seconds: Float64, lag_s: Float64, delay_s: Float64, share: Float64, depends: Ragged, turn: Int64
+) -> Float64:
+    """Starts of transfers over links: the transfer with the longest chain after it goes first, of equal ones the first.
+
+    Args:
+        route: for each transfer what it passes: links, or orbits of links.
+        seconds: float64[transfers], how long each transfer keeps them.
+        lag_s: float64[transfers], from source to receiver.
+        delay_s, share: float64[links of routes], how much later than its start a transfer comes to each, and the part
+            that it takes.
+        depends: for each transfer those that it waits for.
+        turn: int64[transfers], of transfers with equal chains the lowest turn goes first.
+    """
+    links = int(route.values.max(initial=0)) + 1
+    problem = _Problem(route, links, seconds, lag_s, delay_s, share, depends, depends.turned())
+    return problem.list_schedule(
+        np.lexsort((turn, -problem.chain_s)), np.zeros_like(seconds), Budget().with_costs(COSTS)
+    )
+
+
 def dispatch_by_deadlines(plan: Plan, sums_s: Float64, copies_s: float, budget: Budget | None = None) -> Plan:
     """The plan with starts by the latest moment at which each transfer can begin and its chain end in time.
 

@@ -19,6 +19,7 @@ from ..model.arrays import Float64, Int64, Ragged
 from ..model.changes import NO_CHANGES
 from ..model.collective import Workload
 from ..model.plan import Plan
+from ..model.symmetric import SymmetricPlan
 from ..model.topology import ROUTER, Topology
 from ..model.variants import seen_by
 from ..simulate import delays_of, in_order, simulate
@@ -54,6 +55,8 @@ def moved(plan: Plan, workload: Workload) -> Plan:
     starts = [c.start_s for c in workload.collectives]
     if not any(starts):
         return plan
+    if isinstance(plan, SymmetricPlan):
+        plan = plan.expand()
     begin_s, asked = min(starts), starting(plan.workload, starts)
     if plan.start_s is None or plan.finish_s is None:
         return replace(plan, workload=asked)

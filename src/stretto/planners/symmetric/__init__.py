@@ -1,0 +1,11 @@
+"""Plans by symmetry: one representative's data, and its images.
+
+- ``routes.py``: routes through switches from one rank to all others.
+- ``chains.py``: chains of cosets, the ways of data from one rank to all others.
+- ``rates.py``: how much goes by which chain, a linear program over orbits of links.
+- ``transfers.py``: the transfers of representative chunks along a chain.
+- ``times.py``: when they start, a list schedule over orbits of links.
+- ``planner.py``: the planner ``symmetric``.
+"""
+
+from . import planner as planner

@@ -1,0 +1,332 @@
+"""Plans by symmetry: one rank's data is planned, and the plan of all data is its images.
+
+1. Which ways (:mod:`.chains`, :mod:`.rates`): data comes from a rank to all others along chains of cosets, such as over
+   the rail to all servers and then inside each. A linear program over orbits of links mixes chains. Sums are copies
+   with time reversed.
+2. When (:mod:`.transfers`, :mod:`.times`): the data is cut into parts. The transfers of one rank's parts are scheduled
+   over orbits of links. More parts are tried until they end later.
+
+The work grows with the number of ranks, not with that of pairs of ranks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ...model.collective import Collective, Promised, Workload
+from ...model.errors import Unsupported
+from ...model.plan import REDUCE
+from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
+from ...model.symmetry import Symmetry
+from ...model.topology import Topology
+from ...schedule.best import PER_HALF
+from ...schedule.cutting import messages_cost
+from ...symmetry import find_symmetry
+from .. import Candidate, Request, register
+from .chains import Chain, Digits, chains_of
+from .rates import Columns, mix
+from .routes import Routes, find_routes
+from .times import Table, Times, schedule
+from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_copies
+
+MOST_PARTS = 64
+"""Parts into which the data that goes by one chain is cut, at most."""
+
+MOST_ROWS = 150_000
+"""Transfers of the representatives, at most, if the data is cut into several parts."""
+
+MOST_CHILDREN = 128
+"""Ranks to which an owner copies the sum that it made, beyond which it does so over a tree: each of these transfers
+depends on each that brought a summand."""
+
+FEWEST_RANKS = 32
+"""Ranks from which ``auto`` asks. Among fewer the other planners search more ways in as much time."""
+
+STEPS_A_ROW = 4.0
+"""Steps that planning and simulating take for each transfer of the representatives."""
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Its multiples are spread evenly, modulo 1."""
+
+
+class Case(NamedTuple):
+    """A request as the planner sees it.
+
+    Attributes:
+        at: int32[elements], the rank to which each element maps the first rank of the first collective.
+        digits: the generators that map each collective to itself.
+        members: bool[elements], which ranks are of the first collective.
+    """
+
+    symmetry: Symmetry
+    workload: Workload
+    at: Int32
+    digits: Digits
+    members: Bool
+
+    @property
+    def first(self) -> Collective:
+        return self.workload.collectives[0]
+
+
+@lru_cache(maxsize=4)
+def _found(topology: Topology, ranks: bytes) -> Symmetry | None:
+    """The symmetry of a network that maps ranks to ranks."""
+    colours = np.zeros(topology.node_count, dtype=np.int64)
+    colours[np.frombuffer(ranks, dtype=np.int32)] = 1
+    return find_symmetry(topology, colours)
+
+
+def _case(topology: Topology, workload: Workload) -> Case | str:
+    """The request, or why the planner does not serve it."""
+    if topology.planes or topology.changes:
+        return "it plans over links whose bandwidths do not change"
+    first = workload.collectives[0]
+    alike = {(c.kind, c.size_bytes, len(c.ranks), c.start_s, c.weight) for c in workload.collectives}
+    if len(alike) > 1:
+        return "its collectives differ in kind, size, start or weight"
+    ranks = np.concatenate([c.ranks for c in workload.collectives])
+    if len(np.unique(ranks)) < len(ranks):
+        return "a node is a rank of two collectives"
+    symmetry = _found(topology, np.sort(ranks).astype(np.int32).tobytes())
+    if symmetry is None:
+        return "no symmetry was found that maps ranks to ranks"
+    if symmetry.size != len(ranks) or (symmetry.place[ranks] < 0).any():
+        return f"its symmetry maps a rank to {symmetry.size} of {len(ranks)} ranks only"
+    at = symmetry.image(np.arange(symmetry.size), first.ranks[0])
+    collective = np.full(topology.node_count, -1)
+    for number, c in enumerate(workload.collectives):
+        collective[c.ranks] = number
+    digits = tuple(k for k, g in enumerate(symmetry.generators) if (collective[g[ranks]] == collective[ranks]).all())
+    if np.prod(symmetry.orders[list(digits)]) != len(first.ranks):
+        return "its symmetry does not map collectives to collectives"
+    outside = np.delete(symmetry.exponents(np.arange(symmetry.size)), digits, axis=1)
+    return Case(symmetry, workload, at, digits, np.equal(outside.any(axis=1), False))
+
+
+def _serves(topology: Topology, workload: Workload) -> str | None:
+    case = _case(topology, workload)
+    return case if isinstance(case, str) else None
+
+
+def _steps(request: Request) -> float:
+    """The steps that a plan takes."""
+    rows = sum(2 * len(c.ranks) for c in request.workload.collectives)
+    return STEPS_A_ROW * max(rows, min(MOST_PARTS * rows, MOST_ROWS))
+
+
+@register(
+    "symmetric",
+    collectives=("allgather", "reducescatter", "allreduce", "alltoall"),
+    topologies="where a commutative group maps every rank to every other",
+    paper="our own",
+    messages=True,
+    cuts=True,
+    transfers=lambda request: 0,  # those of the representatives are few
+    auto=Candidate(_steps, leads=True, fills_links=True, ranks_from=FEWEST_RANKS, by_ranks=True),
+    serves=_serves,
+)
+def symmetric(request: Request) -> SymmetricPlan:
+    """One rank's data is planned over orbits of links, and all other data is sent likewise."""
+    case = _case(request.topology, request.workload)
+    if isinstance(case, str):
+        raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
+    table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
+    ways = _ways(case, table)
+    costly = messages_cost(request.topology)
+    best: tuple[_Cut, Times] | None = None
+    for exponent in range(MOST_PARTS.bit_length()):
+        cut = _cut(case, ways, 1 << exponent)
+        if cut is None or (best is not None and cut.transfers.total > MOST_ROWS):
+            break
+        times = schedule(table, cut.transfers, cut.part, cut.size_bytes)
+        if best is not None:
+            surcharge = PER_HALF ** log2(cut.transfers.total / best[0].transfers.total) if costly else 1.0
+            if times.completion_s * surcharge >= best[1].completion_s:
+                break
+        best = cut, times
+    if best is None:
+        raise Unsupported(f"symmetric does not serve {case.first.title}: there is less than a byte for each rank")
+    return _plan(case, table, *best)
+
+
+class _Way(NamedTuple):
+    """A chain, or two, and the share of the data that goes so."""
+
+    share: float
+    inward: Chain | None
+    outward: Chain | None
+
+
+def _ways(case: Case, table: Table) -> list[_Way]:
+    """By which chains the data goes.
+
+    Raises:
+        Unsupported: routes through switches and neighbours do not join the ranks.
+    """
+    traits, ranks = case.first.traits, len(case.first.ranks)
+    reduces, copied = traits.reduces, not traits.reduces or traits.reduces_to_all
+    most_children = MOST_CHILDREN if reduces and copied else ranks
+    chunk_bytes = float(case.first.shard_bytes)
+    halves = [r for r, used in ((table.inward, reduces), (table.outward, copied)) if used]
+    chains = [chains_of(case.symmetry, case.digits, routes, most_children) for routes in halves]
+    if not all(chains):
+        raise Unsupported("symmetric does not serve this: no switches or neighbours join the ranks of each coordinate")
+    alone = traits.pieces == "pair"
+    columns = [
+        Columns(
+            np.stack([_load_s(chain, routes, chunk_bytes, ranks, alone) for chain in own]),
+            np.array([_fill_s(chain, routes, chunk_bytes) for chain in own]),
+        )
+        for routes, own in zip(halves, chains, strict=True)
+    ]
+    shares = mix(columns)
+    paired = [(share, [own[k] for own, k in zip(chains, choice, strict=True)]) for share, choice in _paired(shares)]
+    return [_Way(share, own[0] if reduces else None, own[-1] if copied else None) for share, own in paired]
+
+
+def _load_s(chain: Chain, routes: Routes, chunk_bytes: float, ranks: int, alone: bool) -> Float64:
+    """float64[links], for how long one rank's chunks keep each orbit.
+
+    Args:
+        alone: whether there is a chunk for each other rank, instead of one for all.
+    """
+    total, holders = np.zeros(routes.symmetry.topology.link_count), 1
+    for phase in chain:
+        number = phase.below * (ranks // phase.size) if alone else np.full(phase.size, holders)
+        total += routes.load_s(phase.step[1:], number[1:], chunk_bytes)
+        holders *= phase.size
+    return total
+
+
+def _fill_s(chain: Chain, routes: Routes, chunk_bytes: float) -> float:
+    """Seconds that a message takes to the last rank over links that are idle."""
+    hop_s = routes.latency_s + routes.seconds(chunk_bytes)
+    return sum(float(hop_s[phase.step].max()) * int(phase.depth.max()) for phase in chain)
+
+
+def _paired(shares: list[Float64]) -> list[tuple[float, list[int]]]:
+    """Shares of the data and, for each half, the chain by which each goes: shares of both halves laid side by side."""
+    edges = np.unique(np.concatenate([[0.0], *(np.cumsum(share) for share in shares)]).round(9))
+    out: list[tuple[float, list[int]]] = []
+    for begin, end in pairwise(edges.tolist()):
+        middle = (begin + end) / 2
+        choice = [int(np.searchsorted(np.cumsum(share), middle)) for share in shares]
+        out.append((end - begin, choice))
+    return out
+
+
+class _Cut(NamedTuple):
+    """The data cut into parts, with the transfers of all parts.
+
+    Attributes:
+        workload: with its chunks.
+        owner, position: of each representative, see :class:`~stretto.model.symmetric.Orbits`.
+        part: int64[transfers], the part of each transfer.
+        size_bytes: int64[transfers].
+    """
+
+    workload: Workload
+    owner: Int32
+    position: Int64
+    transfers: Transfers
+    part: Int64
+    size_bytes: Int64
+
+
+def _cut(case: Case, ways: list[_Way], parts: int) -> _Cut | None:
+    """The data in ``parts`` parts, or a few more; None if a part would have less than a byte for each rank."""
+    c, traits = case.first, case.first.traits
+    own = case.at[0]
+    if traits.pieces == "pair":
+        return _cut_pairs(case, ways, parts)
+    if traits.whole:
+        most = max(way.share for way in ways)
+        counts = [max(1, round(parts * way.share / most)) for way in ways]
+    else:
+        counts = _apportioned([way.share for way in ways], parts)
+    total, ranks = sum(counts), len(c.ranks)
+    if c.size_bytes < ranks * total:
+        return None
+    each = [(_transfers(case.symmetry, way), 1, count) for way, count in zip(ways, counts, strict=True) if count]
+    transfers, part = in_parts(each)
+    owner = np.full((total, 1), own, dtype=np.int32)
+    if not traits.whole:
+        workload = _in_chunks(case.workload, total)
+        size = np.full(transfers.total, -(-c.size_bytes // (ranks * total)))
+        return _Cut(workload, owner, np.arange(total), transfers, part, size)
+    shares = np.repeat([way.share / count for way, count in zip(ways, counts, strict=True)], counts)
+    edges = np.rint(np.append(0.0, np.cumsum(shares / shares.sum())) * c.size_bytes).astype(np.int64)
+    ranges, owners = np.diff(edges), np.full(total, ranks)
+    if ranges.min() < ranks:
+        return None
+    workload = Workload(tuple(dealt(each, ranges, owners) for each in case.workload.collectives))
+    return _Cut(workload, owner, ranks * np.arange(total), transfers, part, -(-ranges // ranks)[part])
+
+
+def _cut_pairs(case: Case, ways: list[_Way], parts: int) -> _Cut | None:
+    """The same of an exchange, where each pair of ranks has a piece. Which way a piece goes is spread evenly."""
+    c, members = case.first, np.flatnonzero(case.members)
+    ranks = len(members)
+    if c.size_bytes < ranks * parts:
+        return None
+    edges = np.cumsum([way.share for way in ways])
+    edges[-1] = np.inf
+    each = []
+    for number in range(parts):
+        chosen = np.searchsorted(edges, (np.arange(1, ranks) + number * GOLDEN) * GOLDEN % 1.0)
+        for k, way in enumerate(ways):
+            rows = np.flatnonzero(chosen == k) + 1
+            if len(rows) and way.outward is not None:
+                own = exchange(case.symmetry, way.outward, members[rows])
+                each.append(own._replace(chunk=number * ranks + rows[own.chunk]))
+    transfers, _ = in_parts([(own, 0, 1) for own in each])
+    owner = np.empty((parts * ranks, 2), dtype=np.int32)
+    owner[:, 0], owner[:, 1] = case.at[0], np.tile(case.at[members], parts)
+    size = np.full(transfers.total, -(-c.size_bytes // (ranks * parts)))
+    workload = _in_chunks(case.workload, parts)
+    return _Cut(workload, owner, np.repeat(np.arange(parts), ranks), transfers, transfers.chunk // ranks, size)
+
+
+def _apportioned(shares: list[float], parts: int) -> list[int]:
+    """How many of ``parts`` equal parts go each way."""
+    exact = np.array(shares) / sum(shares) * parts
+    counts = np.floor(exact).astype(int)
+    counts[np.argsort(counts - exact, kind="stable")[: parts - counts.sum()]] += 1
+    return [int(count) for count in counts]
+
+
+def _transfers(symmetry: Symmetry, way: _Way) -> Transfers:
+    """One part's transfers."""
+    if way.inward is None:
+        assert way.outward is not None, "data is summed or copied"
+        return copies(symmetry, way.outward)
+    return sums(symmetry, way.inward) if way.outward is None else sums_then_copies(symmetry, way.inward, way.outward)
+
+
+def _in_chunks(workload: Workload, chunks: int) -> Workload:
+    """The workload with each piece cut into this many chunks."""
+    cut = (Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, chunks) for c in workload.collectives)
+    return Workload(tuple(cut))
+
+
+def _plan(case: Case, table: Table, cut: _Cut, times: Times) -> SymmetricPlan:
+    """The plan with its nodes and links."""
+    symmetry, transfers = case.symmetry, cut.transfers
+    near, far = (case.at[e] for e in (transfers.near, symmetry.product(transfers.near, transfers.step)))
+    route = table.links.take(table.of(transfers))
+    links = symmetry.image_of_links(transfers.near[route.owners], route.values)
+    summed = transfers.op == REDUCE
+    meta: dict[str, Any] = {"parts": int(cut.part.max()) + 1, "group": symmetry.orders.tolist()}
+    return make_symmetric_plan(
+        symmetry, cut.workload, owner=cut.owner, position=cut.position, meta=meta,
+        chunk=transfers.chunk, src=np.where(summed, far, near), op=transfers.op,
+        dst=Ragged.single(np.where(summed, near, far)), route=route.with_values(links), depends=transfers.depends,
+        start_s=times.start_s, finish_s=times.finish_s,
+    )  # fmt: skip
