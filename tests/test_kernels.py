@@ -92,6 +92,26 @@ def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
     assert "".join(err for _, err in said).count("compiling kernel matching") == 1
 
 
+def test_a_kernel_that_is_compiled_later_may_call_one_that_was_kept(tmp_path):
+    program = (
+        "import sys, numpy as np\n"
+        "from stretto.kernels import at_speed, paths\n"
+        "path = np.array([0, 1, 2, 2]), np.array([0, 1]), np.array([1, 2]), np.ones(2)\n"
+        "each = np.arange(4)\n"
+        "if 'distances' in sys.argv:\n"
+        "    print(at_speed(paths.distances, 1)(*path, each, each[:-1])[0, 2])\n"
+        "if 'all_pairs' in sys.argv:\n"
+        "    print(at_speed(paths.all_pairs, 1)(*path)[0, 2])\n"
+    )
+    environment = {**os.environ, "STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run([sys.executable, "-c", program, *called], env=environment, text=True, capture_output=True)
+        for called in (["distances"], ["distances", "all_pairs"], ["all_pairs"])
+    ]
+    assert [process.stdout.split() for process in said] == [["2.0"], ["2.0", "2.0"], ["2.0"]]
+    assert [process.stderr.count("compiling") for process in said] == [1, 1, 0]
+
+
 def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkeypatch):
     stamps = []
     for size in (1, 2):
