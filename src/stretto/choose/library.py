@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ..lower import Program, lower
+from ..lower import Program, lower_for
 from ..model.arrays import Int64
 from ..model.collective import Workload, make_collective
 from ..model.errors import InputError
@@ -192,7 +192,7 @@ class Library:
             plan = run_planner(DIRECT_PLANNER, self.direct, Workload((c,)))
         c = plan.workload.collectives[0]
         return Recipe(
-            lower(plan)[self.nodes[self.rank]],
+            lower_for(plan, self.nodes[self.rank]),
             c.chunk_piece.astype(np.int64),
             c.chunk_offset,
             c.chunk_offset + c.chunk_bytes,

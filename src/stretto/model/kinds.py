@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Int64, Ragged
 
@@ -149,3 +150,10 @@ def split_evenly(total: int, parts: int) -> Int64:
         return np.full(parts, each, dtype=np.int64)
     ends = np.arange(parts + 1) * over // parts
     return each + ends[1:] - ends[:-1]
+
+
+def even_part(total: NDArray[Any], parts: NDArray[Any], index: NDArray[Any]) -> Int64:
+    """int64[...], part ``index`` of each total, as :func:`split_evenly` splits it."""
+    each, over = np.divmod(total, parts)
+    size: Int64 = each + (index + 1) * over // parts - index * over // parts
+    return size

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from .arrays import Bool, Float64, Int32, Int64, Ragged
 from .collective import Collective, Promised, Workload
 from .errors import InputError
-from .kinds import Ranks
+from .kinds import Ranks, even_part
 from .memory import too_much
 from .plan import NO_TURNS, Plan, make_plan
 from .symmetry import Symmetry
@@ -130,6 +130,22 @@ class Orbits:
         first = self.workload.collectives[0]
         pieces = np.zeros(self.count, np.int64) if first.traits.whole else self._pieces(self.seats[1][self.owner])
         return first.cuts(pieces)[0]
+
+    def sizes(self, orbit: NDArray[Any], element: NDArray[Any]) -> Int64:
+        """int64[...], the bytes of the chunk to which an element maps a representative; as :meth:`chunks`."""
+        first, chunks = self.workload.collectives[0], self.chunks(orbit, element)
+        local = chunks - self.workload.chunk_base[np.searchsorted(self.workload.chunk_base, chunks, side="right") - 1]
+        if not isinstance(first, Promised):
+            listed: Int64 = first.chunk_bytes[local]
+            return listed
+        orbit, element = np.broadcast_arrays(orbit, element)
+        pieces = np.zeros(orbit.shape, np.int64)
+        total = np.array(first.size_bytes)
+        if not first.traits.whole:
+            pieces = self._pieces(self.seats[1][self.symmetry.image(element[..., None], self.owner[orbit])])
+            total = even_part(total, np.array(len(first.ranks)), pieces % len(first.ranks))
+        counts, begins = first.cuts(pieces)
+        return even_part(total, counts, local - begins)
 
     @cached_property
     def chunk_bytes(self) -> Int64:
@@ -278,6 +294,13 @@ class SymmetricPlan(Plan):
             start_s=self.start_s, finish_s=self.finish_s, meta=self.meta,
             other_src=None if other is None else lists(other, nodes(other.values)),
         )  # fmt: skip
+
+    def describe(self, k: int) -> str:
+        """A transfer as messages name it, see :meth:`Plan.describe`."""
+        row, element = divmod(k, self.symmetry.size)
+        part, names, g = self.part, self.topology.names, np.array(element)
+        starts, ends = (",".join(names[v] for v in self.symmetry.image(g, at[row])) for at in (part.sources, part.dst))
+        return f"transfer {k} (chunk {self.orbits.chunks(part.chunk[row], g)}: {starts}→{ends})"
 
     def digest(self) -> str:
         """SHA-256 of everything but ``meta``: of the representatives, the group, and the whole workload."""

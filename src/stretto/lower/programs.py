@@ -1,39 +1,28 @@
-"""Lower a plan to programs: what each node has to send, receive, add up and wait for.
-
-Every node that sends or receives gets a program: ranks, and routers that store and forward. A program
-knows its own node only. Most dependencies of a transfer are arrivals at its source, which the source sees;
-where a dependency happens at another node, that node *signals* it. The turns of optical planes and the
-barriers between groups are events at one more node, the *controller* (SWOT, section 3.3: before a transfer
-is issued the shim verifies, by explicit signals, that its circuit is there).
-
-A process cannot send what others sum under way. So a switch that sums is a node with a program, too (:func:`played`):
-what meets there is received and added up, then sent on.
-
-A transfer's dependencies decide what it carries (docs: decision 3), so a node may hold several
-*versions* of a chunk: each is what some transfer sends, or what the node must end with. A version is
-an earlier one plus more arrivals, in an order that is fixed here, so that sums do not depend on timing. A
-program waits only for dependencies of the plan, so programs cannot deadlock.
-"""
+"""The programs of all nodes of a plan."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from .model.arrays import Float64, Int64, Ragged
-from .model.plan import COPY, REDUCE, TIMING_COLUMNS, Plan, make_plan
-from .simulate import delays_of, simulate
-from .simulate.planes import events
+from ..model.arrays import Float64, Int8, Int64, Ragged
+from ..model.plan import COPY, REDUCE, TIMING_COLUMNS, Plan, make_plan
+from ..simulate import delays_of, simulate
+from ..simulate.planes import events
 
 MOST_SUBFLOWS = 8
 """The most subflows from one node to another; the packets of an emulated network say theirs in three bits. If a plan
 has more routes, several share a subflow."""
 NOTHING = -1
 """The base of a version that begins with an arrival."""
+
+
+Ops = Int8 | Mapping[int, int]
+"""What transfers do at their receivers, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -309,39 +298,51 @@ def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
     for k in range(plan.transfer_count):
         slot = int(plan.src[k]), int(plan.chunk[k])
         here = set(writes.get(slot, ()))
-        reads[slot][_lasting_writes(plan, here.intersection(plan.depends[k].tolist()))].append(k)
+        reads[slot][lasting_writes(plan.op, here.intersection(plan.depends[k].tolist()))].append(k)
     wanted = plan.workload.chunk_wanted
     wants = set(zip(wanted.values.tolist(), wanted.owners.tolist(), strict=True))
     version_of: dict[int, int] = {}
     for slot in {*reads, *wants}:
         node, chunk = slot
-        everything = _lasting_writes(plan, writes.get(slot, ()))
-        states: set[frozenset[int]] = set(reads[slot]) | ({everything} if slot in wants else set()) | {frozenset()}
-        ordered = sorted(states, key=lambda s: (len(s), sorted(s)))
-        program = programs[node]
-        held = chunk in program.held
-        program.versions[chunk] = tuple(_version(plan, ordered, i, held) for i in range(len(ordered)))
-        if slot in wants:
-            program.final[chunk] = ordered.index(everything)
-        for i, state in enumerate(ordered):
-            for k in reads[slot].get(state, ()):
-                version_of[k] = i
+        version_of |= add_versions(programs[node], chunk, plan.op, reads[slot], writes.get(slot, ()), slot in wants)
     return version_of
 
 
-def _lasting_writes(plan: Plan, writes: Iterable[int]) -> frozenset[int]:
+def add_versions(
+    program: Program, chunk: int, op: Ops, reads: Mapping[frozenset[int], list[int]], writes: Sequence[int],
+    wanted: bool,
+) -> dict[int, int]:  # fmt: skip
+    """Give a program the versions of a chunk; returns for each transfer that sends it the version.
+
+    Args:
+        op: of each transfer.
+        reads: for each state of the chunk, as the transfers that brought it, those that send it.
+        writes: the transfers that bring the chunk, ascending.
+        wanted: whether the node must end with it.
+    """
+    everything = lasting_writes(op, writes)
+    states: set[frozenset[int]] = set(reads) | ({everything} if wanted else set()) | {frozenset()}
+    ordered = sorted(states, key=lambda s: (len(s), sorted(s)))
+    held = chunk in program.held
+    program.versions[chunk] = tuple(_version(op, ordered, i, held) for i in range(len(ordered)))
+    if wanted:
+        program.final[chunk] = ordered.index(everything)
+    return {k: i for i, state in enumerate(ordered) for k in reads.get(state, ())}
+
+
+def lasting_writes(op: Ops, writes: Iterable[int]) -> frozenset[int]:
     """Writes to one chunk at one node, without those that a later copy replaced (all writes but sums are ordered)."""
     ordered = sorted(writes)
-    copies = [i for i, k in enumerate(ordered) if plan.op[k] == COPY]
+    copies = [i for i, k in enumerate(ordered) if op[k] == COPY]
     return frozenset(ordered[copies[-1] :] if copies else ordered)
 
 
-def _version(plan: Plan, ordered: list[frozenset[int]], i: int, held: bool) -> Version:
+def _version(op: Ops, ordered: list[frozenset[int]], i: int, held: bool) -> Version:
     """Version i: the largest earlier version that is part of it, and the writes that it adds."""
     state = ordered[i]
     base = next((j for j in range(i - 1, -1, -1) if ordered[j] < state), NOTHING)
     adds = tuple(sorted(state - ordered[base] if base != NOTHING else state))
-    replaced = any(plan.op[k] == COPY for k in adds)
+    replaced = any(op[k] == COPY for k in adds)
     return Version(NOTHING if replaced or (base == 0 and not held) else base, adds)
 
 
