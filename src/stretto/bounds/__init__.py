@@ -30,6 +30,9 @@ Which cuts are tried: the bottleneck of each collective, found exactly by max-fl
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
 nodes and pairs; where there are few nodes, every cut (``candidates``).
 
+Among more than ``MOST_SEARCHED`` ranks that all look alike, cuts and parts come from the blocks of the network's
+symmetry instead of a search (``block_bounds``, ``blocks``, ``block_windows``).
+
 Of several collectives the mean completion is bounded, too (:func:`mean_bound`, ``jobs``).
 
 The other files: ``model`` has the class of a bound, ``check`` recomputes bounds from their certificates. ``trees`` says
@@ -46,6 +49,7 @@ import numpy as np
 
 from ..model.collective import Workload
 from ..model.topology import Topology
+from .block_bounds import MOST_SEARCHED, bounds_by_blocks
 from .changing import integral_bounds
 from .check import check_covers, check_cut, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
@@ -54,7 +58,7 @@ from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
 from .growth import growth_bound
 from .jobs import least_mean
-from .latency import distances, latency_path
+from .latency import delayed_between_stores, distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
 from .messages import without_messages
 from .model import Bound
@@ -66,7 +70,8 @@ from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
 
 __all__ = [
-    "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates", "Upgrade", "Windows",
+    "MOST_SEARCHED", "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates",
+    "Upgrade", "Windows",
     "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
     "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "mean_bound",
     "reach_bound", "tree_rates", "tree_rates_within", "windows",
@@ -111,7 +116,12 @@ _LAST: WeakKeyDictionary[Topology, tuple[Workload, tuple[Bound, ...]]] = WeakKey
 
 def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, whole_chunks: bool) -> tuple[Bound, ...]:
     """:func:`bounds`, computed."""
-    given, topology = topology, _delayed_between_stores(topology.at_best).relaying
+    if chunk_bytes is None and not whole_chunks:
+        found = bounds_by_blocks(topology, workload)
+        if found is not None:
+            kinds = {bound.kind: bound for bound in sorted(found, key=lambda bound: bound.seconds)}
+            return tuple(sorted(kinds.values(), key=lambda bound: -bound.seconds))
+    given, topology = topology, delayed_between_stores(topology.at_best).relaying
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
     near = distances(topology, 0.0)
@@ -145,13 +155,3 @@ def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, w
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = bound
     return tuple(sorted(best.values(), key=lambda b: -b.seconds))
-
-
-def _delayed_between_stores(topology: Topology) -> Topology:
-    """The network where messages cost nothing, and where links between nodes that store have their cost as latency.
-
-    What comes through a switch or a router may pay for its message there while it waits for a slower link before.
-    """
-    stores = topology.store_and_forward
-    cost_s = np.where(stores[topology.src] & stores[topology.dst], topology.message_s, 0.0)
-    return replace(topology, message_s=cost_s).delayed

@@ -104,8 +104,8 @@ def as_bound(topology: Topology, inside: Bool, seconds: float, load: float, widt
     """The bound of a cut around the nodes ``inside``, which ``load`` bytes enter at up to ``width`` bytes/s."""
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     members = np.flatnonzero(inside)
-    accelerators = [int(v) for v in members if topology.is_accelerator[v]]
-    outside = [v for v in map(int, topology.accelerators) if not inside[v]]
+    accelerators = np.flatnonzero(inside & topology.is_accelerator).tolist()
+    outside = np.flatnonzero(~inside & topology.is_accelerator).tolist()
     flow = f"{format_size(float(load))} over {format_bandwidth(float(width))}"
     if len(accelerators) == 1:
         kind, words = "node ingress", f"{flow} into {topology.names[accelerators[0]]}"
@@ -117,9 +117,10 @@ def as_bound(topology: Topology, inside: Bool, seconds: float, load: float, widt
 
 
 def _group_name(topology: Topology, nodes: list[int]) -> str:
-    sites = sorted({topology.sites[v] for v in nodes})
-    if "" not in sites:
-        whole = [v for v in map(int, topology.accelerators) if topology.sites[v] in sites]
+    among = {topology.sites[v] for v in nodes}
+    sites = sorted(among)
+    if "" not in among:
+        whole = [v for v in map(int, topology.accelerators) if topology.sites[v] in among]
         if len(whole) == len(nodes):
             return ", ".join(sites) if len(sites) <= 4 else f"{len(sites)} sites ({sites[0]}, ...)"
     names = [topology.names[v] for v in nodes]

@@ -69,7 +69,7 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
         return None
     if way_s.size > MOST_ENTRIES:
         way_s = way_s.min(axis=0, keepdims=True)
-    model = _Model.of(topology, links, senders, way_s, step_s)
+    model = GrowthModel.of(topology, links, senders, way_s, step_s)
     everyone = np.unique(np.concatenate([c.ranks for c in sums]))
     latest = {c.alike: c for c in sorted(sums, key=lambda c: c.start_s)}.values()
     ends = [_end(model, everyone, c) for c in latest]
@@ -77,11 +77,16 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
         if c.holders.lengths.min() == len(c.ranks):
             ends += [_end(model, far, c) for far in _far_ranks(model, c)]
     seconds, count = max(ends)
-    words = f"a message takes {format_time(step_s * GRAIN)} or more, and {count} contributions come in few at a time"
+    words = growth_words(step_s, count)
     return Bound(seconds, "messages", words, tuple(topology.accelerators.tolist()), tuple(links.tolist()))
 
 
-def _far_ranks(model: _Model, c: Collective) -> list[Int32]:
+def growth_words(step_s: float, count: int) -> str:
+    """The witness of the bound."""
+    return f"a message takes {format_time(step_s * GRAIN)} or more, and {count} contributions come in few at a time"
+
+
+def _far_ranks(model: GrowthModel, c: Collective) -> list[Int32]:
     """The ranks beyond the nearest few distances from the rank that hears latest, of those that want a sum."""
     takes_s = np.full((len(model.senders), len(model.senders)), np.inf)
     np.minimum.at(takes_s.T, model.into, (model.way_s + model.message_s).T)
@@ -94,7 +99,7 @@ def _far_ranks(model: _Model, c: Collective) -> list[Int32]:
     return [c.ranks[far] for far in (heard_s / model.step_s > near + 0.5 for near in nearest) if far.any()]
 
 
-def _end(model: _Model, own: Int32, c: Collective) -> tuple[float, int]:
+def _end(model: GrowthModel, own: Int32, c: Collective) -> tuple[float, int]:
     """When every rank can have the contributions of the ranks ``own`` to its piece at the soonest, and how many."""
     pieces = np.minimum(np.repeat(c.holders.lengths, c.wanted.lengths), len(own))
     at = np.searchsorted(model.senders, c.ranks[c.wanted.values])
@@ -103,7 +108,7 @@ def _end(model: _Model, own: Int32, c: Collective) -> tuple[float, int]:
 
 
 @dataclass(frozen=True)
-class _Model:
+class GrowthModel:
     """What K is computed from, in steps of time."""
 
     senders: Int64  # int64[senders], nodes that add
@@ -114,7 +119,7 @@ class _Model:
     step_s: float
 
     @classmethod
-    def of(cls, topology: Topology, links: Int64, senders: Int64, way_s: Float64, step_s: float) -> _Model:
+    def of(cls, topology: Topology, links: Int64, senders: Int64, way_s: Float64, step_s: float) -> GrowthModel:
         gap_s = fewest_bytes(topology)[links] / topology.bandwidth[links]
         into = np.searchsorted(senders, topology.dst[links])
         return cls(senders, into, way_s, gap_s, topology.message_s[links], step_s)

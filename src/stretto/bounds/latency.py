@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..kernels import at_speed
@@ -17,7 +19,7 @@ PAIR_BYTES = 24
 """Memory for each pair of nodes: two tables of distances, and one at work."""
 
 
-def _weights(topology: Topology, chunk_bytes: float) -> Float64:
+def weights(topology: Topology, chunk_bytes: float) -> Float64:
     """float64[links]: latency, plus the time of a chunk where the chunk must be stored before it goes on."""
     stores = topology.store_and_forward
     return topology.latency_s + np.where(stores[topology.dst], chunk_bytes / topology.bandwidth, 0.0)
@@ -29,7 +31,7 @@ def distances(topology: Topology, chunk_bytes: float) -> Float64:
     if reason is not None:
         raise Unsupported(f"bounds do not serve {topology.name}: {reason}")
     src, dst = topology.src.astype(np.int64), topology.dst.astype(np.int64)
-    weight = _weights(topology, chunk_bytes)
+    weight = weights(topology, chunk_bytes)
     whole = [plane for plane in topology.planes if len(plane.nodes) == topology.node_count]
     for plane in topology.planes:
         # a plane can join any two of its nodes; a way over several planes takes at least their latencies
@@ -56,7 +58,7 @@ def latency_path(topology: Topology, workload: Workload, distance: Float64, chun
             worst, ends = c.start_s + far, (int(c.ranks[holder]), int(c.ranks[rank]))
     if not np.isfinite(worst) or worst < 0:
         return None
-    nodes, links = _path(topology, ends, distance, chunk_bytes)
+    nodes, links = path(topology, ends, distance[ends[0]], chunk_bytes)
     words = "→".join(topology.names[v] for v in nodes)
     return Bound(worst, "latency path", f"the way {words}", nodes, links)
 
@@ -85,11 +87,15 @@ def _farthest(c: Collective, between: Float64) -> tuple[float, int, int]:
     return best
 
 
-def _path(
+def path(
     topology: Topology, ends: tuple[int, int], distance: Float64, chunk_bytes: float
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The nodes and links of a shortest path, walked back from its end."""
-    weight = _weights(topology, chunk_bytes)
+    """The nodes and links of a shortest path, walked back from its end.
+
+    Args:
+        distance: float64[nodes], from the first end.
+    """
+    weight = weights(topology, chunk_bytes)
     nodes: list[int] = [ends[1]]
     links: list[int] = []
     while nodes[-1] != ends[0]:
@@ -97,10 +103,20 @@ def _path(
         choices = topology.in_links[v]
         if not len(choices):
             return ends, ()
-        slack = distance[ends[0], topology.src[choices]] + weight[choices]
+        slack = distance[topology.src[choices]] + weight[choices]
         link = int(choices[int(np.argmin(slack))])
-        if len(links) > topology.node_count or slack.min() > distance[ends[0], v] * (1 + 1e-9):
+        if len(links) > topology.node_count or slack.min() > distance[v] * (1 + 1e-9):
             return ends, ()  # over a plane
         links.append(link)
         nodes.append(int(topology.src[link]))
     return tuple(nodes[::-1]), tuple(links[::-1])
+
+
+def delayed_between_stores(topology: Topology) -> Topology:
+    """The network where messages cost nothing, and where links between nodes that store have their cost as latency.
+
+    What comes through a switch or a router may pay for its message there while it waits for a slower link before.
+    """
+    stores = topology.store_and_forward
+    cost_s = np.where(stores[topology.src] & stores[topology.dst], topology.message_s, 0.0)
+    return replace(topology, message_s=cost_s).delayed

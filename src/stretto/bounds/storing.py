@@ -16,6 +16,7 @@ On a chain of D links, all alike, these are the D - 1 messages of the mean size 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -64,11 +65,14 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
     if not found:
         return None
     best, size_bytes, count, first, last = max(found)
-    words = (
-        f"{format_size(size_bytes)} from {topology.names[first]} to {topology.names[last]}, "
-        f"stored on the way in {count:.3g} messages"
-    )
+    words = storing_words(topology, size_bytes, (first, last), count)
     return Bound(best, "storing", words, (first, last), ())
+
+
+def storing_words(topology: Topology, size_bytes: float, ends: tuple[int, int], count: float) -> str:
+    """The witness of the bound."""
+    first, last = (topology.names[v] for v in ends)
+    return f"{format_size(size_bytes)} from {first} to {last}, stored on the way in {count:.3g} messages"
 
 
 def _pairs(c: Collective) -> tuple[Float64, Float64, Int64, Int64]:
@@ -86,18 +90,28 @@ def _pairs(c: Collective) -> tuple[Float64, Float64, Int64, Int64]:
 
 def _ways(topology: Topology) -> tuple[Float64, Float64]:
     """A in seconds and R in seconds per byte, float64[nodes, nodes] each; no sooner on any way, each by itself."""
+    return ways(topology, distances, np.arange(topology.node_count)[:, None])
+
+
+def ways(topology: Topology, far: Callable[[Topology, float], Float64], start: Int64 | int) -> tuple[Float64, Float64]:
+    """A and R from some nodes to all.
+
+    Args:
+        far: the distances from these nodes, as :func:`.latency.distances` gives them from all nodes.
+        start: the nodes, one for each row of these distances.
+    """
     stores = topology.store_and_forward
     nothing = replace(topology, latency_s=np.zeros(topology.link_count), message_s=np.zeros(topology.link_count))
-    hops = distances(replace(nothing, bandwidth=np.ones(topology.link_count)), 1.0)
+    hops = far(replace(nothing, bandwidth=np.ones(topology.link_count)), 1.0)
     cost_s = np.where(stores[topology.dst], topology.message_s, 0.0)
     spent = []
     for charged, whole in (
-        (topology.message_s, distances(replace(nothing, latency_s=topology.latency_s + cost_s), 0.0)),
-        (1 / topology.bandwidth, distances(nothing, 1.0)),
+        (topology.message_s, far(replace(nothing, latency_s=topology.latency_s + cost_s), 0.0)),
+        (1 / topology.bandwidth, far(nothing, 1.0)),
     ):
         first, last = _largest(topology, charged)
-        spent.append(whole - (first[:, None] + last) / 2)
-    near = distances(replace(nothing, latency_s=topology.latency_s), 0.0)
+        spent.append(whole - (first[start] + last) / 2)
+    near = far(replace(nothing, latency_s=topology.latency_s), 0.0)
     direct = hops <= 1
     return np.where(direct, near, np.maximum(spent[0], near)), np.where(direct, 0.0, np.maximum(spent[1], 0.0))
 

@@ -39,7 +39,7 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
 
     data: dict[str, Any] = {"collective": collective.kind}
     net = net.at_best
-    if net.planes:
+    if net.planes or len(collective.ranks) > bounds.MOST_SEARCHED:
         return data
     sums, net = bool(net.reduces.any()), net.relaying
     cut = bounds.bottleneck(net, collective)
