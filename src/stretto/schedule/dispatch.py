@@ -38,6 +38,9 @@ COSTS = {"serve": 0.3}
 BUSY = 0.5
 """Load of a busy link, as a share of the highest load of a link, see :meth:`_Problem.with_lanes`."""
 
+IDLE = 1.02
+"""Times the busiest link's work from which links are idle for long."""
+
 LEAST_S = 1e-300
 """Seconds of a transfer of no bytes."""
 
@@ -93,24 +96,32 @@ def dispatch(
 
 
 def starts_by_chain(
-    route: Ragged, seconds: Float64, lag_s: Float64, delay_s: Float64, share: Float64, depends: Ragged, turn: Int64
-) -> Float64:
-    """Starts of transfers over links: the transfer with the longest chain after it goes first, of equal ones the first.
+    route: Ragged, busy_s: Float64, lag_s: Float64, delay_s: Float64, depends: Ragged, turn: Int64, *, backward: bool
+) -> tuple[Float64, Float64]:
+    """Starts and seconds of transfers: the one with the longest chain after it goes first, of equal ones the first.
+
+    A transfer is as fast as the slowest link of its route. Where that leaves links idle, routes over the same busy
+    links have a share of these links together.
 
     Args:
         route: for each transfer what it passes: links, or orbits of links.
-        seconds: float64[transfers], how long each transfer keeps them.
+        busy_s, delay_s: float64[links of routes], how long a transfer keeps each alone, and how much later than its
+            start it comes there.
         lag_s: float64[transfers], from source to receiver.
-        delay_s, share: float64[links of routes], how much later than its start a transfer comes to each, and the part
-            that it takes.
         depends: for each transfer those that it waits for.
         turn: int64[transfers], of transfers with equal chains the lowest turn goes first.
+        backward: find them with time reversed.
     """
-    links = int(route.values.max(initial=0)) + 1
+    links, seconds = int(route.values.max(initial=0)) + 1, route.reduced(np.maximum, busy_s)
+    share = busy_s / np.maximum(seconds, LEAST_S)[route.owners]
     problem = _Problem(route, links, seconds, lag_s, delay_s, share, depends, depends.turned())
-    return problem.list_schedule(
-        np.lexsort((turn, -problem.chain_s)), np.zeros_like(seconds), Budget().with_costs(COSTS)
-    )
+    start = problem.by_chain(turn, backward)
+    least_s = float(np.bincount(route.values, busy_s).max())
+    if problem.end_s(start) <= IDLE * least_s or len(seconds) == len(route.values):
+        return start, seconds
+    other = problem.with_lanes(busy_s)
+    again = other.by_chain(turn, backward)
+    return (again, other.seconds) if other.end_s(again) < problem.end_s(start) else (start, seconds)
 
 
 def dispatch_by_deadlines(plan: Plan, sums_s: Float64, copies_s: float, budget: Budget | None = None) -> Plan:
@@ -184,7 +195,9 @@ def _schedule(
     first = shared.by_urgency(urgency, release_s, limits.budget, backward)
     chosen, start = shared, shared.justified(first, release_s, target_s, limits)
     if shared.end_s(start) > good_enough * busiest_link_s(plan, rows):
-        for other in (problem, problem.with_lanes(plan.topology, plan.size_bytes[rows])):
+        links, size = problem.route.values, plan.size_bytes[rows][problem.route.owners]
+        busy_s = size / plan.topology.bandwidth[links] + plan.topology.message_s[links]
+        for other in (problem, problem.with_lanes(busy_s)):
             begin = other.by_urgency(urgency, release_s, limits.budget, backward)
             if other.end_s(begin) < shared.end_s(first):
                 begin = other.justified(begin, release_s, target_s, limits)
@@ -236,17 +249,19 @@ class _Problem:
             hop_share=np.ones(len(size)), seconds=self.route.reduced(np.maximum, seconds),
         )  # fmt: skip
 
-    def with_lanes(self, topology: Topology, size: Int64) -> _Problem:
+    def with_lanes(self, busy_s: Float64) -> _Problem:
         """The same where transfers over the same busy links take turns, at the rate of their share of these links.
 
         Routes that are alike from the first busy link to the last one have a *lane*: a further link, over which one of
         their transfers goes at a time. Where no link of a route is busy, its busiest one counts. The rate of a lane is
         a share of each of its links in proportion to the bytes of all that use the lane. Of the other links a transfer
         takes as much as this rate needs.
+
+        Args:
+            busy_s: float64[links of routes], how long a transfer keeps each link alone.
         """
-        links, owners, count = self.route.values, self.route.owners, len(size)
-        busy_s = size[owners] / topology.bandwidth[links] + topology.message_s[links]
-        load_s = np.bincount(links, busy_s, topology.link_count)
+        links, owners, count = self.route.values, self.route.owners, len(self.seconds)
+        load_s = np.bincount(links, busy_s, self.link_count)
         busiest_s = self.route.reduced(np.maximum, load_s[links])
         busy = load_s[links] >= np.minimum(BUSY * load_s.max(), busiest_s)[owners]
         place = np.arange(len(links))
@@ -254,7 +269,7 @@ class _Problem:
         last = self.route.reduced(np.maximum, np.where(busy, place, -1))
         within = (place >= first[owners]) & (place <= last[owners])
         lane = route_numbers(Ragged.grouped(owners[within], links[within], count)).astype(np.int64)
-        use = np.unique(lane[owners] * topology.link_count + links, return_inverse=True)[1].reshape(-1)
+        use = np.unique(lane[owners] * self.link_count + links, return_inverse=True)[1].reshape(-1)
         share = np.where(within, np.bincount(use, busy_s)[use] / load_s[links], 1.0)
         seconds = self.route.reduced(np.maximum, busy_s / share)
         # a lane is the last hop of a route
@@ -262,10 +277,10 @@ class _Problem:
         is_lane = np.zeros(len(hop), dtype=np.bool_)
         is_lane[self.route.offsets[1:] + np.arange(count)] = True
         joined = links.astype(np.int64)[hop]
-        joined[is_lane] = topology.link_count + lane
+        joined[is_lane] = self.link_count + lane
         return replace(
             self, route=Ragged(self.route.offsets + np.arange(count + 1), joined.astype(np.int32)), seconds=seconds,
-            link_count=topology.link_count + int(lane.max()) + 1, hop_delay=self.hop_delay[hop],
+            link_count=self.link_count + int(lane.max()) + 1, hop_delay=self.hop_delay[hop],
             hop_share=np.where(is_lane, 1.0, (busy_s / seconds[owners])[hop]),
         )  # fmt: skip
 
@@ -280,6 +295,18 @@ class _Problem:
         flipped = self.flipped().by_urgency(1 - urgency[::-1], release_s, budget)
         late = flipped[::-1] + self.seconds + self.lag
         return float(late.max()) - late
+
+    def by_chain(self, turn: Int64, backward: bool) -> Float64:
+        """Starts where the transfer with the longest chain after it goes first, and of equal ones the lowest turn.
+
+        Args:
+            backward: find them with time reversed.
+        """
+        if backward:
+            late = self.flipped().by_chain(-turn[::-1], False)[::-1] + self.seconds + self.lag
+            return float(late.max()) - late
+        order = np.lexsort((turn, -self.chain_s))
+        return self.list_schedule(order, np.zeros_like(self.seconds), Budget().with_costs(COSTS))
 
     def justified(self, start: Float64, release_s: Float64, target_s: float, limits: _Limits) -> Float64:
         """Starts improved by reversing time and back, while a round gains ``GAIN``, the way forward anything at all."""

@@ -26,7 +26,7 @@ from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from ...model.symmetry import Symmetry
 from ...model.topology import Topology
 from ...schedule.best import PER_HALF
-from ...schedule.cutting import messages_cost
+from ...schedule.cutting import GIVE_UP, messages_cost
 from ...symmetry import find_symmetry
 from .. import Candidate, Request, register
 from .chains import Chain, Digits, chains_of
@@ -37,6 +37,12 @@ from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_co
 
 MOST_PARTS = 64
 """Parts into which the data that goes by one chain is cut, at most."""
+
+GAIN = 1.001
+"""Times by which twice as many parts must end sooner where messages cost nothing."""
+
+PATIENCE = 2
+"""Finer cuts in a row that may gain nothing before the search ends."""
 
 MOST_ROWS = 150_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
@@ -138,22 +144,35 @@ def symmetric(request: Request) -> SymmetricPlan:
     if isinstance(case, str):
         raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
-    ways = _ways(case, table)
-    costly = messages_cost(request.topology)
-    best: tuple[_Cut, Times] | None = None
-    for exponent in range(MOST_PARTS.bit_length()):
-        cut = _cut(case, ways, 1 << exponent)
-        if cut is None or (best is not None and cut.transfers.total > MOST_ROWS):
-            break
-        times = schedule(table, cut.transfers, cut.part, cut.size_bytes)
-        if best is not None:
-            surcharge = PER_HALF ** log2(cut.transfers.total / best[0].transfers.total) if costly else 1.0
-            if times.completion_s * surcharge >= best[1].completion_s:
-                break
-        best = cut, times
+    found = [_best_cut(case, table, ways) for ways in _mixes(case, table)]
+    best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
     if best is None:
         raise Unsupported(f"symmetric does not serve {case.first.title}: there is less than a byte for each rank")
     return _plan(case, table, *best)
+
+
+def _best_cut(case: Case, table: Table, ways: list[_Way]) -> tuple[_Cut, Times] | None:
+    """The number of parts with which data that goes these ways ends first; None if there is less than a byte a rank."""
+    costly = messages_cost(case.symmetry.topology)
+    best: tuple[_Cut, Times] | None = None
+    worse = 0
+    for exponent in range(MOST_PARTS.bit_length()):
+        cut = _cut(case, ways, len(ways) << exponent)
+        if cut is None or (best is not None and cut.transfers.total > MOST_ROWS):
+            break
+        times = schedule(table, cut.transfers, cut.part, cut.size_bytes)
+        if best is None or times.completion_s < best[1].completion_s / _worth(cut, best[0], costly):
+            best, worse = (cut, times), 0
+            continue
+        worse += 1
+        if worse == PATIENCE or times.completion_s > GIVE_UP * best[1].completion_s:
+            break
+    return best
+
+
+def _worth(finer: _Cut, coarser: _Cut, costly: bool) -> float:
+    """Times by which a finer cut must end sooner."""
+    return float((PER_HALF if costly else GAIN) ** log2(finer.transfers.total / coarser.transfers.total))
 
 
 class _Way(NamedTuple):
@@ -164,8 +183,8 @@ class _Way(NamedTuple):
     outward: Chain | None
 
 
-def _ways(case: Case, table: Table) -> list[_Way]:
-    """By which chains the data goes.
+def _mixes(case: Case, table: Table) -> list[list[_Way]]:
+    """By which chains the data goes: shares for sums and copies together and, where these differ, for each alone.
 
     Raises:
         Unsupported: routes through switches and neighbours do not join the ranks.
@@ -186,7 +205,16 @@ def _ways(case: Case, table: Table) -> list[_Way]:
         )
         for routes, own in zip(halves, chains, strict=True)
     ]
-    shares = mix(columns)
+    mixes = [mix(columns)]
+    if len(columns) > 1:
+        alone_each = [mix([half])[0] for half in columns]
+        if not all(np.array_equal(a, b) for a, b in zip(mixes[0], alone_each, strict=True)):
+            mixes.append(alone_each)
+    return [_laid(chains, shares, reduces, copied) for shares in mixes]
+
+
+def _laid(chains: list[list[Chain]], shares: list[Float64], reduces: bool, copied: bool) -> list[_Way]:
+    """The ways that shares of the chains of each half make."""
     paired = [(share, [own[k] for own, k in zip(chains, choice, strict=True)]) for share, choice in _paired(shares)]
     return [_Way(share, own[0] if reduces else None, own[-1] if copied else None) for share, own in paired]
 

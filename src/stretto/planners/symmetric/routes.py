@@ -1,8 +1,8 @@
 """Routes through switches between one rank and all others, from which the group makes all other routes.
 
 A route has the fewest hops, and of these ways the widest bottleneck, where a link counts as wide as the part of it that
-each of its images has. Where several links lead on equally well, the other rank's number decides among them, so that
-routes to many ranks are spread evenly over equal switches.
+each of its images has. Where several links lead on equally well, routes take turns, so that those to all ranks, and to
+the ranks of a coset, are spread evenly over equal switches.
 """
 
 from __future__ import annotations
@@ -115,9 +115,19 @@ def find_routes(symmetry: Symmetry, at: Int32, into: bool) -> Routes:
         if len(rows):
             v = node[rows]
             number = before.lengths[v]
-            chosen[rows, place] = before.values[before.offsets[v] + spread[rows] % number]
+            chosen[rows, place] = before.values[before.offsets[v] + _turns(v, spread[rows]) % number]
             # the next choice on the way is made by what this one leaves of the number
-            spread[rows] //= np.where(number > 1, number, 1)
+            spread[rows] //= number
             node[rows] = tail[chosen[rows, place]]
     passed = chosen[:, ::-1] if into else chosen
     return Routes(symmetry, Ragged.from_lengths((passed >= 0).sum(axis=1), passed[passed >= 0]), into)
+
+
+def _turns(node: Int64, spread: Int64) -> Int64:
+    """int64[rows], a number for each row: the rows of a node count up from the ``spread`` of the first one."""
+    order = np.argsort(node, kind="stable")
+    first = np.diff(node[order], prepend=-1) != 0
+    begin = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    turns = np.empty(len(node), dtype=np.int64)
+    turns[order] = spread[order][begin] + np.arange(len(order)) - begin
+    return turns
