@@ -19,9 +19,11 @@ from stretto.planners.forest import kernel_arborescences as arborescences
 from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.division import divide_data
 from stretto.planners.forest.forest import Forest
-from stretto.planners.forest.latency import latency_forests
+from stretto.planners.forest.latency import Pool
+from stretto.planners.forest.parts import choices_by_parts
 from stretto.planners.forest.priced import priced_trees
 from stretto.planners.forest.windows import LinkUses, counts_by_windows
+from stretto.schedule.effort import Budget
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model, solve
 from stretto.topologies import load_topology
@@ -148,12 +150,24 @@ def test_shallow_trees_are_chosen_where_latency_counts():
     net = ring(6, latency_s=1e-3)
     c = make_collective("allreduce", net, 600_000, ranks=[0, 2, 3])
     known = forests_of(net, c, 150_000)
-    for forest in latency_forests(net, c, known, 1000.0, 64):
-        assert sum(forest.share) == 1
+    for choice in Pool.grown(net, c, known, 1000.0, 64).by_depth(600, Budget().with_costs({"rates": 1.0})):
+        assert sum(choice.forest.share) == 1
     plan = run_planner("forest", net, Workload((c,)))
     assert verify(plan).ok
     # 3 hops in and out from the middle at least
     assert simulate(plan).completion_s <= 1.3 * bounds(net, Workload((c,)))[0].seconds
+
+
+def test_trees_are_no_more_than_parts_and_shallow_enough_for_them():
+    # trees as fast as without messages take 2.24 times the bound
+    net = load_topology("dgx1?message=20us")
+    c = make_collective("allreduce", net, 16_000_000)
+    budget = Budget().with_costs({"rates": 1.0})
+    for choice in choices_by_parts(net, c, forests_of(net.delayed, c, 150_000)[:1], 128, budget)[:1]:
+        assert len(choice.forest.share) <= choice.parts
+    plan = run_planner("forest", net, Workload((c,)), effort="normal")
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 2.1 * bounds(net, Workload((c,)))[0].seconds
 
 
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
@@ -162,9 +176,11 @@ def test_small_collectives_among_some_accelerators_are_near_the_bound(kind):
     net, ranks = load_topology("mesh:3x3"), [0, 2, 4, 6, 8]
     c = make_collective(kind, net, shard_bytes=64_000, ranks=ranks)
     known = forests_of(net, c, 150_000)
-    for forest in latency_forests(net, c, known, 1000.0, 16):
-        assert forest.root_share == known[0].root_share
-        assert np.bincount(forest.up.root).max() <= 16
+    for choice in Pool.grown(net, c, known, 1000.0, 16).by_depth(
+        c.size_bytes / 1000, Budget().with_costs({"rates": 1.0})
+    ):
+        assert choice.forest.root_share == known[0].root_share
+        assert np.bincount(choice.forest.up.root).max() <= 16
     plan = run_planner("forest", net, Workload((c,)))
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 1.1 * bounds(net, Workload((c,)))[0].seconds

@@ -9,7 +9,8 @@ the edges of these trees are routes through switches. The flow:
 2. ``division`` keeps the largest trees; ``latency`` adds forests where latency counts beside bandwidth; ``filling``
    estimates which of all these, and of their largest trees, end soonest.
 3. ``refinement`` compares forests by coarse plans and cuts the best one finer, while that gains and the effort allows;
-   where trees are deep it adds a ``priced`` forest. Each plan is made by ``lowering``.
+   where trees are deep it adds a ``priced`` forest. Where messages cost ``parts`` chooses, of forests for numbers of
+   parts. Each plan is made by ``lowering``.
 
 ======================== ===============================================================================================
 planner                  the planner: choices of forests, and what they cost in counted work
@@ -23,7 +24,8 @@ pack                     RankEdges; Edmonds' packing (1973) by max-flows (Bércz
 relays                   trees through nodes that store and are not ranks
 meeting                  UndirectedEdges; undirected trees whose sums meet in the middle (Tutte, Nash-Williams 1961)
 division                 a linear program divides data among a few trees
-latency                  forests of shallow and deep trees, chosen by windows
+latency                  Pool: packed and priced trees, and the limit of depth with which they end first
+parts                    forests for numbers of parts, where messages cost
 windows                  LinkUses: a linear program for shares where latency counts
 priced                   shallow trees, one after another by price (Plotkin, Shmoys and Tardos 1995)
 kernel_arborescences     cheapest out-trees (Edmonds 1967), also over relays (Takahashi and Matsuyama 1980)

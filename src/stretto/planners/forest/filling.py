@@ -30,7 +30,7 @@ TRANSFER_COUNTS = (3_000, 12_000, 60_000, 150_000)
 """Numbers of transfers for which parts are cut, coarse to fine. A finer plan is made where the last one is not yet near
 the busiest link's time, and the last refinement gained."""
 
-WITHIN = 1.05
+WITHIN = 1.1
 """Forests that are estimated to take up to this many times as long as the best one are compared by plans. Where
 messages cost, estimates say less, and all are."""
 

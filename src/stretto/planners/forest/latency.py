@@ -1,62 +1,174 @@
-"""Forests where latency counts beside bandwidth: shallow and deep trees, with shares by their windows.
+"""Forests where latency or messages count beside bandwidth: few deep trees at a high rate, or shallow ones at a lower.
 
-Trees of least price are grown several times, with a higher price of length each time (:mod:`.priced`). Of these and the
-trees that there were before, a linear program takes those that together end soonest when links far from the middle, or
-from the root, carry less (:mod:`.windows`).
+A pipeline of parts over trees takes the time of a part through the deepest tree, and then what the busiest link needs
+for all parts. Trees of least price are grown several times, with a higher price of length each time (:mod:`.priced`).
+For a limit of depth a linear program gives all trees that are no deeper their shares, so that the busiest link is done
+first (:mod:`.division`); of several limits the one with the least sum is taken.
+
+Where messages cost, all this is done on the network as parts of a size see it: a message slows the links, and makes
+trees deeper. So fewer parts have wider links, and more parts have shallower trees.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
 import numpy as np
 
-from ...model.arrays import Float64
+from ...model.arrays import Float64, Int64
 from ...model.collective import Collective
 from ...model.topology import Topology
-from .division import largest
+from ...model.variants import seen_by
+from ...schedule.effort import Budget
+from .division import SHARE_UNITS, fastest_rates, largest
 from .forest import Forest
 from .priced import priced_trees
 from .windows import LinkUses, counts_by_windows
 
-LENGTH_PRICES = (0.3, 1.0, 3.0, 10.0)
-"""What the mean length of a link costs, relative to the cheapest link. One forest is without the trees of the last
-price, the other without those of the first."""
+LENGTH_PRICES = (3.0, 100.0, 1e5)
+"""What the mean length of a link costs, relative to the cheapest link."""
 
 MOST_USES = 50_000
 """Uses of links by trees, in all, about, up to which trees are grown and given shares."""
 
+SHALLOWEST, DEEPER, LIMITS = 1.02, 1.17, 9
+"""Limits of depth, as times the least depth with which all roots have a tree: the first one, the ratio of two, and how
+many there are."""
 
-def latency_forests(
-    topology: Topology, c: Collective, packed: list[Forest], part_bytes: float, most: int
-) -> list[Forest]:
-    """Forests to choose from, of priced and packed trees; none where that would be too much work.
 
-    Args:
-        part_bytes: what a tree carries at a time.
-        most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
+class Choice(NamedTuple):
+    """A forest for a number of parts.
+
+    Attributes:
+        end_s: about when its plan ends, seconds.
+        parts: into how many parts to cut all data.
+        limit: number of the limit of depth.
     """
-    free, root_share = c.traits.reduces_to_all, packed[0].root_share
-    known = Forest.concatenate(packed)
-    count = len(known.share)
-    affordable = int((MOST_USES * count / len(known.uses[0]) - count) / len(LENGTH_PRICES))
-    if affordable < (1 if free else len(root_share)):
-        return []
-    more = min(most if free else most * len(root_share), affordable)
-    priced = [priced_trees(topology, c, packed[0], part_bytes, more, price) for price in LENGTH_PRICES]
-    trees = Forest.concatenate([known, *(forest for forest in priced if forest is not None)])
-    price_of = np.repeat((0.0, *LENGTH_PRICES), [count, *(0 if f is None else len(f.share) for f in priced)])
-    uses = LinkUses.of(topology, trees, part_bytes)
-    distinct, root = np.unique(trees.up.root, return_inverse=True)
-    amounts: Float64 | float = np.array([float(root_share.get(v, 0)) for v in distinct.tolist()])
-    if free:
-        # roots may have any share
-        root, amounts = np.zeros_like(root), 1.0
-    forests = []
-    for left_out in (LENGTH_PRICES[-1], LENGTH_PRICES[0]):
-        chosen = np.flatnonzero(price_of != left_out)
-        of_chosen = uses.among(chosen)
-        counts = counts_by_windows(of_chosen, c.size_bytes / topology.bandwidth, root[chosen], amounts)
-        if counts is not None:
-            kept = sorted(largest(counts, root[chosen].tolist(), most))
-            forest = trees.take(chosen[kept])
-            forests.append(forest.divided([counts[k] for k in kept], None if free else root_share))
-    return forests
+
+    end_s: float
+    parts: float
+    limit: int
+    forest: Forest
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Packed and priced trees of a collective, to choose from.
+
+    Attributes:
+        root_share: what each root has of all data; None where roots may have any share.
+        most: trees that a forest may have: of an AllReduce in all, of other collectives of each root.
+    """
+
+    topology: Topology
+    collective: Collective
+    trees: Forest
+    root_share: dict[int, Fraction] | None
+    most: int
+
+    @classmethod
+    def grown(
+        cls, topology: Topology, c: Collective, packed: list[Forest], part_bytes: float, most: int
+    ) -> Pool | None:
+        """Trees of least price for parts of a size, and packed ones; None where that would be too much work."""
+        free, root_share = c.traits.reduces_to_all, packed[0].root_share
+        known = Forest.concatenate(packed)
+        count = len(known.share)
+        affordable = int((MOST_USES * count / len(known.uses[0]) - count) / len(LENGTH_PRICES))
+        if affordable < (1 if free else len(root_share)):
+            return None
+        more, seen = min(most if free else most * len(root_share), affordable), seen_by(topology, part_bytes)
+        priced = [priced_trees(seen, c, packed[0], part_bytes, more, price) for price in LENGTH_PRICES]
+        trees = Forest.concatenate([known, *(forest for forest in priced if forest is not None)])
+        return cls(topology, c, trees, None if free else root_share, most)
+
+    def by_depth(self, parts: float, budget: Budget, near: int | None = None) -> list[Choice]:
+        """Forests for this many parts in all, each without the trees that are deeper than a limit; the best one first.
+
+        Args:
+            budget: with a cost for "rates", of a use of a link by a tree.
+            near: the limit to begin with, one of the middle by default.
+        """
+        part_bytes = self.collective.size_bytes / parts
+        net = seen_by(self.topology, part_bytes)
+        uses = LinkUses.of(net, self.trees, part_bytes)
+        depth_s = uses.through_s
+        limits_s = self._least_depth_s(depth_s) * SHALLOWEST * DEEPER ** np.arange(LIMITS)
+        choices: dict[int, Choice] = {}
+
+        def add(k: int) -> None:
+            if 0 <= k < LIMITS and k not in choices:
+                seconds, forest = self._fastest(net, np.flatnonzero(depth_s <= limits_s[k]), parts, budget)
+                choices[k] = Choice(float(limits_s[k]) + seconds, parts, k, forest)
+
+        # the sum falls and then rises with the limit, more or less
+        best = LIMITS // 2 if near is None else near
+        for step in (2, 1) if near is None else (1,):
+            last = -1
+            while best != last:
+                for k in (best, best - step, best + step):
+                    add(k)
+                last, best = best, min(choices, key=lambda k: choices[k].end_s)
+        return sorted(choices.values(), key=lambda choice: choice.end_s)
+
+    def by_windows(self, parts: float) -> Forest | None:
+        """The forest for this many parts by when trees can use each link; None where numbers are too far apart."""
+        part_bytes = self.collective.size_bytes / parts
+        net = seen_by(self.topology, part_bytes)
+        uses = LinkUses.of(net, self.trees, part_bytes)
+        root, amounts = np.zeros(len(self.trees.share), dtype=np.int64), np.ones(1)
+        if self.root_share is not None:
+            distinct, root = np.unique(self.trees.up.root, return_inverse=True)
+            amounts = np.array([float(self.root_share.get(v, 0)) for v in distinct.tolist()])
+        counts = counts_by_windows(uses, self.collective.size_bytes / net.bandwidth, root, amounts)
+        if counts is None:
+            return None
+        kept = np.array(sorted(largest(counts, root.tolist(), self._most_of(parts))))
+        return self._forest(kept, np.array(counts)[kept])
+
+    def _least_depth_s(self, depth_s: Float64) -> float:
+        """The least depth with which every root has a tree, seconds."""
+        if self.root_share is None:
+            return float(depth_s.min())
+        return max(float(depth_s[self.trees.up.root == root].min()) for root in self.root_share)
+
+    def _fastest(self, net: Topology, rows: Int64, parts: float, budget: Budget) -> tuple[float, Forest]:
+        """Of some of the trees the fastest forest of no more trees than parts; and seconds of its busiest link."""
+        most = self._most_of(parts)
+        while True:
+            trees = self.trees.take(rows)
+            tree, link = trees.uses
+            budget.spend(rates=len(tree))
+            groups = [(np.flatnonzero(trees.up.root == v), float(s)) for v, s in (self.root_share or {}).items()]
+            rates = fastest_rates(len(rows), tree, link, net.bandwidth, groups)
+            group = [0] * len(rows) if self.root_share is None else trees.up.root.tolist()
+            kept = np.array([k for k in sorted(largest(rates.tolist(), group, most)) if rates[k] > 0.5 / SHARE_UNITS])
+            if len(kept) == (rates > 0.5 / SHARE_UNITS).sum():
+                break
+            rows = rows[kept]
+        forest = self._forest(rows[kept], np.ceil(rates[kept] * SHARE_UNITS).astype(np.int64))
+        return forest.seconds_per_byte(net) * self.collective.size_bytes, forest
+
+    def _most_of(self, parts: float) -> int:
+        """Trees of a root, of an AllReduce in all, of which each can have a part."""
+        return int(min(self.most, max(1.0, parts / len(self.root_share or [0]))))
+
+    def _forest(self, rows: Int64, amounts: Int64) -> Forest:
+        return self.trees.take(rows).divided(amounts.tolist(), self.root_share)
+
+
+def promising_part_count(topology: Topology, c: Collective, forest: Forest) -> float:
+    """Into how many parts to cut all data, about, so that the plan of a forest ends first where messages cost.
+
+    Half as many parts take as much longer through the trees as they spare the busiest link in messages.
+    """
+    tree, link = forest.uses
+    carried = np.bincount(link, np.array(forest.share, dtype=np.float64)[tree], topology.link_count)
+    busiest = int((carried / topology.bandwidth).argmax())
+    message_s = float(carried[busiest] * topology.message_s[busiest])
+    fluid, whole = (LinkUses.of(topology, forest, size) for size in (0.0, float(c.size_bytes)))
+    through_s = float((whole.opens_s + whole.closes_s).max() - (fluid.opens_s + fluid.closes_s).max())
+    return max(1.0, math.sqrt(max(through_s, 0.0) / message_s)) if message_s > 0 else math.inf

@@ -8,6 +8,8 @@ that get more than they send; and AllReduce by in-trees and out-trees of unequal
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from ...bounds import distances
@@ -16,24 +18,34 @@ from ...model.errors import InputError
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s
+from ...schedule.cutting import messages_cost
 from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, PACKING_STEPS, forests_of, packing_work
 from .division import few_trees, keep_largest, quickest, without_small
 from .filling import TRANSFER_COUNTS, most_promising
 from .forest import Forest
-from .latency import latency_forests
+from .latency import Choice, Pool
+from .parts import best_by_parts, choices_by_parts
 from .priced import MOST_TREES
 from .refinement import Forests, Refinement, finest_part_bytes
 from .relays import find_relays, summing_as_relays
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
 
-COSTS = {"packing": PACKING_STEPS, "latency": 30.0, "estimate": 0.5, "pricing": 0.005, "cut": 0.4, "transfer": 3.0}
+COSTS = {
+    "packing": PACKING_STEPS,
+    "latency": 12.0,
+    "rates": 0.5,
+    "estimate": 0.5,
+    "pricing": 0.005,
+    "cut": 0.4,
+    "transfer": 3.0,
+}
 """Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, see :func:`.candidates.packing_work`;
-trees with shares by latency, for each tree and node; an estimate, for each use of a link by a tree; priced trees, for
-each step of the kernel; cutting, for each transfer. A transfer of a fine plan takes 3 in all, with one round of
-justification."""
+growing trees to choose from where latency counts, for each tree and node; their rates, for each use of a link by a
+tree; an estimate, for each use of a link by a tree; priced trees, for each step of the kernel; cutting, for each
+transfer. A transfer of a fine plan takes 3 in all, with one round of justification."""
 
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""
@@ -90,22 +102,32 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
         raise InputError("without a tree nothing is sent", f"option trees={trees}")
     net, budget = request.topology.delayed, request.budget.with_costs(COSTS)
     plans: list[Plan] = []
+
+    @cache
+    def packed(topology: Topology) -> list[list[Forest]]:
+        return [_packed_forests(topology, c, trees, budget) for c in request.workload.collectives]
+
+    if not parts and _may_cut_by_messages(request):
+        choices = _choices_by_parts(request, packed(net)[0], trees, budget)
+        if choices:
+            return best_by_parts(request, choices, budget)
     # where switches sum: trees through them as relays, then trees that make no use of that
     for topology in dict.fromkeys((summing_as_relays(net), net)):
-        for search in _searches(request, topology, parts, trees, budget):
+        for search in _searches(request, topology, packed(topology), parts, trees, budget):
             if not plans or search.least_s < completion_s(best(plans)):
                 plans.append(search.best())
     return best(plans)
 
 
-def _searches(request: Request, topology: Topology, parts: int, trees: int, budget: Budget) -> list[Refinement]:
+def _searches(
+    request: Request, topology: Topology, packed: list[list[Forest]], parts: int, trees: int, budget: Budget
+) -> list[Refinement]:
     """Searches over the forests of a network: one over all, but where switches are relays one for each choice.
 
     Through switches that sum forests differ much: many trees fill all links, one tree needs fewest messages. So the
     best with few parts says little of the best with many.
     """
     collectives, apart = request.workload.collectives, request.topology.reduces.any() and not topology.reduces.any()
-    packed = [_packed_forests(topology, c, trees, budget) for c in collectives]
     by_latency = [
         _latency_forests(topology, c, of_c, trees, budget) for c, of_c in zip(collectives, packed, strict=True)
     ]
@@ -139,6 +161,21 @@ def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budge
     return [keep_largest(topology, c, forest, trees) for forest in forests]
 
 
+def _may_cut_by_messages(request: Request) -> bool:
+    """Whether messages cost, for a single collective whose sums are not made by switches."""
+    topology = request.topology
+    return len(request.workload.collectives) == 1 and not topology.reduces.any() and messages_cost(topology)
+
+
+def _choices_by_parts(request: Request, packed: list[Forest], trees: int, budget: Budget) -> list[Choice]:
+    """Forests for numbers of parts, where messages cost; none where the budget does not allow them."""
+    (c,) = request.workload.collectives
+    most = _most_trees(c, trees)
+    if not _spend_on_pool(request.topology, c, packed, most, budget):
+        return []
+    return choices_by_parts(request.topology, c, packed, most, budget)
+
+
 def _latency_forests(
     topology: Topology, c: Collective, packed: list[Forest], trees: int, budget: Budget
 ) -> list[Forest]:
@@ -151,12 +188,29 @@ def _latency_forests(
     part_bytes = finest_part_bytes(c)
     far_s = distances(topology, part_bytes)[np.ix_(c.ranks, c.ranks)].max()
     latency_counts = far_s > LATENCY_SHARE * packed[0].seconds_per_byte(topology) * c.size_bytes
-    free = c.traits.reduces_to_all
-    if not latency_counts and not (free and find_relays(topology, c.ranks).any()):
+    if not latency_counts and not (c.traits.reduces_to_all and find_relays(topology, c.ranks).any()):
         return []
-    count = trees * (len(c.ranks) if free else len(packed[0].root_share))
+    most = _most_trees(c, trees)
+    if not _spend_on_pool(topology, c, packed, most, budget):
+        return []
+    pool = Pool.grown(topology, c, packed, part_bytes, most)
+    if pool is None:
+        return []
+    count = c.size_bytes / part_bytes
+    by_depth, by_windows = pool.by_depth(count, budget)[0].forest, pool.by_windows(count)
+    return [by_depth] if by_windows is None else [by_depth, by_windows]
+
+
+def _most_trees(c: Collective, trees: int) -> int:
+    """Trees that a forest may have: of an AllReduce in all, of other collectives of each root."""
+    return trees * len(c.ranks) if c.traits.reduces_to_all else trees
+
+
+def _spend_on_pool(topology: Topology, c: Collective, packed: list[Forest], most: int, budget: Budget) -> bool:
+    """Count the growing of trees; False where the budget does not allow it."""
+    count = most * (1 if c.traits.reduces_to_all else len(packed[0].root_share))
     work = {"latency": topology.node_count * min(count, MOST_TREES)}
     if budget.stop.fired or budget.spent + budget.cost(**work) > LATENCY_BUDGET_SHARE * budget.steps:
-        return []
+        return False
     budget.spend(**work)
-    return latency_forests(topology, c, packed, part_bytes, count if free else trees)
+    return True

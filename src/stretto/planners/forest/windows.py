@@ -89,6 +89,13 @@ class LinkUses(NamedTuple):
             needed_s = max(needed_s, float(windows_s.max()))
         return needed_s
 
+    @property
+    def through_s(self) -> Float64:
+        """float64[trees], how long a part travels through each tree."""
+        through_s = np.zeros(int(self.tree.max()) + 1)
+        np.maximum.at(through_s, self.tree, self.opens_s + self.closes_s)
+        return through_s
+
     def among(self, trees: Int64) -> LinkUses:
         """The uses by some trees, given in ascending order and numbered from 0."""
         used = np.isin(self.tree, trees)
@@ -114,8 +121,7 @@ def counts_by_windows(
     uses = uses._replace(opens_s=opens_s, closes_s=closes_s)
     order = np.argsort(uses.link, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(uses.link[order])) + 1)
-    through = np.zeros(int(uses.tree.max()) + 1)
-    np.maximum.at(through, uses.tree, uses.opens_s + uses.closes_s)
+    through = uses.through_s
     alone = np.zeros(len(through))
     np.maximum.at(alone, uses.tree, seconds[uses.link])
     # T is about this long

@@ -1,0 +1,88 @@
+"""Where messages cost: forests for several numbers of parts, and plans of more and of fewer parts than the best one.
+
+A forest is made for a number of parts (:mod:`.latency`), since with few large parts trees may be deep, and with many
+small ones messages slow the links. Estimates tell which numbers are promising; plans decide.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...model.collective import Collective
+from ...model.plan import Plan
+from ...model.topology import Topology
+from ...schedule.best import best, completion_s
+from ...schedule.effort import Budget
+from .. import Request
+from .filling import TRANSFER_COUNTS
+from .forest import Forest
+from .latency import Choice, Pool, promising_part_count
+from .lowering import pipeline
+
+WITHIN, MOST_COMPARED, COMPARISON_SHARE = 1.1, 8, 0.2
+"""Choices that are estimated to end up to this many times as late as the best one are compared by plans: so many of
+them at most, and within that share of the effort that is left, about."""
+
+CHOICES_SHARE = 0.4
+"""Share of the effort up to which forests for further numbers of parts are made."""
+
+
+def choices_by_parts(
+    topology: Topology, c: Collective, packed: list[Forest], most: int, budget: Budget
+) -> list[Choice]:
+    """Forests for some numbers of parts, the most promising first; none where growing trees is too much work.
+
+    Args:
+        most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
+        budget: with a cost for "rates".
+    """
+    quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
+    finest = max(TRANSFER_COUNTS[-1] * len(quickest.share) / quickest.transfer_count(topology), 1.0)
+    middle = 2.0 ** round(math.log2(min(promising_part_count(topology, c, quickest), finest)))
+    pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most)
+    if pool is None:
+        return []
+    choices = pool.by_depth(middle, budget)
+    first = choices[0]
+    for times in (0.5, 2.0):
+        parts, last = middle, first
+        while 1.0 <= (parts := parts * times) <= finest and budget.spent < CHOICES_SHARE * budget.steps:
+            further = pool.by_depth(parts, budget, last.limit)
+            choices += further
+            if further[0].end_s > last.end_s:
+                break
+            last = further[0]
+    first, *others = sorted(choices, key=lambda choice: choice.end_s)
+    # estimates say little of these: of trees whose parts come together, and of packed trees
+    unlike = [pool.by_windows(first.parts), *packed]
+    return [first, *(first._replace(forest=forest) for forest in unlike if forest is not None), *others]
+
+
+def best_by_parts(request: Request, choices: list[Choice], budget: Budget) -> Plan:
+    """The plan that ends first: of the promising choices, and of the best one's forest in more and in fewer parts.
+
+    Args:
+        choices: the most promising first.
+        budget: with costs for "cut" and "transfer".
+    """
+
+    def planned(forest: Forest, parts: float) -> Plan:
+        each = max(1.0, parts / len(forest.share))
+        return pipeline(request.topology, request.workload, [forest], each, budget)
+
+    plans: list[Plan] = []
+    enough = budget.spent + COMPARISON_SHARE * budget.left
+    promising = [choice for choice in choices if choice.end_s <= WITHIN * choices[0].end_s][:MOST_COMPARED]
+    for choice in promising:
+        if not plans or budget.spent < enough:
+            plans.append(planned(choice.forest, choice.parts))
+    chosen = promising[plans.index(best(plans))]
+    for times in (0.5, 2.0):
+        parts, last = chosen.parts * times, best(plans)
+        while parts >= len(chosen.forest.share) and budget.allows(transfer=times * last.transfer_count):
+            plan = planned(chosen.forest, parts)
+            plans.append(plan)
+            if completion_s(plan) > completion_s(last):
+                break
+            parts, last = parts * times, plan
+    return best(plans)
