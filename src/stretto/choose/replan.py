@@ -115,7 +115,7 @@ def replan(
         with suppress(StrettoError):
             anew = Workload(tuple(_from_now(c, news, merges=cuts) for c in work.collectives))
             anew_s = simulate(planned(anew)).completion_s
-    return Replanned(replace(rest, meta=meta), delivered, lost, _as_planned_s(plan, news), anew_s)
+    return Replanned(rest.noted(meta), delivered, lost, _as_planned_s(plan, news), anew_s)
 
 
 def _rest(

@@ -82,32 +82,35 @@ def show(
     """Show the contents of a plan file."""
     from ..face import load
     from ..model.units import format_size, format_time
-    from ..report.facts import plan_facts
+    from ..report.facts import listed, plan_facts
 
     timeline, limits = judge(load(file))
     subject = timeline.plan
     names = subject.topology.names
+    numbers, chunk, shown = listed(timeline)
+    part = shown.plan
     rows: list[dict[str, Any]] = [
         {
-            "transfer": k,
-            "chunk": int(subject.chunk[k]),
-            "op": ("copy", "reduce")[subject.op[k]],
-            "src": names[subject.src[k]],
-            "sources": [names[v] for v in subject.sources[k]],
-            "dst": [names[v] for v in subject.dst[k]],
-            "route": [subject.topology.link_name(i) for i in subject.route[k]],
-            "size_bytes": int(subject.size_bytes[k]),
-            "depends": subject.depends[k].tolist(),
-            "start_s": float(timeline.start_s[k]),
-            "finish_s": float(timeline.finish_s[k]),
+            "transfer": int(numbers[k]),
+            "chunk": int(chunk[k]),
+            "op": ("copy", "reduce")[part.op[k]],
+            "src": names[part.src[k]],
+            "sources": [names[v] for v in part.sources[k]],
+            "dst": [names[v] for v in part.dst[k]],
+            "route": [part.topology.link_name(i) for i in part.route[k]],
+            "size_bytes": int(part.size_bytes[k]),
+            "depends": numbers[part.depends[k]].tolist(),
+            "start_s": float(shown.start_s[k]),
+            "finish_s": float(shown.finish_s[k]),
         }
-        for k in range(min(transfers, subject.transfer_count))
+        for k in range(min(transfers, part.transfer_count))
     ]
     data = plan_facts(timeline, limits, None) | {"file": file, "meta": subject.meta, "transfer_rows": rows}
 
     def print_it() -> None:
         show_summary(data)
-        print_table(f"first {len(rows)} of {subject.transfer_count} transfers",
+        each = f", each of which has {data['symmetry']['elements']} images" if "symmetry" in data else ""
+        print_table(f"first {len(rows)} of {part.transfer_count} transfers{each}",
                ("", "chunk", "from", "to", "size", "after", "start", "finish"),
                [(str(r["transfer"]), str(r["chunk"]), ", ".join(r["sources"]), ", ".join(r["dst"]),
                  format_size(r["size_bytes"]),

@@ -7,9 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model.arrays import Int64
 from ..model.collective import Collective, Workload
 from ..model.plan import Plan
-from ..model.symmetric import SymmetricPlan
+from ..model.symmetric import SymmetricPlan, SymmetricTimeline
 from ..model.timeline import Timeline
 from ..model.topology import ASSUMED, KINDS, Topology
 from ..model.units import format_time
@@ -160,3 +164,20 @@ def topology_facts(net: Topology) -> dict[str, Any]:
         "changed_links": len(set(net.changes.link.tolist())),
         "notes": list(net.notes),
     } | message_facts(net)
+
+
+def listed(timeline: Timeline) -> tuple[Int64, NDArray[Any], Timeline]:
+    """The transfers that ``show`` lists: all, or of a plan by symmetry those of the representatives.
+
+    Returns:
+        int64[transfers], their numbers in the plan; int[transfers], their chunks; and their course.
+    """
+    if not isinstance(timeline, SymmetricTimeline):
+        return np.arange(timeline.plan.transfer_count), timeline.plan.chunk, timeline
+    plan, part = timeline.plan, timeline.part
+    identity = np.array(0)
+    return (
+        np.arange(part.plan.transfer_count) * plan.symmetry.size,
+        plan.orbits.chunks(part.plan.chunk, identity),
+        part,
+    )

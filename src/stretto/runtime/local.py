@@ -16,6 +16,7 @@ from typing import Any
 from ..lower import Played, Program, lower, node_name, played
 from ..model.errors import InputError, PeerFailed, StrettoError
 from ..model.plan import Plan
+from ..model.symmetric import SymmetricPlan
 from . import content
 from .connect import Address, join, listen
 from .execute import Trace, execute
@@ -83,9 +84,11 @@ def run_local(
         InputError: too many nodes for one machine.
         PeerFailed: a process died, stalled or failed.
     """
+    if isinstance(plan, SymmetricPlan):
+        _check_count(sum(len(c.ranks) for c in plan.workload.collectives))
+        plan = plan.expand()
     programs = lower(plan)
-    if len(programs) > MOST_PROCESSES:
-        raise InputError(f"{len(programs)} nodes take part, more than the {MOST_PROCESSES} processes allowed", "plan")
+    _check_count(len(programs))
     # one server process imports what all processes need, then forks each of them
     context = multiprocessing.get_context("forkserver")
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
@@ -126,6 +129,12 @@ def run_local(
         ended = [max(moments) for moments in zip(*(moments for _, _, moments in results.values()), strict=True)]
         completion_s = (ended[-1] - ended[0]) / (runs - 1)
     return Outcome(completion_s, traces, content.wrong_by_digest(plan, digests, seed))
+
+
+def _check_count(nodes: int) -> None:
+    """Refuse more processes than one machine may run."""
+    if nodes > MOST_PROCESSES:
+        raise InputError(f"{nodes} nodes take part, more than the {MOST_PROCESSES} processes allowed", "plan")
 
 
 def _start_server() -> None:
