@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from multiprocessing import Process
 
 from ..model.errors import StrettoError
 from . import arguments
@@ -62,6 +61,8 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
 
 def warm(as_json: arguments.Json = False) -> None:
     """Compile what makes plans, once after an installation: about a minute, or nothing if that was done before."""
+    from multiprocessing import Process
+
     began = time.monotonic()
     os.environ["STRETTO_KERNELS"] = "compiled"
     # two processes begin at either end of the list, and neither compiles what the other has

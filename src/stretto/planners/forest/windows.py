@@ -83,7 +83,8 @@ class LinkUses(NamedTuple):
             of_link = np.flatnonzero(self.link == link)
             of_link = of_link[np.argsort(-self.closes_s[of_link], kind="stable")]
             opens = self.opens_s[of_link]
-            after = np.unique(np.quantile(opens, np.linspace(0, 1, MOST_OPENINGS), method="lower"))[:, None]
+            some = ((len(opens) - 1) * np.linspace(0, 1, MOST_OPENINGS)).astype(np.int64)
+            after = np.unique(np.sort(opens)[some])[:, None]
             inside_s = np.cumsum(np.where(opens >= after, busy_s[of_link], 0.0), axis=1)
             windows_s = np.where(inside_s > 0, after + self.closes_s[of_link] + inside_s, 0.0)
             needed_s = max(needed_s, float(windows_s.max()))
@@ -160,11 +161,12 @@ def _broken(uses: LinkUses, groups: list[Int64], busy_s: Float64, end_s: float) 
         used = group[busy_s[group] > 0]
         used = used[np.argsort(-uses.closes_s[used], kind="stable")]
         opens, closes = uses.opens_s[used], uses.closes_s[used]
-        inside_s = np.cumsum(np.where(opens[None] >= opens[:, None], busy_s[used], 0.0), axis=1)
-        needed_s = np.where(inside_s > 0, opens[:, None] + closes + inside_s, 0.0)
+        after = opens[np.sort(np.unique(opens, return_index=True)[1])][:, None]
+        inside_s = np.cumsum(np.where(opens >= after, busy_s[used], 0.0), axis=1)
+        needed_s = np.where(inside_s > 0, after + closes + inside_s, 0.0)
         if needed_s.size and needed_s.max() > end_s:
-            after, before = divmod(int(needed_s.argmax()), len(used))
-            yield group, float(opens[after]), float(closes[before])
+            first, last = divmod(int(needed_s.argmax()), len(used))
+            yield group, float(after[first, 0]), float(closes[last])
 
 
 def shares_by_windows(
