@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stretto.bounds import bounds
+from stretto.bounds.block_bounds import is_even
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.symmetric import SymmetricPlan
@@ -127,3 +128,11 @@ def test_less_than_a_byte_for_each_rank_is_refused():
     net = NETWORKS["spines"]
     with pytest.raises(Unsupported, match="less than a byte"):
         run_planner("symmetric", net, work("allreduce", net, 15))
+
+
+def test_a_plan_is_bounded_as_its_request():
+    """Its AllReduce is dealt out to ranks, which changes no bound, and is bounded as fast."""
+    net = load_topology("h100:64")
+    plan = planned(net, work("allreduce", net, 1_000_000_000))
+    assert bounds(net, plan.workload) == bounds(net, work("allreduce", net, 1_000_000_000))
+    assert is_even(plan.workload.collectives[0])

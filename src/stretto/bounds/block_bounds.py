@@ -46,8 +46,12 @@ def bounds_by_blocks(topology: Topology, workload: Workload) -> list[Bound] | No
 
 
 def is_even(c: Collective) -> bool:
-    """Whether its kind and size say what its pieces are."""
-    return isinstance(c, Promised) and c.traits.general
+    """Whether its kind and size say what its pieces are, however these are cut into chunks."""
+    if not c.traits.general or isinstance(c, Promised) or not c.traits.whole:
+        return isinstance(c, Promised) and c.traits.general
+    pieces, holders, wanted = c.traits.promise(len(c.ranks), c.size_bytes, c.root)
+    told, promised = (c.piece_bytes, *c.holders, *c.wanted), (pieces, *holders, *wanted)
+    return all(np.array_equal(a, b) for a, b in zip(told, promised, strict=True))
 
 
 def block_bounds(topology: Topology, c: Collective, symmetry: Symmetry) -> list[Bound]:

@@ -30,7 +30,7 @@ from ...schedule.cutting import GIVE_UP, messages_cost
 from ...symmetry import find_symmetry
 from .. import Candidate, Request, register
 from .chains import Chain, Digits, chains_of
-from .rates import Columns, mix
+from .rates import Columns, mixes
 from .routes import Routes, find_routes
 from .times import Table, Times, schedule
 from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_copies
@@ -184,7 +184,7 @@ class _Way(NamedTuple):
 
 
 def _mixes(case: Case, table: Table) -> list[list[_Way]]:
-    """By which chains the data goes: shares for sums and copies together and, where these differ, for each alone.
+    """By which chains the data goes: one for all of it; a mix of several; a mix for sums and one for copies.
 
     Raises:
         Unsupported: routes through switches and neighbours do not join the ranks.
@@ -205,12 +205,10 @@ def _mixes(case: Case, table: Table) -> list[list[_Way]]:
         )
         for routes, own in zip(halves, chains, strict=True)
     ]
-    mixes = [mix(columns)]
-    if len(columns) > 1:
-        alone_each = [mix([half])[0] for half in columns]
-        if not all(np.array_equal(a, b) for a, b in zip(mixes[0], alone_each, strict=True)):
-            mixes.append(alone_each)
-    return [_laid(chains, shares, reduces, copied) for shares in mixes]
+    found = mixes(columns)
+    if len(found) > 1 and len(columns) > 1:
+        found.append([mixes([half])[-1][0] for half in columns])
+    return [_laid(chains, shares, reduces, copied) for shares in found]
 
 
 def _laid(chains: list[list[Chain]], shares: list[Float64], reduces: bool, copied: bool) -> list[_Way]:
