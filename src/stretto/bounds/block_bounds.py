@@ -50,8 +50,8 @@ def is_even(c: Collective) -> bool:
     if not c.traits.general or isinstance(c, Promised) or not c.traits.whole:
         return isinstance(c, Promised) and c.traits.general
     pieces, holders, wanted = c.traits.promise(len(c.ranks), c.size_bytes, c.root)
-    told, promised = (c.piece_bytes, *c.holders, *c.wanted), (pieces, *holders, *wanted)
-    return all(np.array_equal(a, b) for a, b in zip(told, promised, strict=True))
+    pairs = zip((c.piece_bytes, *c.holders, *c.wanted), (pieces, *holders, *wanted), strict=True)
+    return all(np.array_equal(np.asarray(told), np.asarray(promised)) for told, promised in pairs)
 
 
 def block_bounds(topology: Topology, c: Collective, symmetry: Symmetry) -> list[Bound]:
