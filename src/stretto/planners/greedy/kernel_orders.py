@@ -214,25 +214,27 @@ def make(
         # a copy replaces what was added up here, so it comes after that, and before what is added to it
         after_s = arrival_s[newest] if newest >= 0 else 0.0
         held = came[v * chunk_count + before[k]] if before[k] >= 0 else LACKS
-        part = piece[k] if held != LACKS and (held == newest or newest < 0) else c
+        part, onto_part, least_s = c, LACKS, after_s
+        if held != LACKS and (held == newest or newest < 0):
+            part, onto_part, least_s = piece[k], held, copied_s[slot]
         soonest, at, by, brought, below = np.inf, 0.0, -1, LACKS, LACKS
         looks += into.offsets[v + 1] - into.offsets[v]
         for i in range(into.offsets[v], into.offsets[v + 1]):
             p = into.values[i]
-            takes_s = latency_s[p] + size_bytes[c] * per_byte_s[p]
             w = came[src[p] * chunk_count + part]
             if w != LACKS:
-                ready = max(begin_s[c] if w == HELD else arrival_s[w], after_s if part == c else copied_s[slot])
+                ready = max(begin_s[c] if w == HELD else arrival_s[w], least_s)
+                takes_s = latency_s[p] + size_bytes[c] * per_byte_s[p]
                 if max(ready + takes_s, after_s) < soonest:
                     start = max(ready, free_from(p, hop_offsets, hop_links, hop_late_s, free))
                     if max(start + takes_s, after_s) < soonest:
-                        soonest, at, by, brought = max(start + takes_s, after_s), start, p, w
-                        below = LACKS if part == c else held
+                        soonest, at, by, brought, below = max(start + takes_s, after_s), start, p, w, onto_part
             if part == c:
                 continue
             w = came[src[p] * chunk_count + c]
             if w != LACKS:
                 ready = max(begin_s[c] if w == HELD else arrival_s[w], after_s)
+                takes_s = latency_s[p] + size_bytes[c] * per_byte_s[p]
                 if ready + takes_s < soonest:
                     start = max(ready, free_from(p, hop_offsets, hop_links, hop_late_s, free))
                     if start + takes_s < soonest:

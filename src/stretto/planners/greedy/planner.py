@@ -232,8 +232,8 @@ class _Stages:
             ends_s.append(completion_s(plan))
             if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
                 return False
-            # cutting chunks in two halves the time for which they wait for each other, and nothing else
-            if len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * exchange_s:
+            # where each rank has a part, cutting parts in two halves the time for which they wait for each other, only
+            if count >= 1 and len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * exchange_s:
                 return False
         return True
 
