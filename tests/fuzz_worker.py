@@ -27,6 +27,7 @@ from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
+from symmetric_plans import rails, random_plan
 from test_foreign_topologies import FILES
 from test_imports import TECCL, XML
 from test_topology_fuzz import RICH
@@ -75,8 +76,9 @@ def subjects(folder: Path) -> dict[str, tuple[bytes, Callable[[str], object]]]:
         f"topology {name}": (text.encode(), load_topology)
         for name, text in (FILES | RICH | {"own.json": json.dumps(ring(4).to_json())}).items()
     }
-    for name in ("plan.parquet", "plan.json"):
-        write_plan(plan, str(folder / name))
+    by_symmetry = random_plan(rails(2, 2), "allreduce", 8_001, 1)
+    for name in ("plan.parquet", "plan.json", "symmetric.parquet", "symmetric.json"):
+        write_plan(by_symmetry if "symmetric" in name else plan, str(folder / name))
         found[f"plan {name}"] = ((folder / name).read_bytes(), lambda path: verify(read_plan(path)))
     exporters()["chakra"].write(simulate(plan), str(folder / "trace"))
 
