@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from stretto.bounds import bounds
 from stretto.choose.replan import replan
 from stretto.cli import app
 from stretto.face.objects import of_model
@@ -105,3 +107,26 @@ def test_what_does_not_fit_into_memory_is_refused_in_one_line(monkeypatch):
         with pytest.raises(InputError, match=r"elements of the symmetry: .* need about") as error:
             use()
         assert "\n" not in str(error.value)
+
+
+def unpacked(text: str, kind: type) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=kind)
+
+
+@pytest.mark.parametrize("name", ["allreduce on rails", "alltoall on mesh", "allgather of rails"])
+def test_pages_of_large_ones_show_a_link_of_each_orbit(name, monkeypatch):
+    plan = EXAMPLES[name]
+    work = plan.workload
+    whole = page_data(simulate(plan.expand()), bounds(plan.topology, work))
+    monkeypatch.setattr("stretto.report.by_orbits.MOST_EXPANDED", 0)
+    monkeypatch.setattr(type(plan), "expand", None)
+    page = page_data(simulate(plan), bounds(plan.topology, work))
+    links = np.unique(plan.symmetry.link_orbits)
+    bins = (unpacked(p["links"]["bins"], np.uint8).reshape(-1, p["binCount"]).astype(int) for p in (page, whole))
+    ours, theirs = bins
+    # bytes of links count each chunk as its orbit's largest
+    assert np.abs(ours - theirs[links]).max() <= 1
+    assert unpacked(page["links"]["src"], np.int32).tolist() == plan.topology.src[links].tolist()
+    assert page["completion"] == whole["completion"]
+    assert page["delivered"]["total"] == pytest.approx(whole["delivered"]["total"], rel=0.01)
+    assert f"Each of the {len(links)} links shown" in page["notes"][0]

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Float64, Int64
+from ..model.symmetric import SymmetricTimeline
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
+from .by_orbits import first_links, is_large, note, of_orbits
 from .critical import critical_path, hop_times
 from .facts import message_facts, message_text
 from .layout import positions
@@ -38,7 +40,11 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
     """Everything that the page shows of one plan, as JSON."""
     plan, net = timeline.plan, timeline.plan.topology
     best = bounds[0]
-    shown = _shown_links(timeline)
+    drawn, shown, copies, images, notes = timeline, _shown_links(timeline), None, 1, list(net.notes)
+    if isinstance(timeline, SymmetricTimeline) and is_large(timeline):
+        drawn, shown = of_orbits(timeline), first_links(timeline)
+        symmetry = timeline.plan.symmetry
+        copies, images, notes = symmetry.copies, symmetry.size, [note(timeline), *notes]
     at = positions(net)
     first = plan.workload.collectives[0]
     return {
@@ -47,7 +53,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "collective": ", ".join(c.kind for c in plan.workload.collectives),
         "ranks": len(first.ranks),
         "size": sum(c.size_bytes for c in plan.workload.collectives),
-        "chunks": first.chunk_count // len(first.piece_bytes),
+        "chunks": first.chunk_count // first.piece_count,
         "transfers": plan.transfer_count,
         "message": message_text(message_facts(net)),
         "completion": timeline.completion_s,
@@ -60,7 +66,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         },
         "planning": plan.meta.get("planning_s"),
         "geographic": net.geographic,
-        "notes": list(net.notes),
+        "notes": notes,
         "names": list(net.names),
         "kinds": [KINDS[k] for k in net.kind],
         "sums": net.reduces.tolist() if net.reduces.any() else [],
@@ -76,14 +82,14 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
             "message": _pack(net.message_s[shown], np.float64),
             "bytes": _pack(timeline.link_bytes[shown], np.float64),
             "use": _pack(timeline.link_use[shown], np.float32),
-            "bins": _pack(np.round(255 * use_by_bin(timeline, shown, BINS)), np.uint8),
+            "bins": _pack(np.round(255 * use_by_bin(drawn, shown, BINS, copies)), np.uint8),
         },
         "changes": _changes(timeline, shown),
         "binCount": BINS,
-        "delivered": _delivered(timeline),
-        "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(timeline),
+        "delivered": _delivered(drawn, images),
+        "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(drawn),
         "planes": plane_rows(timeline),
-        "bars": _bars(timeline, shown),
+        "bars": _bars(drawn, shown),
     }
 
 
@@ -111,17 +117,21 @@ def _shown_links(timeline: Timeline) -> Int64:
     return np.sort(np.argsort(-timeline.link_use, kind="stable")[:MOST_LINKS])
 
 
-def use_by_bin(timeline: Timeline, shown: Int64, bins: int) -> Float64:
+def use_by_bin(timeline: Timeline, shown: Int64, bins: int, copies: Int64 | None = None) -> Float64:
     """float64[links, bins]: the share of each link's bandwidth that was used in each slice of time.
 
     The bytes of a hop up to time t are a ramp. The bytes in a slice are the difference of the sums of all ramps at its
     two edges.
+
+    Args:
+        copies: int64[links], how many images of each hop a link carries at the same time; by default one.
     """
     plan, link = timeline.plan, timeline.plan.route.values
     begin, end = hop_times(timeline)
     edges = np.linspace(0, timeline.completion_s or 1.0, bins + 1)
     width = edges[1]
     rate = plan.size_bytes[plan.route.owners] / np.maximum(end - begin, 1e-300) / plan.topology.bandwidth[link]
+    rate = rate if copies is None else rate * copies[link]
     carried = np.zeros((plan.topology.link_count, bins + 2))
     for sign, moment in ((1.0, begin), (-1.0, end)):
         # a ramp that starts within bin b adds its rest there and a full width from b + 1 on
@@ -148,15 +158,19 @@ def _changes(timeline: Timeline, shown: Int64) -> dict[str, Any] | None:
     return columns | {"bandwidth": _pack(changes.bandwidth, np.float64)}
 
 
-def _delivered(timeline: Timeline) -> dict[str, Any]:
-    """Bytes that ranks wanted and had received by each moment, at a few hundred points."""
+def _delivered(timeline: Timeline, images: int) -> dict[str, Any]:
+    """Bytes that ranks wanted and had received by each moment, at a few hundred points.
+
+    Args:
+        images: how many transfers each of the plan stands for.
+    """
     plan, work = timeline.plan, timeline.plan.workload
     nodes = plan.topology.node_count
     holders, wanted = work.chunk_holders, work.chunk_wanted
     keys = wanted.owners * nodes + wanted.values
     if not work.chunk_reduces.any():
         keys = keys[~np.isin(keys, holders.owners * nodes + holders.values)]
-    total = float(work.chunk_bytes[keys // nodes].sum())
+    total = images * float(work.chunk_bytes[keys // nodes].sum())
     owners = plan.dst.owners
     arrived = plan.chunk[owners].astype(np.int64) * nodes + plan.dst.values
     # a sum is complete with its last part, a copy with its first arrival
@@ -168,7 +182,7 @@ def _delivered(timeline: Timeline) -> dict[str, Any]:
     final = final[np.isin(arrived[final], keys)]
     final = final[np.argsort(timeline.arrival_s[final], kind="stable")]
     moments = timeline.arrival_s[final]
-    amounts = np.cumsum(plan.size_bytes[owners[final]])
+    amounts = images * np.cumsum(plan.size_bytes[owners[final]])
     keep = np.unique(np.linspace(0, max(len(final) - 1, 0), POINTS).astype(int))[: len(final)]
     return {"total": total, "t": _pack(moments[keep], np.float64), "bytes": _pack(amounts[keep], np.float64)}
 
