@@ -35,8 +35,9 @@ def first_links(timeline: SymmetricTimeline) -> Int64:
 def note(timeline: SymmetricTimeline) -> str:
     """What a reader of the page should know."""
     plan, links = timeline.plan, len(first_links(timeline))
+    largest = format_size(int(plan.orbits.chunk_bytes.max()))
     return (
         f"{plan.transfer_count:,} transfers are the images of {plan.part.transfer_count:,} under "
-        f"{plan.symmetry.size:,} elements. Each of the {links:,} links shown stands for all links of its orbit; bytes count each chunk "
-        f"as the largest of its orbit ({format_size(int(plan.orbits.chunk_bytes.max()))} at most)."
+        f"{plan.symmetry.size:,} elements. Each of the {links:,} links shown stands for all links of its orbit; "
+        f"bytes count each chunk as the largest of its orbit ({largest} at most)."
     )
