@@ -6,7 +6,8 @@
 2. When (:mod:`.transfers`, :mod:`.times`): the data is cut into parts. The transfers of one rank's parts are scheduled
    over orbits of links. More parts are tried until they end later.
 
-The work grows with the number of ranks, not with that of pairs of ranks.
+The work grows with the number of ranks, not with that of pairs of ranks. Where ranks are in several orbits, as beside a
+slow NIC, :mod:`.several` plans.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from .. import Candidate, Request, register
 from .chains import Chain, Digits, chains_of
 from .rates import Columns, mixes
 from .routes import Routes, find_routes
+from .several import Several, plan_several, several
 from .times import Table, Times, schedule
 from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_copies
 
@@ -89,7 +91,7 @@ def _found(topology: Topology, ranks: bytes) -> Symmetry | None:
     return find_symmetry(topology, colours)
 
 
-def _case(topology: Topology, workload: Workload) -> Case | str:
+def _case(topology: Topology, workload: Workload) -> Case | Several | str:
     """The request, or why the planner does not serve it."""
     if topology.planes or topology.changes:
         return "it plans over links whose bandwidths do not change"
@@ -104,7 +106,7 @@ def _case(topology: Topology, workload: Workload) -> Case | str:
     if symmetry is None:
         return "no symmetry was found that maps ranks to ranks"
     if symmetry.size != len(ranks) or (symmetry.place[ranks] < 0).any():
-        return f"its symmetry maps a rank to {symmetry.size} of {len(ranks)} ranks only"
+        return several(symmetry, workload)
     at = symmetry.image(np.arange(symmetry.size), first.ranks[0])
     collective = np.full(topology.node_count, -1)
     for number, c in enumerate(workload.collectives):
@@ -130,7 +132,7 @@ def _steps(request: Request) -> float:
 @register(
     "symmetric",
     collectives=("allgather", "reducescatter", "allreduce", "alltoall"),
-    topologies="where a commutative group maps every rank to every other",
+    topologies="where a commutative group maps every rank to every other, or a few orbits of ranks remain",
     paper="our own",
     messages=True,
     cuts=True,
@@ -143,6 +145,8 @@ def symmetric(request: Request) -> SymmetricPlan:
     case = _case(request.topology, request.workload)
     if isinstance(case, str):
         raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
+    if isinstance(case, Several):
+        return plan_several(case)
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     found = [_best_cut(case, table, ways) for ways in _mixes(case, table)]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)

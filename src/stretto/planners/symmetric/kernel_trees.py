@@ -1,0 +1,101 @@
+"""Trees over all ranks at the prices of links.
+
+A tree grows from its root: next joins the rank that is reached from a rank in it at the lowest price, of equal ones the
+one over the fewest ranks. A part of what the way from the root to that rank costs counts too, which makes trees
+shallow. A route leads through nodes that pass on what comes.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+AWAY = 2
+"""The price of a way from the root is divided by this where a rank at its end sends on."""
+
+
+class Ways(NamedTuple):
+    """The links that leave each node; of trees that lead to their root those that enter it, turned round."""
+
+    offsets: Int64  # CSR, for each node its links
+    links: Int64
+    tail: Int64  # int64[links], by link
+    head: Int64
+    joins: Bool  # bool[nodes], whether a node is a rank
+    passes: Bool  # bool[nodes], whether it passes on what comes
+
+
+def grow(root: int, price: Int64, ways: Ways) -> tuple[Int64, Int64, Int64, Int64]:
+    """A tree from ``root``.
+
+    Args:
+        price: int64[links], at least 1.
+    Returns:
+        int64[ranks - 1], the ranks that it reaches in the order in which they join it, and the rank before each; and
+        the routes to them, as offsets and links.
+    """
+    offsets, links, tail, head, joins, passes = ways
+    n = len(joins)
+    far = np.iinfo(np.int64).max
+    cost, depth = np.full(n, far), np.full(n, far)
+    by = np.full(n, -1, dtype=np.int64)
+    joined = np.zeros(n, dtype=np.bool_)
+    order, before = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    ends = np.zeros(n + 1, dtype=np.int64)
+    route = [0]
+    route.clear()
+    heap = [(0, 0, root)]
+    cost[root], depth[root] = 0, 0
+    way, start = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    count = 0
+    while len(heap) > 0:
+        paid, deep, v = heappop(heap)
+        if joined[v] or paid != cost[v] or deep != depth[v]:
+            continue
+        if joins[v]:
+            joined[v] = True
+            if v != root:
+                begin, u = len(route), v
+                while u == v or not joins[u]:
+                    route.append(by[u])
+                    u = tail[by[u]]
+                end = len(route)
+                for i in range((end - begin) // 2):
+                    route[begin + i], route[end - 1 - i] = route[end - 1 - i], route[begin + i]
+                order[count], before[count], ends[count + 1] = v, u, end
+                count += 1
+                way[v] = way[u] + paid - start[u]
+                start[v] = way[v] // AWAY
+            paid, deep = start[v], deep + 1
+        elif not passes[v]:
+            continue
+        for i in range(offsets[v], offsets[v + 1]):
+            link = links[i]
+            w = head[link]
+            total = paid + price[link]
+            if not joined[w] and (total < cost[w] or (total == cost[w] and deep < depth[w])):
+                cost[w], depth[w], by[w] = total, deep, link
+                heappush(heap, (total, deep, w))
+    return order[:count], before[:count], ends[: count + 1], np.array(route, dtype=np.int64)
+
+
+def longest_way(node: Int64, before: Int64, hop: NDArray[np.float64], nodes: int) -> float:
+    """The longest way from the root of a tree: the sum of its hops.
+
+    Args:
+        node, before: as :func:`grow` returns them.
+        hop: float64[ranks - 1], the length of the last hop to each.
+        nodes: the number of nodes.
+    """
+    length, longest = np.zeros(nodes), 0.0
+    for i in range(len(node)):
+        length[node[i]] = length[before[i]] + hop[i]
+        longest = max(longest, length[node[i]])
+    return longest

@@ -1,0 +1,239 @@
+"""Which trees carry how much where the group leaves several orbits of ranks: a linear program over orbits of links.
+
+Where one NIC is slow, or servers are of two kinds, no group maps every rank to every other. Each orbit of ranks then
+has trees of its own. A column of the program is a tree over all ranks from (or, for sums, to) the first rank of an
+orbit, its images included; a row is an orbit of links. The program minimises the time for which the busiest orbit
+works. Of a buffer that is summed it also decides how much each orbit of ranks owns.
+
+Columns are found as they are needed. At the prices that the program has for orbits of links (its dual, which is solved
+in its place) the cheapest tree is grown (:mod:`.kernel_trees`) from each owner, until no tree is cheaper than those
+known by more than :data:`NEAR`. Of all mixes of these that take hardly longer that one is chosen whose ways are short.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ...kernels import at_speed
+from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ...model.errors import Unsupported
+from ...model.kinds import Kind
+from ...model.symmetry import Symmetry
+from ...solvers import INFINITY, Model, solve
+from ...solvers.highs import Growing
+from . import kernel_trees
+from .kernel_trees import Ways
+
+NEAR = 0.003
+"""Share by which known trees may be worse than the best mix."""
+
+MOST_ROUNDS = 40
+"""Times that trees are grown from all owners, at most."""
+
+CAUTION = 0.5
+"""Weight of the best prices so far in those of the next round: the program's own jump about."""
+
+FLOOR = 0.01
+"""Price of an orbit of links that is never busy, as part of the mean price: of equal trees that of least work wins."""
+
+LONGER = 1.01
+"""Times the least time that links may work for the sake of short ways."""
+
+GROWING = 100.0
+"""Steps of the kernel's inner loops for each link."""
+
+FINEST = float(1 << 40)
+"""What the dearest link costs, in whole numbers."""
+
+
+class Tree(NamedTuple):
+    """A tree over all ranks.
+
+    Attributes:
+        node: int64[ranks - 1], in an order in which each comes after the one before it on the way from the root.
+        before: int64[ranks - 1], the rank next to each on the way to the root.
+        routes: the links between, in the order in which bytes pass them.
+    """
+
+    node: Int64
+    before: Int64
+    routes: Ragged
+
+
+class Column(NamedTuple):
+    """All data of an owner's orbit by one tree, or summed over one and copied over another.
+
+    Attributes:
+        owner: the place of the owner among all owners.
+        load_s: float64[orbits of links], for how long it keeps each.
+    """
+
+    owner: int
+    inward: Tree | None
+    outward: Tree | None
+    load_s: Float64
+
+
+class Packing:
+    """The program of one collective.
+
+    Attributes:
+        owners: int32[owners], the first rank of each orbit that owns data.
+        chunk_bytes: float64[owners], the bytes of a representative if one orbit of chunks holds all that its
+            owners may own.
+        columns: those found.
+    """
+
+    def __init__(self, symmetry: Symmetry, ranks: Int32, traits: Kind, size_bytes: float) -> None:
+        self.symmetry, self.traits = symmetry, traits
+        t = symmetry.topology
+        orbit_size = np.bincount(symmetry.node_orbits, minlength=t.node_count)
+        firsts = np.unique(symmetry.node_orbits[ranks])
+        if traits.whole:
+            firsts = firsts[orbit_size[firsts] == symmetry.size]
+        self.owners = firsts.astype(np.int32)
+        pieces = 1 if traits.whole else len(ranks)
+        shared = traits.whole | (orbit_size[firsts] < symmetry.size)
+        self.chunk_bytes = size_bytes / pieces / np.where(shared, symmetry.size, 1)
+        self.orbit = np.unique(symmetry.link_orbits, return_inverse=True)[1].reshape(-1)
+        self.second_s = symmetry.copies / t.bandwidth
+        """float64[links], for how long a byte and its images keep a link."""
+        joins = np.zeros(t.node_count, dtype=np.bool_)
+        joins[ranks] = True
+        self.ways = [self._ways(joins, into) for into in (False, True)]
+        self.columns: list[Column] = []
+
+    def _ways(self, joins: Bool, into: bool) -> Ways:
+        t = self.symmetry.topology
+        links = t.in_links if into else t.out_links
+        tail, head = (t.dst, t.src) if into else (t.src, t.dst)
+        return Ways(
+            links.offsets.astype(np.int64), links.values.astype(np.int64), tail.astype(np.int64),
+            head.astype(np.int64), joins, t.transit,
+        )  # fmt: skip
+
+    @cached_property
+    def orbits(self) -> int:
+        return int(self.orbit.max()) + 1
+
+    @cached_property
+    def unit_s(self) -> float:
+        """What times are measured in: the least time that the first columns take alone."""
+        return min(float(c.load_s.max()) for c in self.columns)
+
+    def grow(self, price: Float64) -> list[Column]:
+        """The cheapest columns, one for each owner, at prices of orbits of links, float64[orbits]."""
+        each = (price + FLOOR * price.mean())[self.orbit] * self.second_s
+        whole = np.maximum(np.rint(each * (FINEST / each.max())), 1.0).astype(np.int64)
+        reduces, copied = self.traits.reduces, not self.traits.reduces or self.traits.reduces_to_all
+        out = []
+        for number, root in enumerate(self.owners.tolist()):
+            inward = self._tree(root, whole, True) if reduces else None
+            outward = self._tree(root, whole, False) if copied else None
+            trees = (inward, outward)
+            passed = np.concatenate([tree.routes.values for tree in trees if tree is not None])
+            work_s = np.bincount(self.orbit[passed], self.second_s[passed], self.orbits) * self.chunk_bytes[number]
+            out.append(Column(number, inward, outward, work_s))
+        return out
+
+    def _tree(self, root: int, price: Int64, into: bool) -> Tree:
+        ways = self.ways[into]
+        node, before, ends, route = at_speed(kernel_trees.grow, GROWING * len(price))(root, price, ways)
+        if len(node) < int(ways.joins.sum()) - 1:
+            raise Unsupported("symmetric does not serve this: not all ranks can reach each other without others")
+        routes = Ragged(ends, route.astype(np.int32))
+        return Tree(node, before, routes.reversed() if into else routes)
+
+    def solve(self) -> tuple[Float64, float]:
+        """Find columns, and how much goes by each, float64[columns], and for how many seconds the busiest link works.
+
+        The shares of an owner's columns add up to 1; where the buffer is one piece, those of all columns.
+        """
+        price, best = np.full(self.orbits, 1.0 / self.orbits), 0.0
+        centre, fresh = price, self.grow(price)
+        self.columns += fresh
+        master = self._master()
+        for _ in range(MOST_ROUNDS):
+            master.add(self._rows(fresh))
+            answer = master.solve()
+            if answer is None:
+                break
+            price, worth = np.maximum(answer[: self.orbits], 0.0), float(answer[self.orbits :].sum())
+            price = CAUTION * centre + (1 - CAUTION) * price / price.sum()
+            fresh = self.grow(price)
+            cost = np.array([c.load_s @ price for c in fresh]) / self.unit_s
+            least = float(cost.min() if self.traits.whole else cost.sum())
+            if least > best:
+                centre, best = price, least
+            if worth - best <= NEAR * worth:
+                break
+            self.columns += fresh
+        every = np.arange(len(self.columns))
+        shares, busy_s = self.mixed(every)
+        busy = shares @ self.load_s / busy_s
+        return self.mixed(every, LONGER * busy_s, np.array([self._stages(c, busy) for c in self.columns]))
+
+    @property
+    def load_s(self) -> Float64:
+        """float64[columns, orbits]."""
+        return np.stack([c.load_s for c in self.columns])
+
+    def _master(self) -> Growing:
+        """The dual: prices of orbits of links that add up to 1, at which the cheapest ways cost most."""
+        model = Model()
+        price = model.columns(self.orbits, upper=INFINITY)
+        model.columns(self._kinds, lower=-INFINITY, upper=INFINITY, cost=-1.0)
+        model.rows(1, 1.0, 1.0, (np.zeros(self.orbits, dtype=np.int64), price, 1.0))
+        return Growing(model)
+
+    @property
+    def _kinds(self) -> int:
+        return 1 if self.traits.whole else len(self.owners)
+
+    def _kind(self, column: Column) -> int:
+        """Which sum of shares a column is in."""
+        return 0 if self.traits.whole else column.owner
+
+    def _rows(self, columns: list[Column]) -> Model:
+        rows = Model(column_count=self.orbits + self._kinds)
+        rows.rows(
+            len(columns), -INFINITY, 0.0, (np.array([self.orbits + self._kind(c) for c in columns]), 1.0),
+            (np.tile(np.arange(self.orbits), (len(columns), 1)), -np.stack([c.load_s for c in columns]) / self.unit_s),
+        )  # fmt: skip
+        return rows
+
+    def mixed(self, chosen: Int64, most_s: float = INFINITY, length: Float64 | None = None) -> tuple[Float64, float]:
+        """The best mix of some columns, float64[columns], and for how many seconds the busiest link works.
+
+        Args:
+            most_s: for how many seconds links may work.
+            length: float64[columns]; where it is given, the mix of least length is the best one.
+        """
+        load = self.load_s[chosen].T / self.unit_s
+        model = Model()
+        busiest = model.columns(1, upper=most_s / self.unit_s, cost=1.0 if length is None else 0.0)
+        share = model.columns(len(chosen), upper=INFINITY, cost=0.0 if length is None else length[chosen])
+        model.rows(
+            self.orbits, -INFINITY, 0.0, (np.tile(share, (self.orbits, 1)), load),
+            (np.repeat(busiest, self.orbits), -1.0),
+        )  # fmt: skip
+        row = np.array([self._kind(self.columns[k]) for k in chosen])
+        model.rows(self._kinds, 1.0, 1.0, (row, share, 1.0))
+        answer = solve(model)
+        assert answer.x is not None, "each owner has a column"
+        shares = np.zeros(len(self.columns))
+        shares[chosen] = np.maximum(answer.x[share], 0.0)
+        return shares, float((shares @ self.load_s).max())
+
+    def _stages(self, column: Column, busy: Float64) -> float:
+        """How many hops a chunk passes one after another, each counted by how busy the orbits of its links are."""
+        total = 0.0
+        for tree in (column.inward, column.outward):
+            if tree is not None:
+                hop = tree.routes.reduced(np.maximum, busy[self.orbit[tree.routes.values]])
+                longest = at_speed(kernel_trees.longest_way, GROWING * len(hop))
+                total += longest(tree.node, tree.before, hop, len(self.ways[0].joins))
+        return total

@@ -1,0 +1,303 @@
+"""Plans for networks that are almost symmetric: several orbits of ranks, and ranks that no element moves.
+
+1. Which trees (:mod:`.packing`): each orbit of ranks has trees over all ranks, as a linear program over orbits of links
+   mixes them.
+2. When (:mod:`.lanes`): the data of each tree is cut into parts, and the transfers of all representatives are scheduled
+   together. More parts are tried until they end later.
+
+A rank that no element moves, such as the one whose NIC is slow, owns a piece of AllGather and ReduceScatter; it is
+dealt out to the elements, so that each part of it goes its own way. It owns nothing of AllReduce.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...model.arrays import Float64, Int8, Int64, Ragged
+from ...model.collective import Collective, Promised, Workload
+from ...model.errors import Unsupported
+from ...model.plan import COPY, REDUCE
+from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
+from ...model.symmetry import Symmetry
+from ...schedule.best import PER_HALF
+from ...schedule.cutting import messages_cost
+from .lanes import Times, schedule
+from .packing import Column, Packing, Tree
+
+MOST_PARTS = 64
+"""Parts into which the data that goes by one tree is cut, at most."""
+
+MOST_ROWS = 1_200_000
+"""Transfers of the representatives, at most, if the data is cut into several parts."""
+
+FEWER = 1.004
+"""Times the least time that fewer trees may take."""
+
+FINE = 0.02
+"""By how much the shares of trees may be off where a piece is cut into equal chunks."""
+
+MOST_CHUNKS = 12
+"""Chunks into which a piece is cut for the sake of shares, at most."""
+
+FEW_ROWS = 50_000
+"""Transfers of the representatives up to which each of :data:`SLOWER` is tried."""
+
+LEAST_RANKS = 4
+"""Ranks for each orbit of ranks, at least: the work grows with ranks times orbits."""
+
+LEAST_SHARES = (0.4, 0.2, 0.1, 0.05, 0.02)
+"""Of an owner's data, shares below which trees are left out, where the rest takes hardly longer."""
+
+SLOWER = (0.0, 0.01, 0.03)
+"""By which shares of their time others may be delayed for hastened classes, see :func:`.lanes.lanes`."""
+
+
+class Share(NamedTuple):
+    """A column, how much of its owners' data goes by it, and in how many chunks of a representative at least."""
+
+    column: Column
+    share: float
+    chunks: int
+
+
+class Hops(NamedTuple):
+    """Transfers of one representative chunk, or of several, each after those that it depends on."""
+
+    chunk: Int64
+    src: Int64
+    dst: Int64
+    op: Int8
+    route: Ragged
+    depends: Ragged
+
+    @property
+    def total(self) -> int:
+        return len(self.src)
+
+
+class Several(NamedTuple):
+    """A collective whose ranks are in several orbits of a group."""
+
+    symmetry: Symmetry
+    collective: Collective
+
+
+def several(symmetry: Symmetry, workload: Workload) -> Several | str:
+    """The request, or why it is not served."""
+    first = workload.collectives[0]
+    if len(workload.collectives) > 1 or first.traits.pieces == "pair":
+        return f"its symmetry maps a rank to {symmetry.size} of {len(first.ranks)} ranks only"
+    orbits, sizes = np.unique(symmetry.node_orbits[first.ranks], return_counts=True)
+    if not np.isin(sizes, (1, symmetry.size)).all() or not (sizes == symmetry.size).any():
+        return "its symmetry leaves orbits of ranks that are too small"
+    if len(orbits) * LEAST_RANKS > len(first.ranks):
+        return f"its symmetry leaves {len(orbits)} orbits of {len(first.ranks)} ranks"
+    return Several(symmetry, first)
+
+
+def plan_several(case: Several) -> SymmetricPlan:
+    """A plan for a collective whose ranks are in orbits of one rank for each element, or of one rank.
+
+    Raises:
+        Unsupported: ranks do not reach each other, or there is less than a byte for each rank.
+    """
+    symmetry, collective = case
+    packing = Packing(symmetry, collective.ranks, collective.traits, float(collective.size_bytes))
+    ways = shares_of(packing)
+    one = [_transfers(way.column) for way in ways]
+    costly = messages_cost(symmetry.topology)
+    rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True))
+    best: tuple[_Cut, Times] | None = None
+    slower: tuple[float, ...] = SLOWER
+    for exponent in range(MOST_PARTS.bit_length()):
+        times = 1 << exponent
+        if best is not None and rows * times > MOST_ROWS:
+            break
+        cut = _cut(packing, collective, ways, one, times)
+        if cut is None:
+            break
+        t = cut.transfers
+        tried = [schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
+        number = min(range(len(tried)), key=lambda k: tried[k].completion_s)
+        if rows * times >= FEW_ROWS:
+            slower = (slower[number],)
+        if best is not None:
+            surcharge = PER_HALF ** log2(t.total / best[0].transfers.total) if costly else 1.0
+            if tried[number].completion_s * surcharge >= best[1].completion_s:
+                break
+        best = cut, tried[number]
+    if best is None:
+        raise Unsupported(f"symmetric does not serve {collective.title}: there is less than a byte for each rank")
+    cut, moments = best
+    t = cut.transfers
+    meta: dict[str, Any] = {
+        "parts": len(cut.position), "group": symmetry.orders.tolist(), "orbits": len(packing.owners), 
+        "trees": len(ways),
+    }  # fmt: skip
+    return make_symmetric_plan(
+        symmetry, cut.workload, owner=cut.owner, position=cut.position, meta=meta, chunk=t.chunk, src=t.src, op=t.op,
+        dst=Ragged.single(t.dst), route=t.route, depends=t.depends, start_s=moments.start_s, finish_s=moments.finish_s,
+    )  # fmt: skip
+
+
+def shares_of(packing: Packing) -> list[Share]:
+    """Few trees that together keep no link much longer than the best mix does."""
+    shares, busy_s = packing.solve()
+    mean = 1.0 / (len(packing.owners) if packing.traits.whole else 1)
+    for part in LEAST_SHARES:
+        chosen = np.flatnonzero(shares >= part * mean)
+        owners = {packing.columns[k].owner for k in chosen}
+        if len(owners) < (1 if packing.traits.whole else len(packing.owners)):
+            continue
+        fewer, seconds = packing.mixed(chosen)
+        if seconds <= FEWER * busy_s:
+            shares = fewer
+            break
+    if not packing.traits.whole:
+        return _in_equal_chunks(packing, shares)
+    used = np.flatnonzero(shares > 1e-3 * mean)
+    rest = shares[used] / shares[used].sum()
+    counts = np.maximum(1, np.rint(rest / mean)).astype(int)
+    return [Share(packing.columns[k], s, n) for k, s, n in zip(used, rest.tolist(), counts.tolist(), strict=True)]
+
+
+def _in_equal_chunks(packing: Packing, shares: Float64) -> list[Share]:
+    """Shares as whole numbers of equal chunks of each piece, moved between trees while that relieves busy links."""
+    owner = np.array([c.owner for c in packing.columns])
+    load = np.stack([c.load_s for c in packing.columns]) / packing.unit_s
+    counts, cut = np.zeros(len(shares), dtype=np.int64), np.ones(len(packing.owners), dtype=np.int64)
+    for k in range(len(packing.owners)):
+        mine = np.flatnonzero(owner == k)
+        for n in range(1, MOST_CHUNKS + 1):
+            counts[mine] = _apportioned(shares[mine], n)
+            cut[k] = n
+            if np.abs(counts[mine] / n - shares[mine]).max() <= FINE:
+                break
+    each = load / cut[owner][:, None]
+    for _ in range(4 * len(packing.owners)):
+        total = counts @ each
+        sharp = 64.0 / total.max()
+        best, move = np.exp(sharp * (total - total.max())).sum() * (1 - 1e-6), None
+        for a in np.flatnonzero(counts):
+            others = np.flatnonzero(owner == owner[a])
+            value = np.exp(sharp * (total - each[a] + each[others] - total.max())).sum(axis=1)
+            if value.min() < best:
+                best, move = value.min(), (a, others[value.argmin()])
+        if move is None:
+            break
+        counts[move[0]] -= 1
+        counts[move[1]] += 1
+    return [Share(packing.columns[k], float(counts[k] / cut[owner[k]]), int(counts[k])) for k in np.flatnonzero(counts)]
+
+
+def _apportioned(shares: Float64, parts: int) -> Int64:
+    """How many of ``parts`` equal parts each gets."""
+    exact = shares / shares.sum() * parts
+    counts: Int64 = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: parts - counts.sum()]] += 1
+    return counts
+
+
+def _transfers(column: Column) -> Hops:
+    """What happens to one chunk of a column."""
+    halves = []
+    if column.inward is not None:
+        halves.append(_sums(column.inward))
+    if column.outward is not None:
+        halves.append(_copies(column.outward))
+    if len(halves) == 1:
+        return halves[0]
+    first, then = halves
+    arriving = np.flatnonzero(first.dst == then.src[0])
+    starting = then.depends.lengths == 0
+    lengths = np.where(starting, len(arriving), 1)
+    values = np.empty(int(lengths.sum()), dtype=np.int64)
+    of_root = np.repeat(starting, lengths)
+    values[of_root] = np.tile(arriving, int(starting.sum()))
+    values[~of_root] = first.total + then.depends.values
+    depends = Ragged.concatenate([first.depends, Ragged.from_lengths(lengths, values)])
+    chunk, src, dst, op = (np.concatenate([getattr(half, name) for half in halves]) for name in Hops._fields[:4])
+    return Hops(chunk, src, dst, op, Ragged.concatenate([first.route, then.route]), depends)
+
+
+def _copies(tree: Tree) -> Hops:
+    n = len(tree.node)
+    brought = np.full(int(max(tree.node.max(), tree.before.max())) + 1, -1, dtype=np.int64)
+    brought[tree.node] = np.arange(n)
+    after = brought[tree.before]
+    depends = Ragged.from_lengths(after >= 0, after[after >= 0])
+    zeros = np.zeros(n, dtype=np.int64)
+    return Hops(zeros, tree.before, tree.node, zeros.astype(np.int8) + COPY, tree.routes, depends)
+
+
+def _sums(tree: Tree) -> Hops:
+    forth = _copies(tree)
+    last = forth.total - 1
+    waits = Ragged.grouped(last - forth.depends.values, last - forth.depends.owners, forth.total)
+    op = np.full(forth.total, REDUCE, dtype=np.int8)
+    routes = tree.routes.take(np.arange(last, -1, -1))
+    return Hops(forth.chunk, forth.dst[::-1], forth.src[::-1], op, routes, waits)
+
+
+class _Cut(NamedTuple):
+    """The data in chunks, with the transfers of all representatives.
+
+    Attributes:
+        turn: float64[transfers], where in the data of its owner each transfer's chunk is, from 0 to 1.
+    """
+
+    workload: Workload
+    owner: Int64
+    position: Int64
+    transfers: Hops
+    size_bytes: Int64
+    turn: Float64
+
+
+def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], times: int) -> _Cut | None:
+    """Every tree's chunks cut ``times`` more; None if a chunk would have less than a byte."""
+    size = packing.symmetry.size
+    counts = np.array([way.chunks * times for way in ways])
+    of = np.repeat(np.arange(len(ways)), counts)  # the tree of each representative
+    number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    owner = np.array([way.column.owner for way in ways])[of]
+    if c.traits.whole:
+        share = np.array([way.share for way in ways])[of] / counts[of]
+        edges = np.rint(np.append(0.0, np.cumsum(share / share.sum())) * c.size_bytes).astype(np.int64)
+        ranges = np.diff(edges)
+        if ranges.min() < size:
+            return None
+        workload = Workload((dealt(c, ranges, np.full(len(of), size)),))
+        position, chunk_bytes = size * np.arange(len(of)), -(-ranges // size)
+    else:
+        place = np.zeros(len(of), dtype=np.int64)
+        order = np.argsort(owner, kind="stable")
+        own = np.bincount(owner, minlength=len(packing.owners))
+        place[order] = np.arange(len(of)) - np.repeat(np.cumsum(own) - own, own)
+        nodes = packing.symmetry.node_orbits
+        fixed = np.bincount(nodes, minlength=len(nodes))[packing.owners] < size
+        cuts = own * np.where(fixed, size, 1)
+        at = np.searchsorted(packing.owners, nodes[c.ranks])
+        if (c.size_bytes < len(c.ranks) * cuts).any():
+            return None
+        workload = Workload((Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, cuts[at]),))
+        position = place * np.where(fixed, size, 1)[owner]
+        chunk_bytes = -(-c.size_bytes // (len(c.ranks) * cuts[owner]))
+    rows = np.array([t.total for t in one])[of]
+    transfers = _joined(one, of, rows)
+    turn = (number + 0.5) / counts[of]
+    return _Cut(
+        workload, packing.owners[owner], position, transfers, np.repeat(chunk_bytes, rows), np.repeat(turn, rows)
+    )
+
+
+def _joined(one: list[Hops], of: Int64, rows: Int64) -> Hops:
+    """The transfers of all representatives, one after another."""
+    begin = np.cumsum(rows) - rows
+    src, dst, op = (np.concatenate([getattr(one[k], name) for k in of]) for name in ("src", "dst", "op"))
+    route = Ragged.concatenate([one[k].route for k in of])
+    waits = [one[k].depends.with_values(one[k].depends.values + b) for k, b in zip(of, begin, strict=True)]
+    return Hops(np.repeat(np.arange(len(of)), rows), src, dst, op, route, Ragged.concatenate(waits))

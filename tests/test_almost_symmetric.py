@@ -1,0 +1,87 @@
+"""Networks that are almost symmetric: a slow NIC, a dead one, servers of two kinds. Plans by symmetry are near the bound,
+and their images written out are plans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.bounds import bounds
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.symmetric import SymmetricPlan
+from stretto.model.topology import Topology, make_topology
+from stretto.planners import Request
+from stretto.planners.run import plan_by
+from stretto.planners.symmetric.lanes import lanes
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+KINDS = ("allgather", "reducescatter", "allreduce")
+
+
+def damaged(servers: int, damage: str) -> Topology:
+    """Servers of 8 GPUs joined by rails. The NIC of the first GPU has half its bandwidth (slow) or none (dead), or all
+    NICs of half of the servers are slow (kinds)."""
+    t = load_topology(f"h100:{servers}")
+    slow = t.accelerators[: 4 * servers if damage == "kinds" else 1]
+    rail = t.bandwidth == t.bandwidth.min()
+    hit = rail & (np.isin(t.src, slow) | np.isin(t.dst, slow))
+    keep = ~hit if damage == "dead" else np.ones(t.link_count, dtype=bool)
+    width = np.where(hit, t.bandwidth / 2, t.bandwidth)
+    links = list(zip(t.src[keep], t.dst[keep], width[keep], t.latency_s[keep], strict=True))
+    return make_topology(f"{servers} servers, {damage}", t.kind, links)
+
+
+def planned(kind: str, topology: Topology, size: int) -> SymmetricPlan:
+    workload = Workload((make_collective(kind, topology, size),))
+    plan = plan_by("symmetric", Request(topology, workload))
+    assert isinstance(plan, SymmetricPlan)
+    return plan
+
+
+@pytest.mark.parametrize("damage", ["slow", "dead", "kinds"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_within_a_tenth_of_the_bound(kind, damage):
+    plan = planned(kind, damaged(8, damage), 10**9)
+    assert verify(plan).ok, verify(plan)
+    least = bounds(plan.topology, plan.workload)[0].seconds
+    assert least <= simulate(plan).completion_s <= 1.1 * least
+
+
+@pytest.mark.parametrize("damage", ["slow", "dead", "kinds"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_are_a_plan(kind, damage):
+    plan = planned(kind, damaged(4, damage), 1_000_003)
+    plain = plan.expand()
+    assert verify(plan).ok, verify(plan)
+    assert verify(plain).ok, verify(plain)
+    assert simulate(plain).completion_s == pytest.approx(simulate(plan).completion_s, rel=1e-9)
+
+
+def test_a_rank_that_no_element_moves_sends_its_piece_in_as_many_chunks_as_there_are_elements():
+    plan = planned("allgather", damaged(4, "slow"), 1_000_003)
+    alone = np.bincount(plan.symmetry.node_orbits)[plan.symmetry.node_orbits] == 1
+    fixed = alone[plan.orbits.owner[:, 0]]
+    assert fixed.any() and not fixed.all()
+    assert np.array_equal(plan.orbits.shares, np.where(fixed, plan.symmetry.size, 1))
+
+
+def test_a_link_is_never_given_away_twice():
+    """Three classes on two orbits of links; the second has little to do on the first orbit, and is hastened."""
+    lane, orbit = np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1])
+    busy_s = np.array([19.0, 1.0, 5.0, 5.0])
+    for slower in (0.0, 0.05):
+        share = lanes(lane, orbit, busy_s, slower)
+        assert (np.bincount(orbit, share) <= 1).all()
+        seconds = busy_s / share
+        assert seconds[0] == pytest.approx(20 * (1 + slower), rel=1e-6)
+        assert seconds[1] == pytest.approx(seconds[2], rel=1e-6)
+    assert seconds[1] == pytest.approx(10.5, rel=1e-6)
+
+
+def test_many_orbits_are_refused():
+    line = load_topology("line:6")
+    with pytest.raises(Unsupported, match="symmetry"):
+        planned("allreduce", line, 10**6)
