@@ -16,6 +16,9 @@ from .output import answer, print_line
 LINKS_CHANGE = "links change"
 """Instead of an option: the first link of the topology is faster after a microsecond."""
 
+FIRST_LINK_SLOW = "first link slow"
+"""Instead of an option: the first link of the topology has half its bandwidth."""
+
 REQUESTS = (
     ("forest", "allreduce:1MB", "dgx2:2"),
     ("greedy", "alltoall:1MB", "torus:3x3"),
@@ -38,12 +41,15 @@ REQUESTS = (
     ("swot", "allreduce:1MB", "optical:4,2"),
     ("scale-ccl", "allgather:1MB", "sites:2,2", "rules=paper"),
     ("mtegcca", "allgather:1MB", "sites:2,2", LINKS_CHANGE),
+    ("symmetric", "allreduce:1MB", "h100:2", FIRST_LINK_SLOW),
 )
 """Planner, collectives, topology and options; together they call each kernel. A test compares them with the sources."""
 
 
 def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
     """Plan, verify, simulate and bound each request, as ``stretto plan`` does."""
+    import numpy as np
+
     from .. import face
     from ..model.changes import make_changes
     from .work import given_options
@@ -53,6 +59,9 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         if LINKS_CHANGE in options:
             options.remove(LINKS_CHANGE)
             net = replace(net, changes=make_changes([(1e-6, 0, 2 * net.bandwidth[0])], net.link_count))
+        if FIRST_LINK_SLOW in options:
+            options.remove(FIRST_LINK_SLOW)
+            net = replace(net, bandwidth=net.bandwidth / np.where(np.arange(net.link_count) == 0, 2, 1))
         plan = face.plan(collectives, net, planner=planner, effort="normal", options=given_options(options))
         plan.verify()
         plan.simulate()

@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...kernels import at_speed
 from ...model.arrays import Float64, Int64, Ragged
 from ...model.symmetry import Symmetry
-from ...schedule import kernel_dispatch
-from ...schedule.kernel_dispatch import Jobs
+from ...schedule.in_lanes import starts_in_lanes
 from ...schedule.moments import ends
 
 TIGHT = 0.9
@@ -25,9 +23,6 @@ SMALL = 0.1
 
 HASTE = 8.0
 """How many times sooner than others a hastened class may be done."""
-
-KERNEL_STEPS = 500.0
-"""Steps of the kernels' inner loops for each transfer."""
 
 
 class Times(NamedTuple):
@@ -52,21 +47,14 @@ def schedule(
         turn: float64[transfers], where in its owner's data the chunk of each is, from 0 to 1.
         slower: see :func:`lanes`.
     """
-    t, count = symmetry.topology, route.rows
+    t = symmetry.topology
     link, size = route.values, size_bytes[route.owners]
     busy_s = symmetry.copies[link] * (size / t.bandwidth[link] + t.message_s[link])
     lag_s = np.bincount(route.owners, t.latency_s[link], route.rows).astype(np.float64)
     orbit = np.unique(symmetry.link_orbits[link], return_inverse=True)[1].reshape(-1)
     lane = _classes(route, orbit)
     seconds = route.reduced(np.maximum, busy_s / lanes(lane[route.owners], orbit, busy_s, slower))
-    after = depends.turned()
-    work, waiting = KERNEL_STEPS * count, after.values.astype(np.int64)
-    chain_s = at_speed(kernel_dispatch.longest_chains, work)(seconds + lag_s, after.offsets, waiting)
-    rank = np.empty(count, dtype=np.int64)
-    rank[np.lexsort((-chain_s, turn))] = np.arange(count)
-    free = np.zeros(count)
-    jobs = Jobs(seconds, lag_s, free, after.offsets, waiting, depends.lengths)
-    start = at_speed(kernel_dispatch.schedule_single_links, work)(rank, jobs, lane, int(lane.max()) + 1)
+    start = starts_in_lanes(lane, seconds, lag_s, depends, turn)
     finish = ends(start, seconds)
     return Times(start, finish, float((finish + lag_s).max()))
 
