@@ -40,13 +40,17 @@ def _add_table(draft: Draft, table: dict[float, Any], first: int) -> None:
         draft.link(first + a, first + b, width * GB, 0.7 * US)
 
 
-def _chassis(arguments: list[str], spec: str, pattern: str) -> tuple[int, bool]:
-    """The number of chassis (1 if not given), and whether the ``teccl`` variant is meant."""
+def _chassis(arguments: list[str], spec: str, pattern: str, nodes: int = 33, links: int = 450) -> tuple[int, bool]:
+    """The number of chassis (1 if not given), and whether the ``teccl`` variant is meant.
+
+    Args:
+        nodes, links: of a chassis, at most.
+    """
     variant = arguments[1:] == ["teccl"]
     if len(arguments) > 2 or (len(arguments) == 2 and not variant):
         raise InputError(f"write it as {pattern}", spec)
     count = whole(arguments[0], f"{spec} ({pattern})", 1) if arguments else 1
-    check_size(33 * count, 450 * count, spec)
+    check_size(nodes * count, links * count, spec)
     return count, variant
 
 
@@ -119,7 +123,7 @@ def _h100(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology
 
     A rail joins the GPUs of equal number through a switch of its own: 400 Gbit/s, 1.3 us a hop.
     """
-    count, teccl = _chassis(arguments, spec, "h100:SERVERS")
+    count, teccl = _chassis(arguments, spec, "h100:SERVERS", nodes=9, links=32)
     if teccl:
         raise InputError("h100 has no teccl variant: that code does not have it", spec)
     draft = Draft()
