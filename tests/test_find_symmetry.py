@@ -72,6 +72,41 @@ def dragonfly(groups: int, gpus: int) -> Topology:
     return network(joined, [ACCELERATOR] * hub + [SWITCH] * groups)
 
 
+def torus_of_servers(rows: int, columns: int, gpus: int) -> Topology:
+    """Servers in a torus; GPUs of equal number are joined to those of the servers beside."""
+    joined, count = [], rows * columns
+    for server in range(count):
+        row, column = divmod(server, columns)
+        for gpu in range(gpus):
+            joined.append((server * gpus + gpu, count * gpus + server, 450.0))
+            for other in ((row + 1) % rows * columns + column, row * columns + (column + 1) % columns):
+                joined.append((server * gpus + gpu, other * gpus + gpu, 50.0))
+    return network(joined, [ACCELERATOR] * (count * gpus) + [SWITCH] * count)
+
+
+def crossbars(side: int) -> Topology:
+    """A grid of GPUs with a switch for each row and each column, all alike."""
+    gpu = np.arange(side * side)
+    joined = [(int(v), side * side + int(v) // side, 50.0) for v in gpu]
+    joined += [(int(v), side * side + side + int(v) % side, 50.0) for v in gpu]
+    return network(joined, [ACCELERATOR] * (side * side) + [SWITCH] * (2 * side))
+
+
+def twisted_dragonfly(groups: int, routers: int, links: int) -> Topology:
+    """Routers of a group all joined, and link ``j`` of a group leads to the group ``j + 1`` further on."""
+    count = groups * routers
+    joined = [(v, count + v, 100.0) for v in range(count)]
+    for group in range(groups):
+        first = count + group * routers
+        joined += [(first + a, first + b, 50.0) for b in range(routers) for a in range(b)]
+        for j in range(routers * links):
+            back = routers * links - 1 - j
+            if j < back or (j == back and 2 * group < groups):
+                other = (group + j + 1) % groups
+                joined.append((first + j // links, count + other * routers + back // links, 25.0))
+    return network(joined, [ACCELERATOR] * count + [SWITCH] * count)
+
+
 def holds(symmetry: Symmetry) -> None:
     """Compare every generator with the network, link by link, and count orbits."""
     t = symmetry.topology
@@ -126,20 +161,37 @@ def test_networks_with_switches_in_any_numbering(name, seed):
     holds(symmetry)
 
 
-@pytest.mark.parametrize("spec", ["line:5", "zoo:Abilene", "star:8?latency=1us&message=1us"])
-def test_asymmetric_networks_and_changes(spec):
-    topology = load_topology(spec)
-    if spec.startswith("star"):
-        topology = replace(topology, bandwidth=topology.bandwidth * (1 + np.arange(topology.link_count)))
-    symmetry = find_symmetry(topology)
-    assert symmetry is None or holds(symmetry) is None
-    assert spec == "line:5" or symmetry is None
+WITHOUT_SWITCHES = {
+    "ring:7": 7, "torus:4x4": 16, "torus:3x5": 15, "torus:4x5x3": 60, "hypercube:4": 16, "mesh:4x6": 4, "line:6": 2, "dgx1": 4,
+    "amd:1": 4, "amd:3": 12, "sites:4,4?wan=ring": 16,
+}  # fmt: skip
+GROWN = {
+    "a torus of servers": (torus_of_servers(3, 4, 4), 48),
+    "a grid of crossbars": (crossbars(5), 25),
+    "a twisted dragonfly": (twisted_dragonfly(9, 4, 2), 9),
+}
 
 
-@given(st.sampled_from([*SYMMETRIC, *BUILT]), st.integers(0, 2**31), st.data())
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", [*WITHOUT_SWITCHES, *GROWN])
+def test_groups_that_are_grown_have_an_element_for_each_place(name, seed):
+    topology, size = GROWN[name] if name in GROWN else (load_topology(name), WITHOUT_SWITCHES[name])
+    symmetry = find_symmetry(shuffled(topology, seed))
+    holds(symmetry)
+    assert symmetry.size == size
+
+
+def test_networks_without_symmetry():
+    assert find_symmetry(load_topology("zoo:Abilene")) is None
+    star = load_topology("star:8")
+    assert find_symmetry(replace(star, bandwidth=star.bandwidth * (1 + np.arange(star.link_count)))) is None
+
+
+@given(st.sampled_from([*SYMMETRIC, *BUILT, *WITHOUT_SWITCHES, *GROWN]), st.integers(0, 2**31), st.data())
 @settings(max_examples=examples(30), deadline=None)
 def test_no_symmetry_is_claimed_across_a_slower_link(name, seed, data):
-    topology = shuffled(BUILT[name][0] if name in BUILT else load_topology(name), seed)
+    built = BUILT | GROWN
+    topology = shuffled(built[name][0] if name in built else load_topology(name), seed)
     if not topology.link_count:
         return
     link = data.draw(st.integers(0, topology.link_count - 1))

@@ -2,8 +2,9 @@
 
 :func:`find_symmetry` returns commuting permutations of the nodes that map links to links of equal bandwidth, latency
 and cost of a message (:class:`stretto.model.symmetry.Symmetry`). Candidates come from coordinates of accelerators
-(``coordinates``: what switches join, level by level), each extended to switches (``extend``). Every candidate is tested
-exactly before it is returned (``graph``).
+(``coordinates``: what switches join, level by level), each extended to switches (``extend``). Where these leave
+accelerators that look alike in several orbits, as in a torus, more are grown from where one goes (``grow``). Every
+candidate is tested exactly before it is returned (``graph``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..model.symmetry import Symmetry
 from ..model.topology import Topology
 from .coordinates import free_shifts, shifts
 from .graph import Graph, graph_of, mixed
+from .grow import grow
 
 __all__ = ["find_symmetry"]
 
@@ -47,12 +49,12 @@ def find_symmetry(topology: Topology, colours: Int64 | None = None, counted: Boo
     if len(np.unique(refined[graph.accelerators])) == len(graph.accelerators):
         return None
     chosen = free_shifts(graph, shifts(graph, refined, structure), counts)
-    if not chosen:
+    group = grow(graph, refined, counts, [shift.image for shift in chosen], [shift.order for shift in chosen])
+    if not group.images:
         return None
-    order = _outermost_first(graph, [shift.image for shift in chosen])
-    images = np.array([chosen[k].image[: graph.nodes] for k in order])
-    orders = np.array([chosen[k].order for k in order], dtype=np.int64)
-    return Symmetry(topology, images.astype(np.int32), orders)
+    order = _outermost_first(graph, group.images)
+    images = np.array([group.images[k][: graph.nodes] for k in order])
+    return Symmetry(topology, images.astype(np.int32), np.array(group.orders, dtype=np.int64)[order])
 
 
 def _outermost_first(graph: Graph, images: list[Int64]) -> list[int]:
