@@ -94,7 +94,9 @@ def test_among_a_thousand_ranks_nothing_is_listed(kind):
     topology = load_topology("h100:128")
     collective = make_collective(kind, topology, 1 << 30)
     found = bounds(topology, Workload((collective,)))
-    assert "listed" not in vars(collective)
+    again = make_collective(kind, topology, 1 << 30)
+    assert bounds(topology, Workload((again,))) is found
+    assert "listed" not in {**vars(collective), **vars(again)}
     server_s = (1 << 30) / 400e9
     share = {"allreduce": 2 * 127 / 128, "allgather": 127 / 128, "reducescatter": 127 / 128, "alltoall": 8 * 127 / 128}
     assert found[0].seconds == pytest.approx(server_s * share.get(kind, found[0].seconds / server_s), rel=2e-3)

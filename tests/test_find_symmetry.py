@@ -162,7 +162,7 @@ def test_networks_with_switches_in_any_numbering(name, seed):
 
 
 WITHOUT_SWITCHES = {
-    "ring:7": 7, "torus:4x4": 16, "torus:3x5": 15, "torus:4x5x3": 60, "hypercube:4": 16, "mesh:4x6": 4, "line:6": 2, "dgx1": 4,
+    "ring:7": 7, "torus:4x4": 16, "torus:3x5": 15, "torus:4x5x3": 60, "hypercube:4": 16, "hypercube:6": 64, "mesh:4x6": 4, "line:6": 2, "dgx1": 4,
     "amd:1": 4, "amd:3": 12, "sites:4,4?wan=ring": 16,
 }  # fmt: skip
 GROWN = {

@@ -76,6 +76,12 @@ class Graph:
         at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
         return np.where(keys[at] == key, order[at], -1)
 
+    def beside(self, node: int) -> Int64:
+        """int64[neighbours], the nodes to which arcs lead from a node."""
+        keys, order = self.sorted_keys
+        low, high = np.searchsorted(keys, [node * self.count, (node + 1) * self.count])
+        return self.head[order[low:high]]
+
     @cached_property
     def _rows(self) -> tuple[tuple[Int64, Int64, Int64], ...]:
         """By tail and by head: the arcs in that order, where each owner's arcs begin, and the owners that have any."""

@@ -20,9 +20,9 @@ from ..model.arrays import Bool, Int64
 from .coordinates import commute, power
 from .graph import Graph, Hash, components, mixed
 
-MOST_WORK = 24_000_000
-"""Arcs that may be looked at in all rounds of refinement together: about a second of CPU. The shifts of a torus of
-16 x 16 x 16 take half of it."""
+MOST_WORK = 32_000_000
+"""Arcs that may be looked at in all rounds of refinement together: about a second of CPU. Each way may use half of what
+those before it left; the shifts of a torus of 16 x 16 x 16 take a third."""
 
 MOST_WORK_BESIDE = 2_000_000
 """The same where coordinates have given a group already: there is seldom more, as in a torus of servers."""
@@ -88,14 +88,14 @@ def grow(graph: Graph, colours: Hash, counted: Bool, images: list[Int64], orders
     work_left: float = MOST_WORK_BESIDE if images else MOST_WORK
     best, fewest = Group(graph, images, orders), len(accelerators) + 1
     for alike, near, short in WAYS:
-        group = Group(graph, list(images), list(orders), work_left, alike, short)
+        group = Group(graph, list(images), list(orders), work_left / 2, alike, short)
         while group.work_left > 0 and _one_more(group, colours, accelerators, near):
             pass
         orbits = len(np.unique(_orbits(graph.count, group.images)[accelerators]))
         if orbits < fewest:
             best, fewest = group, orbits
-        work_left = group.work_left
-        if fewest == classes or work_left <= 0:
+        work_left -= work_left / 2 - group.work_left
+        if fewest == classes:
             break
     return best
 
@@ -146,8 +146,9 @@ def _search(group: Group, colours: Hash, accelerators: Int64, start: int, target
         if len(classes) == group.graph.count:
             found = np.empty(group.graph.count, dtype=np.int64)
             found[np.argsort(left)] = np.argsort(right)
+            group.work_left -= max(len(group.graph.tail), LEAST_WORK)
             joined = None
-            if not (found[served] == np.flatnonzero(served)).any():
+            if not group.alike or _moves_alike(group.graph, colours, accelerators, found, (start, target)):
                 joined = _joined(group, accelerators, start, found)
             if joined is not None:
                 return joined
@@ -175,7 +176,24 @@ def _ranked(
     start, node = ends
     group.work_left -= LEAST_WORK * len(choices)
     related = [(w, _relation(group.graph, colours, node, w)) for w in choices]
-    return sorted(related, key=lambda one: (one[1] != wanted, (one[0] == start) != group.short, one[0] != node))
+    # straight on: to a node that has few neighbours in common with where the cycle begins, or many over switches
+    sign = -1 if wanted[0] == -1 else 1
+    beside = {w: sign * len(np.intersect1d(group.graph.beside(start), group.graph.beside(w))) for w in choices}
+
+    def rank(one: tuple[int, tuple[int, ...]]) -> tuple[bool, bool, int, bool]:
+        return one[1] != wanted, (one[0] == start) != group.short, beside[one[0]], one[0] != node
+
+    return sorted(related, key=rank)
+
+
+def _moves_alike(graph: Graph, colours: Hash, accelerators: Int64, found: Int64, ends: tuple[int, int]) -> bool:
+    """Whether all accelerators move, and those that look like the start over a link of the same kind as it does."""
+    if (found[accelerators] == accelerators).any():
+        return False
+    arc = int(graph.arcs_between(np.array([ends[0]]), np.array([ends[1]]))[0])
+    alike = accelerators[colours[accelerators] == colours[ends[0]]]
+    over = graph.arcs_between(alike, found[alike])
+    return arc < 0 or bool(((over >= 0) & (graph.arc_kind[over] == graph.arc_kind[arc])).all())
 
 
 def _named(group: Group, left: Hash, right: Hash, node: int, image: int, depth: int) -> tuple[Hash, Hash]:
@@ -240,7 +258,7 @@ def _relation(graph: Graph, colours: Hash, a: int, b: int) -> tuple[int, ...]:
     arc = int(graph.arcs_between(np.array([a]), np.array([b]))[0])
     if arc >= 0:
         return (int(graph.arc_kind[arc]),)
-    common = np.intersect1d(graph.head[graph.tail == a], graph.head[graph.tail == b])
+    common = np.intersect1d(graph.beside(a), graph.beside(b))
     return (-1, *sorted(colours[common].tolist()))
 
 
