@@ -1,8 +1,8 @@
 """What symmetry do networks have, whatever numbers their nodes have, and what do finding it and bounds by it cost?
 
 Numbers nodes and links at random. Prints a row a network: accelerators, links, CPU seconds of finding the symmetry, the
-orders of its generators, orbits of accelerators, then the bound of an AllReduce of 1 GB and its CPU seconds, and those of
-an AllGather; writes the rows as JSON with `-o FILE`.
+orders of its generators, orbits of accelerators, then the bound of an AllReduce of 1 GB and its CPU seconds, and
+those of an AllGather; writes the rows as JSON with `-o FILE`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ MOST_STEPS = 1000
 
 FAR_SETS = 4
 """Distances from the rank that hears latest beyond which ranks are looked at by themselves. For AllReduce of
-1 KB on `family:89809:some?message=2us` (benchmarks/heldout.py -t) one gives 8.0 us, as none does, and four give 11.7."""
+1 KB on `family:89809:some?message=2us` (benchmarks/heldout.py -t) one gives 8.0 us, as none does, and four give
+11.7."""
 
 MOST_ENTRIES = 50_000
 """Pairs of a sender and a link up to which each sender is looked at by itself, as among 111 ranks of a torus."""
