@@ -99,8 +99,11 @@ class Packing:
         shared = traits.whole | (orbit_size[firsts] < symmetry.size)
         self.chunk_bytes = size_bytes / pieces / np.where(shared, symmetry.size, 1)
         self.orbit = np.unique(symmetry.link_orbits, return_inverse=True)[1].reshape(-1)
-        self.second_s = symmetry.copies / t.bandwidth
-        """float64[links], for how long a byte and its images keep a link."""
+        self.fixed = orbit_size[firsts] < symmetry.size
+        """bool[owners], whether no element moves an owner."""
+        one = self.chunk_bytes / (len(firsts) if traits.whole else 1)
+        self.second_s = symmetry.copies * (1 / t.bandwidth + t.message_s / one[:, None])
+        """float64[owners, links], for how long a byte and its images keep a link, what one message costs included."""
         joins = np.zeros(t.node_count, dtype=np.bool_)
         joins[ranks] = True
         self.ways = [self._ways(joins, into) for into in (False, True)]
@@ -126,16 +129,19 @@ class Packing:
 
     def grow(self, price: Float64) -> list[Column]:
         """The cheapest columns, one for each owner, at prices of orbits of links, float64[orbits]."""
-        each = (price + FLOOR * price.mean())[self.orbit] * self.second_s
-        whole = np.maximum(np.rint(each * (FINEST / each.max())), 1.0).astype(np.int64)
+        priced = (price + FLOOR * price.mean())[self.orbit]
         reduces, copied = self.traits.reduces, not self.traits.reduces or self.traits.reduces_to_all
         out = []
         for number, root in enumerate(self.owners.tolist()):
+            each = priced * self.second_s[number]
+            whole = np.maximum(np.rint(each * (FINEST / each.max())), 1.0).astype(np.int64)
             inward = self._tree(root, whole, True) if reduces else None
             outward = self._tree(root, whole, False) if copied else None
             trees = (inward, outward)
             passed = np.concatenate([tree.routes.values for tree in trees if tree is not None])
-            work_s = np.bincount(self.orbit[passed], self.second_s[passed], self.orbits) * self.chunk_bytes[number]
+            work_s = (
+                np.bincount(self.orbit[passed], self.second_s[number, passed], self.orbits) * self.chunk_bytes[number]
+            )
             out.append(Column(number, inward, outward, work_s))
         return out
 

@@ -42,6 +42,9 @@ FINE = 0.02
 MOST_CHUNKS = 12
 """Chunks into which a piece is cut for the sake of shares, at most."""
 
+FEW_CHUNKS = 3
+"""The same where messages cost."""
+
 FEW_ROWS = 50_000
 """Transfers of the representatives up to which each of :data:`SLOWER` is tried."""
 
@@ -168,10 +171,12 @@ def _in_equal_chunks(packing: Packing, shares: Float64) -> list[Share]:
     """Shares as whole numbers of equal chunks of each piece, moved between trees while that relieves busy links."""
     owner = np.array([c.owner for c in packing.columns])
     load = np.stack([c.load_s for c in packing.columns]) / packing.unit_s
+    most = FEW_CHUNKS if messages_cost(packing.symmetry.topology) else MOST_CHUNKS
     counts, cut = np.zeros(len(shares), dtype=np.int64), np.ones(len(packing.owners), dtype=np.int64)
     for k in range(len(packing.owners)):
         mine = np.flatnonzero(owner == k)
-        for n in range(1, MOST_CHUNKS + 1):
+        # the piece of a rank that no element moves is in one chunk for each element as it is
+        for n in range(1, 2 if packing.fixed[k] else most + 1):
             counts[mine] = _apportioned(shares[mine], n)
             cut[k] = n
             if np.abs(counts[mine] / n - shares[mine]).max() <= FINE:
@@ -260,7 +265,9 @@ class _Cut(NamedTuple):
 def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], times: int) -> _Cut | None:
     """Every tree's chunks cut ``times`` more; None if a chunk would have less than a byte."""
     size = packing.symmetry.size
-    counts = np.array([way.chunks * times for way in ways])
+    # the piece of a rank that no element moves has a chunk for each element already
+    fixed = max(1, times // size)
+    counts = np.array([fixed if packing.fixed[way.column.owner] else way.chunks * times for way in ways])
     of = np.repeat(np.arange(len(ways)), counts)  # the tree of each representative
     number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     owner = np.array([way.column.owner for way in ways])[of]
