@@ -1,9 +1,11 @@
 """What planning by symmetry takes on GPU clusters, from 32 to 65,536 GPUs, beside planners that plan for every rank.
 
 python benchmarks/clusters.py [--servers 4,64,512,2048] [--size 64MB,1GB] [--collectives allgather,...] [--message 0us]
-                              [--peers forest,greedy,nccl-ring,nccl-tree] [--peers-up-to 4]
+                              [--peers forest,greedy,nccl-ring,nccl-tree] [--peers-up-to 4] [--damage slow,dead,kinds]
 
-The networks are h100:SERVERS: 8 GPUs a server on a switch of 450 GB/s, eight rails of 50 GB/s. Each cell runs in its
+The networks are h100:SERVERS: 8 GPUs a server on a switch of 450 GB/s, eight rails of 50 GB/s. With --damage they are
+almost symmetric: the NIC of one GPU has half its bandwidth (slow) or none (dead), or all NICs of half of the servers
+have half (kinds). Each cell runs in its
 own process with compiled kernels: a first request of the same kind on four servers loads what is needed. Prints a table
 and writes benchmarks/out/clusters.json: completion over the bound; CPU seconds of planning, verifying, simulating, and
 of the bound; the most memory of the process; transfers of the plan, and of its representatives.
@@ -18,15 +20,18 @@ import resource
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 os.environ["STRETTO_KERNELS"] = "compiled"
+
+import numpy as np
 
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import StrettoError
 from stretto.model.symmetric import SymmetricPlan
+from stretto.model.topology import Topology, make_topology
 from stretto.model.units import parse_size
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -38,10 +43,22 @@ CELL_S = 600
 """Wall-clock seconds after which a cell is given up."""
 
 
-def measure(servers: int, kind: str, size: str, planner: str, message: str) -> dict:
+def network(servers: int, message: str, damage: str) -> Topology:
+    t = load_topology(f"h100:{servers}?message={message}")
+    if not damage:
+        return t
+    hit = t.accelerators[: 4 * servers if damage == "kinds" else 1]
+    nics = (t.bandwidth == t.bandwidth.min()) & (np.isin(t.src, hit) | np.isin(t.dst, hit))
+    keep = ~nics if damage == "dead" else np.ones(t.link_count, dtype=bool)
+    width = np.where(nics, t.bandwidth / 2, t.bandwidth)
+    links = list(zip(t.src[keep], t.dst[keep], width[keep], t.latency_s[keep], strict=True))
+    return make_topology(f"h100:{servers}, {damage}", t.kind, links, message_s=t.message_s[keep])
+
+
+def measure(servers: int, kind: str, size: str, planner: str, message: str, damage: str) -> dict:
     row = {"gpus": 8 * servers, "collective": kind, "size": size, "planner": planner, "message": message}
-    net = load_topology(f"h100:{servers}?message={message}")
-    small = load_topology(f"h100:4?message={message}")
+    row["damage"] = damage
+    net, small = network(servers, message, damage), network(4, message, damage)
     warm = run_planner(planner, small, Workload((make_collective(kind, small, 8_000_000),)), effort="quick")
     simulate(warm), verify(warm)
     marks = [time.process_time()]
@@ -104,6 +121,7 @@ def main() -> None:
     parser.add_argument("--message", default="0us")
     parser.add_argument("--peers", default="forest,greedy,nccl-ring,nccl-tree")
     parser.add_argument("--peers-up-to", type=int, default=4, help="servers up to which the peers are run, too")
+    parser.add_argument("--damage", default="", help="slow, dead, kinds")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.cell:
@@ -113,15 +131,15 @@ def main() -> None:
     columns = ("GPUs", "collective", "size", "planner", "completion / bound", "CPU s (plan, verify, simulate)")
     print(f"| {' | '.join((*columns, 'bound', 'transfers', 'memory'))} |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for servers in map(int, given.servers.split(",")):
+    cells = product(map(int, given.servers.split(",")), given.damage.split(","), given.collectives.split(","))
+    for servers, damage, kind in cells:
         peers = given.peers.split(",") if given.peers and servers <= given.peers_up_to else []
-        for kind in given.collectives.split(","):
-            for size in given.size.split(","):
-                for planner in ["symmetric", *peers]:
-                    row = in_a_process(servers, kind, size, planner, given.message)
-                    rows.append(row)
-                    if planner == "symmetric" or "refused" not in row:
-                        print(f"| {8 * servers} | {kind} | {size} | {planner} | {line(row)} |", flush=True)
+        for size, planner in product(given.size.split(","), ["symmetric", *peers]):
+            row = in_a_process(servers, kind, size, planner, given.message, damage)
+            rows.append(row)
+            if planner == "symmetric" or "refused" not in row:
+                net = f"{8 * servers}{', ' * bool(damage)}{damage}"
+                print(f"| {net} | {kind} | {size} | {planner} | {line(row)} |", flush=True)
     out = Path(__file__).with_name("out") / "clusters.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps({"command": sys.argv[1:], "rows": rows}, indent=1))

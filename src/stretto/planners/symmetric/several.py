@@ -33,6 +33,9 @@ MOST_PARTS = 64
 MOST_ROWS = 1_200_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
 
+PATIENCE = 2
+"""Times that more parts are tried in vain, one after another."""
+
 FEWER = 1.004
 """Times the least time that fewer trees may take."""
 
@@ -115,6 +118,7 @@ def plan_several(case: Several) -> SymmetricPlan:
     rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True))
     best: tuple[_Cut, Times] | None = None
     slower: tuple[float, ...] = SLOWER
+    worse = 0
     for exponent in range(MOST_PARTS.bit_length()):
         times = 1 << exponent
         if best is not None and rows * times > MOST_ROWS:
@@ -130,8 +134,11 @@ def plan_several(case: Several) -> SymmetricPlan:
         if best is not None:
             surcharge = PER_HALF ** log2(t.total / best[0].transfers.total) if costly else 1.0
             if tried[number].completion_s * surcharge >= best[1].completion_s:
-                break
-        best = cut, tried[number]
+                worse += 1
+                if worse == PATIENCE:
+                    break
+                continue
+        best, worse = (cut, tried[number]), 0
     if best is None:
         raise Unsupported(f"symmetric does not serve {collective.title}: there is less than a byte for each rank")
     cut, moments = best
@@ -266,8 +273,8 @@ def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], ti
     """Every tree's chunks cut ``times`` more; None if a chunk would have less than a byte."""
     size = packing.symmetry.size
     # the piece of a rank that no element moves has a chunk for each element already
-    fixed = max(1, times // size)
-    counts = np.array([fixed if packing.fixed[way.column.owner] else way.chunks * times for way in ways])
+    few = -(-2 * times // size)
+    counts = np.array([few if packing.fixed[way.column.owner] else way.chunks * times for way in ways])
     of = np.repeat(np.arange(len(ways)), counts)  # the tree of each representative
     number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     owner = np.array([way.column.owner for way in ways])[of]
@@ -284,14 +291,13 @@ def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], ti
         order = np.argsort(owner, kind="stable")
         own = np.bincount(owner, minlength=len(packing.owners))
         place[order] = np.arange(len(of)) - np.repeat(np.cumsum(own) - own, own)
-        nodes = packing.symmetry.node_orbits
-        fixed = np.bincount(nodes, minlength=len(nodes))[packing.owners] < size
-        cuts = own * np.where(fixed, size, 1)
-        at = np.searchsorted(packing.owners, nodes[c.ranks])
+        images = np.where(packing.fixed, size, 1)
+        cuts = own * images
+        at = np.searchsorted(packing.owners, packing.symmetry.node_orbits[c.ranks])
         if (c.size_bytes < len(c.ranks) * cuts).any():
             return None
         workload = Workload((Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, cuts[at]),))
-        position = place * np.where(fixed, size, 1)[owner]
+        position = place * images[owner]
         chunk_bytes = -(-c.size_bytes // (len(c.ranks) * cuts[owner]))
     rows = np.array([t.total for t in one])[of]
     transfers = _joined(one, of, rows)
