@@ -13,6 +13,7 @@ from stretto.model.errors import Infeasible, Unsupported
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.schedule.moments import ends, settled
+from stretto.schedule.pipes import build_network
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -62,6 +63,18 @@ def test_late_starts_are_no_delay(planner, kind):
     first, later = (planned(planner, "dgx1", kind, 80_000, start_s=s) for s in (0.0, 2.0**20))
     assert first.transfer_count == later.transfer_count
     assert simulate(later).completions_s[0] == pytest.approx(simulate(first).completions_s[0], abs=1e-7)
+
+
+def test_how_late_links_of_a_pipe_are_is_not_rounded_by_other_pipes():
+    """Beside a sum over all pipes, of which there are thousands, bytes that take 1e-10 s would overlap."""
+    network = build_network(load_topology("h100:16"), 8.0, True, 0.0)
+    latency_s = network.topology.latency_s
+    for pipe in range(0, len(network.src), 97):
+        late_s = [0.0]
+        for link in network.hops[pipe].tolist():
+            late_s.append(late_s[-1] + latency_s[link])
+        own = slice(network.hops.offsets[pipe], network.hops.offsets[pipe + 1])
+        assert network.late_s[own].tolist() == late_s[:-1]
 
 
 def test_what_already_fits_stays_as_it_is():

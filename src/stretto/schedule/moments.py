@@ -180,14 +180,15 @@ def among(lists: Ragged, rows: Int64) -> Ragged:
 def delays(plan: Plan, rows: Int64) -> tuple[Float64, Float64]:
     """For some transfers how much later than its source each link carries the bytes, and the last receiver has them."""
     if plan.other_src is None and len(plan.dst.values) == plan.transfer_count:
-        return _path_delays(plan.topology, plan.route.take(rows))
+        return path_delays(plan.topology, plan.route.take(rows))
     hop_s, receiver_s = delays_of(plan)
     hops = plan.route.with_values(np.arange(len(hop_s))).take(rows).values
     return hop_s[hops], plan.dst.reduced(np.maximum, receiver_s)[rows]
 
 
-def _path_delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
-    """The same of routes that are paths."""
+def path_delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
+    """Of routes that are paths: float64[links of routes], how much later than its source each link carries the bytes,
+    and float64[routes], how much later the receiver has them, seconds."""
     latency, first, lengths = topology.latency_s[route.values], route.offsets[:-1], route.lengths
     hop = np.zeros(len(latency))
     # place by place: differences of a sum over all routes would be rounded

@@ -22,6 +22,7 @@ from ..kernels.steps import Steps
 from ..model.arrays import Bool, Float64, Int64, Ragged, offsets_of
 from ..model.collective import Workload
 from ..model.topology import ACCELERATOR, Topology
+from .moments import path_delays
 
 LACKS_WANTED, LACKS, HELD = -1, -2, -9
 """What a node knows of a chunk at first; see :mod:`stretto.planners.scale_ccl.kernel_states`."""
@@ -125,9 +126,8 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
     offsets, links = topology.out_links
     src, dst, *lists = at_speed(pipes_kernel.find_pipes, work)(offsets, links.astype(np.int64), *ends, link_s, passed)
     hops = Ragged(lists[0].astype(np.int64), lists[1].astype(np.int32))
-    before = np.cumsum(topology.latency_s[hops.values]) - topology.latency_s[hops.values]
-    late_s = before - np.repeat(before[hops.offsets[:-1]], hops.lengths)
-    latency, per_byte = topology.route_latency_s(hops), 1.0 / topology.route_bandwidth(hops)
+    late_s, latency = path_delays(topology, hops)
+    per_byte = 1.0 / topology.route_bandwidth(hops)
     return Network(topology, src, dst, hops, late_s, latency, per_byte, latency + typical_bytes * per_byte)
 
 
