@@ -142,6 +142,25 @@ def test_a_kernel_is_compiled_anew_when_the_fields_of_a_named_tuple_change():
     assert "stretto.kernels.chunks" in stamps
 
 
+def test_a_numba_with_other_inner_parts_loads_its_code_by_itself(tmp_path):
+    program = (
+        "import sys, numpy as np\n"
+        "from stretto import kernels\n"
+        "if 'other' in sys.argv:\n"
+        "    kernels._load_machine_code = lambda *_: kernels.no_such_part\n"
+        "path = np.array([0, 1, 2, 2]), np.array([0, 1]), np.array([1, 2]), np.ones(2)\n"
+        "from stretto.kernels import paths\n"
+        "print(kernels.at_speed(paths.all_pairs, 1)(*path)[0, 2])\n"
+    )
+    environment = {**os.environ, "STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run([sys.executable, "-c", program, *how], env=environment, text=True, capture_output=True)
+        for how in ([], ["other"])
+    ]
+    assert [process.stdout.split() for process in said] == [["2.0"], ["2.0"]]
+    assert [process.stderr.count("compiling") for process in said] == [1, 0]
+
+
 def test_warming_asks_for_every_kernel(monkeypatch):
     asked, named = set(), set()
 

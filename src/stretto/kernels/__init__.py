@@ -232,7 +232,19 @@ def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _load(compiled: Any, arguments: tuple[Any, ...]) -> bool:
-    """Load the machine code that Numba keeps of this function for such arguments; whether there is any.
+    """Load the machine code that Numba keeps of this function for such arguments; whether there is any."""
+    try:
+        return _load_machine_code(compiled, arguments)
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError):  # a Numba with other inner parts
+        kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if not getattr(kept, "_load_index", dict)():
+            return False
+        compiled.compile(_types(arguments))
+        return True
+
+
+def _load_machine_code(compiled: Any, arguments: tuple[Any, ...]) -> bool:
+    """:func:`_load` by the inner parts of Numba, as they are in version 0.68.
 
     These are the steps of Numba's ``Dispatcher.compile`` for kept code, without those that only compiling needs: they
     read the types of all functions that Numba knows, and the LLVM code from which the machine code was made, and take
