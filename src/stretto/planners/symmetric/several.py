@@ -30,7 +30,7 @@ from .packing import Column, Packing, Tree
 MOST_PARTS = 64
 """Parts into which the data that goes by one tree is cut, at most."""
 
-MOST_ROWS = 1_200_000
+MOST_ROWS = 1_400_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
 
 PATIENCE = 2
@@ -115,7 +115,7 @@ def plan_several(case: Several) -> SymmetricPlan:
     ways = shares_of(packing)
     one = [_transfers(way.column) for way in ways]
     costly = messages_cost(symmetry.topology)
-    rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True))
+    rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True) if not packing.fixed[way.column.owner])
     best: tuple[_Cut, Times] | None = None
     slower: tuple[float, ...] = SLOWER
     worse = 0
