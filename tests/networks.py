@@ -8,7 +8,8 @@ import random
 import numpy as np
 
 from stretto.model.arrays import Ragged
-from stretto.model.collective import Collective, cut
+from stretto.model.chunks import cut
+from stretto.model.collective import Collective
 from stretto.model.kinds import split_evenly
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 

@@ -25,6 +25,13 @@ from stretto.model.errors import InputError
 from stretto.planners.greedy import kernel_translations
 
 
+def said_by(program, folder, *arguments):
+    """What a process says that runs ``program`` and keeps compiled kernels in ``folder``."""
+    environment = {**os.environ, "STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, env=environment, text=True, capture_output=True)
+
+
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
     """As in a new process on a new machine."""
@@ -103,10 +110,8 @@ def test_a_kernel_that_is_compiled_later_may_call_one_that_was_kept(tmp_path):
         "if 'all_pairs' in sys.argv:\n"
         "    print(at_speed(paths.all_pairs, 1)(*path)[0, 2])\n"
     )
-    environment = {**os.environ, "STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": str(tmp_path)}
     said = [
-        subprocess.run([sys.executable, "-c", program, *called], env=environment, text=True, capture_output=True)
-        for called in (["distances"], ["distances", "all_pairs"], ["all_pairs"])
+        said_by(program, tmp_path, *called) for called in (["distances"], ["distances", "all_pairs"], ["all_pairs"])
     ]
     assert [process.stdout.split() for process in said] == [["2.0"], ["2.0", "2.0"], ["2.0"]]
     assert [process.stderr.count("compiling") for process in said] == [1, 1, 0]
@@ -152,11 +157,7 @@ def test_a_numba_with_other_inner_parts_loads_its_code_by_itself(tmp_path):
         "from stretto.kernels import paths\n"
         "print(kernels.at_speed(paths.all_pairs, 1)(*path)[0, 2])\n"
     )
-    environment = {**os.environ, "STRETTO_KERNELS": "compiled", "NUMBA_CACHE_DIR": str(tmp_path)}
-    said = [
-        subprocess.run([sys.executable, "-c", program, *how], env=environment, text=True, capture_output=True)
-        for how in ([], ["other"])
-    ]
+    said = [said_by(program, tmp_path, *how) for how in ([], ["other"])]
     assert [process.stdout.split() for process in said] == [["2.0"], ["2.0"]]
     assert [process.stderr.count("compiling") for process in said] == [1, 0]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Bool, Float64, Int32, Int64, Ragged, offsets_of
+from .chunks import check_cut, cut
 from .errors import InputError
-from .kinds import BY_NAME, KINDS, Kind, split_evenly
+from .kinds import BY_NAME, KINDS, Kind
 from .memory import too_much
 from .topology import Topology
 from .units import LONGEST_S, format_size
@@ -35,7 +36,6 @@ LISTED_BYTES = 16
 
 MOST_TITLES = 4
 """Collectives that the title of a workload names."""
-
 
 MOST_WEIGHT = 1e12
 """The largest weight of a collective: means by weight stay finite numbers."""
@@ -181,8 +181,7 @@ class Promised(Collective):
         return Collective(*args, **given) if "piece_bytes" in given else object.__new__(cls)
 
     def __init__(
-        self, kind: str, ranks: Int32, size_bytes: int, root: int, start_s: float, weight: float,
-        chunks: int | Int64,
+        self, kind: str, ranks: Int32, size_bytes: int, root: int, start_s: float, weight: float, chunks: int | Int64,
         receivers: Sequence[int] = (),
     ) -> None:  # fmt: skip
         facts = {
@@ -363,43 +362,6 @@ def make_collective(
     if traits.wanted == "receivers" and (not wanted or wanted[0] < 0 or wanted[-1] >= n):
         raise InputError(f"receivers must be some of the ranks 0 to {n - 1}", "receivers")
     shares = 1 if traits.whole else n
-    _check_cut(size, n, size // shares, chunks)
+    check_cut(size, n, size // shares, chunks)
     root = root if traits.rooted else -1
     return Promised(kind, nodes, size, root, float(start_s), weight, chunks, wanted)
-
-
-def cut(collective: Collective, chunks: int | Int64) -> Collective:
-    """Cut every piece into ``chunks`` chunks, as even as whole bytes allow; or piece i into ``chunks[i]`` of them.
-
-    Raises:
-        InputError: a chunk would be empty.
-    """
-    if isinstance(chunks, int):
-        _check_cut(collective.size_bytes, len(collective.ranks), int(collective.piece_bytes.min()), chunks)
-        if chunks == 1 and collective.is_whole:
-            return collective
-    counts = np.broadcast_to(np.asarray(chunks, dtype=np.int64), collective.piece_bytes.shape)
-    piece = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    sizes = np.empty(len(piece), dtype=np.int64)
-    alike = np.stack((collective.piece_bytes, counts), axis=1)
-    for total, count in np.unique(alike, axis=0).tolist():
-        if total < count:
-            raise InputError(f"a piece of {total} bytes cannot be cut into {count} chunks; raise the size", "size")
-        same = (collective.piece_bytes == total) & (counts == count)
-        sizes[same[piece]] = np.tile(split_evenly(total, count), int(same.sum()))
-    ends = np.cumsum(sizes)
-    before = ends - sizes
-    offset = before - before[offsets_of(counts)[:-1]][piece]
-    return replace(collective, chunk_piece=piece, chunk_offset=offset, chunk_bytes=sizes)
-
-
-def _check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:
-    """Raise InputError if pieces of which the smallest has ``smallest`` bytes cannot be cut into ``chunks``."""
-    if chunks < 1:
-        raise InputError(f"{chunks} chunks: at least one is needed", "chunks")
-    if smallest < chunks:
-        raise InputError(
-            f"{size_bytes} bytes among {ranks} ranks leave pieces of {smallest} bytes, "
-            f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
-            "size",
-        )

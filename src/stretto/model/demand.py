@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .arrays import Int64, Ragged
-from .collective import Collective, cut, make_collective
+from .chunks import cut
+from .collective import Collective, make_collective
 from .errors import InputError
 from .topology import Topology
 

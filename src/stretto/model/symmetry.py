@@ -1,8 +1,8 @@
 """Symmetry of a network: permutations of its nodes that map every link to a link of the same kind.
 
-A :class:`Symmetry` is a group by its generators. They commute, and no element of the group but the identity maps an
-accelerator of the group to itself: so each accelerator *orbit*, the accelerators that the group maps to each other, has
-one accelerator for each element, and whatever one of them does all others do in their place.
+A :class:`Symmetry` is a commutative group by its generators. An *orbit* is what the group maps to each other. An orbit
+of accelerators has one accelerator for each element of the group, or it is a single accelerator that every element
+leaves where it is. Whatever one accelerator of an orbit does, the others do in their place.
 
 Elements are numbered by their exponents in mixed radix; the exponent of the last generator counts least. Element 0
 is the identity. This file trusts the generators. :mod:`stretto.verify.symmetric` does not.
@@ -103,8 +103,8 @@ class Symmetry:
 
     @cached_property
     def copies(self) -> Int64:
-        """int64[links], how many elements map a link to itself: so many images of a hop are on a link of its orbit at
-        the same time."""
+        """int64[links], how many elements map a link to itself. A link of its orbit carries this number of images of a
+        hop at the same time."""
         sizes = np.bincount(self.link_orbits, minlength=self.topology.link_count)
         return self.size // sizes[self.link_orbits]
 

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..model.arrays import Float64, Int8, Int32, Int64, Ragged, offsets_of
-from ..model.collective import Workload, cut
+from ..model.chunks import cut
+from ..model.collective import Workload
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
 from .two_trees import descent, slice_count

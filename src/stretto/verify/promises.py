@@ -19,7 +19,7 @@ def wrong_collectives(workload: Workload) -> Finding | None:
     """:func:`broken_promise` of a workload."""
     base = 0
     for number, c in enumerate(workload.collectives):
-        wrong = wrong_pieces(c)
+        wrong = _wrong_pieces(c)
         if wrong is not None:
             return Finding("promise", f"collective {number} ({c.kind}): {wrong}")
         if (c.chunk_piece < 0).any() or (c.chunk_piece >= len(c.piece_bytes)).any() or (c.chunk_bytes < 1).any():
@@ -39,7 +39,7 @@ def wrong_collectives(workload: Workload) -> Finding | None:
     return None
 
 
-def wrong_pieces(c: Collective) -> str | None:
+def _wrong_pieces(c: Collective) -> str | None:
     """What is wrong with the pieces of a collective, None if they are what its kind promises."""
     ranks = len(c.ranks)
     if len(np.unique(c.ranks)) != ranks:

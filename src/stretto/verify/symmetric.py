@@ -209,7 +209,7 @@ def _alike(plan: SymmetricPlan) -> bool:
 
 
 def _power(image: Int32, times: int) -> Int64:
-    """The permutation that applies ``image`` so many times."""
+    """The permutation that applies ``image`` the given number of times."""
     out, square = np.arange(len(image)), image.astype(np.int64)
     while times:
         out, square, times = (square[out] if times & 1 else out), square[square], times >> 1

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...model.arrays import Float64, Int64, Ragged
-from ...model.collective import Collective, Workload, cut
+from ...model.chunks import cut
+from ...model.collective import Collective, Workload
 from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology

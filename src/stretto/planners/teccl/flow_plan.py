@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...model.arrays import Int64
-from ...model.collective import Workload, cut
+from ...model.chunks import cut
+from ...model.collective import Workload
 from ...model.errors import Infeasible
 from ...model.plan import Plan
 from ...schedule.asap import Send, plan_of_sends
