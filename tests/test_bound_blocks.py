@@ -15,6 +15,7 @@ from stretto.bounds.parts import MOST_ALONE
 from stretto.bounds.reach import least
 from stretto.model.collective import Workload, make_collective
 from stretto.model.kinds import KINDS
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -129,3 +130,12 @@ def test_sums_by_messages_and_messages_on_the_way_are_bounded_as_by_a_search(kin
         if reason in searched:
             assert max(b.seconds for b in found if b.kind == reason) == pytest.approx(searched[reason], rel=1e-9)
     assert kind == "reducescatter" or reason in searched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_only_send_or_only_receive_have_bounds(kind, monkeypatch):
+    links = [(v, 4, 1e9, 1e-6) for v in range(4)]
+    monkeypatch.setattr("stretto.bounds.block_bounds.MOST_SEARCHED", 3)
+    for ends in (links, [(b, a, *w) for a, b, *w in links]):
+        topology = make_topology("one way", [ACCELERATOR] * 4 + [SWITCH], ends, message_s=[1e-6] * 4)
+        assert bounds_by_blocks(topology, Workload((make_collective(kind, topology, 4000),))) is not None

@@ -97,6 +97,12 @@ def test_nothing_is_said_where_switches_sum_or_messages_cost_nothing():
     assert growth_bound(load_topology("star:4?message=0"), work(load_topology("star:4")), 0.0) is None
 
 
+def test_nothing_is_said_where_no_link_leads_to_a_node_that_sums():
+    links = [(v, 3, 1e9, 1e-6) for v in range(3)]
+    net = make_topology("one way", [ACCELERATOR] * 3 + [SWITCH], links, message_s=[1e-6] * 3)
+    assert growth_bound(net, work(net), 0.0) is None
+
+
 def test_what_a_slow_link_delays_counts_less_on_a_fast_one():
     # each message from 1, 2 or 3 counts 1 us on its own link, a tenth of that on the hub's link to 0, and takes 1 us
     links = [e for v in (1, 2, 3) for e in ((v, 4, 1e9, 0.0), (4, v, 1e9, 0.0))] + [

@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from stretto.model.changes import make_changes
 from stretto.model.symmetry import Symmetry
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.symmetry import find_symmetry
+from stretto.symmetry.coordinates import Shift, free_shifts
+from stretto.symmetry.graph import graph_of
+from stretto.symmetry.grow import Group, _joined
 from stretto.topologies import load_topology
 
 
@@ -221,3 +225,71 @@ def test_only_the_accelerators_that_count_must_move_freely():
     counted = np.zeros(topology.node_count, dtype=np.bool_)
     counted[: 7 * 4] = True
     assert find_symmetry(topology, counted=counted).orders.tolist() == [7, 4]
+
+
+TURN_OF_RING, FLIP_OF_RING = np.array([1, 2, 3, 4, 5, 0]), np.array([0, 5, 4, 3, 2, 1])
+
+
+def test_shifts_that_do_not_commute_are_not_taken_together():
+    graph = graph_of(load_topology("ring:6"))
+    half_turn = np.roll(np.arange(6), -3)
+    turn, flip, half = Shift(TURN_OF_RING, 6, 0), Shift(FLIP_OF_RING, 2, 1), Shift(half_turn, 2, 1)
+    every = np.ones(6, dtype=np.bool_)
+    assert free_shifts(graph, [turn, flip], every) == [turn]
+    third = Shift(np.roll(np.arange(6), -2), 3, 0)
+    assert free_shifts(graph, [third, half], every) == [third, half]
+
+
+def test_shifts_of_which_one_leaves_nodes_that_the_other_moves_are_not_taken_together():
+    graph = graph_of(load_topology("star:5"))
+    three, two = Shift(np.array([1, 2, 0, 3, 4, 5]), 3, 0), Shift(np.array([0, 1, 2, 4, 3, 5]), 2, 1)
+    every = np.ones(6, dtype=np.bool_)
+    assert free_shifts(graph, [three, two], every) == [three]
+    assert free_shifts(graph, [three, two], np.arange(6) != 3) == [three]
+    assert free_shifts(graph, [three, two], np.isin(np.arange(6), [3, 4])) == [two]
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "order"),
+    [
+        ([], TURN_OF_RING, 6),
+        ([], np.array([1, 0, 2, 3, 4, 5]), None),  # no symmetry
+        ([], FLIP_OF_RING, None),  # leaves 0 and 3 where they are, and moves others
+        ([], np.array([1, 0, 5, 4, 3, 2]), 2),
+        ([(np.roll(np.arange(6), -3), 2)], np.roll(np.arange(6), -2), 3),
+        ([(np.roll(np.arange(6), -3), 2)], TURN_OF_RING, 3),  # its third power is known: a root of that is undone
+        ([(np.roll(np.arange(6), -2), 3)], np.array([1, 0, 5, 4, 3, 2]), None),  # does not commute
+        ([(TURN_OF_RING, 6)], np.roll(np.arange(6), -2), None),  # is known
+    ],
+)
+def test_only_a_symmetry_that_commutes_and_moves_freely_joins_a_group(known, found, order):
+    graph = graph_of(load_topology("ring:6"))
+    group = Group(graph, [image for image, _ in known], [order for _, order in known])
+    joined = _joined(group, graph.accelerators, 0, found)
+    assert (joined is None) == (order is None)
+    if joined is not None:
+        holds(Symmetry(load_topology("ring:6"), np.array([*group.images, joined[0]]), np.array([*group.orders, order])))
+        assert joined[1] == order
+
+
+def test_a_symmetry_of_accelerators_that_count_must_be_of_their_order_for_all_others_too():
+    graph = graph_of(load_topology("star:5"))
+    image = np.array([1, 0, 3, 4, 2, 5])
+    assert _joined(Group(graph, [], []), np.array([0, 1]), 0, image) is None
+    assert _joined(Group(graph, [], []), np.array([0, 1]), 0, np.array([1, 0, 2, 3, 4, 5]))[1] == 2
+
+
+def test_nothing_is_looked_for_where_bandwidths_change():
+    star = load_topology("star:4")
+    changes = make_changes([(1e-6, 0, 1e9)], star.link_count)
+    assert find_symmetry(star) is not None
+    assert find_symmetry(replace(star, changes=changes)) is None
+
+
+def test_generators_come_from_the_outermost_to_the_innermost():
+    # servers are joined by narrow links over as many hops as lead to a GPU beside: a switch in each server, and rails
+    topology = shuffled(clusters([6], gpus=4), 3)
+    symmetry = find_symmetry(topology)
+    assert symmetry.orders.tolist() == [6, 4]
+    # two wide links or two narrow ones
+    assert find_symmetry(shuffled(clusters([6], gpus=4, nics=(900.0,)), 3)).orders.tolist() == [4, 6]

@@ -67,7 +67,7 @@ def block_bounds(topology: Topology, c: Collective, symmetry: Symmetry) -> list[
         net, larger = more
         for bound in _at_size(net.relaying, larger, symmetry):
             found.append(replace(bound, witness=f"{bound.witness}, with what messages count as"))
-    known_s = max(bound.seconds for bound in found if bound is not None)
+    known_s = max((bound.seconds for bound in found if bound is not None), default=0.0)
     found += [_storing(topology, c, known_s), _growth(topology, c, known_s)]
     return [bound for bound in found if bound is not None]
 
@@ -195,6 +195,8 @@ def _growth(topology: Topology, c: Collective, known_s: float) -> Bound | None:
     if not c.reduces or t.reduces.any() or not t.message_s.all() or (t.adds.sum() != len(c.ranks)):
         return None
     links = np.flatnonzero(t.dst == centre)
+    if not len(links):
+        return None
     beside = np.where(t.adds, 0.0, np.inf)
     beside[centre] = np.inf
     way_s = (spread(t, beside, t.latency_s)[t.src[links]] + t.latency_s[links])[None]
@@ -215,7 +217,7 @@ def _storing(topology: Topology, c: Collective, known_s: float) -> Bound | None:
     message_bytes = float(fewest_bytes(t).min(initial=np.inf))
     size = c.size_bytes // (1 if c.traits.whole else len(c.ranks))
     out, into = (float(t.bandwidth[ends == centre].sum()) for ends in (t.src, t.dst))
-    if not 0 < message_bytes < np.inf or size / min(out, into) < LEAST_PAIR_SHARE * known_s:
+    if not 0 < message_bytes < np.inf or not min(out, into) or size / min(out, into) < LEAST_PAIR_SHARE * known_s:
         return None
     way_s, way_s_per_byte = ways(t, lambda net, size: from_node(net, centre, weights(net, size)), centre)
     others = c.ranks[c.ranks != centre]

@@ -62,6 +62,8 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
     if not sums or topology.planes or topology.reduces.any() or not topology.message_s.all():
         return None
     links, senders = np.flatnonzero(topology.adds[topology.dst]), np.flatnonzero(topology.adds)
+    if not len(links):
+        return None
     near = distances(topology, 0.0)
     way_s = near[np.ix_(senders, topology.src[links])] + topology.latency_s[links]
     way_s[senders[:, None] == topology.dst[links]] = np.inf

@@ -32,11 +32,13 @@ def find_symmetry(topology: Topology, colours: Int64 | None = None, counted: Boo
         colours: int64[nodes], nodes of different colours are not mapped to each other; all alike by default.
         counted: bool[nodes], the accelerators that count, all by default. The others may be mapped anyhow.
     Returns:
-        None if no symmetry was found, or if bandwidths change with time.
+        None if no symmetry was found, if nothing joins the nodes, or if bandwidths change with time.
     """
     if topology.changes or len(topology.accelerators) < 2:
         return None
     graph = graph_of(topology)
+    if not len(graph.tail):
+        return None
     structure = graph.refined(mixed(graph.node_kind))[0]
     refined = structure
     if colours is not None:
