@@ -96,7 +96,7 @@ class Pool:
         net = seen_by(self.topology, part_bytes)
         uses = LinkUses.of(net, self.trees, part_bytes)
         depth_s = uses.through_s
-        limits_s = self._least_depth_s(depth_s) * SHALLOWEST * DEEPER ** np.arange(LIMITS)
+        limits_s = self._least_depth_s(depth_s) * np.cumprod([SHALLOWEST] + [DEEPER] * (LIMITS - 1))
         choices: dict[int, Choice] = {}
 
         def add(k: int) -> None:

@@ -243,7 +243,9 @@ def make(
             if soonest > most_s:
                 return np.inf, 0.0, looks
             end_s = max(end_s, soonest)
-            mean += soonest**8
+            # products, since powers are rounded in other ways by other machines
+            squared = soonest * soonest
+            mean += (squared * squared) * (squared * squared)
         pipe[k], parent[k], onto[k], start_s[k], arrival_s[k] = by, brought, below, at, soonest
         if by >= 0:
             came[v * chunk_count + c] = k
