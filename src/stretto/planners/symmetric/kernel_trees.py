@@ -2,7 +2,7 @@
 
 A tree grows from its root: next joins the rank that is reached from a rank in it at the lowest price, of equal ones the
 one over the fewest ranks. A part of what the way from the root to that rank costs counts too, which makes trees
-shallow. A route leads through nodes that pass on what comes.
+shallow; if all of it counts, each way is a cheapest one. A route leads through nodes that pass on what comes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 
-AWAY = 2
-"""The price of a way from the root is divided by this where a rank at its end sends on."""
-
-
 class Ways(NamedTuple):
     """The links that leave each node; of trees that lead to their root those that enter it, turned round."""
 
@@ -32,11 +28,12 @@ class Ways(NamedTuple):
     passes: Bool  # bool[nodes], whether it passes on what comes
 
 
-def grow(root: int, price: Int64, ways: Ways) -> tuple[Int64, Int64, Int64, Int64]:
+def grow(root: int, price: Int64, away: int, ways: Ways) -> tuple[Int64, Int64, Int64, Int64]:
     """A tree from ``root``.
 
     Args:
         price: int64[links], at least 1.
+        away: the price of a way from the root is divided by this where a rank at its end sends on.
     Returns:
         int64[ranks - 1], the ranks that it reaches in the order in which they join it, and the rank before each; and
         the routes to them, as offsets and links.
@@ -72,7 +69,7 @@ def grow(root: int, price: Int64, ways: Ways) -> tuple[Int64, Int64, Int64, Int6
                 order[count], before[count], ends[count + 1] = v, u, end
                 count += 1
                 way[v] = way[u] + paid - start[u]
-                start[v] = way[v] // AWAY
+                start[v] = way[v] // away
             paid, deep = start[v], deep + 1
         elif not passes[v]:
             continue

@@ -5,6 +5,9 @@ has trees of its own. A column of the program is a tree over all ranks from (or,
 orbit, its images included; a row is an orbit of links. The program minimises the time for which the busiest orbit
 works. Of a buffer that is summed it also decides how much each orbit of ranks owns.
 
+Where there is a root, all trees begin or end at it. What one other rank wants or holds goes by a path, a tree of which
+the rest is left out.
+
 Columns are found as they are needed. At the prices that the program has for orbits of links (its dual, which is solved
 in its place) the cheapest tree is grown (:mod:`.kernel_trees`) from each owner, until no tree is cheaper than those
 known by more than :data:`NEAR`. Of all mixes of these that take hardly longer that one is chosen whose ways are short.
@@ -18,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels import at_speed
-from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ...model.arrays import Bool, Float64, Int64, Ragged
+from ...model.collective import Collective
 from ...model.errors import Unsupported
-from ...model.kinds import Kind
 from ...model.symmetry import Symmetry
 from ...solvers import INFINITY, Model, solve
 from ...solvers.highs import Growing
@@ -42,6 +45,11 @@ FLOOR = 0.01
 LONGER = 1.01
 """Times the least time that links may work for the sake of short ways."""
 
+AWAYS = (2, 1 << 40)
+"""The price of a way from the root of a tree is divided by this where a rank at its end sends on. The first makes
+shallow trees. Cheaper ones by the second are looked for when no shallow one is cheaper than those known: without them
+a broadcast on leaves and spines takes 1.25 of the bound."""
+
 GROWING = 100.0
 """Steps of the kernel's inner loops for each link."""
 
@@ -50,7 +58,7 @@ FINEST = float(1 << 40)
 
 
 class Tree(NamedTuple):
-    """A tree over all ranks.
+    """A tree over all ranks, or over those on the way to one of them.
 
     Attributes:
         node: int64[ranks - 1], in an order in which each comes after the one before it on the way from the root.
@@ -61,6 +69,16 @@ class Tree(NamedTuple):
     node: Int64
     before: Int64
     routes: Ragged
+
+    def way_to(self, rank: int) -> Tree:
+        """The part of the tree on the way from its root to a rank."""
+        place = dict(zip(self.node.tolist(), range(len(self.node)), strict=True))
+        way: list[int] = []
+        while rank in place:
+            way.append(place[rank])
+            rank = int(self.before[way[-1]])
+        kept = np.array(way[::-1], dtype=np.int64)
+        return Tree(self.node[kept], self.before[kept], self.routes.take(kept))
 
 
 class Column(NamedTuple):
@@ -81,19 +99,23 @@ class Packing:
     """The program of one collective.
 
     Attributes:
-        owners: int32[owners], the first rank of each orbit that owns data.
+        owners: int32[owners], the first rank of each orbit that owns data. Where a root has the whole buffer, or gets
+            it, the data is dealt out to one orbit: which one makes no difference.
+        root: the root, -1 where there is none.
         chunk_bytes: float64[owners], the bytes of a representative if one orbit of chunks holds all that its
             owners may own.
         columns: those found.
     """
 
-    def __init__(self, symmetry: Symmetry, ranks: Int32, traits: Kind, size_bytes: float) -> None:
+    def __init__(self, symmetry: Symmetry, collective: Collective) -> None:
+        traits, ranks, size_bytes = collective.traits, collective.ranks, float(collective.size_bytes)
         self.symmetry, self.traits = symmetry, traits
+        self.root = int(ranks[collective.root]) if traits.rooted else -1
         t = symmetry.topology
         orbit_size = np.bincount(symmetry.node_orbits, minlength=t.node_count)
         firsts = np.unique(symmetry.node_orbits[ranks])
         if traits.whole:
-            firsts = firsts[orbit_size[firsts] == symmetry.size]
+            firsts = firsts[orbit_size[firsts] == symmetry.size][: 1 if traits.rooted else None]
         self.owners = firsts.astype(np.int32)
         pieces = 1 if traits.whole else len(ranks)
         shared = traits.whole | (orbit_size[firsts] < symmetry.size)
@@ -124,30 +146,49 @@ class Packing:
 
     @cached_property
     def unit_s(self) -> float:
-        """What times are measured in: the least time that the first columns take alone."""
-        return min(float(c.load_s.max()) for c in self.columns)
+        """What times are measured in: the least time that the first columns take alone, if they take any."""
+        return min(float(c.load_s.max()) for c in self.columns if c.load_s.any())
 
-    def grow(self, price: Float64) -> list[Column]:
-        """The cheapest columns, one for each owner, at prices of orbits of links, float64[orbits]."""
+    def grow(self, price: Float64, aways: tuple[int, ...]) -> list[Column]:
+        """A cheap column for each owner and each of ``aways`` at prices of orbits of links, float64[orbits]."""
         priced = (price + FLOOR * price.mean())[self.orbit]
-        reduces, copied = self.traits.reduces, not self.traits.reduces or self.traits.reduces_to_all
+        inward = self.traits.reduces or self.traits.wanted == "root"
+        outward = not inward or self.traits.reduces_to_all
+        # owners whose chunks are alike share the trees of a root
+        grown: dict[tuple[int, float, bool, int], Tree] = {}
         out = []
-        for number, root in enumerate(self.owners.tolist()):
+        for number, owner in enumerate(self.owners.tolist()):
+            start = owner if self.root < 0 else self.root
             each = priced * self.second_s[number]
             whole = np.maximum(np.rint(each * (FINEST / each.max())), 1.0).astype(np.int64)
-            inward = self._tree(root, whole, True) if reduces else None
-            outward = self._tree(root, whole, False) if copied else None
-            trees = (inward, outward)
-            passed = np.concatenate([tree.routes.values for tree in trees if tree is not None])
-            work_s = (
-                np.bincount(self.orbit[passed], self.second_s[number, passed], self.orbits) * self.chunk_bytes[number]
-            )
-            out.append(Column(number, inward, outward, work_s))
+            for away in (1,) if self.alone else aways:
+                trees: dict[bool, Tree] = {}
+                for into in [True] * inward + [False] * outward:
+                    key = start, float(self.chunk_bytes[number]), into, away
+                    if key not in grown:
+                        grown[key] = self._tree(start, whole, into, away)
+                    trees[into] = grown[key].way_to(owner) if self.alone else grown[key]
+                out.append(self._column(number, trees))
         return out
 
-    def _tree(self, root: int, price: Int64, into: bool) -> Tree:
+    @property
+    def alone(self) -> bool:
+        """Whether there is one other rank that wants or holds what an owner gets from the root, or sends there."""
+        return self.root >= 0 and not self.traits.whole
+
+    def _column(self, number: int, trees: dict[bool, Tree]) -> Column:
+        """A column of an owner.
+
+        Args:
+            trees: the one that leads to the root (True), the one that leads from it (False), or both.
+        """
+        passed = np.concatenate([tree.routes.values for tree in trees.values()])
+        work_s = np.bincount(self.orbit[passed], self.second_s[number, passed], self.orbits) * self.chunk_bytes[number]
+        return Column(number, trees.get(True), trees.get(False), work_s)
+
+    def _tree(self, root: int, price: Int64, into: bool, away: int) -> Tree:
         ways = self.ways[into]
-        node, before, ends, route = at_speed(kernel_trees.grow, GROWING * len(price))(root, price, ways)
+        node, before, ends, route = at_speed(kernel_trees.grow, GROWING * len(price))(root, price, away, ways)
         if len(node) < int(ways.joins.sum()) - 1:
             raise Unsupported("symmetric does not serve this: not all ranks can reach each other without others")
         routes = Ragged(ends, route.astype(np.int32))
@@ -158,29 +199,46 @@ class Packing:
 
         The shares of an owner's columns add up to 1; where the buffer is one piece, those of all columns.
         """
-        price, best = np.full(self.orbits, 1.0 / self.orbits), 0.0
-        centre, fresh = price, self.grow(price)
-        self.columns += fresh
-        master = self._master()
+        centre, master = np.full(self.orbits, 1.0 / self.orbits), self._master()
+        self._add(master, self.grow(centre, AWAYS[:1]))
+        for stage in range(1 if self.alone else len(AWAYS)):
+            centre = self._generate(master, AWAYS[: stage + 1], centre)
+        every = np.arange(len(self.columns))
+        shares, busy_s = self.mixed(every)
+        busy = shares @ self.load_s / busy_s
+        return self.mixed(every, LONGER * busy_s, np.array([self._stages(c, busy) for c in self.columns]))
+
+    def _generate(self, master: Growing, aways: tuple[int, ...], centre: Float64) -> Float64:
+        """Add columns while cheaper ones are grown than those known.
+
+        Args:
+            aways: see :data:`AWAYS`.
+            centre: float64[orbits], the best prices so far.
+        Returns:
+            the best prices.
+        """
+        best = 0.0
         for _ in range(MOST_ROUNDS):
-            master.add(self._rows(fresh))
             answer = master.solve()
             if answer is None:
                 break
             price, worth = np.maximum(answer[: self.orbits], 0.0), float(answer[self.orbits :].sum())
             price = CAUTION * centre + (1 - CAUTION) * price / price.sum()
-            fresh = self.grow(price)
+            fresh = self.grow(price, aways)
             cost = np.array([c.load_s @ price for c in fresh]) / self.unit_s
-            least = float(cost.min() if self.traits.whole else cost.sum())
+            cheapest = np.full(self._kinds, np.inf)
+            np.minimum.at(cheapest, [self._kind(c) for c in fresh], cost)
+            least = float(cheapest.sum())
             if least > best:
                 centre, best = price, least
             if worth - best <= NEAR * worth:
                 break
-            self.columns += fresh
-        every = np.arange(len(self.columns))
-        shares, busy_s = self.mixed(every)
-        busy = shares @ self.load_s / busy_s
-        return self.mixed(every, LONGER * busy_s, np.array([self._stages(c, busy) for c in self.columns]))
+            self._add(master, fresh)
+        return centre
+
+    def _add(self, master: Growing, fresh: list[Column]) -> None:
+        self.columns += fresh
+        master.add(self._rows(fresh))
 
     @property
     def load_s(self) -> Float64:
@@ -238,7 +296,7 @@ class Packing:
         """How many hops a chunk passes one after another, each counted by how busy the orbits of its links are."""
         total = 0.0
         for tree in (column.inward, column.outward):
-            if tree is not None:
+            if tree is not None and len(tree.node):
                 hop = tree.routes.reduced(np.maximum, busy[self.orbit[tree.routes.values]])
                 longest = at_speed(kernel_trees.longest_way, GROWING * len(hop))
                 total += longest(tree.node, tree.before, hop, len(self.ways[0].joins))

@@ -22,6 +22,7 @@ import numpy as np
 from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ...model.collective import Collective, Promised, Workload
 from ...model.errors import Unsupported
+from ...model.kinds import KINDS
 from ...model.plan import REDUCE
 from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from ...model.symmetry import Symmetry
@@ -84,10 +85,11 @@ class Case(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _found(topology: Topology, ranks: bytes) -> Symmetry | None:
-    """The symmetry of a network that maps ranks to ranks."""
+def _found(topology: Topology, ranks: bytes, roots: bytes) -> Symmetry | None:
+    """The symmetry of a network that maps ranks to ranks, and roots to roots."""
     colours = np.zeros(topology.node_count, dtype=np.int64)
     colours[np.frombuffer(ranks, dtype=np.int32)] = 1
+    colours[np.frombuffer(roots, dtype=np.int32)] = 2
     return find_symmetry(topology, colours)
 
 
@@ -102,7 +104,8 @@ def _case(topology: Topology, workload: Workload) -> Case | Several | str:
     ranks = np.concatenate([c.ranks for c in workload.collectives])
     if len(np.unique(ranks)) < len(ranks):
         return "a node is a rank of two collectives"
-    symmetry = _found(topology, np.sort(ranks).astype(np.int32).tobytes())
+    roots = np.array([c.ranks[c.root] for c in workload.collectives if c.traits.rooted], dtype=np.int32)
+    symmetry = _found(topology, np.sort(ranks).astype(np.int32).tobytes(), roots.tobytes())
     if symmetry is None:
         return "no symmetry was found that maps ranks to ranks"
     if symmetry.size != len(ranks) or (symmetry.place[ranks] < 0).any():
@@ -131,7 +134,7 @@ def _steps(request: Request) -> float:
 
 @register(
     "symmetric",
-    collectives=("allgather", "reducescatter", "allreduce", "alltoall"),
+    collectives=KINDS,
     topologies="where a commutative group maps every rank to every other, or a few orbits of ranks remain",
     paper="our own",
     messages=True,

@@ -45,6 +45,9 @@ FINE = 0.02
 MOST_CHUNKS = 12
 """Chunks into which a piece is cut for the sake of shares, at most."""
 
+FAR = 500.0
+"""An exponent from which a load counts as far too large: its exponential is still a number."""
+
 FEW_CHUNKS = 3
 """The same where messages cost."""
 
@@ -99,7 +102,8 @@ def several(symmetry: Symmetry, workload: Workload) -> Several | str:
     orbits, sizes = np.unique(symmetry.node_orbits[first.ranks], return_counts=True)
     if not np.isin(sizes, (1, symmetry.size)).all() or not (sizes == symmetry.size).any():
         return "its symmetry leaves orbits of ranks that are too small"
-    if len(orbits) * LEAST_RANKS > len(first.ranks):
+    trees = 1 if first.traits.rooted else len(orbits)
+    if trees * LEAST_RANKS > len(first.ranks):
         return f"its symmetry leaves {len(orbits)} orbits of {len(first.ranks)} ranks"
     return Several(symmetry, first)
 
@@ -111,9 +115,9 @@ def plan_several(case: Several) -> SymmetricPlan:
         Unsupported: ranks do not reach each other, or there is less than a byte for each rank.
     """
     symmetry, collective = case
-    packing = Packing(symmetry, collective.ranks, collective.traits, float(collective.size_bytes))
+    packing = Packing(symmetry, collective)
     ways = shares_of(packing)
-    one = [_transfers(way.column) for way in ways]
+    one = [_transfers(way.column, collective.reduces) for way in ways]
     costly = messages_cost(symmetry.topology)
     rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True) if not packing.fixed[way.column.owner])
     best: tuple[_Cut, Times] | None = None
@@ -195,7 +199,8 @@ def _in_equal_chunks(packing: Packing, shares: Float64) -> list[Share]:
         best, move = np.exp(sharp * (total - total.max())).sum() * (1 - 1e-6), None
         for a in np.flatnonzero(counts):
             others = np.flatnonzero(owner == owner[a])
-            value = np.exp(sharp * (total - each[a] + each[others] - total.max())).sum(axis=1)
+            over = sharp * (total - each[a] + each[others] - total.max())
+            value = np.exp(np.minimum(over, FAR)).sum(axis=1)
             if value.min() < best:
                 best, move = value.min(), (a, others[value.argmin()])
         if move is None:
@@ -213,11 +218,15 @@ def _apportioned(shares: Float64, parts: int) -> Int64:
     return counts
 
 
-def _transfers(column: Column) -> Hops:
-    """What happens to one chunk of a column."""
+def _transfers(column: Column, reduces: bool) -> Hops:
+    """What happens to one chunk of a column.
+
+    Args:
+        reduces: whether what goes towards the root of a tree is summed.
+    """
     halves = []
     if column.inward is not None:
-        halves.append(_sums(column.inward))
+        halves.append(_gathered(column.inward, REDUCE if reduces else COPY))
     if column.outward is not None:
         halves.append(_copies(column.outward))
     if len(halves) == 1:
@@ -237,7 +246,7 @@ def _transfers(column: Column) -> Hops:
 
 def _copies(tree: Tree) -> Hops:
     n = len(tree.node)
-    brought = np.full(int(max(tree.node.max(), tree.before.max())) + 1, -1, dtype=np.int64)
+    brought = np.full(int(max(tree.node.max(initial=0), tree.before.max(initial=0))) + 1, -1, dtype=np.int64)
     brought[tree.node] = np.arange(n)
     after = brought[tree.before]
     depends = Ragged.from_lengths(after >= 0, after[after >= 0])
@@ -245,13 +254,14 @@ def _copies(tree: Tree) -> Hops:
     return Hops(zeros, tree.before, tree.node, zeros.astype(np.int8) + COPY, tree.routes, depends)
 
 
-def _sums(tree: Tree) -> Hops:
+def _gathered(tree: Tree, op: int) -> Hops:
+    """Copies with time reversed, as sums or as copies of what one rank holds."""
     forth = _copies(tree)
     last = forth.total - 1
     waits = Ragged.grouped(last - forth.depends.values, last - forth.depends.owners, forth.total)
-    op = np.full(forth.total, REDUCE, dtype=np.int8)
+    ops = np.full(forth.total, op, dtype=np.int8)
     routes = tree.routes.take(np.arange(last, -1, -1))
-    return Hops(forth.chunk, forth.dst[::-1], forth.src[::-1], op, routes, waits)
+    return Hops(forth.chunk, forth.dst[::-1], forth.src[::-1], ops, routes, waits)
 
 
 class _Cut(NamedTuple):
