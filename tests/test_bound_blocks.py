@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from stretto.bounds import best_parts, bottleneck, bounds, check_cut, check_parts, check_windows
-from stretto.bounds.block_bounds import block_bounds, bounds_by_blocks
+from stretto.bounds import best_parts, bottleneck, bounds, check_cut, check_parts, check_windows, distances
+from stretto.bounds.block_bounds import _sets, block_bounds, bounds_by_blocks, heavier, is_even
 from stretto.bounds.block_windows import block_waits
-from stretto.bounds.blocks import Blocks, rank_symmetry
+from stretto.bounds.blocks import Blocks, load_into, rank_symmetry
+from stretto.bounds.cuts import _refined
+from stretto.bounds.latency import latency_path
+from stretto.bounds.messages import without_messages
 from stretto.bounds.parts import MOST_ALONE
 from stretto.bounds.reach import least
+from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.kinds import KINDS
+from stretto.model.orbits import dealt
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -88,6 +94,117 @@ def test_a_search_is_hardly_better(spec, kind):
     collective = make_collective(kind, topology, 1_000_000_000)
     found = block_bounds(topology, collective, rank_symmetry(topology, collective))
     assert max(bound.seconds for bound in found) >= 0.99 * bounds(topology, Workload((collective,)))[0].seconds
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", ["h100:2", "h100:3", "star:6", "fattree:4", "fullmesh:5", "ring:6", "sites:3,4"])
+def test_bytes_come_to_a_cut_and_go_on_inside_as_where_cuts_are_searched(spec, kind):
+    for size in (720, 7_200_000):
+        topology, collective, blocks = blocks_of(f"{spec}?message=0us", kind, size)
+        late = replace(collective, start_s=1e-4)
+        near = distances(topology, 0.0)
+        for block in _sets(blocks, late):
+            width = float(topology.bandwidth[~block.inside[topology.src] & block.inside[topology.dst]].sum())
+            load = load_into(topology, late, block)
+            searched_s = _refined(topology, Workload((late,)), block.inside, width, near, near, False)
+            assert (load.seconds(width) if load is not None else 0.0) == pytest.approx(searched_s, rel=1e-9)
+
+
+def test_the_best_cut_of_an_alltoall_on_a_ring_is_around_half_of_it():
+    topology, collective, blocks = blocks_of("ring:8?message=0us", "alltoall", 8_000_000)
+    (half,) = blocks.halves()
+    assert half.ranks.sum() == 4
+    half_s = check_cut(topology, collective, nodes_of(half.inside))
+    assert half_s == Fraction(16_000_000, 50 * 10**9)
+    found = block_bounds(topology, collective, blocks.symmetry)
+    assert max(b.seconds for b in found if b.kind == "cut") >= half_s
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", ["h100:2", "fattree:4", "ring:7", "sites:3,4"])
+def test_the_longest_way_from_one_rank_is_that_between_any_two(spec, kind):
+    topology = load_topology(f"{spec}?message=2us")
+    workload = Workload((replace(make_collective(kind, topology, 720), start_s=1e-4),))
+    delayed = topology.delayed
+    way = latency_path(delayed, workload, distances(delayed, 0.0), 0.0)
+    (found,) = (
+        b
+        for b in block_bounds(topology, workload.collectives[0], rank_symmetry(topology, workload.collectives[0]))
+        if b.kind == "latency path"
+    )
+    assert found.seconds == pytest.approx(way.seconds, rel=1e-9)
+    hops_s = delayed.latency_s[list(found.links)].sum()
+    assert found.seconds == pytest.approx(1e-4 + hops_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("sums", "copies"), [("reducescatter", "allgather"), ("reduce", "broadcast")])
+@pytest.mark.parametrize("spec", ["h100:2", "fattree:4", "ring:7", "sites:3,4"])
+def test_sums_for_one_rank_each_take_as_long_as_copies_backward_in_time(spec, sums, copies):
+    """These networks are alike backward in time."""
+    topology = load_topology(f"{spec}?message=0us")
+    best_s = []
+    for kind in (sums, copies):
+        collective = make_collective(kind, topology, 720)
+        found = block_bounds(topology, collective, rank_symmetry(topology, collective))
+        best_s.append(max(bound.seconds for bound in found))
+    assert best_s[0] >= best_s[1] * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", ["star:8?message=1us", "ring:6?message=20us", "h100:2?message=3us"])
+def test_a_collective_that_starts_later_ends_later_by_as_much(spec, kind):
+    topology, collective, blocks = blocks_of(spec, kind, 1_000_000)
+    first, later = (
+        block_bounds(topology, replace(collective, start_s=start_s), blocks.symmetry) for start_s in (0.0, 1.0)
+    )
+    assert [bound.kind for bound in later] == [bound.kind for bound in first]
+    assert [bound.seconds - 1.0 for bound in later] == pytest.approx([bound.seconds for bound in first], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_messages_count_as_is_added_to_pieces_as_where_cuts_are_searched(kind):
+    topology, collective, _ = blocks_of("h100:2?message=3us", kind, 1_000_003)
+    net, larger = heavier(topology, collective)
+    other, (listed,) = (
+        without_messages(topology, Workload((collective,)))[0],
+        without_messages(topology, Workload((collective,)))[1].collectives,
+    )
+    assert np.array_equal(net.bandwidth, other.bandwidth)
+    assert not net.message_s.any()
+    assert larger.piece_bytes.tolist() == listed.piece_bytes.tolist()
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "scatter", "gather"])
+def test_cuts_are_tried_around_the_root_and_around_another_rank(kind):
+    topology, collective, blocks = blocks_of("star:6?message=0us", kind, 6_000)
+    found = {bound.kind: bound for bound in block_bounds(topology, collective, blocks.symmetry)}
+    root, (alone,) = collective.ranks[collective.root], set(found["node ingress"].nodes) - {6}
+    outside = set(range(6)) - set(found["node egress"].nodes)
+    assert (alone == root) == (kind in ("reduce", "gather"))
+    assert (outside == {root}) == (kind in ("broadcast", "scatter"))
+
+
+def test_chunks_may_be_listed_but_pieces_must_be_those_that_the_kind_promises():
+    topology = load_topology("star:4")
+    promised = make_collective("allreduce", topology, 4000)
+    assert is_even(promised)
+    assert is_even(promised.listed)
+    assert is_even(dealt(promised, np.array([4000]), np.array([4])))
+    assert not is_even(replace(promised.listed, wanted=Ragged.of([[0, 1, 2]])))
+    assert not is_even(make_collective("allgather", topology, 4000).listed)
+    assert not is_even(make_collective("multicast", topology, 4000, root=0, receivers=[1, 2]))
+
+
+@pytest.mark.parametrize("spec", ["h100:2", "fattree:4", "ring:7", "sites:3,4"])
+def test_the_flow_of_an_alltoall_is_that_of_all_pairs(spec):
+    topology, collective, blocks = blocks_of(f"{spec}?message=0us", "alltoall", len(load_topology(spec).accelerators))
+    found = [b.seconds for b in block_bounds(topology, collective, blocks.symmetry) if b.kind == "flow"]
+    bandwidth = topology.bandwidth
+    expected = []
+    for length in (np.ones(topology.link_count), bandwidth.max() / bandwidth):
+        ways = distances(replace(topology, latency_s=length), 0.0)[np.ix_(collective.ranks, collective.ranks)]
+        expected.append(float(ways.sum() / (length * bandwidth).sum()))
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

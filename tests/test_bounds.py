@@ -336,3 +336,13 @@ def test_a_bound_is_computed_anew_for_another_promise():
     late = Workload((replace(shared.collectives[0], start_s=1.0),))
     best = [bounds(net, workload)[0].seconds for workload in (shared, large, late, shared)]
     assert best[0] == best[3] < best[1] < 1.0 < best[2]
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter", "broadcast", "alltoall"])
+@pytest.mark.parametrize(("spec", "size"), [("star:8?message=1us", 800), ("ring:6?message=20us", 60_000_000)])
+def test_a_collective_that_starts_later_has_each_bound_later_by_as_much(spec, size, kind):
+    net = load_topology(spec)
+    collective = make_collective(kind, net, size)
+    first, later = (bounds(net, Workload((replace(collective, start_s=start_s),))) for start_s in (0.0, 1.0))
+    assert [bound.kind for bound in later] == [bound.kind for bound in first]
+    assert [bound.seconds - 1.0 for bound in later] == pytest.approx([bound.seconds for bound in first], rel=1e-6)

@@ -67,7 +67,7 @@ def block_bounds(topology: Topology, c: Collective, symmetry: Symmetry) -> list[
         net, larger = more
         for bound in _at_size(net.relaying, larger, symmetry):
             found.append(replace(bound, witness=f"{bound.witness}, with what messages count as"))
-    known_s = max((bound.seconds for bound in found if bound is not None), default=0.0)
+    known_s = max((bound.seconds for bound in found if bound is not None), default=c.start_s) - c.start_s
     found += [_storing(topology, c, known_s), _growth(topology, c, known_s)]
     return [bound for bound in found if bound is not None]
 
@@ -190,7 +190,11 @@ def _flow(topology: Topology, c: Collective, bandwidth: Float64 | None) -> Bound
 
 
 def _growth(topology: Topology, c: Collective, known_s: float) -> Bound | None:
-    """See :mod:`.growth`: where all ranks look alike, so do the contributions that each can have."""
+    """See :mod:`.growth`: where all ranks look alike, so do the contributions that each can have.
+
+    Args:
+        known_s: seconds after the start, another bound; where this one cannot be better it is not computed.
+    """
     t, centre = topology, _centre(c)
     if not c.reduces or t.reduces.any() or not t.message_s.all() or (t.adds.sum() != len(c.ranks)):
         return None
@@ -201,7 +205,7 @@ def _growth(topology: Topology, c: Collective, known_s: float) -> Bound | None:
     beside[centre] = np.inf
     way_s = (spread(t, beside, t.latency_s)[t.src[links]] + t.latency_s[links])[None]
     step_s = float((way_s[0] + t.message_s[links]).min()) / GRAIN
-    if not step_s * MOST_STEPS > known_s:
+    if not known_s < step_s * MOST_STEPS < np.inf:
         return None
     model = GrowthModel.of(t, links, np.array([centre]), way_s, step_s)
     grown = model.grow(np.ones(1), np.zeros(1, dtype=np.int64), len(c.ranks))
@@ -212,7 +216,11 @@ def _growth(topology: Topology, c: Collective, known_s: float) -> Bound | None:
 
 
 def _storing(topology: Topology, c: Collective, known_s: float) -> Bound | None:
-    """See :mod:`.storing`: a pair of ranks that looks like any pair begins at the centre."""
+    """See :mod:`.storing`: a pair of ranks that looks like any pair begins at the centre.
+
+    Args:
+        known_s: seconds after the start, another bound; where this one can hardly be better it is not computed.
+    """
     t, centre = topology, _centre(c)
     message_bytes = float(fewest_bytes(t).min(initial=np.inf))
     size = c.size_bytes // (1 if c.traits.whole else len(c.ranks))

@@ -68,7 +68,7 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
     way_s = near[np.ix_(senders, topology.src[links])] + topology.latency_s[links]
     way_s[senders[:, None] == topology.dst[links]] = np.inf
     step_s = float((way_s.min(axis=0) + topology.message_s[links]).min()) / GRAIN
-    if not step_s * MOST_STEPS > from_s:
+    if not from_s - max(c.start_s for c in sums) < step_s * MOST_STEPS < np.inf:
         return None
     if way_s.size > MOST_ENTRIES:
         way_s = way_s.min(axis=0, keepdims=True)
