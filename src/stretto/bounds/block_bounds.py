@@ -26,12 +26,12 @@ from .storing import LEAST_SHARE as LEAST_PAIR_SHARE
 from .storing import storing_words, ways
 
 MOST_SEARCHED = 512
-"""Ranks up to which cuts, partitions and lengths are searched for, which may find better ones where latency counts.
-512 ranks take half a second then."""
+"""Ranks up to which cuts, partitions and lengths are searched for. A search may find better ones where latency counts,
+and takes half a second of CPU among 512 ranks."""
 
 
 def bounds_by_blocks(topology: Topology, workload: Workload) -> list[Bound] | None:
-    """Bounds of a workload among many ranks that look alike; None where a search is to find them."""
+    """Bounds of a workload among many ranks that look alike; None for other workloads, which need a search."""
     if topology.planes or topology.changes:
         return None
     if not all(len(c.ranks) > MOST_SEARCHED and is_even(c) for c in workload.collectives):
@@ -55,7 +55,7 @@ def is_even(c: Collective) -> bool:
 
 
 def block_bounds(topology: Topology, c: Collective, symmetry: Symmetry) -> list[Bound]:
-    """The bounds of a collective whose pieces are even.
+    """The bounds of a collective whose pieces its kind and size say.
 
     Args:
         symmetry: a group that maps each rank to every other one.
@@ -91,7 +91,7 @@ def _centre(c: Collective) -> int:
 
 
 def heavier(topology: Topology, c: Collective) -> tuple[Topology, Collective] | None:
-    """See :func:`.messages.without_messages`: for pieces that are all alike, and are not listed."""
+    """The network and the collective of :func:`.messages.without_messages`, without listing pieces; None as there."""
     counted = fewest_bytes(topology)
     count = 1 if c.traits.whole else len(c.ranks)
     if counted.max(initial=0.0) < LEAST_SHARE * c.size_bytes / count:
@@ -107,7 +107,7 @@ def _as(c: Collective, kind: str, size_bytes: int) -> Collective:
 
 
 def _sets(blocks: Blocks, c: Collective) -> Iterator[Block]:
-    """Sets whose cuts are tried: blocks, halves and complements of them; where there is a root, with it and without."""
+    """Sets whose cuts are tried: blocks, halves, their complements; for a rooted kind also images without the root."""
     for block in (*blocks.whole(), *blocks.halves()):
         yield block
         yield blocks.complement(block)
@@ -178,7 +178,11 @@ def _latency_path(topology: Topology, c: Collective) -> Bound | None:
 
 
 def _flow(topology: Topology, c: Collective, bandwidth: Float64 | None) -> Bound:
-    """What is not copied uses bandwidth on every link of its way: of length 1, or of the time of a byte there."""
+    """The flow bound of data that is not copied, as in :mod:`.lengths`.
+
+    Args:
+        bandwidth: if given, a link is as long as a byte takes on it, else of length 1.
+    """
     length = np.ones(topology.link_count) if bandwidth is None else bandwidth.max() / bandwidth
     mean = float(from_node(topology, _centre(c), length)[c.ranks].mean())
     needed = mean * float(len(c.ranks)) ** 2 * (c.size_bytes // len(c.ranks))

@@ -1,7 +1,7 @@
 """Windows of the parts that are images of one block, from one of them (:mod:`.windows` has the proof).
 
-The group is the product of H, the generators that map the centre to the block, and C, the others. The parts are the
-images of the block under C, and for each part the two ranks that :mod:`.windows` takes are the images of the centre
+The group is the product of H, made by the generators of the block, and C, made by the other generators. The parts are
+the images of the block under C, and for each part the two ranks that :mod:`.windows` takes are the image of the centre
 under C. So the windows of all parts are those of the first one, and all distances that they need are distances from or
 to the centre: the way from g(centre) to a node is the way from the centre to the node's image under the inverse of g.
 
@@ -17,12 +17,16 @@ from ..model.arrays import Float64, Int32, Int64
 from .blocks import Block, Blocks, from_node
 
 MOST_ENTRIES = 4_000_000
-"""Pairs of a link and an element of C that are looked at. Where there are more, links count from the start."""
+"""Pairs of a node and an element of C up to which the least way to each node is computed. Where there are more, that
+way counts as 0, and windows are larger."""
 
 
 def block_waits(blocks: Blocks, block: Block) -> tuple[Int64, Float64]:
-    """The links into a block of generators, and for how many seconds in all each of them can carry nothing that counts
-    before the end of an AllReduce."""
+    """When links into a block of generators carry nothing that counts for an AllReduce.
+
+    Returns:
+        int64[links], the links. float64[links], how long that is: seconds after the start and before the end, added up.
+    """
     t, centre = blocks.topology, blocks.centre
     inside, own = block.inside, block.ranks
     links = np.flatnonzero(~inside[t.src] & inside[t.dst])
@@ -60,7 +64,7 @@ def _coset_least(blocks: Blocks, block: Block, forth: Float64) -> Float64:
 
 
 def _rest(blocks: Blocks, block: Block, element: Int64) -> Int64:
-    """The elements of C that elements lie beside: their exponents, without those of the block's generators."""
+    """For each element its factor in C: the element with exponent 0 for the generators of the block."""
     exponents = blocks.symmetry.exponents(element)
     exponents[..., list(block.generators)] = 0
     return blocks.symmetry.element(exponents)
@@ -74,7 +78,7 @@ def _others(blocks: Blocks, block: Block) -> Int64:
 
 
 def _first_sent(blocks: Blocks, block: Block, forth: Float64, x: Int32) -> Float64:
-    """For each node that is a rank the way to it from the image of the centre that its part has."""
+    """For each node of ``x`` the way to it from the centre's image in its part; infinite for a node without a rank."""
     symmetry = blocks.symmetry
     ranks = np.flatnonzero(blocks.ranks)
     place = np.zeros(len(blocks.ranks), dtype=np.int64)
@@ -87,7 +91,7 @@ def _first_sent(blocks: Blocks, block: Block, forth: Float64, x: Int32) -> Float
 
 
 def _first_passed(blocks: Blocks, block: Block, forth: Float64, x: Int32) -> Float64:
-    """For each other node the least way to it from the centre's image in another part than the block."""
+    """For each node of ``x`` the least way to it from an image of the centre in another part than the block."""
     nodes, at = np.unique(x, return_inverse=True)
     others = _others(blocks, block)
     if len(nodes) * len(others) > MOST_ENTRIES:
@@ -98,7 +102,10 @@ def _first_passed(blocks: Blocks, block: Block, forth: Float64, x: Int32) -> Flo
 
 
 def _left(blocks: Blocks, block: Block, forth: Float64) -> float:
-    """How far the farthest rank elsewhere is from what has left the block; 0 where it may be stored nearer to it."""
+    """The least time in which bytes that have just left the block can come to the farthest rank outside it.
+
+    0 where a link leads out of the block to a node that is no rank, since that node may lie nearer to all ranks.
+    """
     t, own = blocks.topology, block.ranks
     heads = np.unique(t.dst[own[t.src] & ~own[t.dst]])
     others = np.flatnonzero(blocks.ranks & ~own)

@@ -2,10 +2,10 @@
 
 Where a group maps every rank to every other one (:mod:`stretto.symmetry`), a *block* is what some of its generators
 map one rank to: a server, a rail, a pod, one GPU. All images of a block are alike, so one min-cut says what can enter
-each of them. Among the sets with the largest ratio of bytes to width there is one that is mapped to itself or to a
-disjoint set by every element: the best partition, and the best cut of what all ranks send to all. So where all ranks
-look alike blocks are all that need be tried, if every such set is a union of images of generators. This takes time near
-linear in links, where a search takes a min-cut for each rank.
+each of them. Among the sets with the largest ratio of bytes to width there is one that every element maps to itself or
+to a disjoint set: this holds for the best partition of an AllReduce, and for the best cut of an AllGather. So it is
+enough to try blocks, if every set of that kind is what some generators map one rank to. This takes time near linear in
+links, where a search takes a min-cut for each rank.
 
 Halves of what one generator maps a rank to are tried as cuts, too: an AllToAll on a torus has its bottleneck there.
 
@@ -35,11 +35,11 @@ from .exact import Arcs, in_units
 UNLIMITED = 1 << 61
 
 MOST_TAILS = 4
-"""How many thresholds are tried for the way inside a cut, as in :mod:`.cuts`."""
+"""Lengths of the way inside a cut of which each is tried as the least that bytes still travel, as in :mod:`.cuts`."""
 
 
 class Block(NamedTuple):
-    """Ranks that the group maps to disjoint sets or to themselves, with switches where they narrow what can enter."""
+    """A set of ranks that each element maps to itself or to a disjoint set, and the nodes of a narrow cut around it."""
 
     generators: tuple[int, ...]  # whose images it is
     inside: Bool  # bool[nodes]
@@ -77,18 +77,18 @@ class Blocks:
 
     @cached_property
     def units(self) -> Int64:
-        """int64[links], bandwidths in their common unit, or rounded up to 24 bits."""
+        """int64[links], bandwidths as multiples of their common unit; rounded up to 24 bits where there is none."""
         return in_units(self.topology.bandwidth, upward=True)
 
     def whole(self) -> Iterator[Block]:
-        """What each set of generators but that of all maps the centre to, small sets first."""
+        """The block of each set of generators, small sets first, without that of all generators."""
         count = len(self.symmetry.orders)
         for size in range(count):
             for chosen in combinations(range(count), size):
                 yield self._block(chosen, self._images(self._elements(chosen)))
 
     def halves(self) -> Iterator[Block]:
-        """What half the powers of one generator, and all of the others, map the centre to."""
+        """For each generator the half of all ranks to which it maps the centre with the lower half of its exponents."""
         orders = self.symmetry.orders
         every = np.arange(self.symmetry.size)
         for k in np.flatnonzero(orders >= 4).tolist():
@@ -133,9 +133,10 @@ class Blocks:
 
 
 def narrowest(topology: Topology, units: Int64, ranks: Bool, own: Bool) -> Bool:
-    """bool[nodes]: the ranks ``own``, with the other nodes that are no ranks where they narrow most what can enter.
+    """bool[nodes]: the set with the least bandwidth into it that has the ranks ``own`` and no other rank.
 
-    A min-cut. The ranks of each side are one node, and what is joined to no other switch needs no flow.
+    A min-cut between the ranks ``own`` and the other ranks decides on which side nodes without a rank are. Those that
+    are joined to ranks alone are decided one by one; the flow is for those joined to each other.
     """
     src, dst = topology.src, topology.dst
     free = ~ranks
@@ -203,7 +204,7 @@ class Load(NamedTuple):
 
 
 def load_into(topology: Topology, c: Collective, block: Block) -> Load | None:
-    """What must enter a set of ranks; None if nothing. Messages cost nothing here."""
+    """The bytes that must enter a set of ranks; None if there are none. Messages cost nothing here."""
     inside, own = block.inside, block.ranks[c.ranks]
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     begin, entered = np.full(topology.node_count, np.inf), np.full(topology.node_count, np.inf)
@@ -225,7 +226,7 @@ def load_into(topology: Topology, c: Collective, block: Block) -> Load | None:
         arrive, weight = entry[senders], piece[senders] if c.traits.held == "own" else np.ones(int(senders.sum()))
     if c.traits.reduces_to_all:
         return Load(arrive, weight, np.zeros(1), piece)
-    if c.traits.wanted == "all" or c.traits.held == "own":  # all receivers want the same
+    if c.traits.wanted == "all" or c.traits.held == "own":  # every receiver wants all bytes
         size = piece if c.traits.whole else one
         return Load(arrive, weight, way[receivers].max(keepdims=True), size)
     if c.traits.whole:

@@ -41,15 +41,15 @@ GRAIN = 32
 """Steps of time in the shortest time of a message. Twice as many raise the bound by 1 to 3 % and double its cost."""
 
 MOST_STEPS = 1000
-"""Steps of time that are looked at: those of 31 messages one after the other."""
+"""Steps of time for which K is computed: those of 31 messages one after the other."""
 
 FAR_SETS = 4
-"""Distances from the rank that hears latest beyond which ranks are looked at by themselves. For AllReduce of
-1 KB on `family:89809:some?message=2us` (benchmarks/heldout.py -t) one gives 8.0 us, as none does, and four give
-11.7."""
+"""How many distances from the rank that hears latest are tried; for each the ranks beyond it are a set C. AllReduce of
+1 KB on `family:89809:some?message=2us` (benchmarks/heldout.py -t) is bounded by 8.0 us with 0 or 1 of them, and by
+11.7 us with 4."""
 
 MOST_ENTRIES = 50_000
-"""Pairs of a sender and a link up to which each sender is looked at by itself, as among 111 ranks of a torus."""
+"""Pairs of a sender and a link up to which each sender has a K of its own: 111 ranks of a torus have that many."""
 
 
 def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound | None:
@@ -90,7 +90,7 @@ def growth_words(step_s: float, count: int) -> str:
 
 
 def _far_ranks(model: GrowthModel, c: Collective) -> list[Int32]:
-    """The ranks beyond the nearest few distances from the rank that hears latest, of those that want a sum."""
+    """For a few distances the ranks farther than that from the rank that hears latest, of those that want a sum."""
     takes_s = np.full((len(model.senders), len(model.senders)), np.inf)
     np.minimum.at(takes_s.T, model.into, (model.way_s + model.message_s).T)
     at = np.searchsorted(model.senders, c.ranks)
@@ -103,7 +103,7 @@ def _far_ranks(model: GrowthModel, c: Collective) -> list[Int32]:
 
 
 def _end(model: GrowthModel, own: Int32, c: Collective) -> tuple[float, int]:
-    """When every rank can have the contributions of the ranks ``own`` to its piece at the soonest, and how many."""
+    """When every rank can have the contributions of the ranks ``own`` to its piece at the soonest, and their number."""
     pieces = np.minimum(np.repeat(c.holders.lengths, c.wanted.lengths), len(own))
     at = np.searchsorted(model.senders, c.ranks[c.wanted.values])
     grown = model.grow(np.isin(model.senders, own).astype(np.float64), at, int(pieces.max()))
@@ -137,7 +137,7 @@ class GrowthModel:
         count = np.minimum(MOST_STEPS * self.step_s / self.gap_s + 1, most).astype(np.int64)
         link = np.repeat(np.arange(len(count)), count)
         i = np.arange(len(link)) - np.repeat(np.cumsum(count) - count, count) + 1
-        # what was sent that many steps before has a moment in this step
+        # a message that was sent this many steps before may come in this step
         ago = _steps(np.maximum(self.message_s[link], i * self.gap_s[link]), self.step_s)
         far = _steps(self.way_s, self.step_s)
         into, senders = self.into[link], len(own)
@@ -145,7 +145,7 @@ class GrowthModel:
         every, at_once = np.arange(len(self.way_s))[:, None], (far == 0).any()
         known = grown if len(self.way_s) == senders else np.zeros((MOST_STEPS, 1))
         for step in range(MOST_STEPS):
-            # a way or a cost may be shorter than a step, but not both: what is sent on long ways comes first
+            # a way or a cost may be shorter than a step, but not both: so first what comes over ways of a step or more
             for long in (True, False) if at_once else (True,):
                 at = step - far
                 sent[step] = np.where(at >= 0, known[np.maximum(at, 0), every], 0.0).max(axis=0)
@@ -159,6 +159,6 @@ class GrowthModel:
 
 
 def _steps(seconds: Float64, step_s: float) -> Int64:
-    """The whole steps in some times, as many as MOST_STEPS at most."""
+    """The number of whole steps in each time, MOST_STEPS at the most."""
     steps: Int64 = np.minimum(seconds / step_s, MOST_STEPS).astype(np.int64)
     return steps

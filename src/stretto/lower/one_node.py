@@ -2,7 +2,7 @@
 
 A transfer of a representative has an image that starts at the node for each element that maps its source there, and one
 that ends there for each element that maps a receiver there: one element, as a rule, since only the identity maps an
-accelerator of the group to itself. What an image waits for, and what waits for it, are images under the same element.
+accelerator of the group to itself. What an image waits for, and what waits for it, are images under its own element.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class Images:
         return chunks
 
     def others(self, rows: Ragged) -> tuple[Ragged, Int64]:
-        """For each image a list of rows, as images under the same element: the lists, and int64[values], the elements.
+        """A list of rows for each image, which stand for their images under its element: the lists, and the elements,
+        int64[values].
 
         Args:
             rows: for each transfer of a representative some others.

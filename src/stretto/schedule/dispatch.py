@@ -39,7 +39,7 @@ BUSY = 0.5
 """Load of a busy link, as a share of the highest load of a link, see :meth:`_Problem.with_lanes`."""
 
 IDLE = 1.02
-"""Times the busiest link's work from which links are idle for long."""
+"""Completion as a multiple of the busiest link's work from which shares of links are tried, too."""
 
 LEAST_S = 1e-300
 """Seconds of a transfer of no bytes."""
@@ -98,7 +98,7 @@ def dispatch(
 def starts_by_chain(
     route: Ragged, busy_s: Float64, lag_s: Float64, delay_s: Float64, depends: Ragged, turn: Int64, *, backward: bool
 ) -> tuple[Float64, Float64]:
-    """Starts and seconds of transfers: the one with the longest chain after it goes first, of equal ones the first.
+    """Starts and seconds of transfers: of those that wait, the one with the longest chain after it goes first.
 
     A transfer is as fast as the slowest link of its route. Where that leaves links idle, routes over the same busy
     links have a share of these links together.
@@ -250,7 +250,7 @@ class _Problem:
         )  # fmt: skip
 
     def with_lanes(self, busy_s: Float64) -> _Problem:
-        """The same where transfers over the same busy links take turns, at the rate of their share of these links.
+        """The problem where transfers over the same busy links take turns, at the rate of their share of these links.
 
         Routes that are alike from the first busy link to the last one have a *lane*: a further link, over which one of
         their transfers goes at a time. Where no link of a route is busy, its busiest one counts. The rate of a lane is

@@ -14,8 +14,10 @@ KERNEL_STEPS = 500.0
 
 
 def starts_in_lanes(lane: Int64, seconds: Float64, lag_s: Float64, depends: Ragged, turn: Float64) -> Float64:
-    """Starts of transfers where each lane carries one after the other: of those that wait the one of the lowest
-    ``turn`` goes first, of equal ones that with the longest chain after it.
+    """Starts of transfers where each lane carries one transfer at a time.
+
+    Of the transfers that wait for a lane, the one with the lowest ``turn`` goes first; of equal turns, the one with the
+    longest chain of transfers after it.
 
     Args:
         lane: int64[transfers], from 0.

@@ -29,8 +29,9 @@ def find_symmetry(topology: Topology, colours: Int64 | None = None, counted: Boo
     which exchanges accelerators in a server.
 
     Args:
-        colours: int64[nodes], nodes of different colours are not mapped to each other; all alike by default.
-        counted: bool[nodes], the accelerators that count, all by default. The others may be mapped anyhow.
+        colours: int64[nodes], nodes of different colours are not mapped to each other; by default all have one colour.
+        counted: bool[nodes], the accelerators whose orbits have the sizes named above, all by default. The orbits of
+            the others may have any size.
     Returns:
         None if no symmetry was found, if nothing joins the nodes, or if bandwidths change with time.
     """
@@ -60,9 +61,9 @@ def find_symmetry(topology: Topology, colours: Int64 | None = None, counted: Boo
 
 
 def _outermost_first(graph: Graph, images: list[Int64]) -> list[int]:
-    """The order of generators in which those that move an accelerator farthest come first.
+    """The order of generators: first those that move an accelerator farthest.
 
-    Far is what many links lead to; of equally many, links of less bandwidth.
+    The distance is the number of links on the way; of equal numbers the way with the narrowest link is the farthest.
     """
     moved = np.array([image[graph.accelerators] != graph.accelerators for image in images])
     start = int(graph.accelerators[moved.sum(axis=0).argmax()])

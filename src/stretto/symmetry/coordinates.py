@@ -24,10 +24,12 @@ from .extend import components_above, extended
 from .graph import Graph, Hash, components, mixed
 
 MOST_LINK_SETS = 64
-"""How many sets of links are tried as what joins blocks. Where there are more kinds of links, little is symmetric."""
+"""How many sets of links are tried as those that join the accelerators of a block. Networks with more kinds of links
+have little symmetry."""
 
 MOST_ORDERS = 4
-"""How many orders are tried for the shift of one coordinate, where blocks that look alike differ in number."""
+"""How many orders are tried for the shift of one coordinate, where some classes of equal blocks have more blocks than
+others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ def shifts(graph: Graph, colours: Hash, structure: Hash) -> list[Shift]:
 def free_shifts(graph: Graph, found: list[Shift], counted: Bool) -> list[Shift]:
     """The shifts, at most one of each coordinate, that together leave the fewest orbits of accelerators.
 
-    They commute, and map an accelerator that counts either by all their products to different places, or by none.
+    They commute. Of an accelerator that counts, all their products have different images, or all leave it where it is.
     """
     if not found:
         return []
@@ -95,7 +97,7 @@ def free_shifts(graph: Graph, found: list[Shift], counted: Bool) -> list[Shift]:
 
 
 def commute(a: Int64, b: Int64) -> bool:
-    """Whether two permutations give the same in either order."""
+    """Whether two permutations commute."""
     return np.array_equal(a[b], b[a])
 
 
@@ -119,19 +121,19 @@ def _orders(side: Int64) -> list[int]:
 
 
 class _Coordinates:
-    """Coordinates of accelerators, as partitions are heeded one after the other, coarse ones first."""
+    """Coordinates of accelerators. Partitions are added one after the other, coarse ones first."""
 
     def __init__(self, graph: Graph, colours: Hash) -> None:
         self.accelerators = graph.accelerators
         self.colour = mixed(colours[self.accelerators])
-        self.division = np.zeros(len(self.accelerators), dtype=np.int64)  # by all partitions heeded so far
+        self.division = np.zeros(len(self.accelerators), dtype=np.int64)  # by all partitions so far
         self.partitions: list[Int64] = []
         self.digits: list[Int64] = []  # the number of each accelerator's block
         self.sides: list[Int64] = []  # how many blocks look like it, and are numbered with it
         self.kinds: list[Hash] = []
 
     def divide(self, label: Int64) -> None:
-        """Heed a partition, int64[accelerators]: the label of each accelerator's block."""
+        """Add a partition, int64[accelerators]: the label of each accelerator's block."""
         both = _numbered(self.division * (int(label.max()) + 1) + label)
         if both.max() == self.division.max():
             return
@@ -150,7 +152,7 @@ class _Coordinates:
         self.kinds.append(kind)
 
     def merge(self) -> None:
-        """Make one coordinate of those that differ for different accelerators alone, such as servers of two kinds."""
+        """Make one coordinate of two that tell different accelerators apart, such as those of two kinds of servers."""
         columns = list(zip(self.digits, self.sides, self.kinds, strict=True))
         self.digits, self.sides, self.kinds = [], [], []
         for digit, side, kind in columns:
@@ -166,8 +168,8 @@ class _Coordinates:
                 self.kinds.append(kind)
 
     def _ranked(self, block: Int64, parent: Int64) -> tuple[Int64, Int64, Hash]:
-        """For each accelerator the number of its block among those that look alike in the same parent, how many these
-        are, and what its block looks like."""
+        """For each accelerator the number of its block among the equal blocks of its parent, how many equal blocks the
+        parent has, and a hash of what the block looks like."""
         blocks, first, at = np.unique(block, return_index=True, return_inverse=True)
         at = at.reshape(-1)
         looks = np.zeros(len(blocks), dtype=np.uint64)
@@ -189,8 +191,11 @@ class _Coordinates:
         return key
 
     def shifted(self, digit: int, order: int) -> Int64 | None:
-        """int64[accelerators], the accelerator whose coordinate is the next one, in cycles of ``order``; where that
-        does not divide how many there are, accelerators stay."""
+        """int64[accelerators], the accelerator whose coordinate is the next one, in cycles of ``order``.
+
+        Where the number of equal blocks is no multiple of ``order``, accelerators stay where they are. None where there
+        is no accelerator with the next coordinate.
+        """
         digits, side = list(self.digits), self.sides[digit]
         old = digits[digit]
         following = np.where(old % order == order - 1, old - order + 1, old + 1)

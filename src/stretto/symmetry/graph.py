@@ -116,7 +116,11 @@ class Graph:
         return leaving + entering * np.uint64(5)
 
     def refined(self, colours: Hash, rounds: int | None = None) -> tuple[Hash, int]:
-        """Colours refined until no class splits, or for so many rounds; and the number of rounds."""
+        """Refine colours until no class splits, or for a number of rounds.
+
+        Returns:
+            uint64[n], the colours, and how many rounds were made.
+        """
         classes, done = len(np.unique(colours)), 0
         while done != rounds:
             colours = mixed(colours + mixed(self.neighbour_hash(colours)))

@@ -21,14 +21,15 @@ from .coordinates import commute, power
 from .graph import Graph, Hash, components, mixed
 
 MOST_WORK = 32_000_000
-"""Arcs that may be looked at in all rounds of refinement together: about a second of CPU. Each way may use half of what
-those before it left; the shifts of a torus of 16 x 16 x 16 take a third."""
+"""Arcs that may be looked at in all rounds of refinement together: about a second of CPU. Each row of ``WAYS`` may use
+half of what the rows before it left. The shifts of a torus of 16 x 16 x 16 take a third."""
 
 MOST_WORK_BESIDE = 2_000_000
-"""The same where coordinates have given a group already: there is seldom more, as in a torus of servers."""
+"""Arcs that may be looked at where coordinates have given a group already. Growing seldom adds to it; in a torus of
+servers it does."""
 
 LEAST_WORK = 4_000
-"""Arcs that a round counts as at least: what it costs in a small network."""
+"""The least number of arcs that a round of refinement is counted as: in a small network other work decides."""
 
 MOST_TARGETS = 64
 """Accelerators, each of another orbit, that are tried as the image of one."""
@@ -37,8 +38,9 @@ MOST_BRANCHES = 4
 """Nodes that are tried as the image of one that is not decided."""
 
 WAYS = ((True, True, False), (True, True, True), (True, False, False), (False, True, False), (False, False, False))
-"""Whether symmetries must move all accelerators alike, whether the nearest will do, and whether short cycles come
-first. The second way finds the shifts of 4 x 4 x 4, where cycles of four are not only rows and columns."""
+"""Ways to search, one after the other. Each says whether symmetries must move all accelerators alike, whether the first
+symmetry to the nearest accelerator is taken, and whether short cycles come first. The second way finds the shifts of a
+torus of 4 x 4 x 4, in which not only rows and columns are cycles of four."""
 
 
 @dataclass
@@ -187,7 +189,11 @@ def _ranked(
 
 
 def _moves_alike(graph: Graph, colours: Hash, accelerators: Int64, found: Int64, ends: tuple[int, int]) -> bool:
-    """Whether all accelerators move, and those that look like the start over a link of the same kind as it does."""
+    """Whether all accelerators move, and those of the start's colour over the kind of link over which the start moves.
+
+    Args:
+        ends: the start and its image. Where no link joins them, it is enough that all accelerators move.
+    """
     if (found[accelerators] == accelerators).any():
         return False
     arc = int(graph.arcs_between(np.array([ends[0]]), np.array([ends[1]]))[0])
@@ -217,7 +223,7 @@ def _refined(group: Group, left: Hash, right: Hash) -> tuple[Hash, Hash] | None:
 
 
 def _undecided(group: Group, many: Int64, start: int) -> int:
-    """A node whose colour several have: an accelerator if there is one, of a small class, near the start."""
+    """A node that shares its colour: an accelerator if there is one, of the smallest class, near the start."""
     nodes = np.flatnonzero(many > 1)
     served = group.graph.base[nodes] != 0
     return int(nodes[np.lexsort((_hops(group, start)[nodes], many[nodes], served))[0]])

@@ -1,12 +1,13 @@
 """Forests where latency or messages count beside bandwidth: few deep trees at a high rate, or shallow ones at a lower.
 
-A pipeline of parts over trees takes the time of a part through the deepest tree, and then what the busiest link needs
-for all parts. Trees of least price are grown several times, with a higher price of length each time (:mod:`.priced`).
-For a limit of depth a linear program gives all trees that are no deeper their shares, so that the busiest link is done
-first (:mod:`.division`); of several limits the one with the least sum is taken.
+A plan that cuts data into parts takes about the sum of two times: a part's way through the deepest tree, and the
+busiest link's work for all parts. Trees to choose from are grown several times, each time with a higher price of length
+(:mod:`.priced`). Then several limits of depth are tried. For each limit deeper trees are left out, and a linear program
+divides the data among the others so that the busiest link has the least work (:mod:`.division`). The limit with the
+smallest sum is taken.
 
-Where messages cost, all this is done on the network as parts of a size see it: a message slows the links, and makes
-trees deeper. So fewer parts have wider links, and more parts have shallower trees.
+Where messages cost, links and trees are measured for parts of the given size: the cost of a message makes a link slower
+and a tree deeper. Larger parts lose less of a link's bandwidth to messages, smaller parts pass sooner through a tree.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from .priced import priced_trees
 from .windows import LinkUses, counts_by_windows
 
 LENGTH_PRICES = (3.0, 100.0, 1e5)
-"""What the mean length of a link costs, relative to the cheapest link."""
+"""Prices of length, one for each time that trees are grown: what the mean length of a link costs, as a multiple of what
+the cheapest link costs."""
 
 MOST_USES = 50_000
-"""Uses of links by trees, in all, about, up to which trees are grown and given shares."""
+"""Largest number of uses of a link by a tree, added up over all trees that are grown, about."""
 
 SHALLOWEST, DEEPER, LIMITS = 1.02, 1.17, 9
-"""Limits of depth, as times the least depth with which all roots have a tree: the first one, the ratio of two, and how
-many there are."""
+"""Limits of depth. ``SHALLOWEST``: the first limit, as a multiple of the least depth with which every root has a tree.
+``DEEPER``: the ratio of each limit to the one before. ``LIMITS``: how many there are."""
 
 
 class Choice(NamedTuple):
@@ -86,7 +88,7 @@ class Pool:
         return cls(topology, c, trees, None if free else root_share, most)
 
     def by_depth(self, parts: float, budget: Budget, near: int | None = None) -> list[Choice]:
-        """Forests for this many parts in all, each without the trees that are deeper than a limit; the best one first.
+        """Forests for a number of parts in all, one for each limit of depth that was tried; the best one first.
 
         Args:
             budget: with a cost for "rates", of a use of a link by a tree.
@@ -115,7 +117,8 @@ class Pool:
         return sorted(choices.values(), key=lambda choice: choice.end_s)
 
     def by_windows(self, parts: float) -> Forest | None:
-        """The forest for this many parts by when trees can use each link; None where numbers are too far apart."""
+        """The forest for a number of parts by when trees can use each link; None where a linear program's numbers would
+        differ too much in size."""
         part_bytes = self.collective.size_bytes / parts
         net = seen_by(self.topology, part_bytes)
         uses = LinkUses.of(net, self.trees, part_bytes)
@@ -136,7 +139,8 @@ class Pool:
         return max(float(depth_s[self.trees.up.root == root].min()) for root in self.root_share)
 
     def _fastest(self, net: Topology, rows: Int64, parts: float, budget: Budget) -> tuple[float, Forest]:
-        """Of some of the trees the fastest forest of no more trees than parts; and seconds of its busiest link."""
+        """Seconds of the busiest link, and the forest: the fastest one of the trees ``rows`` with no more trees than
+        parts."""
         most = self._most_of(parts)
         while True:
             trees = self.trees.take(rows)
@@ -161,9 +165,9 @@ class Pool:
 
 
 def promising_part_count(topology: Topology, c: Collective, forest: Forest) -> float:
-    """Into how many parts to cut all data, about, so that the plan of a forest ends first where messages cost.
+    """The number of parts, about, with which the plan of a forest ends first where messages cost.
 
-    Half as many parts take as much longer through the trees as they spare the busiest link in messages.
+    Halving that number would add as much time on the way through the trees as it saves in messages on the busiest link.
     """
     tree, link = forest.uses
     carried = np.bincount(link, np.array(forest.share, dtype=np.float64)[tree], topology.link_count)

@@ -1,7 +1,7 @@
 """Where messages cost: forests for several numbers of parts, and plans of more and of fewer parts than the best one.
 
-A forest is made for a number of parts (:mod:`.latency`), since with few large parts trees may be deep, and with many
-small ones messages slow the links. Estimates tell which numbers are promising; plans decide.
+A forest is made for a number of parts (:mod:`.latency`): few large parts take long through deep trees, and many small
+parts need more messages on each link. Estimates tell which numbers of parts are promising; plans decide.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from .latency import Choice, Pool, promising_part_count
 from .lowering import pipeline
 
 WITHIN, MOST_COMPARED, COMPARISON_SHARE = 1.1, 8, 0.2
-"""Choices that are estimated to end up to this many times as late as the best one are compared by plans: so many of
-them at most, and within that share of the effort that is left, about."""
+"""Which choices are compared by plans. ``WITHIN``: those whose estimated end is at most this many times the best
+estimate. ``MOST_COMPARED``: the largest number of such plans. ``COMPARISON_SHARE``: share of the remaining effort after
+which no further choice is planned."""
 
 CHOICES_SHARE = 0.4
 """Share of the effort up to which forests for further numbers of parts are made."""
@@ -53,7 +54,7 @@ def choices_by_parts(
                 break
             last = further[0]
     first, *others = sorted(choices, key=lambda choice: choice.end_s)
-    # estimates say little of these: of trees whose parts come together, and of packed trees
+    # an estimate is poor for trees chosen by windows and for packed trees, so plans of both are always compared
     unlike = [pool.by_windows(first.parts), *packed]
     return [first, *(first._replace(forest=forest) for forest in unlike if forest is not None), *others]
 

@@ -23,16 +23,16 @@ from ....model.arrays import Float64, Int64
 from ....schedule.pipes import Network
 
 HISTORIES = 3
-"""Sequences of arcs with the same total that :func:`choose_arcs` keeps."""
+"""Sequences of arcs that :func:`choose_arcs` keeps for each length of the longest arc so far."""
 
 
 class Shape(NamedTuple):
     """How circles are formed.
 
     Attributes:
-        width: groups in a circle at most.
-        nearness: in a circle ranks are at most this many times as far from each other as the nearest one is.
-        later: the same of groups in wider circles.
+        width: the largest number of groups in a circle.
+        nearness: in the first circles ranks are at most this many times as far from each other as the nearest two are.
+        later: ``nearness`` of groups in the wider circles.
     """
 
     width: float
@@ -102,8 +102,8 @@ class Circles:
     network: Network
     size: float  # bytes of a message
     takes_s: Float64  # float64[nodes, nodes], seconds of a message between nodes that a pipe joins, elsewhere infinite
-    far_s: Float64  # float64[nodes, nodes], of that the latency and the bytes, without what the message costs
-    pipe: Int64  # int64[nodes, nodes], this pipe
+    far_s: Float64  # float64[nodes, nodes], the seconds of its latency and its bytes, without the cost of the message
+    pipe: Int64  # int64[nodes, nodes], the fastest pipe, -1 where there is none
     rank_of: list[int] = field(default_factory=list)  # for each sum the rank that contributes it alone, else -1
     steps: list[Step] = field(default_factory=list)
     widest: int = 0  # the first step of the last circle
@@ -127,7 +127,7 @@ class Circles:
         return len(self.rank_of) - 1
 
     def join_all(self, ranks: Sequence[int], helpers: Sequence[int], shape: Shape) -> Group | None:
-        """Let all ranks stand in circles, near ones first; None where some are not joined.
+        """Let all ranks stand in circles, near ranks first; None where pipes do not join all of them.
 
         Args:
             helpers: nodes outside the collective, which get copies and may send them on.
@@ -143,7 +143,7 @@ class Circles:
         return groups[0]
 
     def find_cliques(self, groups: Sequence[Group], width: float, nearness: float) -> list[list[int]]:
-        """All groups, those together that are near each other, the nearest first."""
+        """The numbers of all groups in lists: those in one list are near each other."""
         members = np.concatenate([group.members for group in groups])
         sizes = [len(group.members) for group in groups]
         first = np.cumsum([0, *sizes[:-1]])
@@ -168,7 +168,7 @@ class Circles:
         return sorted(cliques)
 
     def join(self, groups: Sequence[Group]) -> Group:
-        """Let groups stand in a circle; those without ranks get copies of the whole sum."""
+        """Let groups stand in a circle; groups without ranks get copies of the whole sum."""
         helpers = [v for group in groups if group.total < 0 for v in group.members]
         groups = [group for group in groups if group.total >= 0]
         if not groups:
@@ -203,7 +203,7 @@ class Circles:
         self.copy_to(group.members, have, step)
 
     def copy_to(self, members: list[int], have_s: dict[int, float], step: Step) -> None:
-        """Add copies of a sum from the members that have it, at some moment, to all others that they reach."""
+        """Add copies of a sum to all members that the members in ``have_s``, which have it from then on, reach."""
         self.steps += [step._replace(node=v, sender=u) for v, u, _ in self.spread(members, have_s)]
 
     def spread(self, members: list[int], have_s: dict[int, float]) -> list[tuple[int, int, float]]:

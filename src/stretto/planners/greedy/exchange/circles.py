@@ -38,10 +38,10 @@ SHAPES = (
 """Shapes of circles that are tried."""
 
 CROSSING = (1, 2, 4, 6)
-"""Members of each group that take part in the widest circle, beside all."""
+"""Numbers of members of each group that take part in the widest circle, tried besides all members."""
 
 SEARCHED = 3
-"""Orders that are improved, the best ones."""
+"""How many orders are improved by moves, the best ones."""
 
 MOST_LOOKS = 2e6
 """Pipes that may be looked at to improve an order. On the same networks five times as many end 0.02 % sooner."""
@@ -84,7 +84,7 @@ def plan_circles(request: Request) -> Plan | None:
 
 
 def _ways(circles: Circles, whole: Group, ranks: Collection[int]) -> Iterator[tuple[Step, ...]]:
-    """The steps by which all ranks, or only some of each group, get the whole sum on the widest circle."""
+    """Steps that give all ranks the whole sum: on the widest circle, by all ranks or by some of each group."""
     copies, groups = Counter[int](), defaultdict[int, list[tuple[float, int]]](list)
     for step in circles.steps[circles.widest :]:
         copies[step.node] += step.copy
@@ -97,7 +97,7 @@ def _ways(circles: Circles, whole: Group, ranks: Collection[int]) -> Iterator[tu
 
 
 def _needed(circles: Circles, whole: Group, finals: Sequence[int], ranks: Collection[int]) -> tuple[Step, ...]:
-    """The steps by which some ranks get the whole sum, then the others copies; in the order of their times."""
+    """The steps by which the ranks ``finals`` get the whole sum, and the other ranks then copies; in order of time."""
     needed, kept = {(v, whole.total) for v in finals}, list[Step]()
     for step in reversed(circles.steps):
         if (step.node, step.total) in needed:
@@ -140,7 +140,8 @@ class _Order:
         return float(self.made.arrival_s[self.made.wanted].max())
 
     def improved(self, most_looks: float, budget: Budget, seed: int) -> _Order:
-        """The order with deliveries moved, as long as that gains; with no looks only how it makes them."""
+        """The order, improved by moving deliveries while that gains. With ``most_looks`` 0 the order stays, and each
+        delivery gets its pipe and its time."""
         network, rank_of = self.circles.network, self.circles.rank_of
         most_looks = min(most_looks, budget.share(LOOKS_SHARE).units("look"))
         holders = Ragged.of([[v] if v >= 0 else [] for v in rank_of])
@@ -157,7 +158,7 @@ class _Order:
         return replace(self, made=made, order=order)
 
     def plan(self, workload: Workload) -> Plan:
-        """The deliveries that somebody needs, as a plan."""
+        """A plan of the deliveries that the wanted ones need."""
         made, network = self.made, self.circles.network
         node, parent, onto = (column.tolist() for column in (made.node, made.parent, made.onto))
         needed = made.wanted.copy()
