@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from stretto.bounds import best_parts, bottleneck, bounds, check_cut, check_parts, check_windows, distances
-from stretto.bounds.block_bounds import _sets, block_bounds, bounds_by_blocks, heavier, is_even
-from stretto.bounds.block_windows import block_waits
-from stretto.bounds.blocks import Blocks, load_into, rank_symmetry
+from stretto.bounds.block_bounds import _sets, block_bounds, blocks_of, bounds_by_blocks, heavier, is_even
+from stretto.bounds.block_parts import Partition, partitions
+from stretto.bounds.block_windows import PartWindows
+from stretto.bounds.blocks import load_into, rank_symmetry
 from stretto.bounds.cuts import _refined
 from stretto.bounds.latency import latency_path
 from stretto.bounds.messages import without_messages
@@ -21,60 +22,156 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.kinds import KINDS
 from stretto.model.orbits import dealt
-from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
+from stretto.symmetry import find_symmetry
 from stretto.topologies import load_topology
 
 NETWORKS = ["h100:2", "h100:4", "star:6", "fattree:4", "fullmesh:5", "ring:6", "h100:3?message=3us", "sites:3,4"]
 
 
-def blocks_of(spec: str, kind: str, size: int):
-    topology = load_topology(spec)
-    collective = make_collective(kind, topology, size)
-    symmetry = rank_symmetry(topology, collective)
-    ranks = np.zeros(topology.node_count, dtype=np.bool_)
-    ranks[collective.ranks] = True
-    return topology, collective, Blocks(symmetry, ranks, int(collective.ranks[0]))
+def blocks_among(topology: Topology, kind: str, size: int, ranks: list[int] | None = None):
+    collective = make_collective(kind, topology, size, ranks=ranks)
+    return collective, blocks_of(topology, collective, rank_symmetry(topology, collective))
 
 
 def nodes_of(mask) -> set[int]:
     return set(np.flatnonzero(mask).tolist())
 
 
+def named_blocks(spec: str, kind: str, size: int):
+    topology = load_topology(spec)
+    return topology, *blocks_among(topology, kind, size)
+
+
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_one_block_is_the_bottleneck_of_an_allgather(spec):
-    topology, collective, blocks = blocks_of(spec, "allgather", 720_000)
-    tried = [block for whole in blocks.whole() for block in (whole, blocks.complement(whole))]
+    topology = load_topology(spec)
+    collective, blocks = blocks_among(topology, "allgather", 720_000)
+    tried = [blocks.block(ranks) for own in blocks.sets() for ranks in (own, blocks.ranks & ~own)]
     best = max(check_cut(topology, collective, nodes_of(block.inside)) for block in tried)
     assert best == bottleneck(topology, collective).seconds
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_the_images_of_one_block_are_the_best_partition(spec):
-    topology, collective, blocks = blocks_of(spec, "allreduce", 720_000)
-    tried = [[nodes_of(row) for row in blocks.images(block)] for block in blocks.whole()]
-    assert max(check_parts(topology, collective, parts) for parts in tried) == best_parts(topology, collective).seconds
+    topology = load_topology(spec)
+    collective, blocks = blocks_among(topology, "allreduce", 720_000)
+    found = partitions(blocks)[0]
+    assert len(found.parts) == 1
+    parts = [nodes_of(row) for row in found.inside]
+    assert check_parts(topology, collective, parts) == best_parts(topology, collective).seconds
+
+
+def almost_symmetric(servers: int, gpus: int, seed: int) -> Topology:
+    """Servers of GPUs on rails. One or two NICs of the first server, or of the first two, are slower; sometimes one rail
+    is, or the switch in the first server."""
+    rng = np.random.default_rng(seed)
+    count = servers * gpus
+    fast, nic = rng.choice([100e9, 200e9, 450e9]), rng.choice([20e9, 50e9])
+    hit = rng.choice(gpus * rng.integers(1, 3), rng.integers(1, 3), replace=False)
+    rail, weak = rng.integers(-1, 1), rng.integers(0, 2)
+    links = []
+    for v in range(count):
+        s, g = divmod(v, gpus)
+        out = nic * (0.5 if v in hit else 1.0) * (0.7 if g == rail else 1.0)
+        wide = fast * (0.5 if s == 0 and weak else 1.0)
+        links += [(v, count + s, wide, 3e-7), (count + s, v, wide, 3e-7)]
+        links += [(v, count + servers + g, out, 1e-6), (count + servers + g, v, out, 1e-6)]
+    kinds = [ACCELERATOR] * count + [SWITCH] * (servers + gpus)
+    return make_topology(f"servers-{servers}x{gpus}-{seed}", kinds, links)
+
+
+def damaged_blocks(seed: int, kind: str, size: int):
+    """The blocks of an almost symmetric network; None where no symmetry is left."""
+    topology = almost_symmetric(4 + seed % 4, 2 + seed % 2, seed)
+    collective = make_collective(kind, topology, size)
+    symmetry = find_symmetry(topology)
+    return topology, collective, None if symmetry is None else blocks_of(topology, collective, symmetry)
+
+
+SEEDS = range(12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_best_partition_of_several_orbits_is_that_of_a_search(seed):
+    topology, collective, blocks = damaged_blocks(seed, "allreduce", 720_000)
+    if blocks is not None:
+        found = partitions(blocks)
+        parts = [nodes_of(row) for row in found[0].inside]
+        assert len(parts) == found[0].count
+        assert check_parts(topology, collective, parts) == best_parts(topology, collective).seconds
+
+
+def test_some_seeds_leave_several_orbits():
+    found = [damaged_blocks(seed, "allreduce", 720_000)[2] for seed in SEEDS]
+    assert sum(blocks is not None and len(blocks.leads) > 2 for blocks in found) >= 6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_bottleneck_among_several_orbits_is_that_of_a_search(seed):
+    for kind in ("allgather", "reducescatter", "alltoall"):
+        topology, collective, blocks = damaged_blocks(seed, kind, 72_000_000)
+        if blocks is not None:
+            found = max(b.seconds for b in block_bounds(topology, collective, blocks.symmetry))
+            assert found >= float(bottleneck(topology, collective).seconds) * (1 - 1e-9)
+
+
+def windows_of(partition: Partition, collective) -> float:
+    """The bound by the windows of a partition, as :mod:`stretto.bounds.block_bounds` finds it."""
+    windows, topology = PartWindows(partition), partition.blocks.topology
+    entries = [(part.times, *windows.waits(number)) for number, part in enumerate(partition.parts)]
+    width = np.concatenate([times * topology.bandwidth[links] for times, links, _ in entries])
+    needed = 2.0 * (partition.count - 1) * collective.size_bytes
+    return least(np.concatenate([waits for *_, waits in entries]), width, needed)
+
+
+def firsts_of(partition: Partition) -> list[int]:
+    """For each part the image of the rank that was taken for the part that stands for it, in the order of ``inside``."""
+    windows, out = PartWindows(partition), []
+    placed: dict[int, int] = {}
+    for part, first in zip(partition.parts, windows.first, strict=True):
+        begin = placed.get(part.lead, 0)
+        placed[part.lead] = begin + part.times
+        images = partition.elements(part.lead)[begin : begin + part.times]
+        out += partition.blocks.symmetry.image(images, first).tolist()
+    return out
 
 
 @pytest.mark.parametrize("spec", ["h100:3", "star:6", "fattree:4", "fullmesh:5", "ring:6"])
 def test_the_windows_of_one_part_are_those_of_all(spec):
-    topology, collective, blocks = blocks_of(spec, "allreduce", 7200)
-    for block in blocks.whole():
-        inside = blocks.images(block)
-        links, waits = block_waits(blocks, block)
-        needed = 2.0 * (len(inside) - 1) * collective.size_bytes / len(inside)
-        seconds = least(waits, topology.bandwidth[links], needed)
-        first = [next(v for v in heads_of(blocks, block)[q] if inside[q, v]) for q in range(len(inside))]
-        again = check_windows(topology, collective, [nodes_of(row) for row in inside], first, first)
+    topology = load_topology(spec)
+    collective, blocks = blocks_among(topology, "allreduce", 7200)
+    for partition in partitions(blocks):
+        seconds, first = windows_of(partition, collective), firsts_of(partition)
+        again = check_windows(topology, collective, [nodes_of(row) for row in partition.inside], first, first)
         assert seconds <= again * (1 + 1e-9)
         assert seconds >= 0.8 * again
 
 
-def heads_of(blocks: Blocks, block) -> list[list[int]]:
-    """For each part the image of the centre under the element that maps the block to it."""
-    rest = blocks._elements(tuple(k for k in range(len(blocks.symmetry.orders)) if k not in block.generators))
-    return [[int(v)] for v in blocks.symmetry.image(rest, np.array(blocks.centre))]
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_windows_of_a_few_parts_are_those_of_all(seed):
+    topology, collective, blocks = damaged_blocks(seed, "allreduce", 720_000)
+    for partition in partitions(blocks) if blocks is not None else []:
+        first = firsts_of(partition)
+        again = check_windows(topology, collective, [nodes_of(row) for row in partition.inside], first, first)
+        assert windows_of(partition, collective) == pytest.approx(again, rel=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["h100:4", "h100:5"])
+def test_accelerators_outside_the_collective_join_one_part(spec):
+    topology = load_topology(spec)
+    ranks = topology.accelerators[:-8].tolist()
+    collective, blocks = blocks_among(topology, "allreduce", 720_000, ranks)
+    for partition in partitions(blocks):
+        parts = [nodes_of(row) for row in partition.inside]
+        assert len(parts) == partition.count
+        check_parts(topology, collective, parts)  # each node that adds is in one of them
+        first = firsts_of(partition)
+        assert windows_of(partition, collective) <= check_windows(topology, collective, parts, first, first) * (
+            1 + 1e-9
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +197,7 @@ def test_a_search_is_hardly_better(spec, kind):
 @pytest.mark.parametrize("spec", ["h100:2", "h100:3", "star:6", "fattree:4", "fullmesh:5", "ring:6", "sites:3,4"])
 def test_bytes_come_to_a_cut_and_go_on_inside_as_where_cuts_are_searched(spec, kind):
     for size in (720, 7_200_000):
-        topology, collective, blocks = blocks_of(f"{spec}?message=0us", kind, size)
+        topology, collective, blocks = named_blocks(f"{spec}?message=0us", kind, size)
         late = replace(collective, start_s=1e-4)
         near = distances(topology, 0.0)
         for block in _sets(blocks, late):
@@ -111,9 +208,8 @@ def test_bytes_come_to_a_cut_and_go_on_inside_as_where_cuts_are_searched(spec, k
 
 
 def test_the_best_cut_of_an_alltoall_on_a_ring_is_around_half_of_it():
-    topology, collective, blocks = blocks_of("ring:8?message=0us", "alltoall", 8_000_000)
-    (half,) = blocks.halves()
-    assert half.ranks.sum() == 4
+    topology, collective, blocks = named_blocks("ring:8?message=0us", "alltoall", 8_000_000)
+    (half,) = (blocks.block(own) for own in blocks.sets() if own.sum() == 4)
     half_s = check_cut(topology, collective, nodes_of(half.inside))
     assert half_s == Fraction(16_000_000, 50 * 10**9)
     found = block_bounds(topology, collective, blocks.symmetry)
@@ -153,7 +249,7 @@ def test_sums_for_one_rank_each_take_as_long_as_copies_backward_in_time(spec, su
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spec", ["star:8?message=1us", "ring:6?message=20us", "h100:2?message=3us"])
 def test_a_collective_that_starts_later_ends_later_by_as_much(spec, kind):
-    topology, collective, blocks = blocks_of(spec, kind, 1_000_000)
+    topology, collective, blocks = named_blocks(spec, kind, 1_000_000)
     first, later = (
         block_bounds(topology, replace(collective, start_s=start_s), blocks.symmetry) for start_s in (0.0, 1.0)
     )
@@ -163,7 +259,7 @@ def test_a_collective_that_starts_later_ends_later_by_as_much(spec, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_messages_count_as_is_added_to_pieces_as_where_cuts_are_searched(kind):
-    topology, collective, _ = blocks_of("h100:2?message=3us", kind, 1_000_003)
+    topology, collective, _ = named_blocks("h100:2?message=3us", kind, 1_000_003)
     net, larger = heavier(topology, collective)
     other, (listed,) = (
         without_messages(topology, Workload((collective,)))[0],
@@ -176,7 +272,7 @@ def test_what_messages_count_as_is_added_to_pieces_as_where_cuts_are_searched(ki
 
 @pytest.mark.parametrize("kind", ["broadcast", "reduce", "scatter", "gather"])
 def test_cuts_are_tried_around_the_root_and_around_another_rank(kind):
-    topology, collective, blocks = blocks_of("star:6?message=0us", kind, 6_000)
+    topology, collective, blocks = named_blocks("star:6?message=0us", kind, 6_000)
     found = {bound.kind: bound for bound in block_bounds(topology, collective, blocks.symmetry)}
     root, (alone,) = collective.ranks[collective.root], set(found["node ingress"].nodes) - {6}
     outside = set(range(6)) - set(found["node egress"].nodes)
@@ -197,7 +293,9 @@ def test_chunks_may_be_listed_but_pieces_must_be_those_that_the_kind_promises():
 
 @pytest.mark.parametrize("spec", ["h100:2", "fattree:4", "ring:7", "sites:3,4"])
 def test_the_flow_of_an_alltoall_is_that_of_all_pairs(spec):
-    topology, collective, blocks = blocks_of(f"{spec}?message=0us", "alltoall", len(load_topology(spec).accelerators))
+    topology, collective, blocks = named_blocks(
+        f"{spec}?message=0us", "alltoall", len(load_topology(spec).accelerators)
+    )
     found = [b.seconds for b in block_bounds(topology, collective, blocks.symmetry) if b.kind == "flow"]
     bandwidth = topology.bandwidth
     expected = []
@@ -256,3 +354,36 @@ def test_ranks_that_only_send_or_only_receive_have_bounds(kind, monkeypatch):
     for ends in (links, [(b, a, *w) for a, b, *w in links]):
         topology = make_topology("one way", [ACCELERATOR] * 4 + [SWITCH], ends, message_s=[1e-6] * 4)
         assert bounds_by_blocks(topology, Workload((make_collective(kind, topology, 4000),))) is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS[:6])
+def test_no_plan_beats_them_where_a_part_is_damaged(seed, kind):
+    topology, collective, blocks = damaged_blocks(seed, kind, 100_000)
+    if blocks is not None:
+        found = block_bounds(topology, collective, blocks.symmetry)
+        plan = run_planner("greedy", topology, Workload((collective,)), effort="quick")
+        assert max(bound.seconds for bound in found) <= simulate(plan).completion_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce", "alltoall"])
+@pytest.mark.parametrize("size", [10**6, 10**9])
+def test_a_search_among_64_gpus_with_a_slow_nic_is_hardly_better(kind, size):
+    t = load_topology("h100:8")
+    nic = (t.bandwidth == t.bandwidth.min()) & ((t.src == t.accelerators[0]) | (t.dst == t.accelerators[0]))
+    slow = replace(t, bandwidth=np.where(nic, t.bandwidth / 2, t.bandwidth))
+    collective = make_collective(kind, slow, size)
+    found = block_bounds(slow, collective, rank_symmetry(slow, collective))
+    assert max(b.seconds for b in found) >= 0.998 * bounds(slow, Workload((collective,)))[0].seconds
+
+
+def test_a_thousand_ranks_with_a_dead_nic_are_bounded_by_their_servers():
+    t = load_topology("h100:128")
+    nic = (t.bandwidth == t.bandwidth.min()) & ((t.src == t.accelerators[0]) | (t.dst == t.accelerators[0]))
+    links = list(zip(t.src[~nic], t.dst[~nic], t.bandwidth[~nic], t.latency_s[~nic], strict=True))
+    dead = make_topology("a dead NIC", t.kind, links)
+    collective = make_collective("allreduce", dead, 10**9)
+    found = bounds(dead, Workload((collective,)))
+    assert "listed" not in vars(collective)
+    # 127 servers of 8 NICs and one of 7
+    assert found[0].seconds == pytest.approx(2 * 127 * 1e9 / ((127 * 8 + 7) * 50e9), rel=2e-3)

@@ -30,8 +30,9 @@ Which cuts are tried: the bottleneck of each collective, found exactly by max-fl
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
 nodes and pairs; where there are few nodes, every cut (``candidates``).
 
-Among more than ``MOST_SEARCHED`` ranks that all look alike, cuts and parts come from the blocks of the network's
-symmetry instead of a search (``block_bounds``, ``blocks``, ``block_windows``).
+Among more than ``MOST_SEARCHED`` ranks of which many look alike, all bounds come from the network's symmetry instead of
+a search, from one rank of each orbit (``block_bounds``): cuts (``blocks``), their reach (``block_reach``), parts
+(``block_parts``) and windows (``block_windows``).
 
 Of several collectives the mean completion is bounded, too (:func:`mean_bound`, ``jobs``).
 

@@ -1,131 +1,164 @@
-"""Windows of the parts that are images of one block, from one of them (:mod:`.windows` has the proof).
+"""Windows of the parts of a symmetric network, of one part of each orbit (:mod:`.windows` has the proof).
 
-The group is the product of H, made by the generators of the block, and C, made by the other generators. The parts are
-the images of the block under C, and for each part the two ranks that :mod:`.windows` takes are the image of the centre
-under C. So the windows of all parts are those of the first one, and all distances that they need are distances from or
-to the centre: the way from g(centre) to a node is the way from the centre to the node's image under the inverse of g.
+For each part the two ranks that :mod:`.windows` takes are one rank of the part that stands for its orbit, and the
+images of that rank. So the windows of all parts are those of a few, and all distances that they need are distances from
+or to a few ranks: the way from g(v) to a node is the way from v to the node's image under the inverse of g.
 
-Here a router is never taken for a node of a part, and what leaves for a switch is not known to have far to go. Both
-make windows larger at most.
+Here a router is never taken for a node of a part. That makes windows larger at most.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
-from ..model.arrays import Float64, Int32, Int64
-from .blocks import Block, Blocks, from_node
+from ..model.arrays import Bool, Float64, Int32, Int64
+from .block_parts import Part, Partition
+from .blocks import from_node, spread
 
-MOST_ENTRIES = 4_000_000
-"""Pairs of a node and an element of C up to which the least way to each node is computed. Where there are more, that
-way counts as 0, and windows are larger."""
+MOST_EXITS = 32
+"""Nodes from which a part sends that are looked at for the rank whose contribution leaves it last."""
 
 
-def block_waits(blocks: Blocks, block: Block) -> tuple[Int64, Float64]:
-    """When links into a block of generators carry nothing that counts for an AllReduce.
+class PartWindows:
+    """When links into parts can be of use.
 
-    Returns:
-        int64[links], the links. float64[links], how long that is: seconds after the start and before the end, added up.
+    Attributes:
+        first: int64[parts], for each part that stands for others the rank that was taken.
     """
-    t, centre = blocks.topology, blocks.centre
-    inside, own = block.inside, block.ranks
-    links = np.flatnonzero(~inside[t.src] & inside[t.dst])
-    x, y, latency = t.src[links], t.dst[links], t.latency_s[links]
-    forth, back = (from_node(t, centre, t.latency_s, backward) for backward in (False, True))
-    apart = _coset_least(blocks, block, forth)
-    reached, has_sent = apart[1:].max(), apart[1:].min()
-    comes = own.copy()
-    comes[own] = False
-    comes[t.dst[own[t.dst] & ~own[t.src]]] = True
-    must_get = back[comes].min(initial=np.inf)
-    left = _left(blocks, block, forth)
-    stores = blocks.ranks
-    least, most = _to_stores(blocks, block)
-    sent = np.where(stores[x], _first_sent(blocks, block, forth, x), 0.0)
-    passed = np.flatnonzero(~stores[x])
-    sent[passed] = _first_passed(blocks, block, forth, x[passed])
-    had = np.maximum(np.maximum(reached, has_sent) - latency - most[y], 0.0)
-    nearest = np.full(t.node_count, np.inf)
-    np.minimum.at(nearest, blocks.symmetry.node_orbits, forth)
-    opens = np.maximum(np.minimum(sent, had), nearest[blocks.symmetry.node_orbits[x]])
-    closes = latency + np.minimum(np.maximum(left, must_get + least[y]), back[y])
-    return links, opens + closes
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition, self.parts = partition, partition.parts
+        self.topology = t = partition.blocks.topology
+        self.stores, self.ranks = t.adds, partition.blocks.ranks
+        of_lead = {part.lead: self._leaves_last(part) for part in self.parts}
+        self.first = np.array([of_lead[part.lead] for part in self.parts])
+        self.forth = np.stack([from_node(t, int(v), t.latency_s) for v in self.first])
+        self.back = np.stack([from_node(t, int(v), t.latency_s, backward=True) for v in self.first])
+
+    def waits(self, number: int) -> tuple[Int64, Float64]:
+        """The links into a part, and for how many seconds in all each of them can carry nothing that counts before the
+        end of an AllReduce."""
+        t, part = self.topology, self.parts[number]
+        links = np.flatnonzero(~part.inside[t.src] & part.inside[t.dst])
+        x, y, latency = t.src[links], t.dst[links], t.latency_s[links]
+        least_s, most_s = self._to_stores(part)
+        home, ranks = self.home[x], self.ranks[x]
+        # what comes from another node than a rank may come from any part but the one that it enters
+        sent = np.where(ranks, self._first_sent(x), spread(t, self._others_first(part), t.latency_s)[x])
+        others_left = min(self.left[k] for k, p in enumerate(self.parts) if p.times > (k == number))
+        sent_end = np.where(ranks, self.left[home], others_left)
+        had = np.maximum(np.maximum(self.reached[number], self.has_sent) - latency - most_s[y], 0.0)
+        opens = np.maximum(np.minimum(sent, had), self.nearest_s[x])
+        closes = latency + np.minimum(np.maximum(sent_end, self.must_get + least_s[y]), self.back[number][y])
+        return links, opens + closes
+
+    @cached_property
+    def home(self) -> Int64:
+        """int64[nodes], for each rank which of the parts stands for its part; 0 for other nodes."""
+        lead, _ = self.partition.places
+        home = np.zeros(len(lead), dtype=np.int64)
+        for number in range(len(self.parts) - 1, -1, -1):
+            home[lead == self.parts[number].lead] = number
+        return home
+
+    def _leaves_last(self, part: Part) -> int:
+        """The rank of a part that is farthest from where it sends, by the width of its links."""
+        t = self.topology
+        ranks = np.flatnonzero(part.own & self.ranks)
+        out = np.flatnonzero(part.own[t.src] & ~part.own[t.dst])
+        exits, at = np.unique(t.src[out], return_inverse=True)
+        if len(exits) > MOST_EXITS or len(ranks) == 1:
+            return int(ranks[0])
+        width = np.bincount(at.reshape(-1), t.bandwidth[out])
+        far = sum(w * from_node(t, int(v), t.latency_s, True)[ranks] for v, w in zip(exits, width, strict=True))
+        return int(ranks[np.argmax(far)])
+
+    def _first_sent(self, x: Int32) -> Float64:
+        """For each node, if it is a rank, the way to it from the rank that was taken for its part."""
+        symmetry = self.partition.blocks.symmetry
+        _, element = self.partition.places
+        return self.forth[self.home[x], symmetry.image(symmetry.inverse(element[x]), x)]
+
+    def _others_first(self, part: Part) -> Float64:
+        """float64[nodes], 0 at the ranks that were taken for the other parts."""
+        start = np.full(self.topology.node_count, np.inf)
+        for other, first in zip(self.parts, self.first, strict=True):
+            images = self.partition.elements(other.lead)[int(other.lead == part.lead) :]
+            start[self.partition.blocks.symmetry.image(images, first)] = 0.0
+        return start
+
+    @cached_property
+    def nearest_s(self) -> Float64:
+        """float64[nodes], from the nearest rank."""
+        return spread(self.topology, np.where(self.ranks, 0.0, np.inf), self.topology.latency_s)
+
+    @cached_property
+    def reached(self) -> Float64:
+        """float64[parts], until the farthest rank elsewhere has reached each part."""
+        t, ranks = self.topology, self.ranks
+        out = []
+        for part in self.parts:
+            into = spread(t, np.where(part.own, 0.0, np.inf), t.latency_s, backward=True)
+            out.append(into[ranks & ~part.own].max())
+        return np.array(out)
+
+    @cached_property
+    def left(self) -> Float64:
+        """float64[parts], how far the farthest rank elsewhere is from what has left each part; 0 where that may be
+        stored nearer to it."""
+        t, ranks = self.topology, self.ranks
+        out = []
+        for part in self.parts:
+            heads = t.dst[part.own[t.src] & ~part.own[t.dst]]
+            start = np.full(t.node_count, np.inf)
+            start[heads] = 0.0
+            stored = len(heads) > 0 and self.stores[heads].all()
+            out.append(spread(t, start, t.latency_s)[ranks & ~part.own].max() if stored else 0.0)
+        # images of the first part, if other nodes join that, count as the one from which less has far to go
+        for k, part in enumerate(self.parts):
+            out[0] = min(out[0], out[k]) if part.lead == self.parts[0].lead else out[0]
+        return np.array(out)
+
+    @cached_property
+    def has_sent(self) -> float:
+        """By then all parts but one have sent something, whichever that one is."""
+        each = [way[self.stores & ~part.own].min() for way, part in zip(self.forth, self.parts, strict=True)]
+        return self._all_but_one(each)
+
+    @cached_property
+    def must_get(self) -> float:
+        """So long before the end all parts but one must get something."""
+        t = self.topology
+        each = []
+        for way, part in zip(self.back, self.parts, strict=True):
+            comes = np.zeros(t.node_count, dtype=np.bool_)
+            comes[t.dst[part.own[t.dst] & ~part.own[t.src]]] = True
+            each.append(way[comes].min(initial=np.inf))
+        return self._all_but_one(each)
+
+    def _all_but_one(self, times_s: list[float]) -> float:
+        """The second largest of all parts."""
+        every = np.repeat(times_s, [min(part.times, 2) for part in self.parts])
+        return float(np.sort(every)[-2])
+
+    def _to_stores(self, part: Part) -> tuple[Float64, Float64]:
+        """Seconds from each node until what passes it is stored for a part, as in :func:`.windows._to_stores`."""
+        t, stores, inside = self.topology, self.stores, part.inside
+        least, most = np.where(stores, 0.0, np.inf), np.where(inside & ~stores, -np.inf, 0.0)
+        passes = np.flatnonzero(~stores[t.src])
+        np.minimum.at(least, t.src[passes], t.latency_s[passes])
+        within = passes[inside[t.src[passes]] & inside[t.dst[passes]]]
+        straight = stores[t.dst[within]] & t.is_switch[t.src[within]]
+        np.maximum.at(most, t.src[within], np.where(straight, t.latency_s[within], np.inf))
+        return least, np.where(np.isneginf(most), np.inf, most)
 
 
-def _coset_least(blocks: Blocks, block: Block, forth: Float64) -> Float64:
-    """float64[parts], the least way from the centre to a rank of each part, its own part first."""
-    symmetry = blocks.symmetry
-    element = np.arange(symmetry.size)
-    least = np.full(symmetry.size, np.inf)
-    to = symmetry.image(element, np.array(blocks.centre))
-    np.minimum.at(least, _rest(blocks, block, element), forth[to])
-    parts: Float64 = least[np.isfinite(least) | (np.bincount(_rest(blocks, block, element), minlength=len(least)) > 0)]
-    return parts
-
-
-def _rest(blocks: Blocks, block: Block, element: Int64) -> Int64:
-    """For each element its factor in C: the element with exponent 0 for the generators of the block."""
-    exponents = blocks.symmetry.exponents(element)
-    exponents[..., list(block.generators)] = 0
-    return blocks.symmetry.element(exponents)
-
-
-def _others(blocks: Blocks, block: Block) -> Int64:
-    """int64[parts - 1], the elements of C but the identity."""
-    every = np.arange(blocks.symmetry.size)
-    others: Int64 = every[(_rest(blocks, block, every) == every) & (every > 0)]
-    return others
-
-
-def _first_sent(blocks: Blocks, block: Block, forth: Float64, x: Int32) -> Float64:
-    """For each node of ``x`` the way to it from the centre's image in its part; infinite for a node without a rank."""
-    symmetry = blocks.symmetry
-    ranks = np.flatnonzero(blocks.ranks)
-    place = np.zeros(len(blocks.ranks), dtype=np.int64)
-    every = np.arange(symmetry.size)
-    place[symmetry.image(every, np.array(blocks.centre))] = every
-    seconds = np.full(len(blocks.ranks), np.inf)
-    home = _rest(blocks, block, place[ranks])
-    seconds[ranks] = forth[symmetry.image(symmetry.inverse(home), ranks)]
-    return np.asarray(seconds[x])
-
-
-def _first_passed(blocks: Blocks, block: Block, forth: Float64, x: Int32) -> Float64:
-    """For each node of ``x`` the least way to it from an image of the centre in another part than the block."""
-    nodes, at = np.unique(x, return_inverse=True)
-    others = _others(blocks, block)
-    if len(nodes) * len(others) > MOST_ENTRIES:
-        return np.zeros(len(x))
-    images = blocks.symmetry.image(blocks.symmetry.inverse(others)[:, None], nodes)
-    least: Float64 = forth[images].min(axis=0)
-    return least[at.reshape(-1)]
-
-
-def _left(blocks: Blocks, block: Block, forth: Float64) -> float:
-    """The least time in which bytes that have just left the block can come to the farthest rank outside it.
-
-    0 where a link leads out of the block to a node that is no rank, since that node may lie nearer to all ranks.
-    """
-    t, own = blocks.topology, block.ranks
-    heads = np.unique(t.dst[own[t.src] & ~own[t.dst]])
-    others = np.flatnonzero(blocks.ranks & ~own)
-    if not len(heads) or not blocks.ranks[heads].all() or len(heads) * len(others) > MOST_ENTRIES:
-        return 0.0
-    symmetry = blocks.symmetry
-    place = np.zeros(len(blocks.ranks), dtype=np.int64)
-    every = np.arange(symmetry.size)
-    place[symmetry.image(every, np.array(blocks.centre))] = every
-    ways = forth[symmetry.image(symmetry.inverse(place[heads])[:, None], others)]
-    return float(ways.min(axis=0).max())
-
-
-def _to_stores(blocks: Blocks, block: Block) -> tuple[Float64, Float64]:
-    """Seconds from each node until what passes it is stored for the block, as in :func:`.windows._to_stores`."""
-    t, stores, inside = blocks.topology, blocks.ranks, block.inside
-    least, most = np.where(stores, 0.0, np.inf), np.where(inside & ~stores, -np.inf, 0.0)
-    passes = np.flatnonzero(~stores[t.src])
-    np.minimum.at(least, t.src[passes], t.latency_s[passes])
-    within = passes[inside[t.src[passes]] & inside[t.dst[passes]]]
-    straight = stores[t.dst[within]] & t.is_switch[t.src[within]]
-    np.maximum.at(most, t.src[within], np.where(straight, t.latency_s[within], np.inf))
-    return least, np.where(np.isneginf(most), np.inf, most)
+def links_of_parts(partition: Partition) -> Int64:
+    """int64[links], all links into parts."""
+    t, symmetry = partition.blocks.topology, partition.blocks.symmetry
+    entered: Bool = np.zeros(t.link_count, dtype=np.bool_)
+    for part in partition.parts:
+        entered[symmetry.link_orbits[~part.inside[t.src] & part.inside[t.dst]]] = True
+    return np.flatnonzero(entered[symmetry.link_orbits])

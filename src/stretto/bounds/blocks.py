@@ -1,17 +1,20 @@
-"""Cuts and parts of a symmetric network: blocks of its group, one of each kind.
+"""Cuts of a symmetric network: sets of ranks that its group maps to themselves or to sets that look alike.
 
-Where a group maps every rank to every other one (:mod:`stretto.symmetry`), a *block* is what some of its generators
-map one rank to: a server, a rail, a pod, one GPU. All images of a block are alike, so one min-cut says what can enter
-each of them. Among the sets with the largest ratio of bytes to width there is one that every element maps to itself or
-to a disjoint set: this holds for the best partition of an AllReduce, and for the best cut of an AllGather. So it is
-enough to try blocks, if every set of that kind is what some generators map one rank to. This takes time near linear in
-links, where a search takes a min-cut for each rank.
+A group (:mod:`stretto.symmetry`) leaves orbits of ranks; *leads* are the ranks that stand for them. In a cluster where
+all ranks look alike there is one lead. Where a NIC is slow or servers are of two kinds there are several, and some
+ranks, such as those of the broken server, are moved by no element: they are leads of their own.
 
-Halves of what one generator maps a rank to are tried as cuts, too: an AllToAll on a torus has its bottleneck there.
+What a set can be entered by, its images can. So sets are tried that have a lead inside, each once: what some of the
+generators map a lead to, whole orbits, halves of a cycle, servers and sites, their complements; and the bottleneck of
+all cuts, from a min-cut for each lead (:mod:`.exact`). This takes time near linear in links, where a search takes a
+min-cut for each rank.
+
+Among the sets with the largest ratio of bytes to width there is one that every element maps to itself or to a disjoint
+set. So where all ranks look alike what generators map one rank to is all that need be tried, if every such set is a
+union of images of generators. Halves of a cycle are tried as an AllToAll on a torus has its bottleneck there.
 
 Times of arrival at a cut, and of the way inside, are those of :mod:`.cuts`, from one search for shortest ways from
-all its links together. Windows of partitions are those of :mod:`.windows`, of one part in the place of all
-(:mod:`.block_windows`).
+all its links together. Partitions are found in :mod:`.block_parts`.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from ..model.kinds import split_evenly
 from ..model.symmetry import Symmetry
 from ..model.topology import Topology
 from ..symmetry import find_symmetry
+from .candidates import clusters
 from .exact import Arcs, in_units
 
 UNLIMITED = 1 << 61
@@ -37,34 +41,43 @@ UNLIMITED = 1 << 61
 MOST_TAILS = 4
 """Lengths of the way inside a cut of which each is tried as the least that bytes still travel, as in :mod:`.cuts`."""
 
+LEAST_RANKS = 4
+"""Ranks for each orbit of ranks, at least: where there are fewer, a search takes no longer."""
+
+MOST_SUBSETS = 256
+"""Sets of generators that are tried; of a group with more of them only those of few generators, and of all but few."""
+
 
 class Block(NamedTuple):
-    """A set of ranks that each element maps to itself or to a disjoint set, and the nodes of a narrow cut around it."""
+    """Ranks, with the switches and routers that narrow what can enter them."""
 
-    generators: tuple[int, ...]  # whose images it is
     inside: Bool  # bool[nodes]
     ranks: Bool  # bool[nodes], the ranks inside
 
 
 def rank_symmetry(topology: Topology, collective: Collective) -> Symmetry | None:
-    """A group that maps each rank to every other one, by one element each; None if none was found."""
+    """A group under which each orbit of ranks has a rank for each element, or is one rank; None if none was found, or
+    if it leaves many orbits."""
     if topology.planes or topology.changes or len(collective.ranks) < 2:
         return None
     among = np.zeros(topology.node_count, dtype=np.int64)
     among[collective.ranks] = 1
     colours = among if len(collective.ranks) < len(topology.accelerators) else None
     symmetry = find_symmetry(topology, colours, counted=among == 1)
-    return symmetry if symmetry is not None and symmetry.size == len(collective.ranks) else None
+    if symmetry is None:
+        return None
+    orbits = len(np.unique(symmetry.node_orbits[collective.ranks]))
+    return symmetry if orbits == 1 or orbits * LEAST_RANKS <= len(collective.ranks) else None
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of a network around one of its ranks.
+    """The sets of ranks of a symmetric network that are worth trying.
 
     Attributes:
-        symmetry: a group that maps each rank to every other one.
+        symmetry: a group under which each orbit of ranks has a rank for each element, or is one rank.
         ranks: bool[nodes].
-        centre: the rank that all blocks have inside.
+        centre: the rank that stands for its orbit, such as the root.
     """
 
     symmetry: Symmetry
@@ -80,40 +93,89 @@ class Blocks:
         """int64[links], bandwidths as multiples of their common unit; rounded up to 24 bits where there is none."""
         return in_units(self.topology.bandwidth, upward=True)
 
-    def whole(self) -> Iterator[Block]:
-        """The block of each set of generators, small sets first, without that of all generators."""
+    @cached_property
+    def leads(self) -> Int64:
+        """int64[orbits], the rank that stands for each orbit of ranks, the centre first."""
+        firsts = np.unique(self.symmetry.node_orbits[self.ranks])
+        others = firsts[firsts != self.symmetry.node_orbits[self.centre]]
+        return np.concatenate(([self.centre], others)).astype(np.int64)
+
+    @cached_property
+    def lead_of(self) -> Int64:
+        """int64[nodes], the place of its orbit's lead among the leads; -1 for nodes that are no ranks."""
+        place = np.full(self.topology.node_count, -1, dtype=np.int64)
+        place[self.symmetry.node_orbits[self.leads]] = np.arange(len(self.leads))
+        return np.where(self.ranks, place[self.symmetry.node_orbits], -1)
+
+    @cached_property
+    def element(self) -> Int64:
+        """int64[nodes], the element that maps a rank's lead to it; 0 for ranks that no element moves, and others."""
+        place = np.maximum(self.symmetry.place, 0)
+        own = self.symmetry.product(place, self.symmetry.inverse(place[self.leads[self.lead_of]]))
+        return np.where(self.ranks & (self.symmetry.place >= 0), own, 0)
+
+    @cached_property
+    def orbit_sizes(self) -> Int64:
+        """int64[orbits], the ranks of each."""
+        return np.bincount(self.lead_of[self.ranks], minlength=len(self.leads))
+
+    @cached_property
+    def subgroups(self) -> list[Int64]:
+        """The elements that each set of generators makes, of the set of all of them too; few generators first."""
         count = len(self.symmetry.orders)
-        for size in range(count):
-            for chosen in combinations(range(count), size):
-                yield self._block(chosen, self._images(self._elements(chosen)))
+        sets = [chosen for size in range(count + 1) for chosen in combinations(range(count), size)]
+        few = sets if len(sets) <= MOST_SUBSETS else [*sets[: MOST_SUBSETS // 2], *sets[-MOST_SUBSETS // 2 :]]
+        return [self._elements(chosen) for chosen in few]
 
-    def halves(self) -> Iterator[Block]:
-        """For each generator the half of all ranks to which it maps the centre with the lower half of its exponents."""
-        orders = self.symmetry.orders
-        every = np.arange(self.symmetry.size)
+    @cached_property
+    def groups(self) -> list[Int64]:
+        """Ways to divide the ranks into sites or servers: int64[nodes] each, a label for each rank, -1 for others."""
+        found: dict[bytes, Int64] = {}
+        for groups in clusters(self.topology):
+            label = np.full(self.topology.node_count, -1, dtype=np.int64)
+            for number, group in enumerate(groups):
+                label[group] = number
+            label[~self.ranks] = -1
+            if len(np.unique(label[self.ranks])) > 1:
+                found.setdefault(label.tobytes(), label)
+        return list(found.values())
+
+    def sets(self) -> list[Bool]:
+        """bool[nodes] each, the sets of ranks to try, small ones first."""
+        found: dict[bytes, Bool] = {}
+        for own in self._sets():
+            if own.any() and not np.array_equal(own, self.ranks):
+                found.setdefault(own.tobytes(), own)
+        return sorted(found.values(), key=lambda own: int(own.sum()))
+
+    def _sets(self) -> Iterator[Bool]:
+        for elements in self.subgroups:
+            for lead in self.leads.tolist():
+                yield self._images(elements, lead)
+        for label in self.groups:
+            for number in np.unique(label[self.leads]).tolist():
+                yield label == number
+        orders, every = self.symmetry.orders, np.arange(self.symmetry.size)
+        moved = self.ranks & (self.symmetry.place >= 0)
         for k in np.flatnonzero(orders >= 4).tolist():
-            exponent = self.symmetry.exponents(every)[:, k]
-            yield self._block((), self._images(every[exponent < orders[k] // 2]))
+            half = self.symmetry.exponents(every)[:, k] < orders[k] // 2
+            yield moved & half[self.element]
 
-    def images(self, block: Block) -> Bool:
-        """bool[parts, nodes], a block of generators and its images under the others."""
-        rest = self._elements(tuple(k for k in range(len(self.symmetry.orders)) if k not in block.generators))
-        out = np.zeros((len(rest), self.topology.node_count), dtype=np.bool_)
-        members = np.flatnonzero(block.inside)
-        out[np.arange(len(rest))[:, None], self.symmetry.image(rest[:, None], members)] = True
-        return out
+    def block(self, own: Bool) -> Block:
+        """A set of ranks with what narrows it."""
+        return Block(narrowest(self.topology, self.units, self.ranks, own), own)
 
-    def complement(self, block: Block) -> Block:
-        """All ranks that are not in a block."""
-        return self._block((), self.ranks & ~block.ranks)
-
-    def elsewhere(self, block: Block) -> Block:
-        """The image of a block of generators under an element that moves it."""
-        other = next(k for k in range(len(self.symmetry.orders)) if k not in block.generators)
-        image = self.symmetry.generators[other]
-        moved = [np.zeros_like(block.ranks), np.zeros_like(block.ranks)]
-        moved[0][image[block.inside]], moved[1][image[block.ranks]] = True, True
-        return Block((), *moved)
+    def toggled(self, own: Bool) -> Bool | None:
+        """An image of a set of ranks that has the centre inside if the set has not, and the other way round; None if
+        there is none."""
+        like = np.flatnonzero((self.lead_of == 0) & (own != own[self.centre]))
+        if not len(like) or self.orbit_sizes[0] == 1:
+            return None
+        # the element that maps the first of these ranks to the centre
+        back = self.symmetry.inverse(self.element[like[:1]])
+        image = np.zeros_like(own)
+        image[self.symmetry.image(back, np.flatnonzero(own))] = True
+        return image
 
     def _elements(self, generators: tuple[int, ...]) -> Int64:
         """int64[elements], the elements of the group that the generators make."""
@@ -123,13 +185,10 @@ class Blocks:
             elements = (elements[:, None] + powers).reshape(-1)
         return elements
 
-    def _images(self, elements: Int64) -> Bool:
+    def _images(self, elements: Int64, node: int) -> Bool:
         out = np.zeros(self.topology.node_count, dtype=np.bool_)
-        out[self.symmetry.image(elements, np.array(self.centre))] = True
+        out[self.symmetry.image(elements, np.array(node))] = True
         return out
-
-    def _block(self, generators: tuple[int, ...], own: Bool) -> Block:
-        return Block(generators, narrowest(self.topology, self.units, self.ranks, own), own)
 
 
 def narrowest(topology: Topology, units: Int64, ranks: Bool, own: Bool) -> Bool:
@@ -189,10 +248,6 @@ class Load(NamedTuple):
     tail_s: Float64  # float64[receivers], how long it then takes to each receiver
     size: Float64  # float64[receivers]
 
-    @property
-    def total_bytes(self) -> float:
-        return float(self.weight.sum() * self.size.sum())
-
     def seconds(self, width: float) -> float:
         """The bound of a cut: b bytes that come no sooner than r enter by r + b / width, and then travel on."""
         order = np.argsort(-self.arrive_s)
@@ -203,9 +258,30 @@ class Load(NamedTuple):
         return best
 
 
+def _ends(c: Collective, block: Block) -> tuple[Bool, Bool]:
+    """bool[ranks] each: which ranks outside hold what must enter a set, and which inside want it."""
+    own = block.ranks[c.ranks]
+    rooted = np.arange(len(c.ranks)) == c.root
+    senders = rooted if c.traits.held == "root" else np.ones(len(c.ranks), dtype=np.bool_)
+    receivers = rooted if c.traits.wanted == "root" else np.ones(len(c.ranks), dtype=np.bool_)
+    return senders & ~own, receivers & own
+
+
+def bytes_into(c: Collective, block: Block) -> float:
+    """The bytes that must enter a set of ranks."""
+    senders, receivers = (int(some.sum()) for some in _ends(c, block))
+    if not senders or not receivers:
+        return 0.0
+    if c.traits.whole:
+        return float(c.size_bytes)
+    piece = split_evenly(c.size_bytes, len(c.ranks)).astype(np.float64)
+    alone = piece[_ends(c, block)[1]] if c.traits.wanted in ("own", "receiver") else piece[_ends(c, block)[0]]
+    return float(alone.sum()) * (senders if c.traits.pieces == "pair" else 1)
+
+
 def load_into(topology: Topology, c: Collective, block: Block) -> Load | None:
     """The bytes that must enter a set of ranks; None if there are none. Messages cost nothing here."""
-    inside, own = block.inside, block.ranks[c.ranks]
+    inside = block.inside
     links = np.flatnonzero(~inside[topology.src] & inside[topology.dst])
     begin, entered = np.full(topology.node_count, np.inf), np.full(topology.node_count, np.inf)
     np.minimum.at(begin, topology.src[links], topology.latency_s[links])
@@ -213,10 +289,7 @@ def load_into(topology: Topology, c: Collective, block: Block) -> Load | None:
     entry = c.start_s + spread(topology, begin, topology.latency_s, backward=True)[c.ranks]
     way = spread(topology, entered, topology.latency_s)[c.ranks]
     piece = split_evenly(c.size_bytes, 1 if c.traits.whole else len(c.ranks)).astype(np.float64)
-    rooted = np.arange(len(c.ranks)) == c.root
-    senders = rooted if c.traits.held == "root" else np.ones(len(c.ranks), dtype=np.bool_)
-    receivers = rooted if c.traits.wanted == "root" else np.ones(len(c.ranks), dtype=np.bool_)
-    senders, receivers = senders & ~own, receivers & own
+    senders, receivers = _ends(c, block)
     if not senders.any() or not receivers.any():
         return None
     one = np.ones(1)

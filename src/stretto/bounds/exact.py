@@ -74,6 +74,18 @@ def bottleneck(topology: Topology, collective: Collective) -> Bottleneck | None:
     return best
 
 
+def cuts_among_alike(
+    topology: Topology, weight: Int64, sinks: Int64, backward: bool, questions: int, alike: Int64
+) -> Iterable[Bool]:
+    """Sets that bytes must enter, of a network that looks alike from some nodes, each with a larger ratio.
+
+    Args:
+        weight, sinks, backward: see :func:`_questions`; one sink stands for all that look like it.
+        alike: int64[nodes], equal for nodes that look alike.
+    """
+    return _Search(topology, weight, sinks, backward, questions, alike).cuts()
+
+
 def measured(
     topology: Topology, collective: Collective, inside: Bool, between: Int64 | None = None
 ) -> Bottleneck | None:
@@ -177,8 +189,17 @@ def in_units(values: Float64 | Int64, upward: bool) -> Int64:
 class _Search:
     """Dinkelbach's iteration for one of the questions: the arcs, and which ranks have been asked."""
 
-    def __init__(self, topology: Topology, weight: Int64, sinks: Int64, backward: bool, questions: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        weight: Int64,
+        sinks: Int64,
+        backward: bool,
+        questions: int,
+        alike: Int64 | None = None,
+    ) -> None:
         self.questions = questions
+        self.alike = np.arange(topology.node_count) if alike is None else alike
         self.src, self.dst = (topology.dst, topology.src) if backward else (topology.src, topology.dst)
         self.backward = backward
         self.nodes = topology.node_count
@@ -221,7 +242,7 @@ class _Search:
             at, side, _ = arcs.first_violated(capacity, self.sinks, begin, self.nodes, need, need, work)
             if at == len(self.sinks):
                 return
-            passed |= np.isin(origins, self.sinks[begin:at])
+            passed |= np.isin(self.alike[origins], self.alike[self.sinks[begin:at]])
             begin = at
             inside = side[: self.nodes]
             entering = inside[self.dst] & ~inside[self.src]

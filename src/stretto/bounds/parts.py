@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
-from .blocks import Block, Blocks, rank_symmetry
+from .block_parts import partitions as partitions_of_blocks
+from .blocks import Blocks, rank_symmetry
 from .candidates import clusters
 from .exact import Arcs, in_units
 from .model import Bound
@@ -54,8 +55,8 @@ SEARCH_SHARE = 0.75
 partitions to begin with."""
 
 MOST_ALONE = 128
-"""Ranks from which on partitions come from the symmetry of the network where all look alike: with 512 ranks in a
-hundredth of the time of a search."""
+"""Ranks from which on partitions come from the symmetry of the network: with 512 ranks in a hundredth of the time of a
+search."""
 
 UNLIMITED = 1 << 61
 
@@ -105,22 +106,15 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 
 def _parts_of_blocks(topology: Topology, collective: Collective) -> Parts | None:
-    """The best partition where many ranks all look alike: images of one block of their group."""
-    ranks = np.zeros(topology.node_count, dtype=np.bool_)
-    ranks[collective.ranks] = True
-    if len(collective.ranks) < MOST_ALONE or not np.array_equal(ranks, topology.adds):
+    """The best partition among many ranks of which many look alike."""
+    if len(collective.ranks) < MOST_ALONE:
         return None
     symmetry = rank_symmetry(topology, collective)
     if symmetry is None:
         return None
-    blocks = Blocks(symmetry, ranks, int(collective.ranks[0]))
-
-    def seconds_per_byte(block: Block) -> Fraction:
-        count = len(collective.ranks) // int(block.ranks.sum())
-        entering = ~block.inside[topology.src] & block.inside[topology.dst]
-        return Fraction(count - 1, max(int(blocks.units[entering].sum()), 1) * count)
-
-    inside = blocks.images(max(blocks.whole(), key=seconds_per_byte))
+    ranks = np.zeros(topology.node_count, dtype=np.bool_)
+    ranks[collective.ranks] = True
+    inside = partitions_of_blocks(Blocks(symmetry, ranks, int(collective.ranks[0])))[0].inside
     return Parts(inside, 2 * (len(inside) - 1) * collective.size_bytes, _exact_width(topology, inside))
 
 

@@ -78,7 +78,7 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
         return _between(topology, c, links, inside, far, served, between)
     best: Reach | None = None
     for holders, held, needed in _held(topology, c, links, ~inside, far):
-        for some in _farther(served.min(axis=0)):
+        for some in farther(served.min(axis=0)):
             if held.size * some.sum() <= MOST_HINGES:
                 at = held[:, :, None] + served[:, None, some]
                 slope = np.broadcast_to(topology.bandwidth[links][:, None, None], at.shape)
@@ -105,8 +105,8 @@ def _between(
         return None
     come = distance[np.ix_(without, topology.src[links])]
     best: Reach | None = None
-    for first in _farther(come.min(axis=1)):
-        for last in _farther(served.min(axis=0)):
+    for first in farther(come.min(axis=1)):
+        for last in farther(served.min(axis=0)):
             needed = float(size[np.ix_(first, last)].sum())
             if not needed:
                 continue
@@ -125,7 +125,7 @@ def _held(
     if c.reduces:
         nodes = c.ranks[outside[c.ranks]]
         come = distance[np.ix_(nodes, topology.src[links])].min(axis=1)
-        for some in _farther(come):
+        for some in farther(come):
             found.append((nodes[some], _sums(topology, links, nodes[some], distance), float(c.size_bytes) * some.sum()))
         return found
     # a link carries one piece at a time, so it serves from when the first of them is there, and one piece only
@@ -133,7 +133,7 @@ def _held(
     own = np.flatnonzero((c.holders.lengths == 1) & outside[nodes])
     if len(own):
         come = distance[np.ix_(nodes[own], topology.src[links])]
-        for some in _farther(come.min(axis=1)):
+        for some in farther(come.min(axis=1)):
             size = float(c.piece_bytes[own[some]].sum())
             found.append((np.unique(nodes[own[some]]), come[some].min(axis=0)[:, None], size))
     return found
@@ -152,7 +152,7 @@ def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -
     return times
 
 
-def _farther(far: Float64) -> list[Bool]:
+def farther(far: Float64) -> list[Bool]:
     """Weights of 0 and 1 (as bool): 1 for all, or for those that are at least as far away as some threshold."""
     levels = np.unique(np.quantile(far, np.linspace(0.0, 1.0, LEVELS), method="nearest"))
     return [far >= level * (1 - 1e-12) for level in levels]
