@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from stretto.lower import Program, lower, node_name
+from stretto.lower.programs import Awaited, Chunks, Events, Receives, Sends
+from stretto.model.arrays import Ragged
 from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan
 from stretto.runtime import content
@@ -55,10 +57,10 @@ class Threads:
         assert max(programs) < self.count
 
         def one(v: int) -> dict[int, np.ndarray]:
-            mesh, program = self.meshes[v], programs.get(v, Program(plan, v))
+            mesh, program = self.meshes[v], programs.get(v) or idle(plan, v)
             mesh.names = {w: node_name(plan, w) for w in programs}
-            outputs = content.outputs(plan, sorted(program.final))
-            self.traces[v] = execute(mesh, program, content.inputs(plan, program.held, v, seed), outputs, **how)
+            outputs = content.outputs(plan, program.steps.wanted)
+            self.traces[v] = execute(mesh, program, content.inputs(plan, program.steps.held, v, seed), outputs, **how)
             return outputs
 
         return dict(zip(range(self.count), self.pool.map(one, range(self.count))))
@@ -67,6 +69,16 @@ class Threads:
         self.pool.shutdown()
         for mesh in self.meshes.values():
             mesh.close()
+
+
+def idle(plan: Plan, node: int) -> Program:
+    """The program of a node that takes no part."""
+    none, no_lists = np.zeros(0, dtype=np.int64), Ragged.empty(0)
+    return Program(
+        plan, node, none, Chunks(none, none, none, none, np.zeros(1, dtype=np.int64), none, no_lists),
+        Sends(none, none, none, no_lists, *[none] * 6), Receives(*[none] * 5, no_lists, no_lists),
+        Events(*[none] * 4, no_lists, no_lists), Awaited(none, none, no_lists),
+    )  # fmt: skip
 
 
 def wrong(plan: Plan, results: dict[int, dict[int, np.ndarray]], seed: int = 0) -> list[tuple[int, int]]:

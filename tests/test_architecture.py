@@ -27,7 +27,7 @@ KNOWS = {
     "schedule": {"model", "kernels", "simulate"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
     "choose": {"model", "schedule", "simulate", "verify", "lower", "topologies", "planners"},
-    "lower": {"model", "simulate"},
+    "lower": {"model", "kernels", "simulate"},
     "runtime": {"model", "lower"},
     "torch": {"model", "choose", "lower", "topologies", "runtime"},
     "emulator": {"model", "lower", "runtime", "simulate"},

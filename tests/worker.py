@@ -32,10 +32,10 @@ def work(node: int, pipe, plans: list[Plan], timeout_s: float, moment: int | Non
         for seed in range(1000):
             program = rng.choice(programs)
             plan = program.plan
-            out = content.outputs(plan, sorted(program.final))
+            out = content.outputs(plan, program.steps.wanted)
             if seed == moment:
                 pipe.send("now")
-            execute(mesh, program, content.inputs(plan, program.held, node, seed), out, timeout_s=timeout_s)
+            execute(mesh, program, content.inputs(plan, program.steps.held, node, seed), out, timeout_s=timeout_s)
             if content.wrong_chunks(plan, out, seed):
                 pipe.send("wrong bytes")
             done += 1

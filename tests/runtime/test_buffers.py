@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from networks import ring
-from stretto.lower import Program, Version
-from stretto.model.collective import Workload, make_collective
-from stretto.planners import run_planner
+from stretto.lower import ChunkSteps, Steps, Version
 from stretto.runtime.buffers import Buffers
 from stretto.runtime.incoming import PIECE_BYTES, Landing
 
@@ -20,10 +17,8 @@ def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(ord
     parts = {row: np.random.default_rng(row).random(COUNT, dtype=np.float32) for row in (7, 8)}
     own = np.full(COUNT, 1e4, dtype=np.float32)
     wanted = (own + parts[7]) + parts[8]
-    net = ring(3)
-    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, own.nbytes),)))
-    program = Program(plan, 0, versions={0: (Version(-1, ()), Version(0, (7, 8)))}, final={0: 1}, held={0})
-    slot = Buffers(program, {0: own}, {0: own}, np.array([own.nbytes]), np.float32, np.add).slots[0]
+    chunk = ChunkSteps((Version(-1, ()), Version(0, (7, 8))), final=1, held=True, size_bytes=own.nbytes)
+    slot = Buffers(Steps({0: chunk}), {0: own}, {0: own}, None, np.float32, np.add).slots[0]
     slot.begin()
     for row in order:
         assert slot.comes_early(row) == (order[0] == 8 and row == 8)

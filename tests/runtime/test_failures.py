@@ -162,7 +162,7 @@ def test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete(chunks):
     theirs.sendall(b"".join(chunks))
     theirs.close()
     with pytest.raises(PeerFailed) as caught:
-        execute(mesh, program, content.inputs(plan, program.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
+        execute(mesh, program, content.inputs(plan, program.steps.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
     assert "transfer" in str(caught.value)
     with pytest.raises(PeerFailed):  # a mesh that failed serves no more
         execute(mesh, program, {}, {})
@@ -186,14 +186,14 @@ def test_messages_say_what_was_wrong_with_a_frame(frame, words):
     net = ring(2)
     plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 2000),)))
     program = lower(plan)[0]
-    row = next(iter(program.receives))
+    row = next(iter(program.steps.receives))
     if words == "where 1000 were due":
         frame = encode(Kind.DATA, 1, row, 1001)
     ours, theirs = socket.socketpair()
     mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
     theirs.sendall(frame + bytes(16))
     with pytest.raises(PeerFailed, match=words) as caught:
-        execute(mesh, program, content.inputs(plan, program.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
+        execute(mesh, program, content.inputs(plan, program.steps.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
     assert caught.value.peer == "gpu1"
     mesh.close()
     theirs.close()

@@ -99,7 +99,7 @@ def test_the_kernel_lets_a_connection_send_little_more_than_the_plan_asks_for(st
         net, work, "timed", chunk=[0, 1], src=[0, 0], op=[0, 0], dst=Ragged.single([1, 1]), route=Ragged.of([[0], [0]]),
         depends=Ragged.of([[], []]), start_s=starts, finish_s=ends,
     )  # fmt: skip
-    assert largest_rate(plan, [*lower(plan)[0].sends.values()]) == pytest.approx(limit * RATE)
-    assert largest_rate(plan, []) == math.inf
+    assert largest_rate([*lower(plan)[0].steps.sends.values()], timed=True) == pytest.approx(limit * RATE)
+    assert largest_rate([], timed=True) == math.inf
     untimed = replace(plan, sharing="ready-order", start_s=None, finish_s=None)
-    assert largest_rate(untimed, [*lower(untimed)[0].sends.values()]) == math.inf
+    assert largest_rate([*lower(untimed)[0].steps.sends.values()], timed=False) == math.inf

@@ -47,10 +47,11 @@ REQUESTS = (
 
 
 def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
-    """Plan, verify, simulate and bound each request, as ``stretto plan`` does."""
+    """Plan, verify, simulate, bound and lower each request, as ``stretto plan`` and ``run`` do."""
     import numpy as np
 
     from .. import face
+    from ..lower import lower
     from ..model.changes import make_changes
     from .work import given_options
 
@@ -66,6 +67,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         plan.verify()
         plan.simulate()
         plan.bound()
+        lower(plan)
 
 
 def warm(as_json: arguments.Json = False) -> None:

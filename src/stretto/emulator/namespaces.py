@@ -162,7 +162,7 @@ def _hops_of(plan: Plan) -> Hops:
     has a route there."""
     src, dst = plan.topology.src, plan.topology.dst
     routes: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-    for k, subflow in enumerate(subflows(plan)):
+    for k, subflow in enumerate(subflows(plan).tolist()):
         if len(plan.dst[k]) == 1:
             links = plan.route[k]
             packets = int(plan.src[k]), int(plan.dst[k][0]), subflow

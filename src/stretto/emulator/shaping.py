@@ -80,7 +80,7 @@ def reserved(plan: Plan) -> Shares:
     groups = np.arange(plan.transfer_count) if plan.group is None else plan.group
     weights: dict[int, dict[int, float]] = defaultdict(dict)
     senders: dict[int, dict[tuple[int, int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
-    for k, subflow in enumerate(subflows(plan)):
+    for k, subflow in enumerate(subflows(plan).tolist()):
         group, weight = int(groups[k]), float(plan.weight[k])
         for link in plan.route[k].tolist():
             weights[link][group] = max(weight, weights[link].get(group, 0.0))

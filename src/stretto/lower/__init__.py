@@ -14,28 +14,17 @@ A transfer's dependencies decide what it carries (docs: decision 3), so a node m
 an earlier one plus more arrivals, in an order that is fixed here, so that sums do not depend on timing. A
 program waits only for dependencies of the plan, so programs cannot deadlock.
 
-:func:`lower` makes the programs of all nodes, :func:`lower_for` that of one: of a plan by symmetry without the others.
+A program is columns (:class:`Program`); ``program.steps`` is the same row by row, for who runs it. :func:`lower` makes
+the programs of all nodes, :func:`lower_for` that of one: of a plan by symmetry without the transfers of others.
 """
 
 from __future__ import annotations
 
-from .one_node import lower_for
-from .programs import (
-    MOST_SUBFLOWS,
-    NOTHING,
-    Event,
-    Played,
-    Program,
-    Receive,
-    Send,
-    Version,
-    lower,
-    node_name,
-    played,
-    subflows,
-)
+from .lowering import MOST_SUBFLOWS, lower, lower_for, subflows
+from .played import Played, played
+from .programs import NOTHING, ChunkSteps, Event, Program, Receive, Send, Steps, Version, node_name, steps_of
 
 __all__ = [
-    "MOST_SUBFLOWS", "NOTHING", "Event", "Played", "Program", "Receive", "Send", "Version", "lower", "lower_for",
-    "node_name", "played", "subflows",
+    "MOST_SUBFLOWS", "NOTHING", "ChunkSteps", "Event", "Played", "Program", "Receive", "Send", "Steps", "Version",
+    "lower", "lower_for", "node_name", "played", "steps_of", "subflows",
 ]  # fmt: skip

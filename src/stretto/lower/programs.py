@@ -1,116 +1,185 @@
-"""The programs of all nodes of a plan."""
+"""The program of a node, as columns; and the same row by row, for who runs it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-import numpy as np
+from ..model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ..model.plan import Plan
+from .kernel_programs import NOTHING
 
-from ..model.arrays import Float64, Int8, Int64, Ragged
-from ..model.plan import COPY, REDUCE, TIMING_COLUMNS, Plan, make_plan
-from ..simulate import delays_of, simulate
-from ..simulate.planes import events
-
-MOST_SUBFLOWS = 8
-"""The most subflows from one node to another; the packets of an emulated network say theirs in three bits. If a plan
-has more routes, several share a subflow."""
-NOTHING = -1
-"""The base of a version that begins with an arrival."""
+__all__ = [
+    "NOTHING", "Awaited", "ChunkSteps", "Chunks", "Event", "Events", "Program", "Receive", "Receives", "Send", "Sends",
+    "Steps", "Version", "node_name",
+]  # fmt: skip
 
 
-Ops = Int8 | Mapping[int, int]
-"""What transfers do at their receivers, by their numbers."""
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """The chunks with which a node has to do, ascending.
 
-
-@dataclass(frozen=True)
-class Version:
-    """A state of one chunk at one node.
+    Versions of a chunk are numbered from 0, which is what the node holds at first; each extends an earlier one.
 
     Attributes:
-        base: the version that it extends, or NOTHING.
-        adds: the transfers whose bytes are written or added to it, in this order.
+        chunk: int64[chunks], the number in the plan.
+        size_bytes: int64[chunks].
+        held: bool[chunks], whether the node holds it at first.
+        final: int32[chunks], the version that the node must end with; NOTHING if it does not want the chunk.
+        versions: int64[chunks + 1], where the versions of each chunk begin, and where the last ones end.
+        base: int32[versions], the version of the same chunk that each extends; NOTHING if it begins with an arrival.
+        adds: for each version the receives whose bytes are written or added to its base, in this order.
     """
 
-    base: int
-    adds: tuple[int, ...]
+    chunk: Int64
+    size_bytes: Int64
+    held: Bool
+    final: Int32
+    versions: Int64
+    base: Int32
+    adds: Ragged
 
 
-@dataclass(frozen=True)
-class Send:
-    """One transfer to send: a version of a chunk to some nodes.
+@dataclass(frozen=True, eq=False)
+class Sends:
+    """The transfers that a node sends, ascending: each a version of a chunk to some nodes.
 
     Attributes:
-        start_s: earliest start in the plan's time, for a paced run.
-        rate: bytes/s while it is sent, for a paced run; infinite if the network decides.
-        priority: of several sends on a connection the one with the highest priority goes first.
-        subflow: the number of its route, see :func:`subflows`.
+        row: int64[sends], the number of the transfer in the plan.
+        chunk: int64[sends], of :class:`Chunks`. version: int32[sends].
+        to: for each the nodes that receive it.
+        start_s: float64[sends], earliest start in the plan's time, for a paced run.
+        rate: float64[sends], bytes/s while it is sent, for a paced run; infinite if the network decides.
+        priority: float64[sends]; of several sends on a connection the one with the highest priority goes first.
+        bandwidth: float64[sends], bytes/s of the narrowest link of its route; infinite on an optical plane.
+        subflow: int32[sends], the number of its route, see :func:`.subflows`.
+        waits: int64[sends], the number of its dependencies.
     """
 
-    row: int
-    chunk: int
-    version: int
-    to: tuple[int, ...]
-    start_s: float
-    rate: float
-    priority: float
-    subflow: int
+    row: Int64
+    chunk: Int64
+    version: Int32
+    to: Ragged
+    start_s: Float64
+    rate: Float64
+    priority: Float64
+    bandwidth: Float64
+    subflow: Int32
+    waits: Int64
+
+    def __len__(self) -> int:
+        return len(self.row)
 
 
-@dataclass(frozen=True)
-class Receive:
-    """One transfer to receive, on the subflow of its route."""
+@dataclass(frozen=True, eq=False)
+class Receives:
+    """The transfers that a node receives, ascending.
 
-    row: int
-    chunk: int
-    source: int
-    copies: bool
-    subflow: int
+    Attributes:
+        row: int64[receives], the number of the transfer in the plan.
+        chunk: int64[receives], of :class:`Chunks`.
+        source: int32[receives], the node that sends it.
+        copies: bool[receives], whether it replaces what was there; else it is added.
+        subflow: int32[receives], the number of its route.
+        signals: for each the other nodes to tell that it has arrived, ascending.
+        wakes: for each the sends here that wait for it.
+    """
+
+    row: Int64
+    chunk: Int64
+    source: Int32
+    copies: Bool
+    subflow: Int32
+    signals: Ragged
+    wakes: Ragged
+
+    def __len__(self) -> int:
+        return len(self.row)
 
 
-@dataclass(frozen=True)
-class Event:
-    """A turn or a barrier at the controller. It begins when all its dependencies have happened, at ``start_s`` at the
-    earliest, and takes ``seconds``."""
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Turns and barriers at the controller. Each begins when all its dependencies have happened.
 
-    row: int
-    start_s: float
-    seconds: float
+    Attributes:
+        row: int64[events], numbered on after the transfers of the plan.
+        start_s: float64[events], no event begins before. seconds: float64[events], how long it takes.
+        waits, signals, wakes: as of sends and receives; ``wakes`` has the events that wait for each.
+    """
+
+    row: Int64
+    start_s: Float64
+    seconds: Float64
+    waits: Int64
+    signals: Ragged
+    wakes: Ragged
+
+    def __len__(self) -> int:
+        return len(self.row)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class Awaited:
+    """What happens at other nodes, of which they tell this one, ascending.
+
+    Attributes:
+        row: int64[signals]. node: int32[signals], where it happens.
+        wakes: for each the sends, or the events, here that wait for it.
+    """
+
+    row: Int64
+    node: Int32
+    wakes: Ragged
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
-    """What one node does in a plan. Rows are transfers, then events.
+    """What one node does in a plan.
 
     Attributes:
         node: a node of the topology, or ``node_count`` for the controller.
-        peers: the other nodes that have programs.
-        waits: for each row that starts here, the number of its dependencies.
-        wakes: for each dependency, as (row, node where it happens), the rows here that wait for it. A dependency at
-            another node comes as a signal.
-        signals: for each row that happens here, the nodes to signal.
-        versions: for each chunk its versions; version 0 is what the node holds at first.
-        final: for each chunk that the node wants, the version that it must end with.
-        held: the chunks that it holds at first.
+        nodes: int64[nodes], all nodes that have programs, ascending.
     """
 
     plan: Plan
     node: int
-    peers: tuple[int, ...] = ()
-    sends: dict[int, Send] = field(default_factory=dict)
-    receives: dict[int, Receive] = field(default_factory=dict)
-    events: dict[int, Event] = field(default_factory=dict)
-    waits: dict[int, int] = field(default_factory=dict)
-    wakes: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    signals: dict[int, list[int]] = field(default_factory=dict)
-    versions: dict[int, tuple[Version, ...]] = field(default_factory=dict)
-    final: dict[int, int] = field(default_factory=dict)
-    held: set[int] = field(default_factory=set)
+    nodes: Int64
+    chunks: Chunks
+    sends: Sends
+    receives: Receives
+    events: Events
+    awaited: Awaited
 
     def __repr__(self) -> str:
         return f"<Program of {self.name(self.node)}: {len(self.sends)} sends, {len(self.receives)} receives>"
+
+    @property
+    def peers(self) -> Int64:
+        """int64[peers], the other nodes that have programs."""
+        peers: Int64 = self.nodes[self.nodes != self.node]
+        return peers
+
+    @property
+    def held(self) -> Int64:
+        """int64[chunks], the chunks that the node holds at first, ascending."""
+        return self.chunks.chunk[self.chunks.held]
+
+    @property
+    def wanted(self) -> Int64:
+        """int64[chunks], the chunks that the node must end with, ascending."""
+        wanted: Int64 = self.chunks.chunk[self.chunks.final != NOTHING]
+        return wanted
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The same row by row; made once, as it takes longer than the program itself."""
+        return steps_of(self)
 
     def describe(self, row: int) -> str:
         """A row as messages name it."""
@@ -129,240 +198,142 @@ def node_name(plan: Plan, node: int) -> str:
     return plan.topology.names[node] if node < plan.topology.node_count else "controller"
 
 
-def lower(plan: Plan) -> dict[int, Program]:
-    """The program of each node that takes part in a plan; the plan must verify.
-
-    Programs number transfers as the plan that :func:`played` gives.
-    """
-    plan = played(plan).plan
-    n, controller = plan.transfer_count, plan.topology.node_count
-    timed = plan.sharing == "timed"
-    controls = events(plan, plan.barriers, timed)
-    ends = (plan.src, plan.dst.values, plan.workload.chunk_wanted.values, plan.workload.chunk_holders.values)
-    nodes = {int(v) for column in ends for v in column}
-    if len(controls.earliest_s):
-        nodes.add(controller)
-    programs = {v: Program(plan, v, tuple(sorted(nodes - {v}))) for v in sorted(nodes)}
-    holders = plan.workload.chunk_holders
-    for chunk, node in zip(holders.owners.tolist(), holders.values.tolist(), strict=True):
-        programs[node].held.add(chunk)
-    start_s, rate, priority = _pace(plan)
-    version_of = _versions(plan, programs)
-    for k, subflow in enumerate(subflows(plan)):
-        source, chunk = int(plan.src[k]), int(plan.chunk[k])
-        to = tuple(map(int, plan.dst[k]))
-        pace = float(start_s[k]), float(rate[k]), float(priority[k])
-        programs[source].sends[k] = Send(k, chunk, version_of[k], to, *pace, subflow)
-        for v in to:
-            programs[v].receives[k] = Receive(k, chunk, source, bool(plan.op[k] == COPY), subflow)
-    for i, (at, seconds) in enumerate(zip(controls.earliest_s, controls.seconds, strict=True)):
-        programs[controller].events[n + i] = Event(n + i, float(at), float(seconds))
-    _wait(plan, programs, controls.depends)
-    return programs
-
-
-def subflows(plan: Plan) -> list[int]:
-    """For each transfer the number of its route among all routes from its source to its receiver, as they come in the
-    plan; below ``MOST_SUBFLOWS``.
-
-    A transfer to several receivers has number 0: it is sent to each of them, and not by the tree of its route.
-    """
-    routes: dict[tuple[int, int], dict[bytes, int]] = defaultdict(dict)
-    numbers = []
-    for k, source in enumerate(plan.src.tolist()):
-        number = 0
-        if len(plan.dst[k]) == 1:
-            known = routes[source, int(plan.dst[k][0])]
-            number = known.setdefault(plan.route[k].tobytes(), len(known))
-        numbers.append(number % MOST_SUBFLOWS)
-    return numbers
-
-
-@dataclass(frozen=True)
-class Played:
-    """A plan in which switches that sum receive, add up and send.
+class Version(NamedTuple):
+    """A state of one chunk at one node.
 
     Attributes:
-        plan: the plan with its transfers in single steps. Switches end and begin transfers here, so it does not verify.
-        first, last: int64[transfers], for each transfer of the original plan the step in which its first source sends,
-            and the one that its receivers get.
+        base: the version that it extends, or NOTHING.
+        adds: the transfers whose bytes are written or added to it, in this order.
     """
 
-    plan: Plan
-    first: Int64
-    last: Int64
+    base: int
+    adds: tuple[int, ...]
 
 
-def played(plan: Plan) -> Played:
-    """The plan with steps in place of each transfer from several sources: to each sum, and from the last one on."""
-    every = np.arange(plan.transfer_count)
-    if plan.other_src is None:
-        return Played(plan, every, every)
-    hop_s = delays_of(plan).hop_s
-    steps: list[_Step] = []
-    first, last = np.empty_like(every), np.empty_like(every)
-    for k in every.tolist():
-        first[k] = len(steps)
-        steps += _steps(plan, k, len(steps), last, hop_s[plan.route.offsets[k] : plan.route.offsets[k + 1]])
-        last[k] = len(steps) - 1
-    row = np.array([step.row for step in steps], dtype=np.int64)
-    later_s = np.array([step.later_s for step in steps])
-    columns = {
-        name: column[row] + (later_s if name in ("start_s", "finish_s") else 0)
-        for name in TIMING_COLUMNS
-        if (column := getattr(plan, name)) is not None
-    }
-    turns = replace(plan.turns, before=np.append(first, len(steps))[plan.turns.before].astype(np.int32))
-    single = make_plan(
-        plan.topology, plan.workload, plan.sharing, chunk=plan.chunk[row], src=[step.src for step in steps],
-        op=[step.op for step in steps], dst=Ragged.of([step.dst for step in steps]),
-        route=Ragged.of([step.route for step in steps]), depends=Ragged.of([step.after for step in steps]),
-        turns=turns, barriers=plan.barriers, meta=plan.meta, **columns,
-    )  # fmt: skip
-    return Played(single, first, last)
+class ChunkSteps(NamedTuple):
+    """A chunk at one node, see :class:`Chunks`; ``final`` is None if the node does not want it."""
+
+    versions: tuple[Version, ...]
+    final: int | None
+    held: bool
+    size_bytes: int
 
 
-class _Step(NamedTuple):
-    """One step of a transfer, ``row``; it begins ``later_s`` after the transfer."""
+class Send(NamedTuple):
+    """One transfer to send, see :class:`Sends`. ``chunk`` is its number in the plan."""
 
     row: int
-    src: int
-    dst: list[int]
-    op: int
-    route: list[int]
-    after: list[int]
-    later_s: float
+    chunk: int
+    version: int
+    to: tuple[int, ...]
+    start_s: float
+    rate: float
+    priority: float
+    bandwidth: float
+    subflow: int
+    size_bytes: int
 
 
-def _steps(plan: Plan, k: int, base: int, last: Int64, hop_s: Float64) -> list[_Step]:
-    """The steps of transfer ``k``: from each source to where it meets others, from there on, and to the receivers.
+class Receive(NamedTuple):
+    """One transfer to receive, see :class:`Receives`. ``chunk`` is its number in the plan."""
 
-    Args:
-        base: the number of the first step. last: int64[transfers], the last steps of the transfers before.
+    row: int
+    chunk: int
+    source: int
+    copies: bool
+    subflow: int
+
+
+class Event(NamedTuple):
+    """A turn or a barrier at the controller, see :class:`Events`."""
+
+    row: int
+    start_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """A program row by row, for who runs it. Rows are transfers, then events, by their numbers in the plan.
+
+    Attributes:
+        chunks: by the number of the chunk.
+        waits: for each row that starts here, the number of its dependencies.
+        wakes: for each dependency, as (row, node where it happens), the rows here that wait for it. A dependency at
+            another node comes as a signal.
+        signals: for each row that happens here, the nodes to tell.
+        held, wanted: the chunks that the node holds at first, and those that it must end with.
     """
-    sources, route = plan.sources[k].tolist(), plan.route[k].tolist()
-    depends, receivers, op = plan.depends[k].tolist(), plan.dst[k].tolist(), int(plan.op[k])
-    if len(sources) == 1:
-        return [_Step(k, sources[0], receivers, op, route, [int(last[d]) for d in depends], 0.0)]
-    here = {s: [d for d in depends if s in plan.dst[d]] for s in sources}
-    elsewhere = set(depends).difference(*here.values())
-    steps: list[_Step] = []
-    # for each node what has come there: where it began, over which hops, after what
-    came: dict[int, list[tuple[int, list[int], list[int]]]] = {
-        s: [(s, [], sorted(int(last[d]) for d in elsewhere.union(here[s])))] for s in sources
-    }
-    apart = len(sources)
 
-    def add_up(v: int) -> list[int]:
-        """End at ``v`` what has come there; the numbers of these steps."""
-        first = base + len(steps)
-        for begin, hops, after in came[v]:
-            steps.append(_Step(k, begin, [v], REDUCE, [route[i] for i in hops], after, float(hop_s[hops[0]])))
-        return [*range(first, base + len(steps))]
-
-    v, i = sources[0], 0
-    while apart > 1:
-        a, v = int(plan.topology.src[route[i]]), int(plan.topology.dst[route[i]])
-        begin, hops, after = came[a][0] if len(came[a]) == 1 else (a, [], add_up(a))
-        del came[a]
-        apart -= v in came
-        came.setdefault(v, []).append((begin, [*hops, i], after))
-        i += 1
-    steps.append(_Step(k, v, receivers, op, route[i:], add_up(v), float(hop_s[i])))
-    return steps
+    chunks: Mapping[int, ChunkSteps] = field(default_factory=dict)
+    sends: Mapping[int, Send] = field(default_factory=dict)
+    receives: Mapping[int, Receive] = field(default_factory=dict)
+    events: Mapping[int, Event] = field(default_factory=dict)
+    waits: Mapping[int, int] = field(default_factory=dict)
+    wakes: Mapping[tuple[int, int], list[int]] = field(default_factory=dict)
+    signals: Mapping[int, list[int]] = field(default_factory=dict)
+    held: tuple[int, ...] = ()
+    wanted: tuple[int, ...] = ()
 
 
-def _pace(plan: Plan) -> tuple[Float64, Float64, Float64]:
-    """For each transfer its earliest start, its rate and its priority."""
-    n = plan.transfer_count
-    start_s = plan.workload.chunk_start_s[plan.chunk]
-    rate, priority = np.full(n, np.inf), np.zeros(n)
-    if plan.sharing == "timed" and plan.start_s is not None and plan.finish_s is not None:
-        return np.maximum(start_s, plan.start_s), plan.size_bytes / (plan.finish_s - plan.start_s), priority
-    if plan.sharing == "rates" and plan.rate is not None:
-        rate = plan.rate
-    elif plan.sharing == "weights":
-        timeline = simulate(plan)  # a group's share is fixed, so its rate is constant
-        rate = plan.size_bytes / (timeline.finish_s - timeline.start_s)
-    elif plan.sharing == "priorities" and plan.weight is not None:
-        priority = plan.weight
-    return start_s, rate, priority
+def steps_of(program: Program) -> Steps:
+    """A program row by row."""
+    sends, receives, events, awaited, node = (
+        program.sends, program.receives, program.events, program.awaited, program.node
+    )  # fmt: skip
+    number = program.chunks.chunk.tolist()
+    starting = sends.row.tolist() + events.row.tolist()
+    wakes: dict[tuple[int, int], list[int]] = {}
+    signals: dict[int, list[int]] = {}
+    for happening in (receives, events):
+        for row, nodes, waiting in zip(
+            happening.row.tolist(), _lists(happening.signals), _lists(happening.wakes), strict=True
+        ):
+            if nodes:
+                signals[row] = nodes
+            if waiting:
+                wakes[row, node] = [starting[i] for i in waiting]
+    for row, place, waiting in zip(awaited.row.tolist(), awaited.node.tolist(), _lists(awaited.wakes), strict=True):
+        wakes[row, place] = [starting[i] for i in waiting]
+    return Steps(
+        dict(zip(number, _chunks(program), strict=True)),
+        {send.row: send for send in _sends(program, number)},
+        {receive.row: receive for receive in _receives(receives, number)},
+        {row: Event(row, at, s) for row, at, s in _rows(events.row, events.start_s, events.seconds)},
+        dict(zip(starting, sends.waits.tolist() + events.waits.tolist(), strict=True)),
+        wakes, signals, tuple(program.held.tolist()), tuple(program.wanted.tolist()),
+    )  # fmt: skip
 
 
-def _versions(plan: Plan, programs: dict[int, Program]) -> dict[int, int]:
-    """Give each program the versions of its chunks; returns for each transfer the version that it sends."""
-    writes: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for k, v in zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), strict=True):
-        writes[v, int(plan.chunk[k])].append(k)
-    reads: dict[tuple[int, int], dict[frozenset[int], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for k in range(plan.transfer_count):
-        slot = int(plan.src[k]), int(plan.chunk[k])
-        here = set(writes.get(slot, ()))
-        reads[slot][lasting_writes(plan.op, here.intersection(plan.depends[k].tolist()))].append(k)
-    wanted = plan.workload.chunk_wanted
-    wants = set(zip(wanted.values.tolist(), wanted.owners.tolist(), strict=True))
-    version_of: dict[int, int] = {}
-    for slot in {*reads, *wants}:
-        node, chunk = slot
-        version_of |= add_versions(programs[node], chunk, plan.op, reads[slot], writes.get(slot, ()), slot in wants)
-    return version_of
+def _rows(*columns: Any) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def add_versions(
-    program: Program, chunk: int, op: Ops, reads: Mapping[frozenset[int], list[int]], writes: Sequence[int],
-    wanted: bool,
-) -> dict[int, int]:  # fmt: skip
-    """Give a program the versions of a chunk; returns for each transfer that sends it the version.
-
-    Args:
-        op: of each transfer.
-        reads: for each state of the chunk, as the transfers that brought it, those that send it.
-        writes: the transfers that bring the chunk, ascending.
-        wanted: whether the node must end with it.
-    """
-    everything = lasting_writes(op, writes)
-    states: set[frozenset[int]] = set(reads) | ({everything} if wanted else set()) | {frozenset()}
-    ordered = sorted(states, key=lambda s: (len(s), sorted(s)))
-    held = chunk in program.held
-    program.versions[chunk] = tuple(_version(op, ordered, i, held) for i in range(len(ordered)))
-    if wanted:
-        program.final[chunk] = ordered.index(everything)
-    return {k: i for i, state in enumerate(ordered) for k in reads.get(state, ())}
+def _lists(r: Ragged) -> list[list[int]]:
+    offsets, values = r.offsets.tolist(), r.values.tolist()
+    return [values[a:b] for a, b in pairwise(offsets)]
 
 
-def lasting_writes(op: Ops, writes: Iterable[int]) -> frozenset[int]:
-    """Writes to one chunk at one node, without those that a later copy replaced (all writes but sums are ordered)."""
-    ordered = sorted(writes)
-    copies = [i for i, k in enumerate(ordered) if op[k] == COPY]
-    return frozenset(ordered[copies[-1] :] if copies else ordered)
+def _chunks(program: Program) -> Iterator[ChunkSteps]:
+    chunks, row = program.chunks, program.receives.row.tolist()
+    adds = [tuple(row[r] for r in receives) for receives in _lists(chunks.adds)]
+    versions = list(map(Version, chunks.base.tolist(), adds))
+    begins = pairwise(chunks.versions.tolist())
+    for (a, b), final, held, size in zip(
+        begins, chunks.final.tolist(), chunks.held.tolist(), chunks.size_bytes.tolist(), strict=True
+    ):
+        yield ChunkSteps(tuple(versions[a:b]), None if final == NOTHING else final, held, size)
 
 
-def _version(op: Ops, ordered: list[frozenset[int]], i: int, held: bool) -> Version:
-    """Version i: the largest earlier version that is part of it, and the writes that it adds."""
-    state = ordered[i]
-    base = next((j for j in range(i - 1, -1, -1) if ordered[j] < state), NOTHING)
-    adds = tuple(sorted(state - ordered[base] if base != NOTHING else state))
-    replaced = any(op[k] == COPY for k in adds)
-    return Version(NOTHING if replaced or (base == 0 and not held) else base, adds)
+def _sends(program: Program, number: list[int]) -> Iterator[Send]:
+    s = program.sends
+    to = map(tuple, _lists(s.to))
+    size = program.chunks.size_bytes[s.chunk]
+    columns = _rows(s.row, s.chunk, s.version, s.start_s, s.rate, s.priority, s.bandwidth, s.subflow, size)
+    for receivers, (row, chunk, version, *others) in zip(to, columns, strict=True):
+        yield Send(row, number[chunk], version, receivers, *others)  # type: ignore[call-arg]
 
 
-def _wait(plan: Plan, programs: dict[int, Program], depends: Ragged) -> None:
-    """Fill in for each program what its rows wait for, and which nodes it must signal."""
-    n, controller = plan.transfer_count, plan.topology.node_count
-
-    def happens_at(row: int) -> Iterable[int]:
-        return plan.dst[row].tolist() if row < n else (controller,)
-
-    for row in range(depends.rows):
-        here = int(plan.src[row]) if row < n else controller
-        program = programs[here]
-        program.waits[row] = 0
-        for cause in dict.fromkeys(depends[row].tolist()):
-            places = list(happens_at(cause))
-            for place in [here] if here in places else places:
-                program.wakes.setdefault((cause, place), []).append(row)
-                program.waits[row] += 1
-                if place != here:
-                    nodes = programs[place].signals.setdefault(cause, [])
-                    if here not in nodes:
-                        nodes.append(here)
+def _receives(r: Receives, number: list[int]) -> Iterator[Receive]:
+    for row, chunk, *facts in _rows(r.row, r.chunk, r.source, r.copies, r.subflow):
+        yield Receive(row, number[chunk], *facts)

@@ -48,6 +48,11 @@ class Ragged(NamedTuple):
         return cls(np.arange(len(array) + 1, dtype=np.int64), array)
 
     @classmethod
+    def wide(cls, offsets: Int64, values: NDArray[Any]) -> Ragged:
+        """Lists of values of a type of their own: int64, where int32 is too small."""
+        return cls(offsets, values)
+
+    @classmethod
     def empty(cls, rows: int) -> Ragged:
         """``rows`` lists with nothing in them."""
         return cls(np.zeros(rows + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))

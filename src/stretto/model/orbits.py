@@ -115,9 +115,9 @@ class Orbits:
         pieces = np.zeros(self.count, np.int64) if first.traits.whole else self._pieces(self.seats[1][self.owner])
         return first.cuts(pieces)[0]
 
-    def sizes(self, orbit: NDArray[Any], element: NDArray[Any]) -> Int64:
-        """int64[...], the bytes of the chunk to which an element maps a representative; as :meth:`chunks`."""
-        first, chunks = self.workload.collectives[0], self.chunks(orbit, element)
+    def sizes(self, orbit: NDArray[Any], element: NDArray[Any], chunks: Int64) -> Int64:
+        """int64[...], the bytes of ``chunks``, the chunks to which elements map representatives by :meth:`chunks`."""
+        first = self.workload.collectives[0]
         local = chunks - self.workload.chunk_base[np.searchsorted(self.workload.chunk_base, chunks, side="right") - 1]
         if not isinstance(first, Promised):
             listed: Int64 = first.chunk_bytes[local]

@@ -61,7 +61,11 @@ class Symmetry:
 
     def product(self, a: NDArray[Any], b: NDArray[Any]) -> Int64:
         """int64[...], the number of the element that does both, for arrays of elements."""
-        return self.element(self.exponents(a) + self.exponents(b))
+        number: Any = 0
+        for digit, order, stride in zip(self._digits, self.orders.tolist(), self.strides.tolist(), strict=True):
+            exponent = digit[a] + digit[b]
+            number = number + (exponent - order * (exponent >= order)) * stride
+        return np.asarray(number, dtype=np.int64)
 
     def inverse(self, elements: NDArray[Any]) -> Int64:
         """int64[...], the number of the element that undoes each."""
@@ -70,6 +74,16 @@ class Symmetry:
     def image(self, elements: NDArray[Any], nodes: NDArray[Any]) -> Int32:
         """int32[...], where each element maps each node; arrays of shapes that broadcast."""
         elements, nodes = np.broadcast_arrays(elements, nodes)
+        if "images_of_firsts" in self.__dict__ or elements.size >= self.size * len(self._moved):
+            # what maps an orbit's first node to this one, and then the element
+            both = self.product(elements, self.from_first[nodes])
+            orbit = self._moved_orbit[nodes]
+            images = self.images_of_firsts[orbit, both] if len(self._moved) else nodes
+            return np.where(orbit >= 0, images, nodes).astype(np.int32, copy=False)
+        return self._image_by_generators(elements, nodes)
+
+    def _image_by_generators(self, elements: NDArray[Any], nodes: NDArray[Any]) -> Int32:
+        """See :meth:`image`; for few nodes, for whom a table of all answers is not worth it."""
         out = nodes.astype(np.int32)
         for powers, digit in zip(self._powers, np.moveaxis(self.exponents(elements), -1, 0), strict=True):
             for bit, power in enumerate(powers):
@@ -112,11 +126,70 @@ class Symmetry:
     def place(self) -> Int64:
         """int64[nodes], for each node of an orbit that has a node for each element the element that maps the orbit's
         first node to it; -1 for all other nodes."""
-        out = np.full(self.topology.node_count, -1, dtype=np.int64)
-        every = np.arange(self.size)
-        for first in np.flatnonzero(np.bincount(self.node_orbits) == self.size):
-            out[self.image(every, np.array(first))] = every
+        free = np.bincount(self.node_orbits)[self.node_orbits] == self.size
+        return np.where(free, self.from_first, -1)
+
+    @cached_property
+    def from_first(self) -> Int64:
+        """int64[nodes], the least element that maps the first node of its orbit to each node."""
+        out = np.zeros(self.topology.node_count, dtype=np.int64)
+        elements = np.arange(self.size)[::-1]
+        for images in self.images_of_firsts:
+            out[images[::-1]] = elements  # of several elements that map to one node the last one here stays
         return out
+
+    @cached_property
+    def images_of_firsts(self) -> Int32:
+        """int32[orbits, elements], where each element maps the first node of each orbit of several nodes."""
+        images = self._moved[:, None]
+        # the exponent of the last generator counts least
+        for powers, order in zip(self._powers[::-1], self.orders[::-1].tolist(), strict=True):
+            rows, before = images.shape
+            out = np.empty((rows, order, before), dtype=np.int32)
+            out[:, 0] = images
+            reached = 1
+            for power in powers:
+                more = min(reached, order - reached)
+                out[:, reached : reached + more] = power[out[:, :more]]
+                reached += more
+            images = out.reshape(rows, order * before)
+        return images
+
+    def elements_to(self, nodes: NDArray[Any], node: int) -> tuple[Int64, Int64]:
+        """For every element that maps one of ``nodes`` to ``node`` the index of that one, and the element, in the order
+        of both; int64 each."""
+        at = np.flatnonzero(self.node_orbits[nodes] == self.node_orbits[node])
+        one = self.product(self.from_first[node], self._to_first[nodes[at]])
+        orbit = self._moved_orbit[node]
+        stay = np.arange(self.size)  # the elements that leave the orbit's nodes where they are
+        if orbit >= 0:
+            stay = np.flatnonzero(self.images_of_firsts[orbit] == self.node_orbits[node])
+        if len(stay) == 1:
+            return at, one
+        return np.repeat(at, len(stay)), np.sort(self.product(one[:, None], stay), axis=1).ravel()
+
+    @cached_property
+    def _to_first(self) -> Int64:
+        """int64[nodes], an element that maps each node to the first one of its orbit."""
+        return self.inverse(self.from_first)
+
+    @cached_property
+    def _moved(self) -> Int32:
+        """int32[orbits], the first node of each orbit of several nodes."""
+        return np.flatnonzero(np.bincount(self.node_orbits) > 1).astype(np.int32)
+
+    @cached_property
+    def _moved_orbit(self) -> Int64:
+        """int64[nodes], the number of each node's orbit among those of several nodes; -1 for a node that stays."""
+        number = np.full(self.topology.node_count, -1)
+        number[self._moved] = np.arange(len(self._moved))
+        orbit: Int64 = number[self.node_orbits]
+        return orbit
+
+    @cached_property
+    def _digits(self) -> list[Int32]:
+        """For each generator int32[elements], the exponent of each element."""
+        return [np.ascontiguousarray(e, dtype=np.int32) for e in self.exponents(np.arange(self.size)).T]
 
     @cached_property
     def _powers(self) -> list[list[Int32]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower import NOTHING, Program
+from ..lower import NOTHING, Steps
 from .pool import Pool
 
 Array = NDArray[Any]
@@ -31,11 +31,11 @@ class Slot:
     """One chunk at one node."""
 
     def __init__(self, buffers: Buffers, chunk: int) -> None:
-        program = buffers.program
-        self.versions, self.final = program.versions.get(chunk, ()), program.final.get(chunk)
-        self.reduce, self.size, self.dtype = buffers.reduce, int(buffers.sizes[chunk]), np.dtype(buffers.dtype)
+        self.versions, self.final, held, size = buffers.steps.chunks[chunk]
+        self.size = size if buffers.sizes is None else int(buffers.sizes[chunk])
+        self.reduce, self.dtype = buffers.reduce, np.dtype(buffers.dtype)
         self.pool, self.output = buffers.pool, buffers.outputs.get(chunk)
-        self.input = buffers.inputs.get(chunk) if chunk in program.held else None
+        self.input = buffers.inputs.get(chunk) if held else None
         self.arrays: list[Array | None] = [None] * len(self.versions)
         # of a version that is being built: its memory, and how many of its arrivals are in it
         self.out: list[Array | None] = [None] * len(self.versions)
@@ -196,19 +196,18 @@ class Slot:
 class Buffers:
     """All chunks of one node during a run."""
 
-    program: Program
+    steps: Steps
     inputs: Mapping[int, Array]  # for each chunk that the node holds at first, its content
     # for each chunk that the node wants, the memory of the result; may be that of the input
     outputs: Mapping[int, Array]
-    sizes: NDArray[np.int64]  # bytes of each chunk
+    sizes: Mapping[int, int] | NDArray[np.int64] | None  # bytes of chunks by their numbers, if not the workload's
     dtype: Any
     reduce: Reduce  # a function such as ``numpy.add``
     pool: Pool = field(default_factory=Pool)  # gives the memory of arrivals
 
     def __post_init__(self) -> None:
-        chunks = {*self.program.versions, *(r.chunk for r in self.program.receives.values())}
-        self.slots = {chunk: Slot(self, chunk) for chunk in sorted(chunks)}
-        for send in self.program.sends.values():
+        self.slots = {chunk: Slot(self, chunk) for chunk in self.steps.chunks}
+        for send in self.steps.sends.values():
             self.slots[send.chunk].users[send.version] += len(send.to)
 
     def begin(self) -> None:

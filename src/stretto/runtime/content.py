@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import numpy as np
@@ -31,12 +31,12 @@ def final_bytes(plan: Plan, chunk: int, seed: int = 0) -> Bytes:
     return total
 
 
-def inputs(plan: Plan, chunks: set[int], node: int, seed: int = 0) -> dict[int, Bytes]:
+def inputs(plan: Plan, chunks: Iterable[int], node: int, seed: int = 0) -> dict[int, Bytes]:
     """The bytes of each chunk that a node holds at first."""
-    return {chunk: initial_bytes(plan, chunk, node, seed) for chunk in sorted(chunks)}
+    return {chunk: initial_bytes(plan, chunk, node, seed) for chunk in chunks}
 
 
-def outputs(plan: Plan, chunks: list[int]) -> dict[int, Bytes]:
+def outputs(plan: Plan, chunks: Iterable[int]) -> dict[int, Bytes]:
     """Memory for the chunks that a node wants, filled with bytes that are unlikely to be right."""
     return {chunk: np.full(int(plan.workload.chunk_bytes[chunk]), 0xA5, dtype=np.uint8) for chunk in chunks}
 

@@ -59,7 +59,7 @@ def execute(
     inputs: Mapping[int, Array],
     outputs: Mapping[int, Array],
     *,
-    sizes: NDArray[np.int64] | None = None,
+    sizes: Mapping[int, int] | NDArray[np.int64] | None = None,
     dtype: Any = np.uint8,
     reduce: Callable[..., Any] = np.add,
     timeout_s: float = 60.0,
@@ -72,7 +72,7 @@ def execute(
     Args:
         inputs, outputs: for each chunk that the node holds or wants a contiguous one-dimensional array; an
             input that is not also the output is never written.
-        sizes: bytes of each chunk, the workload's by default; every node must give the same.
+        sizes: bytes of chunks by their numbers, the workload's by default; every node must give the same.
         timeout_s: seconds for which a peer that has not finished may be silent.
         pace: seconds of real time for one second of the plan: starts and rates are kept, scaled by it. None runs
             as fast as dependencies and the network allow.
@@ -85,9 +85,8 @@ def execute(
     if mesh.failure is not None:
         raise mesh.failure
     began_cpu_s = time.thread_time()
-    chunk_bytes = program.plan.workload.chunk_bytes if sizes is None else sizes
     mesh.runs += 1
-    buffers = Buffers(program, inputs, outputs, chunk_bytes, dtype, reduce, mesh.pool)
+    buffers = Buffers(program.steps, inputs, outputs, sizes, dtype, reduce, mesh.pool)
     start = time.monotonic() if started_at is None else started_at
     run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {})
     if started_at is not None:
@@ -120,20 +119,21 @@ class Run:
     delays: Mapping[int, float]
 
     def __post_init__(self) -> None:
-        program = self.program
+        program, steps = self.program, self.program.steps
+        self.steps = steps
         self.number, self.culprit = self.mesh.runs, self.mesh.node
-        self.peers = {p: self.mesh.peers[p] for p in program.peers}
-        self.connections = [c for p in program.peers for c in self.peers[p]]
+        self.peers = {p: self.mesh.peers[p] for p in program.peers.tolist()}
+        self.connections = [c for connections in self.peers.values() for c in connections]
         self.trace = Trace()
         for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair"))
             limit_rate(c.sock, math.inf if self.pace is None else self._largest_rate(c) / self.pace)
         self.timed = program.plan.sharing == "timed"
         self.active = set(self.connections)
-        self.waits = dict(program.waits)
-        self.unsent = {(row, peer) for row, send in program.sends.items() for peer in send.to}
-        self.signals = {key for key in program.wakes if key[1] != program.node}
-        self.events = set(program.events)
+        self.waits = dict(steps.waits)
+        self.unsent = {(row, peer) for row, send in steps.sends.items() for peer in send.to}
+        self.signals = {key for key in steps.wakes if key[1] != program.node}
+        self.events = set(steps.events)
         # (when, number, what to call, with what)
         self.timers: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.timer_count = 0
@@ -148,8 +148,9 @@ class Run:
 
     def _largest_rate(self, c: Connection) -> float:
         """The largest rate at which the plan sends on a connection, bytes/s."""
-        to_peer = [send for send in self.program.sends.values() if c.peer in send.to]
-        return largest_rate(self.program.plan, [s for s in to_peer if self.connection(c.peer, s.subflow) is c])
+        to_peer = [send for send in self.steps.sends.values() if c.peer in send.to]
+        sends = [s for s in to_peer if self.connection(c.peer, s.subflow) is c]
+        return largest_rate(sends, timed=self.program.plan.sharing == "timed")
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -245,7 +246,7 @@ class Run:
         if self.pace is None:
             self._begin(row)
             return
-        step = self.program.sends.get(row) or self.program.events[row]
+        step = self.steps.sends.get(row) or self.steps.events[row]
         at = self.start + step.start_s * self.pace
         if at > time.monotonic():
             self.later(at, self._begin, row)
@@ -253,10 +254,10 @@ class Run:
             self._begin(row)
 
     def _begin(self, row: int) -> None:
-        send = self.program.sends.get(row)
+        send = self.steps.sends.get(row)
         if send is None:
             now = time.monotonic()
-            seconds = self.program.events[row].seconds * (1.0 if self.pace is None else self.pace)
+            seconds = self.steps.events[row].seconds * (1.0 if self.pace is None else self.pace)
             self.trace.sent_s[row] = now - self.start
             self.later(now + seconds, self._end_event, row)
             return
@@ -279,9 +280,9 @@ class Run:
         """Release the rows that wait for this row, and signal the nodes where others wait."""
         self.trace.arrived_s.setdefault(row, time.monotonic() - self.start)
         if place == self.program.node:
-            for peer in self.program.signals.get(row, ()):
+            for peer in self.steps.signals.get(row, ()):
                 self.say(self.connection(peer, 0), Kind.SIGNAL, row)
-        for waiting in self.program.wakes.get((row, place), ()):
+        for waiting in self.steps.wakes.get((row, place), ()):
             self.waits[waiting] -= 1
             if self.waits[waiting] == 0:
                 self._ready(waiting)
@@ -327,7 +328,7 @@ class Run:
 
     def _gone(self, out: Outgoing, c: Connection) -> None:
         """The kernel has taken the last byte of a transfer."""
-        send = self.program.sends[out.row]
+        send = self.steps.sends[out.row]
         self.trace.gone_s[out.row] = time.monotonic() - self.start
         self.buffers.slots[send.chunk].release(send.version)
         self.unsent.discard((out.row, c.peer))
@@ -359,7 +360,7 @@ class Run:
     def needs(self, c: Connection) -> bool:
         """Whether something is still to be received or sent on a connection."""
         return (
-            any(self.connection(to, self.program.sends[row].subflow) is c for row, to in self.unsent)
+            any(self.connection(to, self.steps.sends[row].subflow) is c for row, to in self.unsent)
             or any(self.connection(source, 0) is c for _, source in self.signals)
             or any(not self.incoming.is_complete(row) for row in self.incoming.missing_on(c))
         )

@@ -35,8 +35,8 @@ class Incoming:
     """
 
     def __init__(self, run: Run) -> None:
-        self.run, self.mesh, self.program, self.buffers = run, run.mesh, run.program, run.buffers
-        self.origin = {row: run.connection(r.source, r.subflow) for row, r in run.program.receives.items()}
+        self.run, self.mesh, self.steps, self.buffers = run, run.mesh, run.steps, run.buffers
+        self.origin = {row: run.connection(r.source, r.subflow) for row, r in run.steps.receives.items()}
         self.missing = set(self.origin)
         self.landings: dict[int, Landing] = {}
         self.parked: list[Connection] = []
@@ -128,7 +128,7 @@ class Incoming:
         row = frame.row
         if self.origin.get(row) is not c or row not in self.missing:
             self.run.fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
-        receive = self.program.receives[row]
+        receive = self.steps.receives[row]
         slot = self.buffers.slots[receive.chunk]
         landing = self.landings.get(row)
         received = landing.received if landing is not None else 0
@@ -197,9 +197,9 @@ class Incoming:
         self.missing.discard(row)
         landing = self.landings.pop(row)
         landing.finish()
-        self.run.happened(row, self.program.node)
+        self.run.happened(row, self.run.program.node)
         for c in list(self.parked):
-            if c.parked is not None and self.program.receives[c.parked.row].chunk == self.program.receives[row].chunk:
+            if c.parked is not None and self.steps.receives[c.parked.row].chunk == self.steps.receives[row].chunk:
                 if not landing.slot.comes_early(c.parked.row):
                     self._unpark(c, c.parked)
 

@@ -86,7 +86,6 @@ def run_local(
     """
     if isinstance(plan, SymmetricPlan):
         _check_count(sum(len(c.ranks) for c in plan.workload.collectives))
-        plan = plan.expand()
     programs = lower(plan)
     _check_count(len(programs))
     # one server process imports what all processes need, then forks each of them
@@ -187,8 +186,9 @@ def _work(
         addresses: dict[int, Address] = pipe.recv()
         names = {node: node_name(plan, node) for node in addresses}
         mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s, subflows=place.subflows)
-        inputs = content.inputs(plan, program.held, program.node, seed)
-        outputs = content.outputs(plan, sorted(program.final))
+        steps = program.steps
+        inputs = content.inputs(plan, steps.held, program.node, seed)
+        outputs = content.outputs(plan, steps.wanted)
         gc.freeze()  # a collection need not look at the plan and the program
         pipe.send(True)
         started_at, ended = pipe.recv(), []

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..lower import Send
-from ..model.plan import Plan
 from .wire import SEGMENT_BYTES
 
 SEGMENT_S = 0.01
@@ -46,18 +45,21 @@ def limit_rate(sock: socket.socket, rate: float) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, struct.pack("Q", number))
 
 
-def largest_rate(plan: Plan, sends: Sequence[Send]) -> float:
-    """The largest rate, bytes/s, of the sends on one connection in a paced run; infinite where the network decides."""
+def largest_rate(sends: Sequence[Send], timed: bool) -> float:
+    """The largest rate, bytes/s, of the sends on one connection in a paced run; infinite where the network decides.
+
+    Args:
+        timed: whether the plan says when each begins.
+    """
     rate = np.array([send.rate for send in sends])
     if not len(rate) or not np.isfinite(rate).all():
         return math.inf
-    # a circuit of an optical plane has no links
-    widest = max(plan.topology.bandwidth[plan.route[send.row]].min(initial=math.inf) for send in sends)
+    widest = max(send.bandwidth for send in sends)
     together = float(rate.sum())
-    if plan.sharing == "timed":
+    if timed:
         start_s = np.array([send.start_s for send in sends])
         # where one transfer ends as the next begins, rounding must not let them overlap
-        end_s = start_s + (1 - 1e-6) * plan.size_bytes[[send.row for send in sends]] / rate
+        end_s = start_s + (1 - 1e-6) * np.array([send.size_bytes for send in sends]) / rate
         change = np.concatenate((rate, -rate))[np.argsort(np.concatenate((start_s, end_s)), kind="stable")]
         together = float(np.cumsum(change).max())
     return float(min(CATCH_UP * together, HEADERS * widest))

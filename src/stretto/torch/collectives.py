@@ -64,7 +64,7 @@ class Collectives:
                    for p, t in wanted.items()}  # fmt: skip
         inputs = {p: array_of(t.contiguous()) for p, t in held.items()}
         outputs = {p: array_of(t) for p, t in results.items()}
-        program = recipe.program
+        program, steps = recipe.program, recipe.program.steps
 
         def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
             return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
@@ -73,8 +73,8 @@ class Collectives:
         trace = execute(
             mesh,
             program,
-            parts(inputs, program.held),
-            parts(outputs, program.final),
+            parts(inputs, steps.held),
+            parts(outputs, steps.wanted),
             sizes=(high - low) * dtype.itemsize,
             dtype=next(iter((inputs or outputs).values())).dtype,
             reduce=np.add if op is None else reducer(operation, dtype),
@@ -98,11 +98,11 @@ class Collectives:
         sent = [
             [row, rank[to], began_s + began, began_s + trace.gone_s[row]]
             for row, began in trace.sent_s.items()
-            for to in program.sends[row].to
+            for to in program.steps.sends[row].to
         ]
         arrived = [
             [row, rank[receive.source], began_s + trace.coming_s[row], began_s + trace.arrived_s[row]]
-            for row, receive in program.receives.items()
+            for row, receive in program.steps.receives.items()
         ]
         span = {"began_s": began_s, "ended_s": time.monotonic()}
         return json.dumps({"kind": kind, "rank": self._library.rank, **span, "sent": sent, "arrived": arrived})
