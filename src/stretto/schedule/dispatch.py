@@ -96,8 +96,9 @@ def dispatch(
 
 
 def starts_by_chain(
-    route: Ragged, busy_s: Float64, lag_s: Float64, delay_s: Float64, depends: Ragged, turn: Int64, *, backward: bool
-) -> tuple[Float64, Float64]:
+    route: Ragged, busy_s: Float64, lag_s: Float64, delay_s: Float64, depends: Ragged, turn: Int64, *, backward: bool,
+    share: bool = True,
+) -> tuple[Float64, Float64]:  # fmt: skip
     """Starts and seconds of transfers: of those that wait, the one with the longest chain after it goes first.
 
     A transfer is as fast as the slowest link of its route. Where that leaves links idle, routes over the same busy
@@ -111,13 +112,14 @@ def starts_by_chain(
         depends: for each transfer those that it waits for.
         turn: int64[transfers], of transfers with equal chains the lowest turn goes first.
         backward: find them with time reversed.
+        share: try shares, too.
     """
     links, seconds = int(route.values.max(initial=0)) + 1, route.reduced(np.maximum, busy_s)
-    share = busy_s / np.maximum(seconds, LEAST_S)[route.owners]
-    problem = _Problem(route, links, seconds, lag_s, delay_s, share, depends, depends.turned())
+    taken = busy_s / np.maximum(seconds, LEAST_S)[route.owners]
+    problem = _Problem(route, links, seconds, lag_s, delay_s, taken, depends, depends.turned())
     start = problem.by_chain(turn, backward)
     least_s = float(np.bincount(route.values, busy_s).max())
-    if problem.end_s(start) <= IDLE * least_s or len(seconds) == len(route.values):
+    if not share or problem.end_s(start) <= IDLE * least_s or len(seconds) == len(route.values):
         return start, seconds
     other = problem.with_lanes(busy_s)
     again = other.by_chain(turn, backward)

@@ -5,6 +5,8 @@
 - ``rates.py``: how much goes by which chain, a linear program over orbits of links.
 - ``transfers.py``: the transfers of representative chunks along a chain.
 - ``times.py``: when they start, a list schedule over orbits of links.
+- ``few_owners.py``: AllReduce where messages cost: chunks for a subgroup (``subgroups.py``), by the best of many
+  designs (``designs.py``), of which trees and meetings are as messages and latency ask for (``postal.py``).
 - ``several.py``: plans for several orbits of ranks, as where one NIC is slow.
 - ``packing.py``: which trees these have, a linear program whose columns are grown (``kernel_trees.py``).
 - ``lanes.py``: when their transfers start.

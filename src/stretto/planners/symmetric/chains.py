@@ -85,7 +85,7 @@ def chains_of(symmetry: Symmetry, digits: Digits, routes: Routes, most_children:
     def found(sets: Digits) -> list[Phase]:
         if sets not in phases:
             inside = tuple(sorted(k for number in sets for k in blocks[number]))
-            phases[sets] = _phases(symmetry, inside, routes, most_children, one=len(sets) == 1)
+            phases[sets] = phases_of(symmetry, inside, routes, most_children, one=len(sets) == 1)
         return phases[sets]
 
     out: list[Chain] = []
@@ -107,24 +107,33 @@ def _partitions(digits: Digits) -> Iterator[tuple[Digits, ...]]:
                 yield (first, *rest)
 
 
-def _phases(symmetry: Symmetry, digits: Digits, routes: Routes, most_children: int, one: bool) -> list[Phase]:
+def phases_of(symmetry: Symmetry, digits: Digits, routes: Routes, most_children: int, one: bool) -> list[Phase]:
     """The trees over the subgroup of some digits: one where all are joined; else, of ``one`` coordinate, one over
     neighbours and its mirror; none where routes do not join them."""
     grid = np.indices(tuple(symmetry.orders[list(digits)].tolist())).reshape(len(digits), -1)
     elements = (grid * symmetry.strides[list(digits)][:, None]).sum(axis=0)
     joined = routes.reached[elements]
     if joined[1:].all():
-        number, width = np.arange(len(elements)), len(elements)
-        if len(elements) - 1 > most_children:
-            width = int(np.ceil(np.sqrt(len(elements))))
-        parent = np.where(number % width > 0, number - number % width, 0)
-        step = symmetry.product(elements, symmetry.inverse(elements[parent]))
-        return [Phase(elements, parent, step)]
+        return [direct_phase(symmetry, elements, most_children)]
     steps = elements[joined]
     if not one or not len(steps) or len(steps) * len(elements) > MOST_TRIED:
         return []
     trees = [_tree(symmetry, elements, order) for order in (steps, steps[::-1])]
     return [tree for tree in trees if tree is not None]
+
+
+def direct_phase(symmetry: Symmetry, elements: Int64, most_children: int) -> Phase:
+    """A phase in which whoever has a chunk sends it to each of ``elements``, the identity first; if these are more than
+    ``most_children``, over a tree of two levels."""
+    number, width = np.arange(len(elements)), len(elements)
+    if len(elements) - 1 > most_children:
+        width = int(np.ceil(np.sqrt(len(elements))))
+    return tree_phase(symmetry, elements, np.where(number % width > 0, number - number % width, 0))
+
+
+def tree_phase(symmetry: Symmetry, elements: Int64, parent: Int64) -> Phase:
+    """A phase over a tree, by the place of each element's parent."""
+    return Phase(elements, parent, symmetry.product(elements, symmetry.inverse(elements[parent])))
 
 
 def _tree(symmetry: Symmetry, elements: Int64, steps: Int64) -> Phase | None:

@@ -32,6 +32,7 @@ from ...schedule.cutting import GIVE_UP, messages_cost
 from ...symmetry import find_symmetry
 from .. import Candidate, Request, register
 from .chains import Chain, Digits, chains_of
+from .few_owners import Schedule, few_owners, plan_of
 from .rates import Columns, mixes
 from .routes import Routes, find_routes
 from .several import Several, plan_several, several
@@ -153,9 +154,25 @@ def symmetric(request: Request) -> SymmetricPlan:
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     found = [_best_cut(case, table, ways) for ways in _mixes(case, table)]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
+    few = _by_few_owners(case, table)
+    if few is not None and (best is None or few.preference_s < _preference_s(case, *best)):
+        return plan_of(few, case.symmetry, case.at, case.digits, case.workload)
     if best is None:
         raise Unsupported(f"symmetric does not serve {case.first.title}: there is less than a byte for each rank")
     return _plan(case, table, *best)
+
+
+def _by_few_owners(case: Case, table: Table) -> Schedule | None:
+    """The best plan whose chunks have fewer owners than there are ranks; None where more of them cost nothing."""
+    traits = case.first.traits
+    if not (traits.reduces_to_all and messages_cost(case.symmetry.topology)):
+        return None
+    return few_owners(case.symmetry, case.digits, case.first.size_bytes, table, MOST_CHILDREN)
+
+
+def _preference_s(case: Case, cut: _Cut, times: Times) -> float:
+    """The completion with the surcharge for messages, see :func:`~stretto.schedule.best.preference_s`."""
+    return float(times.completion_s * PER_HALF ** log2(cut.transfers.total * case.symmetry.size))
 
 
 def _best_cut(case: Case, table: Table, ways: list[_Way]) -> tuple[_Cut, Times] | None:
@@ -167,7 +184,7 @@ def _best_cut(case: Case, table: Table, ways: list[_Way]) -> tuple[_Cut, Times] 
         cut = _cut(case, ways, len(ways) << exponent)
         if cut is None or (best is not None and cut.transfers.total > MOST_ROWS):
             break
-        times = schedule(table, cut.transfers, cut.part, cut.size_bytes)
+        times = schedule(case.symmetry, table.routes(cut.transfers), cut.transfers, cut.part, cut.size_bytes)
         if best is None or times.completion_s < best[1].completion_s / _worth(cut, best[0], costly):
             best, worse = (cut, times), 0
             continue
@@ -353,7 +370,7 @@ def _plan(case: Case, table: Table, cut: _Cut, times: Times) -> SymmetricPlan:
     """The plan with its nodes and links."""
     symmetry, transfers = case.symmetry, cut.transfers
     near, far = (case.at[e] for e in (transfers.near, symmetry.product(transfers.near, transfers.step)))
-    route = table.links.take(table.of(transfers))
+    route = table.routes(transfers)
     links = symmetry.image_of_links(transfers.near[route.owners], route.values)
     summed = transfers.op == REDUCE
     meta: dict[str, Any] = {"parts": int(cut.part.max()) + 1, "group": symmetry.orders.tolist()}

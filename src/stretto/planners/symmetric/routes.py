@@ -50,18 +50,6 @@ class Routes:
         passed_s = self.symmetry.topology.latency_s[self.links.values]
         return np.bincount(self.links.owners, passed_s, self.links.rows).astype(np.float64)
 
-    @cached_property
-    def delay_s(self) -> Float64:
-        """float64[links of routes], how much later than its source each link carries the bytes."""
-        passed_s = self.symmetry.topology.latency_s[self.links.values]
-        place = np.arange(len(passed_s)) - self.links.offsets[self.links.owners]
-        out = np.zeros(len(passed_s))
-        # place by place: differences of a sum over all routes would be rounded
-        for number in range(1, int(place.max(initial=0)) + 1):
-            at = np.flatnonzero(place == number)
-            out[at] = out[at - 1] + passed_s[at - 1]
-        return out
-
     def busy_s(self, size_bytes: float) -> Float64:
         """float64[links of routes], for how long the images of a message keep each link."""
         t, links = self.symmetry.topology, self.links.values

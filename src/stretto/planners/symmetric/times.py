@@ -13,8 +13,9 @@ import numpy as np
 
 from ...model.arrays import Float64, Int64, Ragged
 from ...model.plan import COPY, REDUCE
+from ...model.symmetry import Symmetry
 from ...schedule.dispatch import IDLE, starts_by_chain
-from ...schedule.moments import among, ends
+from ...schedule.moments import among, ends, path_delays
 from .routes import Routes
 from .transfers import Transfers
 
@@ -34,9 +35,9 @@ class Table(NamedTuple):
     def links(self) -> Ragged:
         return Ragged.concatenate([r.links for r in self])
 
-    def joined(self, name: str) -> Float64:
-        """A column of both."""
-        return np.concatenate([getattr(r, name) for r in self])
+    def routes(self, transfers: Transfers) -> Ragged:
+        """The route of each transfer, from or to element 0: each is one that the group maps to that of the transfer."""
+        return self.links.take(self.of(transfers))
 
 
 class Times(NamedTuple):
@@ -45,20 +46,25 @@ class Times(NamedTuple):
     completion_s: float
 
 
-def schedule(table: Table, transfers: Transfers, part: Int64, size_bytes: Int64) -> Times:
+def schedule(
+    symmetry: Symmetry, route: Ragged, transfers: Transfers, part: Int64, size_bytes: Int64, *, roughly: bool = False
+) -> Times:
     """Starts and ends of transfers.
 
     Sums alone are copies with time reversed. Where both occur, two ways are tried: all together, and the copies after
     the last sum.
 
     Args:
+        symmetry: the group of whose images links carry all.
+        route: the links of each transfer, or links that the group maps to these.
         part: int64[transfers], the part of the data of which each is.
         size_bytes: int64[transfers].
+        roughly: whether one way is tried only, and links are not shared.
     """
-    work = _Work.of(table, transfers, part, size_bytes)
+    work = _Work.of(symmetry, route, transfers, part, size_bytes)
     sums, copies = np.flatnonzero(transfers.op == REDUCE), np.flatnonzero(transfers.op == COPY)
-    start, seconds = work.starts(backward=not len(copies))
-    if len(sums) and len(copies) and work.end_s(start, seconds) > IDLE * work.busiest_s:
+    start, seconds = work.starts(backward=not len(copies), share=not roughly)
+    if not roughly and len(sums) and len(copies) and work.end_s(start, seconds) > IDLE * work.busiest_s:
         first, then = work.of_rows(sums), work.of_rows(copies)
         sum_start, sum_seconds = first.starts(backward=True)
         copy_start, copy_seconds = then.starts(backward=False)
@@ -81,15 +87,12 @@ class _Work(NamedTuple):
     part: Int64
 
     @classmethod
-    def of(cls, table: Table, transfers: Transfers, part: Int64, size_bytes: Int64) -> _Work:
-        symmetry, t = table.outward.symmetry, table.outward.symmetry.topology
-        place, links = table.of(transfers), table.links
-        entries = links.with_values(np.arange(len(links.values))).take(place)
-        link, size = links.values[entries.values], size_bytes[entries.owners]
+    def of(cls, symmetry: Symmetry, route: Ragged, transfers: Transfers, part: Int64, size_bytes: Int64) -> _Work:
+        t, link, size = symmetry.topology, route.values, size_bytes[route.owners]
         busy_s = symmetry.copies[link] * (size / t.bandwidth[link] + t.message_s[link])
         orbit = np.unique(symmetry.link_orbits[link], return_inverse=True)[1].reshape(-1)
-        lag_s, delay_s = table.joined("latency_s")[place], table.joined("delay_s")[entries.values]
-        return cls(entries.with_values(orbit), busy_s, lag_s, delay_s, transfers.depends, part)
+        delay_s, lag_s = path_delays(t, route)
+        return cls(route.with_values(orbit), busy_s, lag_s, delay_s, transfers.depends, part)
 
     def of_rows(self, rows: Int64) -> _Work:
         """Some of the transfers."""
@@ -104,8 +107,8 @@ class _Work(NamedTuple):
         """For how long the busiest orbit of links is busy."""
         return float(np.bincount(self.route.values, self.busy_s).max())
 
-    def starts(self, backward: bool) -> tuple[Float64, Float64]:
-        return starts_by_chain(*self, backward=backward)
+    def starts(self, backward: bool, share: bool = True) -> tuple[Float64, Float64]:
+        return starts_by_chain(*self, backward=backward, share=share)
 
     def end_s(self, start: Float64, seconds: Float64) -> float:
         """When the last transfer arrives."""

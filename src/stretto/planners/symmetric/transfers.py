@@ -15,6 +15,7 @@ from ...model.arrays import Int8, Int64, Ragged
 from ...model.plan import COPY, REDUCE
 from ...model.symmetry import Symmetry
 from .chains import Chain
+from .postal import Meeting
 
 
 class Transfers(NamedTuple):
@@ -31,11 +32,17 @@ class Transfers(NamedTuple):
         return len(self.near)
 
 
-def copies(symmetry: Symmetry, chain: Chain) -> Transfers:
-    """One chunk is copied from its owner to all ranks."""
-    holders = np.zeros(1, dtype=np.int64)
+def copies(symmetry: Symmetry, chain: Chain, roots: Int64 | None = None) -> Transfers:
+    """One chunk is copied from some ranks that have it to all ranks.
+
+    Args:
+        roots: int64[ranks], the elements of these ranks; the owner alone by default. Their products with those of the
+            chain's phases are all ranks.
+    """
+    holders = np.zeros(1, dtype=np.int64) if roots is None else roots
     brought = np.full(symmetry.size, -1, dtype=np.int64)  # the transfer that brings the chunk to each element
-    near, step, waits, count = [], [], [], 0
+    none = np.zeros(0, dtype=np.int64)
+    near, step, waits, count = [none], [none], [none], 0
     for phase in chain:
         at = symmetry.product(holders[:, None], phase.elements)
         new = at[:, 1:].ravel()
@@ -51,27 +58,76 @@ def copies(symmetry: Symmetry, chain: Chain) -> Transfers:
     return Transfers(zeros, np.concatenate(near), np.concatenate(step), zeros.astype(np.int8) + COPY, depends)
 
 
-def sums(symmetry: Symmetry, chain: Chain) -> Transfers:
-    """One chunk is summed over all ranks at its owner: its copies with time reversed."""
-    forth = copies(symmetry, chain)
+def sums(symmetry: Symmetry, chain: Chain, roots: Int64 | None = None) -> Transfers:
+    """One chunk is summed over all ranks at its owner: its copies with time reversed. With several ``roots`` each of
+    them gets the sum of a part of the ranks."""
+    forth = copies(symmetry, chain, roots)
     last = forth.total - 1
     waits = Ragged.grouped(last - forth.depends.values, last - forth.depends.owners, forth.total)
     op = np.full(forth.total, REDUCE, dtype=np.int8)
     return Transfers(forth.chunk, forth.near[::-1], forth.step[::-1], op, waits)
 
 
-def sums_then_copies(symmetry: Symmetry, inward: Chain, outward: Chain) -> Transfers:
-    """One chunk is summed at its owner and copied to all ranks from there."""
-    first, then = sums(symmetry, inward), copies(symmetry, outward)
-    arriving = np.flatnonzero(first.near == 0)
+class Circle(NamedTuple):
+    """A meeting of ranks that differ in one coordinate, from 0 to one less than the circle's ranks.
+
+    Attributes:
+        digit: the coordinate.
+        ranks: how many there are.
+    """
+
+    digit: int
+    ranks: int
+    meeting: Meeting
+
+
+def sums_then_copies(
+    symmetry: Symmetry, inward: Chain, outward: Chain, roots: Int64 | None = None, circles: tuple[Circle, ...] = ()
+) -> Transfers:
+    """One chunk is summed at its owner and copied to all ranks from there; or it is summed at several ``roots``, which
+    then meet on circles until each of them has the whole sum."""
+    roots = np.zeros(1, dtype=np.int64) if roots is None else roots
+    first, then = sums(symmetry, inward, roots), copies(symmetry, outward, roots)
+    place = np.full(symmetry.size, -1, dtype=np.int64)
+    place[roots] = np.arange(len(roots))
+    to_root = np.flatnonzero(place[first.near] >= 0)
+    # int64[roots, transfers], what arrives at each root: as much at one as at the others
+    arriving = to_root[np.argsort(place[first.near[to_root]], kind="stable")].reshape(len(roots), -1)
+    met, arriving = _met(symmetry, roots, circles, first.total, arriving)
     starting = then.depends.lengths == 0
-    lengths = np.where(starting, len(arriving), then.depends.lengths)
+    lengths = np.where(starting, arriving.shape[1], then.depends.lengths)
     values = np.empty(int(lengths.sum()), dtype=np.int64)
-    from_owner = np.repeat(starting, lengths)
-    values[from_owner] = np.tile(arriving, int(starting.sum()))
-    values[~from_owner] = first.total + then.depends.values
-    depends = Ragged.concatenate([first.depends, Ragged.from_lengths(lengths, values)])
-    return _joined([first, then], depends)
+    from_root = np.repeat(starting, lengths)
+    values[from_root] = arriving[place[then.near[starting]]].ravel()
+    values[~from_root] = first.total + met.total + then.depends.values
+    depends = [first.depends, met.depends, Ragged.from_lengths(lengths, values)]
+    return _joined([first, met, then], Ragged.concatenate(depends))
+
+
+def _met(
+    symmetry: Symmetry, roots: Int64, circles: tuple[Circle, ...], before: int, arriving: Int64
+) -> tuple[Transfers, Int64]:
+    """The transfers of meetings, after ``before`` others, and all that has then arrived at each root."""
+    place = np.full(symmetry.size, -1, dtype=np.int64)
+    place[roots] = np.arange(len(roots))
+    exponents, count = symmetry.exponents(roots), len(roots)
+    near, step, waits = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [Ragged.empty(0)]
+    for circle in circles:
+        known = arriving.shape[1]
+        for state, window in zip(circle.meeting.states, circle.meeting.windows, strict=True):
+            onward = exponents.copy()
+            onward[:, circle.digit] = (onward[:, circle.digit] + window) % circle.ranks
+            sender = symmetry.element(onward)
+            sent = arriving[place[sender], : known + state]
+            near.append(roots)
+            step.append(symmetry.product(sender, symmetry.inverse(roots)))
+            waits.append(Ragged.from_lengths(np.full(count, sent.shape[1]), sent.ravel()))
+            rows = before + (len(near) - 2) * count + np.arange(count)
+            arriving = np.column_stack([arriving, rows])
+    total = (len(near) - 1) * count
+    op = np.full(total, REDUCE, dtype=np.int8)
+    zeros = np.zeros(total, dtype=np.int64)
+    return Transfers(zeros, np.concatenate(near), np.concatenate(step), op, Ragged.concatenate(waits)), arriving
 
 
 def exchange(symmetry: Symmetry, chain: Chain, goals: Int64) -> Transfers:

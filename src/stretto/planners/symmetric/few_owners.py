@@ -1,0 +1,168 @@
+"""AllReduce where messages cost: chunks are few and large, and only the elements of a subgroup own one.
+
+All designs (:mod:`.designs`) are estimated; the transfers of the best ones are scheduled.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...model.arrays import Int32, Int64, Ragged
+from ...model.collective import Collective, Workload
+from ...model.plan import REDUCE
+from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
+from ...model.symmetry import Symmetry
+from .chains import Chain, Digits, Phase, direct_phase, tree_phase
+from .designs import ROUND, Design, designs
+from .postal import meeting, tree
+from .subgroups import Links, owners, subgroup
+from .times import Table, Times, schedule
+from .transfers import Circle, Transfers, in_parts, sums_then_copies
+
+MOST_TRIED = 8
+"""Designs whose transfers are scheduled, at most."""
+
+TRIED_ROWS = 500_000
+"""Transfers of the representatives that are scheduled in all, about, after the first try."""
+
+
+class Schedule(NamedTuple):
+    """The transfers of a design.
+
+    Attributes:
+        symmetry: the subgroup.
+        route: the links of each transfer.
+        part: int64[transfers], the part of each.
+        size_bytes: int64[transfers].
+    """
+
+    design: Design
+    symmetry: Symmetry
+    transfers: Transfers
+    route: Ragged
+    part: Int64
+    size_bytes: Int64
+    times: Times
+
+    @property
+    def preference_s(self) -> float:
+        """Its completion with the surcharge for messages, see :func:`~stretto.schedule.best.preference_s`."""
+        return self.times.completion_s * self.design.surcharge
+
+    def refined(self) -> Schedule:
+        """The same with better times, where there are."""
+        times = schedule(self.symmetry, self.route, self.transfers, self.part, self.size_bytes)
+        return self._replace(times=times) if times.completion_s < self.times.completion_s else self
+
+
+def few_owners(
+    symmetry: Symmetry, digits: Digits, size_bytes: int, table: Table, most_children: int
+) -> Schedule | None:
+    """The best of the designs that are scheduled; None if ranks are not joined, or there is no such design.
+
+    Args:
+        digits: see :class:`.planner.Case`.
+        most_children: see :func:`.chains.chains_of`.
+    """
+    links = Links(symmetry, digits, table.outward, most_children)
+    if not links.serves or not table.inward.reached[table.outward.reached].all():
+        return None
+    best: Schedule | None = None
+    rows = 0
+    found = sorted(designs(links, digits, size_bytes), key=lambda design: (design.turn, design.rows))
+    for design in found[:MOST_TRIED]:
+        if best is not None and rows + design.rows > TRIED_ROWS:
+            continue
+        rows += design.rows
+        tried = _scheduled(symmetry, digits, size_bytes, table, design, most_children)
+        if best is None or tried.preference_s < best.preference_s:
+            best = tried
+    return None if best is None else best.refined()
+
+
+def _scheduled(
+    symmetry: Symmetry, digits: Digits, size_bytes: int, table: Table, design: Design, most_children: int
+) -> Schedule:
+    """A design with its transfers and their times, roughly."""
+    chunk_bytes = -(-size_bytes // (owners(design.orders, digits) * design.parts))
+    group = subgroup(symmetry, design.orders)
+    one = _one_part(symmetry, group, table, design, chunk_bytes, most_children)
+    counts = [design.parts // len(one) + (k < design.parts % len(one)) for k in range(len(one))]
+    transfers, part = in_parts([(each, 1, count) for each, count in zip(one, counts, strict=True) if count])
+    owner = _first_owners(symmetry, design)
+    transfers = transfers._replace(near=symmetry.product(transfers.near, owner[part]))
+    route = table.routes(transfers)
+    route = route.with_values(symmetry.image_of_links(transfers.near[route.owners], route.values))
+    sizes = np.full(transfers.total, chunk_bytes)
+    times = schedule(group, route, transfers, part, sizes, roughly=True)
+    return Schedule(design, group, transfers, route, part, sizes, times)
+
+
+def _first_owners(symmetry: Symmetry, design: Design) -> Int64:
+    """int64[parts], the element that owns the representative of each part: the trees of each part begin elsewhere."""
+    shift = np.zeros((design.parts, len(symmetry.orders)), dtype=np.int64)
+    for stage in design.stages:
+        if stage.rest:
+            shift[:, stage.coordinate.digit] = np.arange(design.parts) * stage.ranks // design.parts
+    return symmetry.element(shift)
+
+
+def _one_part(
+    symmetry: Symmetry, group: Symmetry, table: Table, design: Design, chunk_bytes: int, most_children: int
+) -> list[Transfers]:
+    """The transfers of one part; where trees over neighbours have mirrored ones, of a part by each."""
+    t, links = symmetry.topology, np.unique(table.outward.links.values)
+    busy_s = np.zeros(t.link_count)
+    busy_s[links] = group.copies[links] * (chunk_bytes / t.bandwidth[links] + t.message_s[links])
+    roots = np.zeros(1, dtype=np.int64)
+    circles: list[Circle] = []
+    variants: list[list[Phase]] = []
+    for number, stage in enumerate(design.stages):
+        c = stage.coordinate
+        elements = np.arange(stage.ranks) * (stage.step * int(symmetry.strides[c.digit]))
+        if not c.joined:
+            variants.append(c.trees)
+            continue
+        steps = table.outward.links.take(elements[1:])
+        one_s = float(busy_s[steps.values].max())
+        lag = round(c.latency_s / one_s, ROUND)
+        if number < design.met:
+            roots = symmetry.product(roots[:, None], elements).ravel()
+            circles.append(Circle(c.digit, stage.ranks, meeting(stage.ranks, lag)))
+        elif stage.rest:
+            variants.append([tree_phase(symmetry, elements, tree(stage.ranks, lag, design.width).parent)])
+        else:
+            variants.append([direct_phase(symmetry, elements, most_children)])
+    out = []
+    for way in range(max(map(len, variants), default=1)):
+        chain: Chain = tuple(trees[min(way, len(trees) - 1)] for trees in variants)
+        out.append(sums_then_copies(symmetry, chain, chain, roots, tuple(circles)))
+    return out
+
+
+def plan_of(found: Schedule, symmetry: Symmetry, at: Int32, digits: Digits, workload: Workload) -> SymmetricPlan:
+    """The plan of a design.
+
+    Args:
+        at, digits: see :class:`.planner.Case`.
+    """
+    design, transfers = found.design, found.transfers
+    near, far = (at[e] for e in (transfers.near, symmetry.product(transfers.near, transfers.step)))
+    summed = transfers.op == REDUCE
+    each, group = owners(design.orders, digits), found.symmetry
+    cut = Workload(tuple(_cut(c, each, design.parts) for c in workload.collectives))
+    meta = {"parts": design.parts, "group": group.orders.tolist(), "meetings": design.met}
+    return make_symmetric_plan(
+        group, cut, owner=at[_first_owners(symmetry, design)], position=each * np.arange(design.parts), meta=meta,
+        chunk=transfers.chunk, src=np.where(summed, far, near), op=transfers.op,
+        dst=Ragged.single(np.where(summed, near, far)), route=found.route, depends=transfers.depends,
+        start_s=found.times.start_s, finish_s=found.times.finish_s,
+    )  # fmt: skip
+
+
+def _cut(c: Collective, each: int, parts: int) -> Collective:
+    """A collective cut evenly into parts, and each part into a chunk for each owner."""
+    edges = np.arange(parts + 1) * c.size_bytes // parts
+    return dealt(c, np.diff(edges), np.full(parts, each))
