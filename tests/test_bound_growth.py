@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from networks import random_network
+from networks import partial_sums, random_network
 from stretto.bounds import bounds
 from stretto.bounds.growth import growth_bound
 from stretto.model.collective import Workload, make_collective
@@ -116,3 +116,20 @@ def test_what_a_slow_link_delays_counts_less_on_a_fast_one():
 def test_the_contributions_of_another_server_come_late():
     # 16 ranks anywhere could have the sum after 5.3 us; 8 of them are 2.6 us away
     assert seconds(load_topology("h100:2?message=1us")) == pytest.approx(6.16e-6, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reduce", "reducescatter"])
+def test_a_sum_that_begins_later_is_bounded_later_by_as_much(kind):
+    net = load_topology("star:5?message=1us")
+    (collective,) = work(net, kind).collectives
+    late = growth_bound(net, Workload((replace(collective, start_s=1.0),)), 1.0)
+    assert late is not None and late.seconds == pytest.approx(1.0 + seconds(net, kind))
+
+
+def test_far_ranks_that_hold_no_part_of_a_sum_are_not_waited_for(monkeypatch):
+    net = load_topology("line:6?message=1us")
+    sums = Workload((partial_sums(net, 6000),))
+    found = growth_bound(net, sums, 0.0)
+    assert found is not None
+    monkeypatch.setattr("stretto.bounds.growth.FAR_SETS", 0)
+    assert found == growth_bound(net, sums, 0.0)
