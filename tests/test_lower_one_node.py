@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from stretto.lower import Program, lower, lower_for
+from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
-from stretto.model.symmetric import SymmetricPlan
+from stretto.model.plan import COPY
+from stretto.model.symmetric import SymmetricPlan, make_symmetric_plan
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.runtime.local import run_local
 from stretto.topologies import load_topology
-from symmetric_plans import examples
+from symmetric_plans import examples, group
 
 EXAMPLES = examples(0) | {f"{name}, again": plan for name, plan in examples(1).items()}
 
@@ -98,3 +101,36 @@ def test_a_plan_by_symmetry_is_run_without_being_expanded():
     outcome = run_local(fresh)
     assert (len(outcome.traces), outcome.wrong) == (6, [])
     assert "expanded" not in vars(fresh)
+
+
+def two_switches(start_s: float) -> SymmetricPlan:
+    """An AllGather among four accelerators under two switches.
+
+    The first chunk of each rank goes to the next rank over both switches in turn; the second goes to all over one
+    switch at once, after the first has come elsewhere, and once more.
+    """
+    links = [(a, b, 1e9, 1e-6) for v in range(4) for s in (4, 5) for a, b in ((v, s), (s, v))]
+    topology = make_topology("two switches", [ACCELERATOR] * 4 + [SWITCH] * 2, links)
+    symmetry = group(topology, lambda v: v if v > 3 else (v + 1) % 4, orders=[4])
+    collective = replace(make_collective("allgather", topology, 8000, chunks=2), start_s=start_s)
+    paths = [[0, 4, 1], [0, 5, 1], [0, 4, 1], [0, 5, 1, 2, 3], [1, 5, 2], [1, 4, 2], [1, 4, 3]]
+    routes = []
+    for first, switch, *ends in paths:
+        routes.append([*symmetry.links_between([first], [switch]), *symmetry.links_between([switch] * len(ends), ends)])
+    start = np.arange(len(paths)) * 1e-5
+    return make_symmetric_plan(
+        symmetry, Workload((collective,)), owner=[[0], [0]], position=[0, 1], meta={"planner": "test"},
+        chunk=[0, 0, 0, 1, 0, 0, 1], src=[path[0] for path in paths], op=[COPY] * len(paths),
+        dst=Ragged.of([path[2:] for path in paths]), route=Ragged.of(routes),
+        depends=Ragged.of([[], [], [0], [1], [0], [1, 2, 4], [3, 5]]), start_s=start, finish_s=start + 1e-6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("start_s", [0.0, 2.5e-5])
+def test_routes_between_two_nodes_are_numbered_and_multicasts_and_waits_elsewhere_kept(start_s):
+    plan = two_switches(start_s)
+    programs = lower(plan.expand())
+    flows = {flow for program in programs.values() for flow in program.sends.subflow.tolist()}
+    assert flows == {0, 1}
+    assert [differences(lower_for(plan, v), programs[v]) for v in programs] == [[]] * len(programs)
+    assert [differences(program, programs[v]) for v, program in lower(plan).items()] == [[]] * len(programs)

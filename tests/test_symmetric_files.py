@@ -42,6 +42,12 @@ def test_a_file_holds_the_representatives(tmp_path):
         plan.orbits.position)]  # fmt: skip
 
 
+def halved(ranges: list[list[float]]) -> None:
+    """Two ranges in the place of the first, each with half a byte too much."""
+    size, owners = ranges[0]
+    ranges[:1] = [[size // 2 + 0.5, owners], [size - size // 2 + 0.5, owners]]
+
+
 CHANGES = {
     "must be an object": lambda d: d.update(symmetry=[]),
     "'generators' must be a list": lambda d: d["symmetry"].pop("generators"),
@@ -55,7 +61,13 @@ CHANGES = {
     "owners of chunks must be ranks": lambda d: d["symmetry"].update(owner=[[11]] * len(d["symmetry"]["owner"])),
     "position beyond": lambda d: d["symmetry"]["position"].__setitem__(0, 10**6),
     "add up to the buffer": lambda d: d["workload"][0]["ranges"][0].__setitem__(0, 7),
-    "must have a byte for each owner": lambda d: d["workload"][0]["ranges"][0].__setitem__(1, 10**9),
+    "must have a byte for each owner": lambda d: d["workload"][0]["ranges"].__setitem__(0, [6, 7]),
+    "a range must be a list of whole numbers": lambda d: d["workload"][0]["ranges"][0].__setitem__(1, 0),
+    "a range must be a list of whole .* from 1 to": lambda d: halved(d["workload"][0]["ranges"]),
+    "6e.16 chunks need about": lambda d: d["workload"][0].update(size_bytes=2**60, ranges=[[2**60, 2**55]]),
+    "chunks need about": lambda d: d["workload"][0].update(size_bytes=2**60, chunks=[2**55]),
+    "'chunks' has 2 numbers, and there are 1": lambda d: d["workload"][0].update(chunks=[6, 6]),
+    "'chunks' must be a list of whole numbers": lambda d: d["workload"][0].update(chunks=[10**9]),
     "is timed": lambda d: d.update(sharing="ready-order"),
     "one general kind": lambda d: d.update(
         workload=[{"kind": "multicast", "size_bytes": 6000, "chunks": 6, "root": 0, "receivers": [1]}]

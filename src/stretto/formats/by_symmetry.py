@@ -37,9 +37,7 @@ def ranges_of(c: Collective, orbits: Orbits) -> list[list[int]] | None:
     """The ranges of a buffer that is dealt out, each as its bytes and how many owners share it; None for another."""
     begin, first = np.unique(orbits.position, return_index=True)
     owners = orbits.shares[first]
-    if not c.traits.whole or (begin < 0).any() or not np.array_equal(begin, np.cumsum(owners) - owners):
-        return None
-    if int(owners.sum()) != c.chunk_count:
+    if not c.traits.whole or not np.array_equal(begin, np.cumsum(owners) - owners):
         return None
     ranges = np.add.reduceat(c.chunk_bytes, begin)
     again = dealt(c, ranges, owners)
@@ -49,8 +47,9 @@ def ranges_of(c: Collective, orbits: Orbits) -> list[list[int]] | None:
 
 def dealt_from_json(c: Collective, ranges: Any) -> Collective:
     """A collective whose buffer is dealt out as a file says; ValueError if it says nothing of that form."""
-    rows = np.array(ranges, dtype=np.int64).reshape(len(ranges), 2)
-    if (rows < 1).any() or (rows[:, 0] < rows[:, 1]).any() or sum(rows[:, 0].tolist()) != c.size_bytes:
+    listed = [indexes(row, "a range", 1, c.size_bytes + 1, "collective") for row in ranges]
+    rows = np.array(listed, dtype=np.int64).reshape(len(ranges), 2)
+    if (rows[:, 0] < rows[:, 1]).any() or sum(rows[:, 0].tolist()) != c.size_bytes:
         raise ValueError("the ranges must have a byte for each owner and add up to the buffer")
     if (reason := too_much(float(rows[:, 1].sum(dtype=float)), "chunks", CHUNK_BYTES)) is not None:
         raise ValueError(reason)
