@@ -13,12 +13,14 @@ from stretto.model.symmetric import SymmetricPlan
 from stretto.model.topology import Topology, make_topology
 from stretto.planners import Request
 from stretto.planners.run import plan_by
+from stretto.planners.symmetric import kernel_exchange
+from stretto.planners.symmetric.kernel_exchange import Options
 from stretto.planners.symmetric.lanes import lanes
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
-KINDS = ("allgather", "reducescatter", "allreduce")
+KINDS = ("allgather", "reducescatter", "allreduce", "alltoall")
 
 
 def damaged(servers: int, damage: str) -> Topology:
@@ -66,6 +68,33 @@ def test_a_rank_that_no_element_moves_sends_its_piece_in_as_many_chunks_as_there
     fixed = alone[plan.orbits.owner[:, 0]]
     assert fixed.any() and not fixed.all()
     assert np.array_equal(plan.orbits.shares, np.where(fixed, plan.symmetry.size, 1))
+
+
+def test_the_piece_of_two_ranks_that_no_element_moves_is_cut_into_a_chunk_for_each_element():
+    plan = planned("alltoall", damaged(4, "slow"), 100_000_003)
+    alone = np.bincount(plan.symmetry.node_orbits)[plan.symmetry.node_orbits] == 1
+    first, last = alone[plan.orbits.owner].T
+    assert (first & last).any() and (first & ~last).any() and (~first & last).any()
+    assert np.array_equal(plan.orbits.shares, np.where(first & last, plan.symmetry.size, 1))
+
+
+def test_pieces_are_dealt_out_as_the_program_says():
+    """Two ways for each of ten pieces: one over orbit 0, of which 3 of 10 parts are to go, one over orbit 1."""
+    count = 10
+    options = Options(
+        begin=np.arange(0, 2 * count + 1, 2), share=np.tile([0.3, 0.7], count), entries=np.arange(2 * count + 1),
+        orbit=np.tile([0, 1], count), seconds=np.ones(2 * count),
+    )  # fmt: skip
+    for parts, expected in ((1, 3), (3, 9)):
+        dealt = kernel_exchange.deal(np.full(count, parts), options, np.ones(2))
+        assert len(dealt) == count * parts
+        assert np.array_equal(dealt // 2, np.repeat(np.arange(count), parts))
+        assert (dealt % 2 == 0).sum() == expected
+
+
+def test_each_hop_of_a_tree_carries_what_is_wanted_behind_it():
+    passing = kernel_exchange.through(np.array([1, 2, 3]), np.array([0, 1, 1]), np.array([9.0, 1.0, 2.0, 4.0]))
+    assert passing.tolist() == [7.0, 2.0, 4.0]
 
 
 def test_a_link_is_never_given_away_twice():

@@ -9,6 +9,8 @@
   designs (``designs.py``), of which trees and meetings are as messages and latency ask for (``postal.py``).
 - ``several.py``: plans for several orbits of ranks, as where one NIC is slow.
 - ``packing.py``: which trees these have, a linear program whose columns are grown (``kernel_trees.py``).
+- ``exchanges.py``: the ways of an AllToAll there, and which piece goes by which (``kernel_exchange.py``).
+- ``cuts.py``: into how many parts the data of several orbits is cut.
 - ``lanes.py``: when their transfers start.
 - ``planner.py``: the planner ``symmetric``.
 """

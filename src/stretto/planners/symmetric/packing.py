@@ -45,6 +45,12 @@ FLOOR = 0.01
 LONGER = 1.01
 """Times the least time that links may work for the sake of short ways."""
 
+FEWER = 1.004
+"""Times the least time that fewer trees may take."""
+
+LEAST_SHARES = (0.4, 0.2, 0.1, 0.05, 0.02)
+"""Of an owner's data, shares below which trees are left out, where the rest takes hardly longer."""
+
 AWAYS = (2, 1 << 40)
 """The price of a way from the root of a tree is divided by this where a rank at its end sends on. The first makes
 shallow trees. Cheaper ones by the second are looked for when no shallow one is cheaper than those known: without them
@@ -118,7 +124,7 @@ class Packing:
             firsts = firsts[orbit_size[firsts] == symmetry.size][: 1 if traits.rooted else None]
         self.owners = firsts.astype(np.int32)
         pieces = 1 if traits.whole else len(ranks)
-        shared = traits.whole | (orbit_size[firsts] < symmetry.size)
+        shared = traits.whole | ((orbit_size[firsts] < symmetry.size) & (traits.pieces != "pair"))
         self.chunk_bytes = size_bytes / pieces / np.where(shared, symmetry.size, 1)
         self.orbit = np.unique(symmetry.link_orbits, return_inverse=True)[1].reshape(-1)
         self.fixed = orbit_size[firsts] < symmetry.size
@@ -161,7 +167,7 @@ class Packing:
             start = owner if self.root < 0 else self.root
             each = priced * self.second_s[number]
             whole = np.maximum(np.rint(each * (FINEST / each.max())), 1.0).astype(np.int64)
-            for away in (1,) if self.alone else aways:
+            for away in aways:
                 trees: dict[bool, Tree] = {}
                 for into in [True] * inward + [False] * outward:
                     key = start, float(self.chunk_bytes[number]), into, away
@@ -175,6 +181,11 @@ class Packing:
     def alone(self) -> bool:
         """Whether there is one other rank that wants or holds what an owner gets from the root, or sends there."""
         return self.root >= 0 and not self.traits.whole
+
+    @property
+    def aways(self) -> tuple[int, ...]:
+        """See :data:`AWAYS`; 1 where nothing is copied, so that the cheapest ways are cheapest trees."""
+        return (1,) if self.alone or self.traits.pieces == "pair" else AWAYS
 
     def _column(self, number: int, trees: dict[bool, Tree]) -> Column:
         """A column of an owner.
@@ -200,13 +211,27 @@ class Packing:
         The shares of an owner's columns add up to 1; where the buffer is one piece, those of all columns.
         """
         centre, master = np.full(self.orbits, 1.0 / self.orbits), self._master()
-        self._add(master, self.grow(centre, AWAYS[:1]))
-        for stage in range(1 if self.alone else len(AWAYS)):
-            centre = self._generate(master, AWAYS[: stage + 1], centre)
+        self._add(master, self.grow(centre, self.aways[:1]))
+        for stage in range(len(self.aways)):
+            centre = self._generate(master, self.aways[: stage + 1], centre)
         every = np.arange(len(self.columns))
         shares, busy_s = self.mixed(every)
         busy = shares @ self.load_s / busy_s
         return self.mixed(every, LONGER * busy_s, np.array([self._stages(c, busy) for c in self.columns]))
+
+    def few(self) -> tuple[Float64, float]:
+        """The same with few columns that together keep no link much longer than the best mix does."""
+        shares, busy_s = self.solve()
+        mean = 1.0 / (len(self.owners) if self.traits.whole else 1)
+        for part in LEAST_SHARES:
+            chosen = np.flatnonzero(shares >= part * mean)
+            owners = {self.columns[k].owner for k in chosen}
+            if len(owners) < (1 if self.traits.whole else len(self.owners)):
+                continue
+            fewer, seconds = self.mixed(chosen)
+            if seconds <= FEWER * busy_s:
+                return fewer, seconds
+        return shares, busy_s
 
     def _generate(self, master: Growing, aways: tuple[int, ...], centre: Float64) -> Float64:
         """Add columns while cheaper ones are grown than those known.

@@ -11,33 +11,20 @@ dealt out to the elements, so that each part of it goes its own way. It owns not
 
 from __future__ import annotations
 
-from math import log2
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Float64, Int8, Int64, Ragged
+from ...model.arrays import Float64, Int64, Ragged
 from ...model.collective import Collective, Promised, Workload
 from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE
-from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
+from ...model.symmetric import SymmetricPlan, dealt
 from ...model.symmetry import Symmetry
-from ...schedule.best import PER_HALF
 from ...schedule.cutting import messages_cost
-from .lanes import Times, schedule
+from .cuts import Cut, Hops, best_cut, joined, plan_of
+from .exchanges import plan_exchange
 from .packing import Column, Packing, Tree
-
-MOST_PARTS = 64
-"""Parts into which the data that goes by one tree is cut, at most."""
-
-MOST_ROWS = 1_400_000
-"""Transfers of the representatives, at most, if the data is cut into several parts."""
-
-PATIENCE = 2
-"""Times that more parts are tried in vain, one after another."""
-
-FEWER = 1.004
-"""Times the least time that fewer trees may take."""
 
 FINE = 0.02
 """By how much the shares of trees may be off where a piece is cut into equal chunks."""
@@ -51,17 +38,8 @@ FAR = 500.0
 FEW_CHUNKS = 3
 """The same where messages cost."""
 
-FEW_ROWS = 50_000
-"""Transfers of the representatives up to which each of :data:`SLOWER` is tried."""
-
 LEAST_RANKS = 4
 """Ranks for each orbit of ranks, at least: the work grows with ranks times orbits."""
-
-LEAST_SHARES = (0.4, 0.2, 0.1, 0.05, 0.02)
-"""Of an owner's data, shares below which trees are left out, where the rest takes hardly longer."""
-
-SLOWER = (0.0, 0.01, 0.03)
-"""By which shares of their time others may be delayed for hastened classes, see :func:`.lanes.lanes`."""
 
 
 class Share(NamedTuple):
@@ -70,21 +48,6 @@ class Share(NamedTuple):
     column: Column
     share: float
     chunks: int
-
-
-class Hops(NamedTuple):
-    """Transfers of one representative chunk, or of several, each after those that it depends on."""
-
-    chunk: Int64
-    src: Int64
-    dst: Int64
-    op: Int8
-    route: Ragged
-    depends: Ragged
-
-    @property
-    def total(self) -> int:
-        return len(self.src)
 
 
 class Several(NamedTuple):
@@ -97,7 +60,7 @@ class Several(NamedTuple):
 def several(symmetry: Symmetry, workload: Workload) -> Several | str:
     """The request, or why it is not served."""
     first = workload.collectives[0]
-    if len(workload.collectives) > 1 or first.traits.pieces == "pair":
+    if len(workload.collectives) > 1:
         return f"its symmetry maps a rank to {symmetry.size} of {len(first.ranks)} ranks only"
     orbits, sizes = np.unique(symmetry.node_orbits[first.ranks], return_counts=True)
     if not np.isin(sizes, (1, symmetry.size)).all() or not (sizes == symmetry.size).any():
@@ -115,61 +78,22 @@ def plan_several(case: Several) -> SymmetricPlan:
         Unsupported: ranks do not reach each other, or there is less than a byte for each rank.
     """
     symmetry, collective = case
+    if collective.traits.pieces == "pair":
+        return plan_exchange(symmetry, collective)
     packing = Packing(symmetry, collective)
     ways = shares_of(packing)
     one = [_transfers(way.column, collective.reduces) for way in ways]
-    costly = messages_cost(symmetry.topology)
     rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True) if not packing.fixed[way.column.owner])
-    best: tuple[_Cut, Times] | None = None
-    slower: tuple[float, ...] = SLOWER
-    worse = 0
-    for exponent in range(MOST_PARTS.bit_length()):
-        times = 1 << exponent
-        if best is not None and rows * times > MOST_ROWS:
-            break
-        cut = _cut(packing, collective, ways, one, times)
-        if cut is None:
-            break
-        t = cut.transfers
-        tried = [schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
-        number = min(range(len(tried)), key=lambda k: tried[k].completion_s)
-        if rows * times >= FEW_ROWS:
-            slower = (slower[number],)
-        if best is not None:
-            surcharge = PER_HALF ** log2(t.total / best[0].transfers.total) if costly else 1.0
-            if tried[number].completion_s * surcharge >= best[1].completion_s:
-                worse += 1
-                if worse == PATIENCE:
-                    break
-                continue
-        best, worse = (cut, tried[number]), 0
+    best = best_cut(symmetry, lambda times: _cut(packing, collective, ways, one, times), rows)
     if best is None:
         raise Unsupported(f"symmetric does not serve {collective.title}: there is less than a byte for each rank")
-    cut, moments = best
-    t = cut.transfers
-    meta: dict[str, Any] = {
-        "parts": len(cut.position), "group": symmetry.orders.tolist(), "orbits": len(packing.owners), 
-        "trees": len(ways),
-    }  # fmt: skip
-    return make_symmetric_plan(
-        symmetry, cut.workload, owner=cut.owner, position=cut.position, meta=meta, chunk=t.chunk, src=t.src, op=t.op,
-        dst=Ragged.single(t.dst), route=t.route, depends=t.depends, start_s=moments.start_s, finish_s=moments.finish_s,
-    )  # fmt: skip
+    return plan_of(symmetry, *best, {"orbits": len(packing.owners), "trees": len(ways)})
 
 
 def shares_of(packing: Packing) -> list[Share]:
     """Few trees that together keep no link much longer than the best mix does."""
-    shares, busy_s = packing.solve()
+    shares, _ = packing.few()
     mean = 1.0 / (len(packing.owners) if packing.traits.whole else 1)
-    for part in LEAST_SHARES:
-        chosen = np.flatnonzero(shares >= part * mean)
-        owners = {packing.columns[k].owner for k in chosen}
-        if len(owners) < (1 if packing.traits.whole else len(packing.owners)):
-            continue
-        fewer, seconds = packing.mixed(chosen)
-        if seconds <= FEWER * busy_s:
-            shares = fewer
-            break
     if not packing.traits.whole:
         return _in_equal_chunks(packing, shares)
     used = np.flatnonzero(shares > 1e-3 * mean)
@@ -264,22 +188,7 @@ def _gathered(tree: Tree, op: int) -> Hops:
     return Hops(forth.chunk, forth.dst[::-1], forth.src[::-1], ops, routes, waits)
 
 
-class _Cut(NamedTuple):
-    """The data in chunks, with the transfers of all representatives.
-
-    Attributes:
-        turn: float64[transfers], where in the data of its owner each transfer's chunk is, from 0 to 1.
-    """
-
-    workload: Workload
-    owner: Int64
-    position: Int64
-    transfers: Hops
-    size_bytes: Int64
-    turn: Float64
-
-
-def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], times: int) -> _Cut | None:
+def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], times: int) -> Cut | None:
     """Every tree's chunks cut ``times`` more; None if a chunk would have less than a byte."""
     size = packing.symmetry.size
     # the piece of a rank that no element moves has a chunk for each element already
@@ -310,17 +219,8 @@ def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], ti
         position = place * images[owner]
         chunk_bytes = -(-c.size_bytes // (len(c.ranks) * cuts[owner]))
     rows = np.array([t.total for t in one])[of]
-    transfers = _joined(one, of, rows)
+    transfers = joined(one, of, rows)
     turn = (number + 0.5) / counts[of]
-    return _Cut(
+    return Cut(
         workload, packing.owners[owner], position, transfers, np.repeat(chunk_bytes, rows), np.repeat(turn, rows)
     )
-
-
-def _joined(one: list[Hops], of: Int64, rows: Int64) -> Hops:
-    """The transfers of all representatives, one after another."""
-    begin = np.cumsum(rows) - rows
-    src, dst, op = (np.concatenate([getattr(one[k], name) for k in of]) for name in ("src", "dst", "op"))
-    route = Ragged.concatenate([one[k].route for k in of])
-    waits = [one[k].depends.with_values(one[k].depends.values + b) for k, b in zip(of, begin, strict=True)]
-    return Hops(np.repeat(np.arange(len(of)), rows), src, dst, op, route, Ragged.concatenate(waits))

@@ -1,0 +1,124 @@
+"""Data in chunks with the transfers of their representatives, and the number of parts with which it ends first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...model.arrays import Float64, Int8, Int64, Ragged
+from ...model.collective import Workload
+from ...model.symmetric import SymmetricPlan, make_symmetric_plan
+from ...model.symmetry import Symmetry
+from ...schedule.best import PER_HALF
+from ...schedule.cutting import messages_cost
+from .lanes import Times, schedule
+
+MOST_PARTS = 64
+"""Parts into which the data that goes by one tree is cut, at most."""
+
+MOST_ROWS = 1_400_000
+"""Transfers of the representatives, at most, if the data is cut into several parts."""
+
+PATIENCE = 2
+"""Times that more parts are tried in vain, one after another."""
+
+FEW_ROWS = 50_000
+"""Transfers of the representatives up to which each of :data:`SLOWER` is tried."""
+
+SLOWER = (0.0, 0.01, 0.03)
+"""By which shares of their time others may be delayed for hastened classes, see :func:`.lanes.lanes`."""
+
+
+class Hops(NamedTuple):
+    """Transfers of one representative chunk, or of several, each after those that it depends on."""
+
+    chunk: Int64
+    src: Int64
+    dst: Int64
+    op: Int8
+    route: Ragged
+    depends: Ragged
+
+    @property
+    def total(self) -> int:
+        return len(self.src)
+
+
+class Cut(NamedTuple):
+    """The data in chunks, with the transfers of all representatives.
+
+    Attributes:
+        owner, position: of each representative, see :class:`~stretto.model.symmetric.Orbits`.
+        size_bytes: int64[transfers].
+        turn: float64[transfers], where in the data of its owner each transfer's chunk is, from 0 to 1.
+    """
+
+    workload: Workload
+    owner: Int64
+    position: Int64
+    transfers: Hops
+    size_bytes: Int64
+    turn: Float64
+
+
+def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: int) -> tuple[Cut, Times] | None:
+    """The data in the number of parts with which it ends first, and when transfers start; None if it cannot be cut.
+
+    Args:
+        cut_into: the data in so many parts, None if a chunk would have less than a byte.
+        rows: transfers of the representatives for each part, about.
+    """
+    costly = messages_cost(symmetry.topology)
+    best: tuple[Cut, Times] | None = None
+    slower: tuple[float, ...] = SLOWER
+    worse = 0
+    for exponent in range(MOST_PARTS.bit_length()):
+        times = 1 << exponent
+        if best is not None and rows * times > MOST_ROWS:
+            break
+        cut = cut_into(times)
+        if cut is None:
+            break
+        t = cut.transfers
+        tried = [schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
+        number = min(range(len(tried)), key=lambda k: tried[k].completion_s)
+        if rows * times >= FEW_ROWS:
+            slower = (slower[number],)
+        if best is not None:
+            surcharge = PER_HALF ** log2(t.total / best[0].transfers.total) if costly else 1.0
+            if tried[number].completion_s * surcharge >= best[1].completion_s:
+                worse += 1
+                if worse == PATIENCE:
+                    break
+                continue
+        best, worse = (cut, tried[number]), 0
+    return best
+
+
+def plan_of(symmetry: Symmetry, cut: Cut, times: Times, meta: dict[str, Any]) -> SymmetricPlan:
+    """The plan of a cut."""
+    t = cut.transfers
+    return make_symmetric_plan(
+        symmetry, cut.workload, owner=cut.owner, position=cut.position,
+        meta={"parts": len(cut.position), "group": symmetry.orders.tolist(), **meta}, chunk=t.chunk, src=t.src,
+        op=t.op, dst=Ragged.single(t.dst), route=t.route, depends=t.depends, start_s=times.start_s,
+        finish_s=times.finish_s,
+    )  # fmt: skip
+
+
+def joined(one: list[Hops], of: Int64, rows: Int64) -> Hops:
+    """The transfers of all representatives, one after another.
+
+    Args:
+        one: those of some kinds of representatives.
+        of: int64[representatives], the kind of each.
+        rows: int64[representatives], the transfers of each.
+    """
+    begin = np.cumsum(rows) - rows
+    src, dst, op = (np.concatenate([getattr(one[k], name) for k in of]) for name in ("src", "dst", "op"))
+    route = Ragged.concatenate([one[k].route for k in of])
+    waits = [one[k].depends.with_values(one[k].depends.values + b) for k, b in zip(of, begin, strict=True)]
+    return Hops(np.repeat(np.arange(len(of)), rows), src, dst, op, route, Ragged.concatenate(waits))
