@@ -3,6 +3,8 @@ and their images written out are plans."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,14 @@ def test_many_orbits_are_refused():
     line = load_topology("line:6")
     with pytest.raises(Unsupported, match="symmetry"):
         planned("allreduce", line, 10**6)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
+def test_where_messages_cost_a_piece_is_in_no_more_chunks_than_they_are_worth(kind):
+    free = damaged(8, "kinds")
+    network = replace(free, message_s=np.full(free.link_count, 1e-6))
+    plan = planned(kind, network, 8_000_000)
+    assert verify(plan).ok, verify(plan)
+    assert simulate(plan).completion_s <= 1.25 * bounds(network, plan.workload)[0].seconds
+    assert plan.meta["parts"] == 2  # one for each orbit of ranks
+    assert planned(kind, free, 8_000_000).meta["parts"] > 2

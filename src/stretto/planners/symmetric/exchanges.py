@@ -93,7 +93,7 @@ def plan_exchange(symmetry: Symmetry, collective: Collective) -> SymmetricPlan:
         Unsupported: ranks do not reach each other, or there is less than a byte for each pair of ranks.
     """
     exchange = Exchange(symmetry, collective)
-    ways = _Ways(exchange, *exchange.few())
+    ways = _Ways(exchange, *exchange.few(*exchange.solve()))
     rows = int(ways.hops.lengths.sum() / max(ways.hops.rows, 1) * len(exchange.pairs.goal))
     best = best_cut(symmetry, lambda times: _cut(ways, collective, times), rows)
     if best is None:

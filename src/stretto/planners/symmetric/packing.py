@@ -46,7 +46,7 @@ LONGER = 1.01
 """Times the least time that links may work for the sake of short ways."""
 
 FEWER = 1.004
-"""Times the least time that fewer trees may take."""
+"""Times the least time that fewer trees, or fewer chunks of each piece, may take."""
 
 LEAST_SHARES = (0.4, 0.2, 0.1, 0.05, 0.02)
 """Of an owner's data, shares below which trees are left out, where the rest takes hardly longer."""
@@ -130,7 +130,9 @@ class Packing:
         self.fixed = orbit_size[firsts] < symmetry.size
         """bool[owners], whether no element moves an owner."""
         one = self.chunk_bytes / (len(firsts) if traits.whole else 1)
-        self.second_s = symmetry.copies * (1 / t.bandwidth + t.message_s / one[:, None])
+        self.message_s = symmetry.copies * t.message_s
+        """float64[links], for how long a message and its images keep a link."""
+        self.second_s = symmetry.copies / t.bandwidth + self.message_s / one[:, None]
         """float64[owners, links], for how long a byte and its images keep a link, what one message costs included."""
         joins = np.zeros(t.node_count, dtype=np.bool_)
         joins[ranks] = True
@@ -219,9 +221,8 @@ class Packing:
         busy = shares @ self.load_s / busy_s
         return self.mixed(every, LONGER * busy_s, np.array([self._stages(c, busy) for c in self.columns]))
 
-    def few(self) -> tuple[Float64, float]:
-        """The same with few columns that together keep no link much longer than the best mix does."""
-        shares, busy_s = self.solve()
+    def few(self, shares: Float64, busy_s: float) -> tuple[Float64, float]:
+        """Few columns that together keep no link much longer than the best mix does, as :meth:`solve` returns it."""
         mean = 1.0 / (len(self.owners) if self.traits.whole else 1)
         for part in LEAST_SHARES:
             chosen = np.flatnonzero(shares >= part * mean)
@@ -269,6 +270,16 @@ class Packing:
     def load_s(self) -> Float64:
         """float64[columns, orbits]."""
         return np.stack([c.load_s for c in self.columns])
+
+    @property
+    def of_messages_s(self) -> Float64:
+        """float64[columns, orbits], for how long a message of one chunk by each column keeps each orbit of links."""
+        passed = [
+            np.concatenate([tree.routes.values for tree in (c.inward, c.outward) if tree is not None])
+            for c in self.columns
+        ]
+        found = [np.bincount(self.orbit[links], self.message_s[links], self.orbits) for links in passed]
+        return np.stack(found).astype(np.float64)
 
     def _master(self) -> Growing:
         """The dual: prices of orbits of links that add up to 1, at which the cheapest ways cost most."""

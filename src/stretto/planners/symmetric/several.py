@@ -21,22 +21,15 @@ from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE
 from ...model.symmetric import SymmetricPlan, dealt
 from ...model.symmetry import Symmetry
-from ...schedule.cutting import messages_cost
 from .cuts import Cut, Hops, best_cut, joined, plan_of
 from .exchanges import plan_exchange
-from .packing import Column, Packing, Tree
-
-FINE = 0.02
-"""By how much the shares of trees may be off where a piece is cut into equal chunks."""
+from .packing import FEWER, Column, Packing, Tree
 
 MOST_CHUNKS = 12
 """Chunks into which a piece is cut for the sake of shares, at most."""
 
 FAR = 500.0
 """An exponent from which a load counts as far too large: its exponential is still a number."""
-
-FEW_CHUNKS = 3
-"""The same where messages cost."""
 
 LEAST_RANKS = 4
 """Ranks for each orbit of ranks, at least: the work grows with ranks times orbits."""
@@ -92,31 +85,43 @@ def plan_several(case: Several) -> SymmetricPlan:
 
 def shares_of(packing: Packing) -> list[Share]:
     """Few trees that together keep no link much longer than the best mix does."""
-    shares, _ = packing.few()
+    solved = packing.solve()
+    shares, _ = packing.few(*solved)
     mean = 1.0 / (len(packing.owners) if packing.traits.whole else 1)
     if not packing.traits.whole:
-        return _in_equal_chunks(packing, shares)
+        return _in_equal_chunks(packing, (shares, solved[0]))
     used = np.flatnonzero(shares > 1e-3 * mean)
     rest = shares[used] / shares[used].sum()
     counts = np.maximum(1, np.rint(rest / mean)).astype(int)
     return [Share(packing.columns[k], s, n) for k, s, n in zip(used, rest.tolist(), counts.tolist(), strict=True)]
 
 
-def _in_equal_chunks(packing: Packing, shares: Float64) -> list[Share]:
-    """Shares as whole numbers of equal chunks of each piece, moved between trees while that relieves busy links."""
+def _in_equal_chunks(packing: Packing, mixes: tuple[Float64, ...]) -> list[Share]:
+    """One of these mixes as whole numbers of equal chunks of each piece: the fewest chunks with which the busiest link
+    works hardly longer than with any other number."""
+    found = [_in_chunks(packing, shares, n) for n in range(1, MOST_CHUNKS + 1) for shares in mixes]
+    least_s = min(busy_s for _, _, busy_s in found)
+    counts, cut, _ = next(each for each in found if each[2] <= FEWER * least_s)
+    return [Share(packing.columns[k], float(counts[k] / cut[k]), int(counts[k])) for k in np.flatnonzero(counts)]
+
+
+def _in_chunks(packing: Packing, shares: Float64, most: int) -> tuple[Int64, Int64, float]:
+    """Pieces in at most ``most`` equal chunks, moved between trees while that relieves busy links.
+
+    Returns:
+        int64[columns], the chunks that go by each column; int64[columns], into how many the pieces of its owners are
+        cut; and for how long the busiest link works.
+    """
     owner = np.array([c.owner for c in packing.columns])
-    load = np.stack([c.load_s for c in packing.columns]) / packing.unit_s
-    most = FEW_CHUNKS if messages_cost(packing.symmetry.topology) else MOST_CHUNKS
-    counts, cut = np.zeros(len(shares), dtype=np.int64), np.ones(len(packing.owners), dtype=np.int64)
+    message = packing.of_messages_s
+    whole = packing.load_s - message
+    counts, cut = np.zeros(len(shares), dtype=np.int64), np.ones(len(shares), dtype=np.int64)
     for k in range(len(packing.owners)):
         mine = np.flatnonzero(owner == k)
         # the piece of a rank that no element moves is in one chunk for each element as it is
-        for n in range(1, 2 if packing.fixed[k] else most + 1):
-            counts[mine] = _apportioned(shares[mine], n)
-            cut[k] = n
-            if np.abs(counts[mine] / n - shares[mine]).max() <= FINE:
-                break
-    each = load / cut[owner][:, None]
+        cut[mine] = 1 if packing.fixed[k] else most
+        counts[mine] = _apportioned(shares[mine], int(cut[mine[0]]))
+    each = whole / cut[:, None] + message
     for _ in range(4 * len(packing.owners)):
         total = counts @ each
         sharp = 64.0 / total.max()
@@ -131,7 +136,12 @@ def _in_equal_chunks(packing: Packing, shares: Float64) -> list[Share]:
             break
         counts[move[0]] -= 1
         counts[move[1]] += 1
-    return [Share(packing.columns[k], float(counts[k] / cut[owner[k]]), int(counts[k])) for k in np.flatnonzero(counts)]
+    for k in range(len(packing.owners)):
+        mine = np.flatnonzero(owner == k)
+        common = np.gcd.reduce(counts[mine])
+        counts[mine] //= common
+        cut[mine] //= common
+    return counts, cut, float((counts @ (whole / cut[:, None] + message)).max())
 
 
 def _apportioned(shares: Float64, parts: int) -> Int64:
