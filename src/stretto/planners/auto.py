@@ -222,7 +222,8 @@ class _Case:
             candidate.collectives_from > 1,
             leads and candidate.fills_links and self.wide,
             not candidate.leads and steps <= EARLY_SHARE * self.budget.steps,
-            leads and not candidate.fills_links,
+            leads and steps <= self.budget.steps and not candidate.fills_links,
+            leads and steps <= self.budget.steps,
             leads,
             True,
         )

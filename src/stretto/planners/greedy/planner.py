@@ -27,14 +27,14 @@ from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
 from ...schedule.multicast import tree_work
 from ...schedule.trees import divide
-from ..registry import Candidate, Option, Request, per_delivery, register
+from ..registry import Candidate, Option, Request, register
 from .costs import with_costs
 from .exchange.circles import plan_circles
 from .exchange.clusters import plan_clusters
 from .exchange.crossings import PARTS, plan_crossings
 from .exchange.hubs import MOST_RANKS, plan_hubs
 from .exchange.products import plan_product
-from .search import Search, deliveries_of_try
+from .search import Search, deliveries_of_try, least_steps
 from .tree_swap import plan_with_swapped_trees
 
 MOST_DELIVERIES = 40_000
@@ -114,7 +114,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     serves=_unserved,
     messages=True,
     cuts=True,
-    auto=Candidate(per_delivery(10), counts=True, leads=True),
+    auto=Candidate(least_steps, counts=True, leads=True),
 )
 def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int = 2_000) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
