@@ -5,7 +5,7 @@ runs that the paper mentions without showing (connectivity 0.7 and 0.9). The arr
 and a harder one, where few GPUs are joined to routers (docs: planners/scale-ccl). Prints summaries and
 writes benchmarks/out/scale_ccl.json. Planning is CPU seconds in this process, kernels loaded before, the
 median of three; completion is the simulator's, of plans that the verifier passed. ``--quick`` takes every
-second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of f,
+second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of our f,
 ``--peers`` figures 9 and 10 beside other planners.
 """
 
@@ -85,11 +85,8 @@ def replanning(spec: str, shard: int, chunks: int) -> dict:
 
 
 def weights() -> None:
-    """What f(link, buffer, progress) should count: the mean and worst ratio to the bound over a smaller grid."""
-    for options in (
-        *({"rules": "paper", "occupancy": a, "delivered": b} for a in (0.0, 0.5, 1.0) for b in (0.0, 1.0)),
-        *({"rules": "eager", "queue": a} for a in (0.0, 0.5, 1.0, 2.0, 4.0)),
-    ):
+    """What our f should count: the mean and worst ratio to the bound over a smaller grid."""
+    for options in ({"queue": a} for a in (0.0, 0.5, 1.0, 2.0, 4.0)):
         ratios = []
         for spec in (*(f"sites:3,4?connectivity={c}" for c in (0.5, 0.9)), "sites:2,6?routers=2", "sites:4,4?wan=ring"):
             net = load_topology(spec)

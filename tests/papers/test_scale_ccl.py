@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from networks import random_network
+from examples import examples
+from networks import partial_sums, random_network
 from stretto.bounds import bounds
+from stretto.kernels.pipes import Lists
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import Unsupported
+from stretto.model.demand import alltoallv
+from stretto.model.kinds import EVERY_KIND
 from stretto.model.plan import Plan
-from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
+from stretto.model.topology import ACCELERATOR, ROUTER, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.scale_ccl.kernel_published import resolve_duplicates
+from stretto.planners.scale_ccl.kernel_forwarding import Holdings, Queues, Reading
+from stretto.planners.scale_ccl.kernel_scheduling import resolve_duplicates, schedule_subchunk
+from stretto.planners.scale_ccl.kernel_states import HELD, LACKS_WANTED
+from stretto.planners.scale_ccl.kernel_transmission import enqueue
+from stretto.planners.scale_ccl.published import sites_of
+from stretto.planners.scale_ccl.task import task_of
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -35,14 +45,52 @@ def over_bound(plan: Plan) -> float:
     return simulate(plan).completion_s / bounds(plan.topology, plan.workload)[0].seconds
 
 
-def test_figure_7_subchunk_scheduling_leaves_each_subchunk_in_one_queue():
-    # Q1: BR0 to GPU0, Q2: BR0 to GPU3, Q3: BR1 to GPU0, Q4: BR1 to GPU3, Q5: GPU1 to GPU0; GPU0 holds 0
-    before = Ragged.of([[0, 1], [0, 1], [2, 3], [2, 3], [3]])
-    to_gpu0 = np.array([True, True, False, False, True, True, False, False, True])
-    useful = ~(to_gpu0 & (before.values == 0))
-    kept, _ = resolve_duplicates(before.offsets, before.values.astype(np.int64), useful, np.zeros(5), np.ones(5))
-    after = [before[q][kept[before.offsets[q] : before.offsets[q + 1]]].tolist() for q in range(5)]
-    assert after[:4] == [[1], [0], [2], [3]]
+BR0, BR1, GPU0, GPU1, GPU2, GPU3 = range(6)
+FIGURE_7 = {(BR0, GPU0): [0, 1], (BR0, GPU3): [0, 1], (BR1, GPU0): [2, 3], (BR1, GPU3): [2, 3], (GPU1, GPU0): [3]}
+"""The queues Q1 to Q5 of figure 7(a)."""
+
+
+def figure_7(gpu_bandwidth: float, by_figure: bool) -> tuple[int, list[list[int]]]:
+    """What Algorithm 1 sends from BR0 to GPU0, and what it leaves in Q1 to Q5. GPU0 holds subchunk 0."""
+    both = [(r, g, 12.5e9) for r in (BR0, BR1) for g in (GPU0, GPU3)]
+    both += [(a, b, gpu_bandwidth) for a, b in ((GPU0, GPU1), (GPU1, GPU2), (GPU2, GPU3))]
+    links = [(*ends, width, 0.7e-6) for a, b, width in both for ends in ((a, b), (b, a))]
+    net = make_topology("figure 7", [ROUTER] * 2 + [ACCELERATOR] * 4, links)
+    work = Workload((make_collective("allgather", net, shard_bytes=UNIT),))
+    task = task_of(net, work, through_routers=False)
+    pipes, nodes = task.network.columns, net.node_count
+    came = np.full(4 * nodes, LACKS_WANTED, dtype=np.int32)
+    came[GPU0] = HELD
+    pipe_of = {(u, v): k for k, (u, v) in enumerate(zip(pipes.src, pipes.dst, strict=True))}
+    queued = np.zeros((4, len(pipes.src)), dtype=np.bool_)
+    queues = Queues(np.full(len(pipes.src), -1), np.full(len(pipes.src), -1), np.zeros(len(pipes.src)), np.zeros(nodes))
+    queued_chunk: list[int] = []
+    following: list[int] = []
+    for ends, subchunks in FIGURE_7.items():
+        for b in subchunks:
+            enqueue(pipe_of[ends], b, queues.head, queues.tail, queued_chunk, following)
+            queued[b, pipe_of[ends]] = True
+    holdings = Holdings(came, queued, np.zeros(len(task.goals.goal)), np.zeros((4, nodes), dtype=np.int64))
+    sends = schedule_subchunk(
+        pipe_of[BR0, GPU0], 0.0, pipes, Lists(*task.network.into), task.places, sites_of(task), task.chunks,
+        task.goals, Reading(2.0, 0.5, 1.0, True, True, by_figure), holdings, np.zeros(net.link_count), queues,
+        queued_chunk, following,
+    )  # fmt: skip
+    return sends, [np.flatnonzero(queued[:, pipe_of[ends]]).tolist() for ends in FIGURE_7]
+
+
+def test_figure_7_with_its_bandwidths_leaves_all_five_queues_as_drawn():
+    # 12.5 GB/s from routers, 50 GB/s between accelerators; 1 leaves Q1 to be sent
+    assert figure_7(50e9, by_figure=True) == (1, [[], [0], [2], [3], [3]])
+
+
+def test_figure_7_does_not_depend_on_how_fast_accelerators_are():
+    assert figure_7(50e9, by_figure=True) == figure_7(12.5e9, by_figure=True) == figure_7(5e9, by_figure=True)
+
+
+def test_figure_7_read_with_all_duplicates_has_its_first_four_queues_only_with_equal_bandwidths():
+    assert figure_7(12.5e9, by_figure=False) == (1, [[], [0], [2], [3], []])
+    assert figure_7(50e9, by_figure=False) == (1, [[], [0], [2], [], [3]])
 
 
 def test_algorithm_1_lines_14_to_19_a_duplicate_goes_where_it_is_through_first():
@@ -57,10 +105,59 @@ def test_algorithm_1_lines_14_to_19_a_duplicate_goes_where_it_is_through_first()
 def test_algorithm_1_line_13_what_only_one_queue_holds_takes_its_time_first():
     queues = Ragged.of([[1, 2], [2]])
     kept, turn = resolve_duplicates(
-        queues.offsets, queues.values.astype(np.int64), np.ones(3, np.bool_), np.zeros(2), np.ones(2)
+        queues.offsets, queues.values.astype(np.int64), np.ones(3, np.bool_), np.zeros(2), np.ones(3)
     )
     assert kept.tolist() == [True, False, True]
     assert turn[0] < turn[2]
+
+
+def work(kind: str, net: Topology, size: int, chunks: int, root: int) -> Workload:
+    if kind == "alltoallv":
+        n = len(net.accelerators)
+        sizes = [[(3 * i + 5 * j) % 7 * (i != j) * size for j in range(n)] for i in range(n)]
+        return Workload((alltoallv(net, sizes, chunks=chunks),))
+    if kind == "partial-sums":
+        return Workload((partial_sums(net, size, chunks),))
+    receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
+    return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))
+
+
+READINGS = [
+    dict(zip(("forwarding", "receivers", "duplicates"), values, strict=True))
+    for values in product(("every-site", "one-site"), ("siblings", "all"), ("figure", "all"))
+]
+"""Every way in which the options read what the paper leaves open."""
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: " ".join(reading.values()))
+@pytest.mark.parametrize("spec", ["sites:3,4?connectivity=0.5&km=50", "sites:4,2?wan=line", "sites:2,4?routers=2"])
+def test_section_4_1_the_wan_never_falls_idle_before_its_last_transmission(spec, reading):
+    plan = gathered(spec, rules="paper", **reading)
+    net = plan.topology
+    wan = np.flatnonzero((net.kind[net.src] == ROUTER) & (net.kind[net.dst] == ROUTER))
+    rows = [k for k in range(plan.transfer_count) if np.isin(plan.route[k], wan).any()]
+    line = simulate(plan)
+    busy_until = line.start_s[rows].min()
+    for start, finish in sorted(zip(line.start_s[rows], line.finish_s[rows], strict=True)):
+        assert start <= busy_until + 2e-3  # the delay of the WAN and of routers
+        busy_until = max(busy_until, finish)
+
+
+def test_section_5_2_the_plain_arrangement_takes_the_papers_time_and_one_more_hop_inside_a_site():
+    # the paper: 4 x 20 ms at the bottleneck, 250 us, and two hops of 5 ms inside a site; connectivity 0.5 has three
+    plan = gathered("sites:3,4?connectivity=0.5&km=50", rules="paper")
+    assert simulate(plan).completion_s == pytest.approx(4 * 20e-3 + 250e-6 + 3 * 5e-3, abs=5e-6)
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: " ".join(reading.values()))
+@pytest.mark.parametrize("kind", EVERY_KIND)
+@settings(max_examples=examples(4))
+@given(seed=st.integers(0, 10_000), chunks=st.integers(1, 2), root=st.integers(0, 2))
+def test_the_papers_rules_serve_every_collective_and_claim_what_the_simulator_says(reading, kind, seed, chunks, root):
+    net = random_network(seed)
+    plan = run_planner("scale-ccl", net, work(kind, net, 5040, chunks, root), options={"rules": "paper", **reading})
+    assert verify(plan).ok
+    np.testing.assert_allclose(simulate(plan).start_s, plan.start_s, rtol=1e-9, atol=1e-18)
 
 
 def test_section_4_2_a_chunk_crosses_the_wan_once_for_each_other_site():
@@ -133,14 +230,6 @@ def test_several_routers_share_what_leaves_a_site():
     assert carried[wan].tolist() == [2, 2, 2, 2]
 
 
-@given(seed=st.integers(0, 10_000), chunks=st.integers(1, 2))
-def test_the_papers_rules_verify_on_random_networks(seed, chunks):
-    net = random_network(seed)
-    for kind in ("allgather", "broadcast"):
-        workload = Workload((make_collective(kind, net, 5040, chunks=chunks),))
-        assert verify(run_planner("scale-ccl", net, workload, options={"rules": "paper"})).ok
-
-
 def test_both_speeds_give_the_papers_rules_the_same_plan(monkeypatch):
     digests = set()
     for speed in ("python", "compiled"):
@@ -149,7 +238,8 @@ def test_both_speeds_give_the_papers_rules_the_same_plan(monkeypatch):
     assert len(digests) == 1
 
 
-def test_the_papers_rules_refuse_what_not_everyone_gets():
-    net = load_topology("sites:2,2")
-    with pytest.raises(Unsupported, match="rules=eager does"):
-        run_planner("scale-ccl", net, Workload((make_collective("alltoall", net, 4000),)), options={"rules": "paper"})
+def test_section_4_2_the_buffer_of_a_router_decides_which_of_two_gets_a_chunk():
+    blind, heeds = (
+        simulate(gathered("sites:2,4?routers=2", rules="paper", occupancy=w)).completion_s for w in (0, 0.5)
+    )
+    assert heeds < 0.6 * blind

@@ -8,28 +8,28 @@ route is computed: routes are what happened.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 
 from ...kernels import at_speed
-from ...kernels.chunks import Chunks
 from ...kernels.pipes import Goals, Lists
 from ...model.arrays import Bool, Int64
 from ...model.collective import Workload
-from ...model.errors import Infeasible, InputError, Unsupported
+from ...model.errors import InputError
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.moments import with_and_without
-from ...schedule.pipes import HELD, LACKS_WANTED, Network, build_network, set_goals
+from ...schedule.pipes import LACKS_WANTED, Network
 from ...schedule.trees import divide
 from .. import Candidate, Option, Request, over_links, per_delivery, register
-from . import kernel_choice, kernel_eager, kernel_published
-from .kernel_states import Places
+from . import kernel_choice, kernel_eager
+from .kernel_forwarding import Reading
 from .kernel_transmission import Sent
+from .published import as_published
+from .task import Task, complete, task_of
 
 TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
 """What is tried in turn: the patience of slow links, and how many steps of a token may lead no nearer to its goal."""
@@ -51,21 +51,24 @@ OPTIONS = (
     Option("patience", float, -1.0, "how long a slow link leaves a chunk to faster ones; -1 tries several"),
     Option("split", int, 1, "the number of parts of each chunk; 0 halves chunks while that gains 1 %"),
     Option("queue", float, 2.0, "in f(link, buffer, progress), how much a second queued for the link counts"),
-    Option("occupancy", float, 0.0, "with rules=paper, in f, how much a second queued at the neighbour counts"),
-    Option("delivered", float, 0.0, "with rules=paper, in f, how much the neighbour's share of the chunk counts"),
-)
-
-
-class Task(NamedTuple):
-    """Chunks to be spread over the pipes of a network; ``work`` is chunks times links."""
-
-    topology: Topology
-    workload: Workload
-    network: Network
-    goals: Goals
-    places: Places
-    chunks: Chunks
-    work: float
+    Option("occupancy", float, 0.5, "with rules=paper, in f, how much a second queued for or at the neighbour counts"),
+    Option("delivered", float, 1.0, "with rules=paper, in f, how much the neighbour's share of the chunk counts"),
+    Option(
+        "forwarding", str, "every-site",
+        "with rules=paper, whether a chunk leaves for every datacenter that lacks it at once, or for one at a time",
+        ("every-site", "one-site"),
+    ),
+    Option(
+        "receivers", str, "siblings",
+        "with rules=paper, who may get a chunk in place of a router: routers of its datacenter, or all of the sender's",
+        ("siblings", "all"),
+    ),
+    Option(
+        "duplicates", str, "figure",
+        "with rules=paper, what Algorithm 1 takes for duplicates: as figure 7 has it, or in all queues of P x D",
+        ("figure", "all"),
+    ),
+)  # fmt: skip
 
 
 @register(
@@ -87,8 +90,11 @@ def scale_ccl(
     patience: float = -1.0,
     split: int = 1,
     queue: float = 2.0,
-    occupancy: float = 0.0,
-    delivered: float = 0.0,
+    occupancy: float = 0.5,
+    delivered: float = 1.0,
+    forwarding: str = "every-site",
+    receivers: str = "siblings",
+    duplicates: str = "figure",
 ) -> Plan:
     """Chunks move from neighbour to neighbour, event by event, and routes emerge.
 
@@ -96,30 +102,25 @@ def scale_ccl(
         split: with more than 1, or 0, the plan's workload has more chunks than the one given.
     Raises:
         InputError: ``split`` is negative.
-        Unsupported: ``rules=paper`` and some rank does not want everything.
         Infeasible: some rank has no path from the source.
     """
     topology, workload = request.topology, request.workload
     if split < 0:
         raise InputError(f"{split} is neither 0 nor a number of parts", "option split")
-    for c in workload.collectives if rules == "paper" else ():
-        if c.reduces or c.traits.wanted != "all":
-            raise Unsupported(f"scale-ccl with rules=paper does not serve {c.kind}; rules=eager does")
     budget = request.budget.with_costs(COSTS)
-    weights = kernel_published.Weights(queue, occupancy, delivered)
+    reading = Reading(
+        queue, occupancy, delivered, forwarding == "every-site", receivers == "siblings", duplicates == "figure"
+    )
     tries = TRIES if patience < 0 else ((patience, TRIES[0][1]),)
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
         budget.require(f"scale-ccl's events for {part.title} on {net.name}", hops=work)
-        network = build_network(net, float(part.chunk_bytes.mean()), through_routers, work)
-        goals, held = set_goals(net, network, part, work), part.chunk_holders
-        sizes = part.chunk_bytes.astype(np.float64)
-        chunks = Chunks(sizes, part.chunk_start_s, held.offsets, held.values.astype(np.int64))
-        task = Task(net, part, network, goals, Places(net.forwarding, network.region), chunks, work)
+        task = task_of(net, part, through_routers)
+        network = task.network
         if rules == "paper":
             budget.spend(hops=work)
-            return _transfers(task, _as_published(task, weights))
+            return _transfers(task, as_published(task, reading))
         best: tuple[Sent, float] | None = None
         for number, (waits, aside) in enumerate(tries if work <= ONE_TRY_WORK else tries[:1]):
             if best is not None and not budget.allows(hops=work):
@@ -160,7 +161,7 @@ def _eager(task: Task, rules: kernel_choice.Rules) -> tuple[Sent, float]:
     sent, count, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
         network.columns, Lists(*network.into), Lists(*network.users), task.places, task.chunks, goals, rules
     )
-    return _complete(task, sent, count, missing), finish_s
+    return complete(task, sent, count, missing), finish_s
 
 
 def _comparisons(network: Network, goals: Goals) -> float:
@@ -173,35 +174,6 @@ def _comparisons(network: Network, goals: Goals) -> float:
     came = goals.came.reshape(len(goals.whole_region), -1)[goals.whole_region]
     sharing, rivals = (int(np.diff(offsets).max()) for offsets, _ in (network.users, network.into))
     return float(np.count_nonzero(came == LACKS_WANTED) * sharing * rivals * network.slow.mean())
-
-
-def _as_published(task: Task, weights: kernel_published.Weights) -> Sent:
-    """The transfers of the published algorithm, for collectives in which everyone gets everything."""
-    collectives, network = task.workload.collectives, task.network
-    first_piece = np.cumsum([0, *(len(c.piece_bytes) for c in collectives[:-1])])
-    piece = np.concatenate([c.chunk_piece + first for c, first in zip(collectives, first_piece, strict=True)])
-    sent, count, missing, _ = at_speed(kernel_published.synthesize, task.work)(
-        network.columns, Lists(*network.into), task.topology.link_count, task.places, task.chunks,
-        piece.astype(np.int64), task.goals.came.copy(), weights,
-    )  # fmt: skip
-    return _complete(task, sent, count, missing)
-
-
-def _complete(task: Task, sent: Sent, count: int, missing: int) -> Sent:
-    """The rows of transfers alone.
-
-    Raises:
-        Infeasible: wanted deliveries are missing.
-    """
-    sent = Sent(*(column[:count] for column in sent))  # type: ignore[arg-type]
-    if missing:
-        has = task.goals.came.reshape(task.workload.chunk_count, -1) == HELD
-        has[sent.chunk, task.network.dst[sent.pipe]] = True
-        wanted = task.workload.chunk_wanted
-        k = int(np.flatnonzero(~has[wanted.owners, wanted.values])[0])
-        node = task.topology.names[int(wanted.values[k])]
-        raise Infeasible(f"{node} cannot be reached from where chunk {int(wanted.owners[k])} is")
-    return sent
 
 
 def _transfers(task: Task, sent: Sent) -> Transfers:
