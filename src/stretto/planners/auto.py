@@ -22,7 +22,7 @@ from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
 from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.cutting import share_of_bytes
-from ..schedule.effort import EFFORTS, Budget
+from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
 from ..simulate import simulate
 from .registry import Candidate, Request, asked_by, register
@@ -222,8 +222,7 @@ class _Case:
             candidate.collectives_from > 1,
             leads and candidate.fills_links and self.wide,
             not candidate.leads and steps <= EARLY_SHARE * self.budget.steps,
-            leads and steps <= self.budget.steps and not candidate.fills_links,
-            leads and steps <= self.budget.steps,
+            leads and not candidate.fills_links and steps <= REQUIRED_TIMES * self.budget.steps,
             leads,
             True,
         )
