@@ -18,6 +18,7 @@ from stretto.model.plan import COPY, REDUCE
 from stretto.model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from stretto.model.symmetry import Symmetry
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.planners import run_planner
 from stretto.topologies import load_topology
 
 Orbit = tuple[tuple[int, ...], int]
@@ -362,6 +363,13 @@ def timed_through(
     }  # fmt: skip
 
 
+def met(topology: Topology, size: int) -> SymmetricPlan:
+    """What the planner makes where messages cost."""
+    plan = run_planner("symmetric", topology, Workload((make_collective("allreduce", topology, size),)))
+    assert isinstance(plan, SymmetricPlan)
+    return plan
+
+
 def fixed(kind: str, seed: int) -> SymmetricPlan:
     """On a full mesh of four that are turned and one that no element moves, whose piece is cut into more chunks."""
     rng = np.random.default_rng(seed)
@@ -413,6 +421,9 @@ def examples(seed: int) -> dict[str, SymmetricPlan]:
     ):
         number += 1
         found[f"{kind} of {name}"] = random_plan(symmetry, kind, 6000 + seed % 7, number, groups=ranks)
+    for spec, sizes in (("h100:2?message=1us", (1000, 300_000)), ("star:6?message=2us", (40, 9000))):
+        for size in sizes:  # few owners: sums that meet, and a group of the identity alone
+            found[f"allreduce of {size} on {spec}"] = met(load_topology(spec), size + seed % 7)
     for kind in ("allgather", "reducescatter", "allreduce"):
         symmetry = star(4, reduces=True, replicates=True, transit=True)
         found[f"{kind} in a switch"] = through_switches(symmetry, 4000 + seed % 3, kind)
