@@ -5,6 +5,7 @@ All designs (:mod:`.designs`) are estimated; the transfers of the best ones are 
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,11 @@ from .subgroups import Links, owners, subgroup
 from .times import Table, Times, schedule
 from .transfers import Circle, Transfers, in_parts, sums_then_copies
 
-MOST_TRIED = 8
+MOST_TRIED = 16
 """Designs whose transfers are scheduled, at most."""
 
-TRIED_ROWS = 500_000
-"""Transfers of the representatives that are scheduled in all, about, after the first try."""
+TRIED_HOPS = 600_000.0
+"""Links of the transfers that are scheduled in all, after the first design: about 1.5 s of CPU."""
 
 
 class Schedule(NamedTuple):
@@ -70,12 +71,12 @@ def few_owners(
     if not links.serves or not table.inward.reached[table.outward.reached].all():
         return None
     best: Schedule | None = None
-    rows = 0
+    hops, route = 0.0, len(table.outward.links.values) / int(table.outward.reached.sum())
     found = sorted(designs(links, digits, size_bytes), key=lambda design: (design.turn, design.rows))
     for design in found[:MOST_TRIED]:
-        if best is not None and rows + design.rows > TRIED_ROWS:
+        if best is not None and hops + design.rows * route > TRIED_HOPS:
             continue
-        rows += design.rows
+        hops += design.rows * route
         tried = _scheduled(symmetry, digits, size_bytes, table, design, most_children)
         if best is None or tried.preference_s < best.preference_s:
             best = tried
@@ -89,8 +90,7 @@ def _scheduled(
     chunk_bytes = -(-size_bytes // (owners(design.orders, digits) * design.parts))
     group = subgroup(symmetry, design.orders)
     one = _one_part(symmetry, group, table, design, chunk_bytes, most_children)
-    counts = [design.parts // len(one) + (k < design.parts % len(one)) for k in range(len(one))]
-    transfers, part = in_parts([(each, 1, count) for each, count in zip(one, counts, strict=True) if count])
+    transfers, part = in_parts([(one[number % len(one)], 1, 1) for number in range(design.parts)])
     owner = _first_owners(symmetry, design)
     transfers = transfers._replace(near=symmetry.product(transfers.near, owner[part]))
     route = table.routes(transfers)
@@ -103,41 +103,42 @@ def _scheduled(
 def _first_owners(symmetry: Symmetry, design: Design) -> Int64:
     """int64[parts], the element that owns the representative of each part: the trees of each part begin elsewhere."""
     shift = np.zeros((design.parts, len(symmetry.orders)), dtype=np.int64)
-    for stage in design.stages:
-        if stage.rest:
-            shift[:, stage.coordinate.digit] = np.arange(design.parts) * stage.ranks // design.parts
+    for stage in design.ways[0]:
+        digit = stage.coordinate.digit
+        rest = stage.coordinate.order // design.orders[digit]
+        shift[:, digit] = np.arange(design.parts) * rest // design.parts
     return symmetry.element(shift)
 
 
 def _one_part(
     symmetry: Symmetry, group: Symmetry, table: Table, design: Design, chunk_bytes: int, most_children: int
 ) -> list[Transfers]:
-    """The transfers of one part; where trees over neighbours have mirrored ones, of a part by each."""
+    """The transfers of one part, of each way; where trees over neighbours have mirrored ones, of a part by each."""
     t, links = symmetry.topology, np.unique(table.outward.links.values)
     busy_s = np.zeros(t.link_count)
     busy_s[links] = group.copies[links] * (chunk_bytes / t.bandwidth[links] + t.message_s[links])
     roots = np.zeros(1, dtype=np.int64)
     circles: list[Circle] = []
-    variants: list[list[Phase]] = []
-    for number, stage in enumerate(design.stages):
+    phases: dict[tuple[int, bool], list[Phase]] = {}
+    for number, stage in enumerate(design.ways[0]):
         c = stage.coordinate
         elements = np.arange(stage.ranks) * (stage.step * int(symmetry.strides[c.digit]))
         if not c.joined:
-            variants.append(c.trees)
+            phases[c.digit, stage.rest] = c.trees
             continue
         steps = table.outward.links.take(elements[1:])
-        one_s = float(busy_s[steps.values].max())
-        lag = round(c.latency_s / one_s, ROUND)
+        lag = round(c.latency_s / float(busy_s[steps.values].max()), ROUND)
         if number < design.met:
             roots = symmetry.product(roots[:, None], elements).ravel()
             circles.append(Circle(c.digit, stage.ranks, meeting(stage.ranks, lag)))
         elif stage.rest:
-            variants.append([tree_phase(symmetry, elements, tree(stage.ranks, lag, design.width).parent)])
+            phases[c.digit, stage.rest] = [tree_phase(symmetry, elements, tree(stage.ranks, lag, design.width).parent)]
         else:
-            variants.append([direct_phase(symmetry, elements, most_children)])
+            phases[c.digit, stage.rest] = [direct_phase(symmetry, elements, most_children)]
     out = []
-    for way in range(max(map(len, variants), default=1)):
-        chain: Chain = tuple(trees[min(way, len(trees) - 1)] for trees in variants)
+    for number, way in product(range(max(map(len, phases.values()), default=1)), design.ways):
+        trees = [phases[stage.coordinate.digit, stage.rest] for stage in way[design.met :]]
+        chain: Chain = tuple(each[min(number, len(each) - 1)] for each in trees)
         out.append(sums_then_copies(symmetry, chain, chain, roots, tuple(circles)))
     return out
 

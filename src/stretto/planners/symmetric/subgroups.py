@@ -119,6 +119,13 @@ class Links:
         """Whether there are routes or trees between the ranks of each coordinate."""
         return all(c.joined or c.trees for c in self.coordinates)
 
+    @property
+    def alike(self) -> bool:
+        """Whether routes along all coordinates are as long and as wide, as on a torus."""
+        t = self.symmetry.topology
+        byte_s = self.symmetry.copies[self.first] / t.bandwidth[self.first]
+        return len({(c.latency_s, float(byte_s[c.orbits].max())) for c in self.coordinates}) == 1
+
     @cached_property
     def sizes(self) -> Int64:
         """int64[orbits], the links of each."""
