@@ -197,3 +197,10 @@ def test_data_that_is_not_copied_is_refused_if_its_transfers_are_far_too_many(mo
     with pytest.raises(Unsupported, match=r"512 transfers, about 153\.6 KB of memory, and the effort is for 511"):
         run_planner("auto", net, alltoall, effort="normal")
     assert run_planner("auto", net, alltoall, effort="thorough").transfer_count >= 512
+
+
+@pytest.mark.parametrize("size", [64_000, 16_000_000])
+def test_where_messages_cost_hundreds_of_equal_ranks_get_the_plan_by_symmetry(size):
+    net = load_topology("h100:40?message=1us")
+    plan = run_planner("auto", net, Workload((make_collective("allreduce", net, size),)), effort="normal")
+    assert plan.meta["chosen"] == "symmetric"

@@ -1,10 +1,10 @@
 """Asks several planners for the same request, and keeps the plan that ends first.
 
 Each planner says where it is registered whether ``auto`` asks it, and how many steps of work it takes
-(:class:`~stretto.planners.registry.Candidate`). Where bandwidth decides the planners that fill links come first; then
-come the planners that take little, then the other leading ones. ``auto`` stops once a plan is near the lower bound, or
-once the effort is spent. No clock is read: the same request and effort give the same plan. How the order was chosen:
-docs/planners/auto.md.
+(:class:`~stretto.planners.registry.Candidate`). Planners whose work grows with ranks alone come first. Then come, where
+bandwidth decides, the planners that fill links; then the planners that take little, then the other leading ones.
+``auto`` stops once a plan is near the lower bound, or once the effort is spent. No clock is read: the same request and
+effort give the same plan. How the order was chosen: docs/planners/auto.md.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def auto(request: Request) -> Plan:
         answer = ask(turn.name, partial(plan_by, turn.name, own), case.score_s)
         if answer.plan is not None:
             share.charge(max(0.0, turn.steps - share.spent))
-            led = led or turn.leads
+            led = led or turn.suffices
         answers.append(answer)
         if answer.plan is not None and (best is None or answer.preference_s < best.preference_s):
             best = answer
@@ -166,7 +166,8 @@ class _Turn:
 
     name: str
     steps: float  # what it takes, at least
-    leads: bool  # the first that leads is asked whatever it takes
+    leads: bool  # it is asked whatever it takes while none has made a plan that suffices
+    suffices: bool  # whether its plan is one
     share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
 
@@ -220,6 +221,7 @@ class _Case:
         leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
         places = (
             candidate.collectives_from > 1,
+            leads and candidate.by_ranks,
             leads and candidate.fills_links and self.wide,
             not candidate.leads and steps <= EARLY_SHARE * self.budget.steps,
             leads and not candidate.fills_links and steps <= REQUIRED_TIMES * self.budget.steps,
@@ -227,4 +229,6 @@ class _Case:
             True,
         )
         share = (FILLING_SHARE if candidate.fills_links else SPLIT_SHARE) if candidate.counts else 1.0
-        return _Turn(name, steps, leads, share, (places.index(True), steps, name))
+        # where latency and messages decide, searches may find what plans alike for all ranks are not
+        suffices = leads and (self.wide or not candidate.by_ranks)
+        return _Turn(name, steps, leads, suffices, share, (places.index(True), steps, name))
