@@ -54,10 +54,10 @@ def cell(torus: str, planner: str) -> dict:
     }
 
 
-def plot(rows: list[dict]) -> str:
-    """The three costs against transfers, as SVG."""
+def plot(rows: list[dict], against: str = "transfers", title: str = "transfers") -> str:
+    """The three costs against a column of the rows, as SVG."""
     width, height, margin = 640, 420, 60
-    xs = [math.log10(r["transfers"]) for r in rows]
+    xs = [math.log10(r[against]) for r in rows]
     low_x, high_x, low_y, high_y = math.floor(min(xs)), math.ceil(max(xs)), -4, 3
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -87,7 +87,7 @@ def plot(rows: list[dict]) -> str:
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         lines.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         lines.append(f'<text x="{margin + 14}" y="{margin + 16 + 16 * i}" fill="{colour}">{name}</text>')
-    lines.append(f'<text x="{width / 2 - 60}" y="{height - 12}">transfers (dashed: linear)</text></svg>')
+    lines.append(f'<text x="{width / 2 - 60}" y="{height - 12}">{title} (dashed: linear)</text></svg>')
     return "\n".join(lines) + "\n"
 
 

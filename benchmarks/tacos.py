@@ -83,9 +83,9 @@ struct Links : tacos::Topology {
 int main() {
     Links net;
     double bytes;
-    int runs;
-    std::cin >> bytes >> runs;
-    const auto gather = tacos::AllGather(net.npusCount(), 1);
+    int runs, chunks;
+    std::cin >> bytes >> runs >> chunks;
+    const auto gather = tacos::AllGather(net.npusCount(), chunks);
     while (runs--) {
         const auto began = std::clock();
         const double us = tacos::Synthesizer().solve(net, gather, bytes);
@@ -121,7 +121,9 @@ def compiled(source: Path, folder: Path) -> Path:
     return binary
 
 
-def theirs(binary: Path, net: Topology, runs: int, limit_s: float) -> tuple[float | None, float]:
+def theirs(
+    binary: Path, net: Topology, runs: int, limit_s: float, shard_bytes: int = SHARD, chunks: int = 1
+) -> tuple[float | None, float]:
     """Seconds of the collective, CPU seconds of its planning, the least of each; None and those so far if stopped."""
     rows = "\n".join(
         f"{a} {b} {w / GIB!r} {t * 1e6!r}"
@@ -129,7 +131,7 @@ def theirs(binary: Path, net: Topology, runs: int, limit_s: float) -> tuple[floa
             net.src.tolist(), net.dst.tolist(), net.bandwidth.tolist(), net.latency_s.tolist(), strict=True
         )
     )
-    text = f"{net.node_count} {net.link_count}\n{rows}\n{SHARD} {runs}\n"
+    text = f"{net.node_count} {net.link_count}\n{rows}\n{shard_bytes / chunks!r} {runs} {chunks}\n"
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     try:
         done = subprocess.run([str(binary)], input=text, capture_output=True, text=True, check=True, timeout=limit_s)
