@@ -293,3 +293,25 @@ def test_generators_come_from_the_outermost_to_the_innermost():
     assert symmetry.orders.tolist() == [6, 4]
     # two wide links or two narrow ones
     assert find_symmetry(shuffled(clusters([6], gpus=4, nics=(900.0,)), 3)).orders.tolist() == [4, 6]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_are_mapped_to_groups(seed):
+    topology = shuffled(load_topology("h100:6"), seed)
+    servers = np.array([min(topology.dst[topology.out_links[v]]) for v in range(topology.node_count)])
+    groups = np.full(topology.node_count, -1)
+    groups[topology.accelerators] = servers[topology.accelerators] if seed % 2 else np.arange(48) % 6
+    symmetry = find_symmetry(topology, groups=groups)
+    if symmetry is not None:
+        holds(symmetry)
+        for image in symmetry.generators:
+            for number in np.unique(groups[groups >= 0]):
+                assert len(np.unique(groups[image[groups == number]])) == 1
+    assert symmetry is not None or not seed % 2
+
+
+def test_two_halves_of_a_switch_turn_and_change_places():
+    groups = np.array([0, 1, 0, 0, 1, 1, 0, 1, -1])
+    symmetry = find_symmetry(load_topology("star:8"), groups=groups)
+    assert symmetry.orders.tolist() == [2, 4]
+    holds(symmetry)

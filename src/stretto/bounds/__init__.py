@@ -34,7 +34,8 @@ Among more than ``MOST_SEARCHED`` ranks of which many look alike, all bounds com
 a search, from one rank of each orbit (``block_bounds``): cuts (``blocks``), their reach (``block_reach``), parts
 (``block_parts``) and windows (``block_windows``).
 
-Of several collectives the mean completion is bounded, too (:func:`mean_bound`, ``jobs``).
+Several collectives are also bounded together, by flow and by parts (``together``), and their mean completion is bounded
+(:func:`mean_bound`, ``jobs``).
 
 The other files: ``model`` has the class of a bound, ``check`` recomputes bounds from their certificates. ``trees`` says
 how fast AllReduce can be by trees, ``upgrade`` which link is worth widening. ``concurrent`` and ``kernel_concurrent``
@@ -66,6 +67,7 @@ from .model import Bound
 from .parts import Parts, best_parts, parts_bound
 from .reach import Reach, reach_bound
 from .storing import storing_bound
+from .together import joined_pairs, parts_together
 from .trees import TreeRates, tree_rates, tree_rates_within
 from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
@@ -133,8 +135,9 @@ def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, w
         latency_path(delayed, workload, distances(delayed, chunk_bytes or 0.0), chunk_bytes or 0.0),
         *cut_bounds(topology, workload, near, far, whole_chunks),
         *turned_cut_bounds(topology, workload, chunk_bytes or 0.0, whole_chunks),
-        *(length_bound(topology, c) for c in workload.collectives),
+        *(length_bound(topology, c) for c in joined_pairs(workload)),
         *(parts_bound(topology, c, near) for c in workload.collectives),
+        *parts_together(topology, workload),
     ):
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
             best[bound.kind] = bound

@@ -136,11 +136,15 @@ def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bo
     return max((_in_words(topology, collective, inside, near) for inside in found), key=lambda b: b.seconds)
 
 
-def partitions(topology: Topology, ranks: Int32) -> list[Bool]:
-    """bool[parts, nodes] each: sites, servers, what fast links join; with switches where they narrow the parts."""
+def partitions(topology: Topology, ranks: Int32, alone: bool = False) -> list[Bool]:
+    """bool[parts, nodes] each: sites, servers, what fast links join; with switches where they narrow the parts.
+
+    Args:
+        alone: whether each rank alone is a partition to try, too.
+    """
     left = float(MOST_STEPS)
     found = []
-    for label in _groups(topology, ranks):
+    for label in [np.arange(len(ranks))] * alone + _groups(topology, ranks):
         search = _Search(topology, ranks, label)
         left -= search.steps
         if left >= 0:

@@ -21,7 +21,9 @@ from .grow import grow
 __all__ = ["find_symmetry"]
 
 
-def find_symmetry(topology: Topology, colours: Int64 | None = None, counted: Bool | None = None) -> Symmetry | None:
+def find_symmetry(
+    topology: Topology, colours: Int64 | None = None, counted: Bool | None = None, groups: Int64 | None = None
+) -> Symmetry | None:
     """The largest commutative group of symmetries that was found: the one that leaves the fewest orbits.
 
     An orbit of accelerators has one accelerator for each element of the group, or one in all, which the whole group
@@ -32,12 +34,14 @@ def find_symmetry(topology: Topology, colours: Int64 | None = None, counted: Boo
         colours: int64[nodes], nodes of different colours are not mapped to each other; by default all have one colour.
         counted: bool[nodes], the accelerators whose orbits have the sizes named above, all by default. The orbits of
             the others may have any size.
+        groups: int64[nodes], the group that each node is in, such as its collective, -1 for none; the symmetry maps
+            each group to a group.
     Returns:
         None if no symmetry was found, if nothing joins the nodes, or if bandwidths change with time.
     """
     if topology.changes or len(topology.accelerators) < 2:
         return None
-    graph = graph_of(topology)
+    graph = graph_of(topology, groups)
     if not len(graph.tail):
         return None
     structure = graph.refined(mixed(graph.node_kind))[0]
@@ -72,7 +76,7 @@ def _outermost_first(graph: Graph, images: list[Int64]) -> list[int]:
     hops[start], width[start], reached = 0, np.inf, 0
     targets = [int(image[start]) for image in images]
     while True:
-        step = (hops[graph.tail] == reached) & (hops[graph.head] < 0)
+        step = (hops[graph.tail] == reached) & (hops[graph.head] < 0) & ~graph.to_groups
         if not step.any() or all(hops[target] >= 0 for target in targets):
             break
         tail, head = graph.tail[step], graph.head[step]

@@ -240,7 +240,19 @@ def _link_sets(graph: Graph, structure: Hash) -> Iterator[Bool]:
     Links that lead to accelerators, one kind alone, then with kinds of links above them, one after the other; all links
     but those at one kind of switches; all links that have at least some bandwidth. The kinds of links are told apart by
     what their ends are and by their properties, then also by the refined colours of switches, then by these alone.
+    Groups of nodes are joined as if by links: by themselves, and together with each set.
     """
+    grouped = bool(graph.to_groups.any())
+    if grouped:
+        yield graph.to_groups
+    for chosen in _sets_of_links(graph, structure):
+        yield chosen & ~graph.to_groups
+        if grouped:
+            yield chosen | graph.to_groups
+
+
+def _sets_of_links(graph: Graph, structure: Hash) -> Iterator[Bool]:
+    """The same without groups."""
     served = graph.base == ACCELERATOR
     refined = np.where(served, 0, 1 + _numbered(structure))
     same = np.zeros_like(graph.arc_kind)

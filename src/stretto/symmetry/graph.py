@@ -22,8 +22,8 @@ from ..model.topology import ACCELERATOR, Topology
 
 Hash = NDArray[np.uint64]
 
-PLANE, PORT = 10, 11
-"""Kinds of the nodes that stand for planes and their ports, besides those of a topology's nodes."""
+PLANE, PORT, GROUP = 10, 11, 12
+"""Kinds of the nodes that stand for planes, their ports, and groups of nodes, besides those of a topology's nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class Graph:
     """Nodes and directed arcs, each of a kind.
 
     Attributes:
-        nodes: how many of the nodes are the network's; planes and ports follow.
-        base: int64[n], what a node is: accelerator, router, switch, plane or port.
+        nodes: how many of the nodes are the network's; planes, ports and groups follow.
+        base: int64[n], what a node is: accelerator, router, switch, plane, port or group.
         node_kind: int64[n], equal where nodes have equal properties, the caller's colours not counted.
         tail, head: int64[arcs], end nodes; no two arcs have both ends alike.
         arc_kind: int64[arcs], equal where arcs have equal properties.
@@ -51,6 +51,12 @@ class Graph:
     def count(self) -> int:
         """How many nodes the graph has, planes and ports included."""
         return len(self.base)
+
+    @cached_property
+    def to_groups(self) -> Bool:
+        """bool[arcs], the arcs that say which group a node is in, and are no links."""
+        grouped: Bool = (self.base[self.tail] == GROUP) | (self.base[self.head] == GROUP)
+        return grouped
 
     @cached_property
     def accelerators(self) -> Int64:
@@ -143,8 +149,13 @@ class Graph:
         return np.array_equal(mapped[to], keys) and np.array_equal(self.arc_kind[to], self.arc_kind[order])
 
 
-def graph_of(topology: Topology) -> Graph:
-    """The graph of a network whose bandwidths do not change with time."""
+def graph_of(topology: Topology, groups: Int64 | None = None) -> Graph:
+    """The graph of a network whose bandwidths do not change with time.
+
+    Args:
+        groups: int64[nodes], the group that each node is in, -1 for none. Each group is a node of the graph that is
+            joined to its members, so permutations map groups to groups.
+    """
     t, n = topology, topology.node_count
     flags = np.stack([t.kind, t.transit, t.replicates, t.reduces]).astype(np.float64)
     links = np.stack([t.bandwidth, t.latency_s, t.message_s])
@@ -167,6 +178,16 @@ def graph_of(topology: Topology) -> Graph:
         arcs = np.zeros((4, sum(lengths)))
         arcs[0], arcs[3] = plane.bandwidth, np.repeat([1, 2, 3, 3, 4], lengths)
         arc_columns.append(arcs)
+    if groups is not None:
+        first, members = sum(map(len, base)), np.flatnonzero(groups >= 0)
+        numbers, at = np.unique(groups[members], return_inverse=True)
+        own = np.zeros((7, len(numbers)))
+        own[0] = GROUP
+        base.append(own[0].astype(np.int64))
+        node_columns.append(own)
+        hubs = first + at.reshape(-1)
+        tails, heads = [*tails, members, hubs], [*heads, hubs, members]
+        arc_columns.append(np.repeat([[0.0], [0.0], [0.0], [5.0]], 2 * len(members), axis=1))
     arcs = np.hstack(arc_columns)
     return Graph(
         n, np.concatenate(base), _alike(np.hstack(node_columns)), np.concatenate(tails), np.concatenate(heads),

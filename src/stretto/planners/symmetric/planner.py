@@ -87,12 +87,17 @@ class Case(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _found(topology: Topology, ranks: bytes, roots: bytes) -> Symmetry | None:
-    """The symmetry of a network that maps ranks to ranks, and roots to roots."""
-    colours = np.zeros(topology.node_count, dtype=np.int64)
-    colours[np.frombuffer(ranks, dtype=np.int32)] = 1
+def _found(topology: Topology, collectives: bytes, roots: bytes) -> Symmetry | None:
+    """The symmetry of a network that maps ranks to ranks, roots to roots, and collectives to collectives.
+
+    Args:
+        collectives: int64[nodes], the collective of each node, -1 for nodes without a rank.
+        roots: int32[roots].
+    """
+    collective = np.frombuffer(collectives, dtype=np.int64)
+    colours = (collective >= 0).astype(np.int64)
     colours[np.frombuffer(roots, dtype=np.int32)] = 2
-    return find_symmetry(topology, colours)
+    return find_symmetry(topology, colours, collective >= 0, collective if collective.max() > 0 else None)
 
 
 def _case(topology: Topology, workload: Workload) -> Case | Several | str:
@@ -107,15 +112,15 @@ def _case(topology: Topology, workload: Workload) -> Case | Several | str:
     if len(np.unique(ranks)) < len(ranks):
         return "a node is a rank of two collectives"
     roots = np.array([c.ranks[c.root] for c in workload.collectives if c.traits.rooted], dtype=np.int32)
-    symmetry = _found(topology, np.sort(ranks).astype(np.int32).tobytes(), roots.tobytes())
+    collective = np.full(topology.node_count, -1, dtype=np.int64)
+    for number, c in enumerate(workload.collectives):
+        collective[c.ranks] = number
+    symmetry = _found(topology, collective.tobytes(), roots.tobytes())
     if symmetry is None:
         return "no symmetry was found that maps ranks to ranks"
     if symmetry.size != len(ranks) or (symmetry.place[ranks] < 0).any():
         return several(symmetry, workload)
     at = symmetry.image(np.arange(symmetry.size), first.ranks[0])
-    collective = np.full(topology.node_count, -1)
-    for number, c in enumerate(workload.collectives):
-        collective[c.ranks] = number
     digits = tuple(k for k, g in enumerate(symmetry.generators) if (collective[g[ranks]] == collective[ranks]).all())
     if np.prod(symmetry.orders[list(digits)]) != len(first.ranks):
         return "its symmetry does not map collectives to collectives"
