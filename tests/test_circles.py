@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from networks import random_network
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
-from stretto.model.topology import Topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.greedy.costs import with_costs
 from stretto.planners.greedy.exchange.arcs import choose_arcs
@@ -64,3 +65,32 @@ def test_each_contribution_counts_once_and_times_are_kept_on_uneven_networks(see
     assert plan is not None
     assert verify(plan).ok
     assert simulate(plan).completion_s == pytest.approx(completion_s(plan), rel=1e-9)
+
+
+def one_way_network(seed: int) -> tuple[Topology, Workload]:
+    """Few links between up to nine nodes, many of them one way only, and an AllReduce among some accelerators."""
+    rng = random.Random(seed)
+    accelerators = rng.randint(2, 7)
+    kinds = [ACCELERATOR] * accelerators + [SWITCH] * rng.randint(0, 2)
+    share = rng.choice([0.2, 0.35, 0.6])
+    links = [
+        (a, b, rng.choice([1e6, 1e9]), rng.choice([0.0, 1e-6, 1e-3]))
+        for a in range(len(kinds))
+        for b in range(len(kinds))
+        if a != b and rng.random() < share
+    ]
+    net = make_topology("one way", kinds, links, message_s=[rng.choice([1e-6, 5e-6]) for _ in links])
+    ranks = sorted(rng.sample(range(accelerators), rng.randint(2, accelerators)))
+    return net, allreduce(net, rng.choice([1, 7, 1000]), ranks)
+
+
+@pytest.mark.parametrize("seeds", [range(600, 640), range(680, 720), range(740, 780)])
+def test_where_links_lead_one_way_the_plan_is_right_or_there_is_none(seeds):
+    plans = 0
+    for seed in seeds:
+        net, work = one_way_network(seed)
+        plan = plan_circles(with_costs(Request(net, work, seed=seed)))
+        if plan is not None:
+            plans += 1
+            assert verify(plan).ok, seed
+    assert plans

@@ -20,6 +20,7 @@ from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.division import divide_data
 from stretto.planners.forest.forest import Forest
 from stretto.planners.forest.latency import Pool
+from stretto.planners.forest.lowering import pipeline
 from stretto.planners.forest.parts import choices_by_parts
 from stretto.planners.forest.priced import priced_trees
 from stretto.planners.forest.windows import LinkUses, counts_by_windows
@@ -213,3 +214,21 @@ def test_links_may_have_no_latency_or_be_of_any_widths(kind, ranks, ratio, laten
     work = Workload((make_collective(kind, net, 192),))
     plan = run_planner("forest", net, work)
     assert verify(plan).ok
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "allreduce"])
+@pytest.mark.parametrize("size", [1, 7])
+def test_a_part_has_a_byte_however_late_links_are(kind, size, monkeypatch):
+    asked = []
+
+    def counted(topology, workload, forests, each, budget):
+        asked.append(each * len(forests[0].share))
+        assert len(asked) < 20
+        return pipeline(topology, workload, forests, each, budget)
+
+    monkeypatch.setattr("stretto.planners.forest.parts.pipeline", counted)
+    net = joined(3, 0, [(0, 1, 1e6), (1, 2, 1e6)], 1e-3)
+    net = replace(net, message_s=np.full(net.link_count, 1e-6))
+    plan = run_planner("forest", net, Workload((make_collective(kind, net, size),)), effort="normal")
+    assert verify(plan).ok
+    assert asked and max(asked) <= 2 * max(size, 4)

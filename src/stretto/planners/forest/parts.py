@@ -38,7 +38,8 @@ def choices_by_parts(
         budget: with a cost for "rates".
     """
     quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
-    finest = max(TRANSFER_COUNTS[-1] * len(quickest.share) / quickest.transfer_count(topology), 1.0)
+    finest = TRANSFER_COUNTS[-1] * len(quickest.share) / quickest.transfer_count(topology)
+    finest = max(min(finest, float(c.size_bytes)), 1.0)  # a part has a byte at least
     middle = 2.0 ** round(math.log2(min(promising_part_count(topology, c, quickest), finest)))
     pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most)
     if pool is None:
@@ -78,9 +79,10 @@ def best_by_parts(request: Request, choices: list[Choice], budget: Budget) -> Pl
         if not plans or budget.spent < enough:
             plans.append(planned(choice.forest, choice.parts))
     chosen = promising[plans.index(best(plans))]
+    least, most = len(chosen.forest.share), request.workload.collectives[0].size_bytes
     for times in (0.5, 2.0):
         parts, last = chosen.parts * times, best(plans)
-        while parts >= len(chosen.forest.share) and budget.allows(transfer=times * last.transfer_count):
+        while least <= parts <= most and budget.allows(transfer=times * last.transfer_count):
             plan = planned(chosen.forest, parts)
             plans.append(plan)
             if completion_s(plan) > completion_s(last):

@@ -58,7 +58,7 @@ def plan_circles(request: Request) -> Plan | None:
     """A timed plan of a single AllReduce whose chunk is not cut; the budget has the planner's costs.
 
     Returns:
-        None where pipes do not join all ranks, or the chunk is cut.
+        None where pipes do not join all ranks both ways, or the chunk is cut.
     """
     topology, workload, budget = request.topology, request.workload, request.budget.share(BUDGET_SHARE)
     ranks, size = workload.collectives[0].ranks.tolist(), float(workload.chunk_bytes[0])
@@ -76,7 +76,8 @@ def plan_circles(request: Request) -> Plan | None:
         for steps in _ways(circles, whole, ranks) if whole is not None else ():
             if steps not in orders:
                 orders[steps] = _Order.of(circles, steps, ranks).improved(0.0, budget, request.seed)
-    best = sorted(orders.values(), key=lambda order: order.end_s)[:SEARCHED]
+    whole_sums = [order for order in orders.values() if order.end_s < np.inf]
+    best = sorted(whole_sums, key=lambda order: order.end_s)[:SEARCHED]
     best = [order.improved(MOST_LOOKS, budget, request.seed) for order in best]
     if not best:
         return None
