@@ -25,8 +25,8 @@ from .model import Bound
 from .parts import partitions
 
 MOST_ALONE = 4
-"""Collectives that are bounded by themselves, too: those of the most bytes. Among their pairs of ranks alone, a search may
-find better lengths than among all pairs."""
+"""Collectives that are bounded by themselves, too: those of the most bytes. Among their pairs of ranks alone, a search
+may find better lengths than among all pairs."""
 
 
 def joined_pairs(workload: Workload) -> list[Collective]:
