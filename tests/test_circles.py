@@ -94,3 +94,10 @@ def test_where_links_lead_one_way_the_plan_is_right_or_there_is_none(seeds):
             plans += 1
             assert verify(plan).ok, seed
     assert plans
+
+
+def test_a_chunk_that_is_cut_is_not_summed_on_circles():
+    net = load_topology("star:4?message=1us")
+    for chunks, planned in ((1, True), (2, False)):
+        work = Workload((make_collective("allreduce", net, 1000, chunks=chunks),))
+        assert (plan_circles(with_costs(Request(net, work))) is not None) is planned
