@@ -5,8 +5,9 @@ python benchmarks/programs.py [--servers 4,64,512,2048] [--collectives allgather
 
 First table: plans by symmetry of h100:SERVERS, written to a file and read again. CPU seconds of reading the plan, of
 the first program made from it (that of the last rank), of a second one (that of the rank in the middle), and of listing
-a program row by row, as the executor takes it; then the sends and receives of the program. Second table: plans without
-symmetry, CPU seconds of the programs of all nodes and of one. Kernels are loaded. Writes benchmarks/out/programs.json.
+a program row by row, as the executor takes it; the sends and receives of the program; CPU seconds of the Chakra trace
+of a rank, and the bytes of that file. Second table: plans without symmetry, CPU seconds of the programs of all nodes
+and of one. Kernels are loaded. Writes benchmarks/out/programs.json.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from typing import Any
 
 os.environ["STRETTO_KERNELS"] = "compiled"
 
-from stretto.formats import native
+from stretto.formats import chakra, native
 from stretto.lower import lower, lower_for
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import Plan
 from stretto.model.units import parse_size
 from stretto.planners import run_planner
+from stretto.simulate import simulate
 from stretto.topologies import load_topology
 
 PLAIN = (
@@ -58,10 +60,13 @@ def by_symmetry(servers: int, kind: str, size: str, folder: str) -> dict[str, An
     first, first_s = timed(lambda: lower_for(plan, ranks[-1]))
     second, second_s = timed(lambda: lower_for(plan, ranks[len(ranks) // 2]))
     _, steps_s = timed(lambda: second.steps)
+    timeline = simulate(plan)
+    _, trace_s = timed(lambda: chakra.write(timeline, f"{folder}/trace", [len(ranks) // 2]))
+    trace_bytes = os.path.getsize(f"{folder}/trace.{len(ranks) // 2}.et")
     return {
         "gpus": len(ranks), "collective": kind, "size": size, "transfers": plan.transfer_count, "read_cpu_s": read_s,
         "first_cpu_s": first_s, "second_cpu_s": second_s, "row_by_row_cpu_s": steps_s, "sends": len(first.sends),
-        "receives": len(first.receives),
+        "receives": len(first.receives), "trace_cpu_s": trace_s, "trace_bytes": trace_bytes,
     }  # fmt: skip
 
 
@@ -96,7 +101,7 @@ def main() -> None:
         if not given.plain:
             by_symmetry(2, "allreduce", "8MB", folder)  # loads what is needed
             header("GPUs", "collective", "size", "transfers", "read", "first program", "next", "row by row", "sends",
-                   "receives")  # fmt: skip
+                   "receives", "trace", "its bytes")  # fmt: skip
             for servers in map(int, given.servers.split(",")):
                 for kind in given.collectives.split(","):
                     rows.append(by_symmetry(servers, kind, given.size, folder))

@@ -31,7 +31,7 @@ KNOWS = {
     "runtime": {"model", "lower"},
     "torch": {"model", "choose", "lower", "topologies", "runtime"},
     "emulator": {"model", "lower", "runtime", "simulate"},
-    "formats": {"model", "topologies"},
+    "formats": {"model", "kernels", "topologies"},
     "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats"},
     "report": {"model", "bounds", "formats"},
 }

@@ -201,6 +201,21 @@ def test_report_and_exports_are_written(file, tmp_path):
     assert answer("verify", tmp_path / "json")["digest"] == answer("verify", file)["digest"]
 
 
+def test_some_ranks_are_exported_by_their_numbers(file, tmp_path):
+    exported = answer("export", file, "--to", "chakra", "--ranks", "1-2,0", "-o", tmp_path / "t")
+    assert exported["ranks"] == [0, 1, 2]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("t.")) == [
+        "t.0.et", "t.1.et", "t.2.et"
+    ]  # fmt: skip
+    answer("export", file, "--to", "csv", "--ranks", 1, "-o", tmp_path / "csv")
+    for ranks, words in (("1-x", "must be a rank or a range"), ("2-1", "within 0 to"), ("99", "within 0 to")):
+        done = stretto("export", file, "--to", "csv", "--ranks", ranks, "-o", tmp_path / "x", code=2)
+        assert words in done.stderr and "--ranks" in done.stderr
+    done = stretto("export", file, "--to", "msccl", "--ranks", "1", "-o", tmp_path / "x", code=2)
+    assert "a file of msccl holds all ranks; some are written of a plan as trace, csv, chakra" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
 def test_topologies_and_planners_are_listed(tmp_path):
     assert {"ndv2:CHASSIS[:teccl]", "zoo:NAME"} <= {r["spec"] for r in answer("topologies")["topologies"]}
     assert answer("topologies", "ndv2:4")["nodes"] == {"accelerator": 32, "switch": 1}

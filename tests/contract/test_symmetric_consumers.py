@@ -103,8 +103,12 @@ def test_commands_take_their_files(tmp_path):
 def test_what_does_not_fit_into_memory_is_refused_in_one_line(monkeypatch):
     plan = random_plan(h100(4), "alltoall", 64_000, 1)
     monkeypatch.setattr("stretto.model.memory.memory_bytes", lambda: 10_000)
-    for use in (plan.expand, lambda: exporters()["csv"].write(simulate(plan), "/dev/null")):
-        with pytest.raises(InputError, match=r"elements of the symmetry: .* need about") as error:
+    for use, what in (
+        (plan.expand, r"elements of the symmetry: .* need about"),
+        (lambda: exporters()["csv"].write(simulate(plan), "/dev/null"), "need about .*; write those of some ranks"),
+        (lambda: exporters()["mscclpp"].write(simulate(plan), "/dev/null"), "need about .*; plan in fewer chunks"),
+    ):
+        with pytest.raises(InputError, match=what) as error:
             use()
         assert "\n" not in str(error.value)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 
-from ..model.errors import StrettoError
+from ..model.errors import StrettoError, Unsupported
 from . import arguments
 from .output import answer, print_line
 
@@ -52,6 +54,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
     import numpy as np
 
     from .. import face
+    from ..formats import exporters
     from ..lower import lower
     from ..model.changes import make_changes
     from .work import given_options
@@ -69,6 +72,8 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         plan.simulate()
         plan.bound()
         lower(plan)
+        with suppress(Unsupported), TemporaryDirectory() as folder:
+            exporters()["chakra"].write(plan.simulate(), f"{folder}/trace")
 
 
 def warm(as_json: arguments.Json = False) -> None:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, show_summary
-from .work import accept, find_format, read_verified, show_progress
+from .work import accept, chosen_ranks, find_format, read_verified, show_progress
 
 
 def report(
@@ -35,21 +35,31 @@ def export(
     file: arguments.File,
     to: Annotated[str, Option(help="Name of the format.", autocompletion=arguments.complete_format)],
     output: Annotated[str, Option("-o", "--output", help="The file to write; for a table of `tune`, the folder.")],
+    ranks: Annotated[
+        str | None,
+        Option(help="Write what some ranks send and receive, such as 0-7,12; for chakra, csv and trace."),
+    ] = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
     from ..choose.tuning import is_tuning
     from ..formats import exporters
+    from ..formats.blocks import nodes_of_ranks
     from ..simulate import simulate as run
     from .tuning import export_table, show_exported
 
     format = find_format(exporters(), to, "--to")
+    if ranks is not None and not (format.by_rank and not is_tuning(file)):
+        formats = ", ".join(e.name for e in dict.fromkeys(exporters().values()) if e.by_rank)
+        raise InputError(f"a file of {format.name} holds all ranks; some are written of a plan as {formats}", "--ranks")
     if is_tuning(file):
         exported = export_table(file, format, output)
         answer(as_json, exported, lambda: show_exported(exported))
         return
-    notes = list(format.write(run(read_verified(file, as_json)), output) or ())
-    data = {"file": output, "format": format.name, "notes": notes}
+    plan = read_verified(file, as_json)
+    chosen = {} if ranks is None else {"ranks": chosen_ranks(ranks, len(nodes_of_ranks(plan)))}
+    notes = list(format.write(run(plan), output, **chosen) or ())
+    data = {"file": output, "format": format.name, "notes": notes} | chosen
     answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
 
 

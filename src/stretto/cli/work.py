@@ -64,6 +64,20 @@ def find_format(formats: Mapping[str, Format], name: str, flag: str) -> Format:
     return formats[name]
 
 
+def chosen_ranks(text: str, count: int) -> list[int]:
+    """The ranks that ``--ranks`` names, such as ``0-7,12``, of ``count``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise InputError(f"{part!r} must be a rank or a range of ranks such as 0-7", "--ranks")
+        low, high = int(first), int(last or first)
+        if not low <= high < count:
+            raise InputError(f"{part!r} must be a range within 0 to {count - 1}", "--ranks")
+        found.update(range(low, high + 1))
+    return sorted(found)
+
+
 def given_options(texts: Sequence[str] | None) -> dict[str, str]:
     """Options by name, from texts ``name=value``."""
     given = {}

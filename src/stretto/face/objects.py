@@ -85,8 +85,9 @@ class Plan(_plan.Plan):
     def to_pandas(self) -> pandas.DataFrame:
         """A row for each receiver of each transfer, with the times that the simulator gives."""
         from ..formats.table import columns
+        from ..model.rows import all_rows
 
-        return pandas_module().DataFrame(columns(self._timeline))
+        return pandas_module().DataFrame(columns(self._timeline, all_rows(self)))
 
     @cached_property
     def _verdict(self) -> Verdict:

@@ -23,6 +23,7 @@ class Exporter:
     Attributes:
         sized: whether a file can say for which sizes it is meant: ``write(timeline, path, (least, greatest))``,
             full buffers in bytes.
+        by_rank: whether a file can be written of some ranks only: ``write(timeline, path, ranks=...)``.
         ending: of its files.
     """
 
@@ -31,6 +32,7 @@ class Exporter:
     write: Callable[..., Sequence[str] | None]
     aliases: tuple[str, ...] = ()
     sized: bool = False
+    by_rank: bool = False
     ending: str = "json"
 
 
@@ -42,14 +44,15 @@ def exporters() -> dict[str, Exporter]:
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path),
                  ending="parquet"),
         Exporter("json", "the plan for people, as stretto reads it", lambda t, path: native.write_json(t.plan, path)),
-        Exporter("trace", "Chrome trace events, for Perfetto", trace.write, ("perfetto", "chrome")),
-        Exporter("csv", "a row a transfer, with simulated times", table.write, ending="csv"),
+        Exporter("trace", "Chrome trace events, for Perfetto", trace.write, ("perfetto", "chrome"),
+                 by_rank=True),
+        Exporter("csv", "a row a transfer, with simulated times", table.write, by_rank=True, ending="csv"),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
         Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",), sized=True,
                  ending="xml"),
         Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write),
         Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",),
-                 ending="chakra"),
+                 by_rank=True, ending="chakra"),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv,
                  ending="csv"),
     )  # fmt: skip

@@ -13,12 +13,16 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..kernels import at_speed
 from ..model.errors import Unsupported
-from ..model.plan import Plan
+from ..model.rows import nodes_in
 from ..model.timeline import Timeline
-from . import atomic_file
-from .protobuf import block, number, sized, varint
+from . import atomic_file, kernel_chakra
+from .chakra_trace import message_count, trace_of
+from .kernel_chakra import Nodes, Words
+from .protobuf import block, sized
 from .steps import only_collective
 
 COMPUTE, SEND, RECEIVE = 4, 5, 6
@@ -28,65 +32,62 @@ ID, NAME, TYPE, CONTROL_DEPS, DATA_DEPS, ATTR = 1, 2, 3, 4, 5, 10
 INT32, INT64, BOOL, STRING = 7, 9, 27, 29
 """Fields of AttributeProto, beside its name (1)."""
 
+TYPES = (RECEIVE, SEND, COMPUTE)
+"""The types of receipts, sends and turns."""
+NAMES = ("receive chunk ", " from ", "send chunk ", " to ", "turn", "")
+"""For each of them the texts of a node's name before and after its chunk."""
+ATTRIBUTES = {
+    "is_cpu_op": BOOL, "comm_size": INT64, "comm_tag": INT32, "comm_src": INT32, "comm_dst": INT32,
+    "stretto_chunk": INT64, "stretto_op": INT64,
+}  # fmt: skip
+"""The attributes of a send, in their order, and the form of each."""
+ATTRIBUTE_COUNTS = (5, 7, 1)
+"""How many of these attributes receipts, sends and turns have."""
+LONGEST_NODE_BYTES = 400
+"""No node is longer, apart from the numbers of the nodes for which it waits."""
+MOST_MESSAGES = 1 << 31
+"""Tags are int32."""
 
-def write(timeline: Timeline, path: str) -> Sequence[str]:
-    """Write ``path.RANK.et`` for every rank; returns notes on what was left out."""
+
+def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> Sequence[str]:
+    """Write ``path.RANK.et`` for every rank, or for some; returns notes on what was left out."""
     plan = timeline.plan
     collective = only_collective(plan)
-    rank = {int(v): r for r, v in enumerate(collective.ranks)}
-    if not all(v in rank for v in (*plan.src.tolist(), *plan.dst.values.tolist())):
+    nodes = collective.ranks.tolist()
+    if not np.isin(nodes_in(plan), nodes).all():
         raise Unsupported("a node that is no rank sends or receives, and a trace is of a rank")
-    parts = collective.chunk_count // len(collective.piece_bytes)
+    if (messages := message_count(plan)) > MOST_MESSAGES:
+        raise Unsupported(f"the plan has {messages:,} messages, and tags go up to {MOST_MESSAGES:,}; use fewer chunks")
+    parts = collective.chunk_count // collective.piece_count
     facts = {"kind": collective.kind, "chunks": parts, "root": max(0, collective.root)}
-    head = block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts)))
-    traces = [[sized(head)] for _ in rank]
+    head = sized(block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts))))
+    rank_of = np.full(plan.topology.node_count, -1, dtype=np.int64)
+    rank_of[nodes] = np.arange(len(nodes))
     dropped = 0
-    latest: dict[tuple[int, int, tuple[int, ...]], list[int]] = {}
-    for k in np.lexsort((np.arange(plan.transfer_count), timeline.start_s)).tolist():
-        src, chunk = rank[int(plan.src[k])], int(plan.chunk[k])
-        waits, lost = _local(plan, k)
+    for rank in range(len(nodes)) if ranks is None else ranks:
+        trace, lost = trace_of(timeline, nodes[rank], rank_of)
         dropped += lost
-        together = (src, int(plan.route[k][0]), tuple(sorted(waits)))
-        own = [("stretto_chunk", INT64, chunk), ("stretto_op", INT64, int(plan.op[k]))]
-        for r in range(int(plan.dst.offsets[k]), int(plan.dst.offsets[k + 1])):
-            dst = rank[int(plan.dst.values[r])]
-            facts_of = [("comm_size", INT64, int(plan.size_bytes[k])), ("comm_tag", INT32, r)]
-            ends = [("comm_src", INT32, src), ("comm_dst", INT32, dst)]
-            deps = latest.get(together, waits)
-            if together in latest:
-                turn = 2 * len(plan.dst.values) + r
-                traces[src].append(_node(turn, "turn", COMPUTE, deps, []))
-                deps = [turn]
-            latest[together] = deps
-            traces[src].append(_node(2 * r, f"send chunk {chunk} to {dst}", SEND, deps, [*facts_of, *ends, *own]))
-            traces[dst].append(_node(2 * r + 1, f"receive chunk {chunk} from {src}", RECEIVE, [], [*facts_of, *ends]))
-    for r, trace in enumerate(traces):
-        with atomic_file(f"{path}.{r}.et", "wb") as file:
-            file.writelines(trace)
+        content = encoded(trace)
+        with atomic_file(f"{path}.{rank}.et", "wb") as file:
+            file.write(head)
+            file.write(content.data)
     notes = ["routes and times left out: they are the network's that runs the trace"]
     return notes + [f"dependencies on what happens at other ranks left out: {dropped}"] * bool(dropped)
 
 
-def _local(plan: Plan, k: int) -> tuple[list[int], int]:
-    """The trace nodes of the sender's rank that transfer k waits for, and how many dependencies have no such node."""
-    found, lost = [], 0
-    for d in plan.depends[k].tolist():
-        receivers = range(int(plan.dst.offsets[d]), int(plan.dst.offsets[d + 1]))
-        arrived = [2 * r + 1 for r in receivers if plan.dst.values[r] == plan.src[k]]
-        sent = [2 * r for r in receivers] if plan.src[d] == plan.src[k] else []
-        found += arrived or sent
-        lost += not (arrived or sent)
-    return found, lost
+def encoded(trace: Nodes) -> NDArray[np.uint8]:
+    """The bytes of a trace's nodes, each after its length."""
+    words = Words(*_joined(NAMES), *_joined(tuple(ATTRIBUTES)), np.array([*ATTRIBUTES.values()]))
+    work = float(LONGEST_NODE_BYTES * len(trace.kind))
+    return at_speed(kernel_chakra.encode, work)(
+        trace, words, np.array(ATTRIBUTE_COUNTS), np.array(TYPES), LONGEST_NODE_BYTES
+    )
 
 
-def _node(key: int, name: str, kind: int, deps: list[int], attributes: list[tuple[str, int, int]]) -> bytes:
-    body = number(ID, key) + block(NAME, name.encode()) + number(TYPE, kind)
-    if deps:
-        body += block(DATA_DEPS, b"".join(map(varint, deps)))
-    body += block(ATTR, block(1, b"is_cpu_op") + number(BOOL, 0))
-    for what, form, value in attributes:
-        body += block(ATTR, block(1, what.encode()) + number(form, value))
-    return sized(body)
+def _joined(texts: tuple[str, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of texts, and where each begins and ends."""
+    ends = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+    return np.frombuffer("".join(texts).encode(), dtype=np.uint8).copy(), ends
 
 
 def _text(name: str, value: str) -> bytes:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
 from ..model.errors import Unsupported
+from ..model.plan import Plan
+from ..model.rows import ends_at_nodes
 from ..model.timeline import Timeline
 from . import atomic_file
-from .steps import Program, Step, program_of
+from .steps import Program, Step, only_collective, program_of
 
 MOST_STEPS, MOST_CHANNELS, MOST_ELEMENTS = 256, 32, 4096
 """What runtimes accept: steps of a threadblock, channels of a file, elements of a GPU's buffer."""
@@ -44,12 +46,27 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES
     Args:
         sizes: the least and the greatest full buffer, bytes, for which a runtime shall use the program.
     """
+    _check_elements(timeline.plan)
     program = program_of(timeline)
     root = to_xml(program, timeline.plan.topology.name, sizes)
     ElementTree.indent(root)
     with atomic_file(path) as file:
         file.write(ElementTree.tostring(root, encoding="unicode") + "\n")
     return program.notes
+
+
+def _check_elements(plan: Plan) -> None:
+    """Refuse a plan with more messages at a rank than a file may have elements, before its steps are made."""
+    ranks = only_collective(plan).ranks
+    messages = ends_at_nodes(plan)[ranks]
+    rank = int(messages.argmax())
+    if 1 + len(ranks) + messages[rank] > MOST_ELEMENTS:
+        raise Unsupported(f"{_too_many(rank)}: it sends and receives {messages[rank]:,} messages")
+
+
+def _too_many(rank: int) -> str:
+    limit = f"rank {rank} has more than the {MOST_ELEMENTS} elements that MSCCL's runtimes take"
+    return f"{limit}; use fewer chunks or ranks"
 
 
 def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)) -> ElementTree.Element:
@@ -65,7 +82,7 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
     for rank in range(program.ranks):
         own = [b for b in blocks if b.rank == rank]
         if 1 + len(own) + program.ranks + sum(len(b.steps) for b in own) > MOST_ELEMENTS:
-            raise Unsupported(f"rank {rank} has more than the {MOST_ELEMENTS} elements that MSCCL's runtimes take")
+            raise Unsupported(_too_many(rank))
         held = zip("ios", (program.inputs[rank], program.outputs[rank], program.scratch[rank]), strict=True)
         gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank)} | {f"{b}_chunks": str(n) for b, n in held})
         for b in own:

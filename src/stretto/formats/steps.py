@@ -17,12 +17,18 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 
 from ..model.collective import Collective
-from ..model.errors import Unsupported
+from ..model.errors import InputError, Unsupported
+from ..model.memory import too_much
 from ..model.plan import REDUCE, Plan
+from ..model.rows import ends_at_nodes
+from ..model.symmetric import SymmetricPlan
 from ..model.timeline import Timeline
 
 Slot = tuple[str, int]
 """A buffer, "i", "o" or "s", and the chunk in it."""
+MESSAGE_BYTES = 3200
+"""Memory for each message while its steps are made and written, about: what ``stretto export --to mscclpp`` adds to a
+process for each message of an AllGather by shortest-path on torus:8x16."""
 SERVED = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 """Kinds of collectives that the runtimes of these formats know."""
 
@@ -55,9 +61,16 @@ class Program:
 
 
 def program_of(timeline: Timeline) -> Program:
-    """Lower a simulated plan to steps; Unsupported says why steps cannot express it."""
+    """Lower a simulated plan to steps; Unsupported says why steps cannot express it.
+
+    Raises:
+        InputError: the steps do not fit into memory.
+    """
     plan = timeline.plan
     collective = only_collective(plan)
+    messages = int(ends_at_nodes(plan).sum()) // 2
+    if (reason := too_much(messages, "messages", MESSAGE_BYTES)) is not None:
+        raise InputError(f"a file of all ranks: {reason}; plan in fewer chunks, or among fewer ranks", "plan")
     rank = {int(v): r for r, v in enumerate(collective.ranks)}
     for v in (*plan.src.tolist(), *plan.dst.values.tolist()):
         if v not in rank:
@@ -79,15 +92,14 @@ def only_collective(plan: Plan) -> Collective:
         raise Unsupported("the plan has several collectives; a program of steps holds one")
     if plan.sharing in ("rates", "weights", "priorities"):
         raise Unsupported(f"the plan shares links by {plan.sharing}, which steps cannot say")
-    if plan.other_src is not None:
+    if (plan.part if isinstance(plan, SymmetricPlan) else plan).other_src is not None:
         raise Unsupported("the plan has switches that sum, which steps cannot say")
     if plan.topology.planes or plan.barriers:
         raise Unsupported("the plan has optical planes or barriers, which steps cannot say")
     collective = plan.workload.collectives[0]
     if collective.kind not in SERVED:
         raise Unsupported(f"{collective.kind} has no layout of buffers; there are {', '.join(SERVED)}")
-    counts = np.bincount(collective.chunk_piece, minlength=len(collective.piece_bytes))
-    if len(set(counts.tolist())) > 1 or np.ptp(collective.chunk_bytes) > 1:
+    if not collective.evenly_cut:
         raise Unsupported("the chunks are of different sizes, and a buffer of steps has equal ones")
     return collective
 

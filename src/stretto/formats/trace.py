@@ -6,62 +6,99 @@ The format: "Trace Event Format", JSON object form. Times are microseconds.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from ..model.arrays import Float64
+from ..model.rows import Moments, Rows, moments_of
 from ..model.timeline import Timeline
 from . import atomic_file
+from .blocks import blocks_of
 
 LINKS, RANKS, PLANES = 1, 2, 3
 
 
-def write(timeline: Timeline, path: str) -> None:
-    """Write the timeline of a plan, event by event."""
+def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> None:
+    """Write the timeline of a plan, or of what some ranks send and receive, event by event."""
     plan = timeline.plan
     topology = plan.topology
+    links = np.zeros(topology.link_count, dtype=np.bool_)
+    arrived: list[tuple[Float64, Float64]] = []
     with atomic_file(path) as file:
         file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-        names = [_group(LINKS, "links"), _group(RANKS, "delivered")]
-        names += [_track(LINKS, link, topology.link_name(link)) for link in map(int, np.unique(plan.route.values))]
-        names += [_group(PLANES, "planes")] * bool(topology.planes)
-        file.write(",\n".join(json.dumps(event) for event in names + _on_planes(timeline)))
-        for k in range(plan.transfer_count):
-            duration_us = (timeline.finish_s[k] - timeline.start_s[k]) * 1e6
-            ends = {"src": topology.names[plan.src[k]], "dst": [topology.names[v] for v in plan.dst[k]]}
-            if len(plan.sources[k]) > 1:
-                ends["sources"] = [topology.names[v] for v in plan.sources[k]]
-            content = {"bytes": int(plan.size_bytes[k]), "depends": plan.depends[k].tolist()}
-            for i in range(int(plan.route.offsets[k]), int(plan.route.offsets[k + 1])):
-                start_us = (timeline.start_s[k] + timeline.hop_offset_s[i]) * 1e6
-                event = _slice(LINKS, int(plan.route.values[i]), f"chunk {plan.chunk[k]}", start_us, duration_us)
-                file.write(",\n" + json.dumps(event | {"args": {"transfer": k} | ends | content}))
-        order = np.argsort(timeline.arrival_s, kind="stable")
-        arrived = np.cumsum(plan.size_bytes[plan.dst.owners][order])
-        for i, total in zip(order, arrived, strict=True):
-            event = {"ph": "C", "pid": RANKS, "name": "delivered bytes", "ts": timeline.arrival_s[i] * 1e6}
-            file.write(",\n" + json.dumps(event | {"args": {"bytes": int(total)}}))
+        groups = [_group(LINKS, "links"), _group(RANKS, "delivered")]
+        groups += [_group(PLANES, "planes")] * bool(topology.planes)
+        file.write(",\n".join(map(json.dumps, groups)))
+        for block in blocks_of(plan, ranks):
+            moments = moments_of(timeline, block)
+            for event in chain(_on_links(block, moments), _on_planes(block, moments)):
+                file.write(",\n" + json.dumps(event))
+            links[block.route.values] = True
+            sizes = block.size_bytes[block.dst.owners]
+            at_s, which = np.unique(moments.arrival_s, return_inverse=True)
+            arrived.append((at_s, np.bincount(which, weights=sizes).astype(np.float64)))
+        tracks = [_track(LINKS, link, topology.link_name(link)) for link in np.flatnonzero(links).tolist()]
+        for event in chain(tracks, _turns(timeline), _delivered(arrived)):
+            file.write(",\n" + json.dumps(event))
         file.write("\n]}\n")
 
 
-def _on_planes(timeline: Timeline) -> list[dict[str, Any]]:
-    """One track for each port of a plane with its transfers, and one for each plane with its turns."""
+def _on_links(block: Rows, moments: Moments) -> Iterator[dict[str, Any]]:
+    """A slice for each link of each transfer."""
+    names, route = block.plan.topology.names, block.route
+    duration_us = ((moments.finish_s - moments.start_s) * 1e6).tolist()
+    start_us = (moments.start_s[route.owners] + moments.hop_offset_s) * 1e6
+    hops = list(zip(route.values.tolist(), start_us.tolist(), strict=True))
+    for k, number in enumerate(block.number.tolist()):
+        chunk = int(block.chunk[k])
+        ends: dict[str, Any] = {"src": names[block.src[k]], "dst": [names[v] for v in block.dst[k]]}
+        if len(block.sources[k]) > 1:
+            ends["sources"] = [names[v] for v in block.sources[k]]
+        content = {"bytes": int(block.size_bytes[k]), "depends": block.depends[k].tolist()}
+        for link, at_us in hops[route.offsets[k] : route.offsets[k + 1]]:
+            event = _slice(LINKS, link, f"chunk {chunk}", at_us, duration_us[k])
+            yield event | {"args": {"transfer": number} | ends | content}
+
+
+def _on_planes(block: Rows, moments: Moments) -> Iterator[dict[str, Any]]:
+    """One track for each port of a plane, with its transfers."""
+    plane = block.base.plane
+    if plane is None:
+        return
+    width = block.plan.topology.node_count + 1
+    for k, on in enumerate(plane[block.row].tolist()):
+        if on >= 0:
+            duration_us = float(moments.finish_s[k] - moments.start_s[k]) * 1e6
+            start_us = float(moments.start_s[k]) * 1e6
+            yield _slice(PLANES, on * width + 1 + int(block.src[k]), f"chunk {block.chunk[k]}", start_us, duration_us)
+
+
+def _turns(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """One track for each plane, with its turns."""
     plan = timeline.plan
-    events: list[dict[str, Any]] = []
     width = plan.topology.node_count + 1
     for p, turn in enumerate(plan.topology.planes):
-        events.append(_track(PLANES, p * width, f"plane {p} turns"))
+        yield _track(PLANES, p * width, f"plane {p} turns")
         own = np.flatnonzero(plan.turns.plane == p)
         for i in own[1:] if (turn.matching < 0).all() else own:
             start_us = float(timeline.turn_start_s[i]) * 1e6
-            events.append(_slice(PLANES, p * width, "turn", start_us, turn.reconfiguration_s * 1e6))
-    for k, plane in enumerate(plan.plane.tolist() if plan.plane is not None else ()):
-        if plane >= 0:
-            track = plane * width + 1 + int(plan.src[k])
-            duration_us = float(timeline.finish_s[k] - timeline.start_s[k]) * 1e6
-            start_us = float(timeline.start_s[k]) * 1e6
-            events.append(_slice(PLANES, track, f"chunk {plan.chunk[k]}", start_us, duration_us))
-    return events
+            yield _slice(PLANES, p * width, "turn", start_us, turn.reconfiguration_s * 1e6)
+
+
+def _delivered(arrived: list[tuple[Float64, Float64]]) -> Iterator[dict[str, Any]]:
+    """A counter: at each moment of an arrival the bytes that have arrived by then.
+
+    Args:
+        arrived: for each block the moments, seconds, and the bytes that arrive at each.
+    """
+    at_s, which = np.unique(np.concatenate([moments for moments, _ in arrived]), return_inverse=True)
+    total = np.cumsum(np.bincount(which, weights=np.concatenate([sizes for _, sizes in arrived])))
+    for moment_s, sum_bytes in zip(at_s.tolist(), total.tolist(), strict=True):
+        event = {"ph": "C", "pid": RANKS, "name": "delivered bytes", "ts": moment_s * 1e6}
+        yield event | {"args": {"bytes": int(sum_bytes)}}
 
 
 def _group(group: int, name: str) -> dict[str, Any]:

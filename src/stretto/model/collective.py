@@ -140,6 +140,12 @@ class Collective:
         return counts[pieces], offsets_of(counts)[pieces]
 
     @property
+    def evenly_cut(self) -> bool:
+        """Whether all pieces are cut into equally many chunks, whose sizes differ by at most a byte."""
+        counts = np.bincount(self.chunk_piece, minlength=self.piece_count)
+        return np.ptp(counts) == 0 and bool(np.ptp(self.chunk_bytes) <= 1)
+
+    @property
     def is_whole(self) -> bool:
         """Whether it was never cut: its chunks are its promise."""
         return self.chunk_bytes is self.piece_bytes
@@ -215,6 +221,16 @@ class Promised(Collective):
         if isinstance(self.chunks, int):
             return np.full(pieces.shape, self.chunks), pieces * self.chunks
         return self.chunks[pieces], offsets_of(self.chunks)[pieces]
+
+    @property
+    def evenly_cut(self) -> bool:
+        counts = np.unique(self.chunks)
+        if len(counts) > 1:
+            return False
+        # the least and the largest piece
+        parts = 1 if self.traits.whole else len(self.ranks)
+        least, most = self.size_bytes // parts, -(-self.size_bytes // parts)
+        return bool(-(-most // counts[0]) - least // counts[0] <= 1)
 
     @property
     def piece_count(self) -> int:

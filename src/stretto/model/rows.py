@@ -7,6 +7,7 @@ is computed from the representative's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Float64, Int8, Int32, Int64, Ragged
+from .errors import InputError
+from .memory import too_much
 from .plan import Plan
 from .symmetric import SymmetricPlan
 from .timeline import Timeline
@@ -71,9 +74,20 @@ class Rows:
         return lists.with_values(self.nodes(lists.values, lists))
 
     @cached_property
+    def sources(self) -> Ragged:
+        """For each transfer all nodes that send it, ``src`` first."""
+        lists = self.base.sources.take(self.row)
+        return lists.with_values(self.nodes(lists.values, lists))
+
+    @cached_property
     def route(self) -> Ragged:
         """For each transfer its links."""
         return self.base.route.take(self.row)
+
+    @cached_property
+    def first_link(self) -> Int64:
+        """int64[rows], a number that tells apart the links by which transfers leave their source."""
+        return self.base.route.values[self.base.route.offsets[self.row]].astype(np.int64)
 
     @cached_property
     def depends(self) -> Ragged:
@@ -141,6 +155,12 @@ class Images(Rows):
         return lists.with_values(self.plan.symmetry.image_of_links(self.element[lists.owners], lists.values))
 
     @cached_property
+    def first_link(self) -> Int64:
+        # one link joins two nodes
+        first = self.base.route.values[self.base.route.offsets[self.row]]
+        return self.nodes(self.plan.topology.dst[first]).astype(np.int64)
+
+    @cached_property
     def way(self) -> UInt64:
         # one link joins two nodes: the nodes at the ends of its links say which way it is
         lists = self.base.route.take(self.row)
@@ -166,6 +186,13 @@ def rows_of(plan: Plan, number: Int64) -> Rows:
     return Images(plan, number) if isinstance(plan, SymmetricPlan) else Rows(plan, number)
 
 
+def all_rows(plan: Plan) -> Rows:
+    """All transfers of a plan; InputError if they do not fit into memory."""
+    if (reason := too_much(plan.transfer_count, "transfers")) is not None:
+        raise InputError(reason, "plan")
+    return rows_of(plan, np.arange(plan.transfer_count))
+
+
 def sent_by(plan: Plan, node: int) -> Rows:
     """The transfers that a node sends, as their one or first source, in their order."""
     if not isinstance(plan, SymmetricPlan):
@@ -176,13 +203,38 @@ def sent_by(plan: Plan, node: int) -> Rows:
 
 def received_by(plan: Plan, node: int) -> Rows:
     """The transfers that a node receives, in their order."""
+    return rows_of(plan, _with(plan, (plan.part if isinstance(plan, SymmetricPlan) else plan).dst, node))
+
+
+def touched_by(plan: Plan, nodes: Iterable[int]) -> Rows:
+    """The transfers that some nodes send or receive, in their order."""
+    base = plan.part if isinstance(plan, SymmetricPlan) else plan
+    numbers = [_with(plan, ends, node) for node in nodes for ends in (base.sources, base.dst)]
+    return rows_of(plan, np.unique(np.concatenate(numbers)))
+
+
+def ends_at_nodes(plan: Plan) -> Int64:
+    """int64[nodes], how many messages each node sends or receives: one for each receiver of a transfer."""
+    base, count = plan.part if isinstance(plan, SymmetricPlan) else plan, plan.topology.node_count
+    ends = np.concatenate((base.src[base.dst.owners], base.dst.values))
     if not isinstance(plan, SymmetricPlan):
-        return Rows(plan, plan.dst.owners[plan.dst.values == node])
-    dst = plan.part.dst
-    at, element = plan.symmetry.elements_to(dst.values, node)
-    number = dst.owners[at] * plan.symmetry.size + element
-    # of a transfer to several nodes of an orbit each may be the image of another
-    return Images(plan, number if len(dst.values) == dst.rows else np.sort(number))
+        return np.bincount(ends, minlength=count)
+    orbits = plan.symmetry.node_orbits
+    images = np.bincount(orbits[ends], minlength=count)[orbits] * plan.symmetry.size
+    at_node: Int64 = images // np.bincount(orbits)[orbits]
+    return at_node
+
+
+def _with(plan: Plan, lists: Ragged, node: int) -> Int64:
+    """int64[rows], ascending, the transfers with a node in their list; of a plan by symmetry there is a list for each
+    transfer of the representatives, and the node may be in the image of the list."""
+    if not isinstance(plan, SymmetricPlan):
+        at_node: Int64 = lists.owners[lists.values == node]
+        return at_node
+    at, element = plan.symmetry.elements_to(lists.values, node)
+    number: Int64 = lists.owners[at] * plan.symmetry.size + element
+    # of a list with several nodes of an orbit each may be mapped to the node
+    return number if len(lists.values) == lists.rows else np.sort(number)
 
 
 def chunks_at(plan: Plan, node: int) -> tuple[tuple[Int64, Int64], tuple[Int64, Int64]]:
