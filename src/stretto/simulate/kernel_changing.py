@@ -172,6 +172,7 @@ def run(
     room = (
         np.arange(len(links.src)), np.full(segments, -1, dtype=np.int64), np.full(segments, -np.inf),
         np.zeros(segments), most, np.zeros(len(links.src)), np.array([len(links.src)]),
+        np.arange(len(links.src)),
     )  # fmt: skip
 
     ready = earliest_s.copy()
@@ -288,7 +289,7 @@ def _piece(at: float, left: float, walk: Walk, steps: Steps) -> tuple[float, flo
 
 def _crowded_until(t: float, share: float, slack: float, walk: Walk, steps: Steps, room: Room) -> float:
     """Until when a link has no room for a transfer that starts at ``t``; ``t`` if all links have room."""
-    first, after, begin_s, load, _, _, _ = room
+    first, after, begin_s, load, _, _, _, _ = room
     place_at(t, walk, steps)
     at, left = t, 1.0 / share
     while left > 0:
@@ -326,16 +327,16 @@ def _reserve(t: float, share: float, slack: float, walk: Walk, steps: Steps, roo
         if until == np.inf:
             break
         if rate > 0 and until > at:
-            first, after, begin_s, load, limit, least, used = room
+            first, after, begin_s, load, limit, least, used, near = room
             if used[0] + 2 * len(walk.route) > len(after):
                 more = len(after) + 2 * len(walk.route)
                 after = np.append(after, np.full(more, -1, dtype=np.int64))
                 begin_s, load = np.append(begin_s, np.empty(more)), np.append(load, np.zeros(more))
-                room = (first, after, begin_s, load, limit, least, used)
+                room = (first, after, begin_s, load, limit, least, used, near)
             for i in range(len(walk.route)):
                 begin, end = at + walk.hop_s[i], until + walk.hop_s[i]
-                near = min(slack, (end - begin) / 4)
-                reserve(walk.route[i], begin, end, rate * share * walk.load_bytes[i], near, room)
+                rounding = min(slack, (end - begin) / 4)
+                reserve(walk.route[i], begin, end, rate * share * walk.load_bytes[i], rounding, room)
         at = until
         pass_step(until, walk, steps)
     return room

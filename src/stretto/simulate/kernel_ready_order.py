@@ -52,7 +52,7 @@ class Transfers(NamedTuple):
     slack_s: Float64
 
 
-Room = tuple[Int64, Int64, Float64, Float64, Float64, Float64, Int64]
+Room = tuple[Int64, Int64, Float64, Float64, Float64, Float64, Int64, Int64]
 """What links carry from now on: the load of each link as a step function of time, a linked list of segments.
 
 - int64[links], the segment of each link that holds the present moment.
@@ -61,6 +61,8 @@ Room = tuple[Int64, Int64, Float64, Float64, Float64, Float64, Int64]
 - float64[links], bytes/s that loads may reach.
 - float64[links], bytes/s of the slowest transfer over each link: a segment without room for it is full.
 - int64[1], how many segments there are.
+- int64[links], a segment of each link from which later ones are looked for: the one before the last transfer's. Small
+  transfers that arrive long after they start would else be looked for through all segments in between.
 """
 
 
@@ -87,7 +89,7 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
     room = (
         np.arange(len(links.src)), np.full(segments, -1, dtype=np.int64), np.full(segments, -np.inf),
         np.zeros(segments), links.bandwidth * (1 + RATE_TOLERANCE), _least(served, rate, links.bandwidth),
-        np.array([len(links.src)]),
+        np.array([len(links.src)]), np.arange(len(links.src)),
     )  # fmt: skip
 
     ready = earliest_s.copy()
@@ -169,7 +171,7 @@ def _first_room(
         rate, route, hop: of one transfer, for each link: its load, the link, and how much later than the source it
             carries the bytes.
     """
-    first, after, begin_s, _, _, _, _ = room
+    first, after, begin_s, _, _, _, _, _ = room
     t = now
     moved = True
     while moved:
@@ -190,8 +192,8 @@ def _room_on_link(link: int, t: float, seconds: float, rate: float, slack: float
 
     A transfer that is too fast for the link has room where nobody else is.
     """
-    first, after, begin_s, load, limit, _, _ = room
-    j = first[link]
+    _, after, begin_s, load, limit, _, _, _ = room
+    j = _near(link, t, slack, room)
     while after[j] >= 0 and begin_s[after[j]] <= t + slack:
         j = after[j]
     # j is the segment that holds t, and then those after it until the transfer ends
@@ -206,14 +208,15 @@ def _room_on_link(link: int, t: float, seconds: float, rate: float, slack: float
 
 def reserve(link: int, begin: float, end: float, rate: float, slack: float, room: Room) -> None:
     """Add a load of ``rate`` to a link; a bound within ``slack`` of another one is that one."""
-    first, after, _, load, limit, least, _ = room
-    start, j = _segment_at(link, begin, slack, first[link], room)
+    first, after, _, load, limit, least, _, near = room
+    start, j = _segment_at(link, begin, slack, _near(link, begin, slack, room), room)
     _, stop = _segment_at(link, end, slack, j, room)
     while j != stop:
         load[j] += rate
         j = after[j]
     # neighbours that are the same to every transfer become one segment
     j = start if start >= 0 else first[link]
+    near[link] = j
     same = EQUAL_LOADS * limit[link]
     while j != stop and after[j] >= 0:
         other = after[j]
@@ -227,13 +230,21 @@ def reserve(link: int, begin: float, end: float, rate: float, slack: float, room
             j = other
 
 
+def _near(link: int, t: float, slack: float, room: Room) -> int:
+    """A segment of a link that begins before ``t``: the one that was used last, or the first one."""
+    first, _, begin_s, _, _, _, _, near = room
+    j: int = near[link]
+    k: int = first[link]
+    return j if begin_s[k] < begin_s[j] < t - slack else k
+
+
 def _segment_at(link: int, t: float, slack: float, j: int, room: Room) -> tuple[int, int]:
     """The segment before the one that begins at ``t`` (-1 for none) and that one, which is made if there is none.
 
     Args:
         j: a segment that begins no later.
     """
-    _, after, begin_s, load, _, _, used = room
+    _, after, begin_s, load, _, _, used, _ = room
     before = -1
     while after[j] >= 0 and begin_s[after[j]] <= t + slack:
         before, j = j, after[j]
