@@ -21,6 +21,8 @@ from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.topologies import load_topology
 
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+
 Orbit = tuple[tuple[int, ...], int]
 """The owner, or owners, of an orbit's representative, and its position."""
 
@@ -395,6 +397,16 @@ def fixed(kind: str, seed: int) -> SymmetricPlan:
     return of_orbits(symmetry, orbits, sizes, Workload((work,)), rng, 0.0)
 
 
+def planned_from_a_root(kind: str, seed: int) -> SymmetricPlan:
+    """As the planner makes it on four servers of three: the group exchanges the three other servers and, where the
+    buffer is one piece, the two other rails. Some elements then move a rank beside the root, and some do not."""
+    topology = rails(4, 3).topology
+    size, root = 240 + seed % 7, seed % 12
+    plan = run_planner("symmetric", topology, Workload((make_collective(kind, topology, size, root=root),)))
+    assert isinstance(plan, SymmetricPlan)
+    return plan
+
+
 def examples(seed: int) -> dict[str, SymmetricPlan]:
     """Plans of all kinds, by name; others for every seed."""
     found = {}
@@ -430,6 +442,9 @@ def examples(seed: int) -> dict[str, SymmetricPlan]:
     for kind in KINDS:
         number += 1
         found[f"{kind} with a rank that stays"] = fixed(kind, number)
+    for kind in ROOTED:
+        number += 1
+        found[f"{kind} planned from a root"] = planned_from_a_root(kind, number)
     if seed == 0:
         for servers in (2, 4):
             found[f"alltoall on h100:{servers}"] = random_plan(h100(servers), "alltoall", 64000, number)

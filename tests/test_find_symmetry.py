@@ -18,6 +18,7 @@ from stretto.symmetry.coordinates import Shift, free_shifts
 from stretto.symmetry.graph import graph_of
 from stretto.symmetry.grow import Group, _joined
 from stretto.topologies import load_topology
+from stretto.verify.symmetric import wrong_group
 
 
 def shuffled(topology: Topology, seed: int) -> Topology:
@@ -247,6 +248,18 @@ def test_shifts_of_which_one_leaves_nodes_that_the_other_moves_are_not_taken_tog
     assert free_shifts(graph, [three, two], every) == [three]
     assert free_shifts(graph, [three, two], np.arange(6) != 3) == [three]
     assert free_shifts(graph, [three, two], np.isin(np.arange(6), [3, 4])) == [two]
+
+
+def test_a_root_leaves_the_rails_beside_its_own_where_orbits_may_have_any_size():
+    topology = load_topology("h100:8")
+    colours = np.zeros(topology.node_count, dtype=np.int64)
+    colours[topology.accelerators[3]] = 1
+    assert find_symmetry(topology, colours).orders.tolist() == [7]
+    both = find_symmetry(topology, colours, partly=True)
+    assert both.orders.tolist() == [7, 7]
+    assert wrong_group(both) is None
+    sizes = np.bincount(both.node_orbits[topology.accelerators])
+    assert sorted(sizes[sizes > 0].tolist()) == [1, 7, 7, 49]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -118,3 +120,20 @@ def test_auto_plans_for_thousands_of_ranks(kind):
     plan = run_planner("auto", net, workload, effort="quick")
     assert simulate(plan).completion_s <= 1.1 * bounds(net, workload)[0].seconds
     assert plan.meta["chosen"] == "symmetric" or kind in ("scatter", "gather")
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_rails_that_the_root_is_not_on_are_exchanged_too(kind):
+    """The group does not move all ranks freely: the elements that exchange rails leave those of the root's rail."""
+    plan, over = planned(kind, load_topology("h100:64?message=0us"), 1_000_000_000)
+    assert plan.symmetry.orders.tolist() == [63, 7]
+    sizes = np.bincount(plan.symmetry.node_orbits)[np.unique(plan.symmetry.node_orbits[plan.topology.accelerators])]
+    assert sorted(sizes.tolist()) == [1, 7, 63, 441]
+    assert over <= 1.01
+
+
+def test_ranks_that_own_data_must_be_moved_freely():
+    plan, _ = planned("broadcast", NETWORKS["rails"], 1_000_000)
+    owner = np.full_like(plan.orbits.owner, plan.topology.accelerators[1])
+    wrong = SymmetricPlan(plan.part, replace(plan.orbits, owner=owner), {})
+    assert "an owner to itself" in verify(wrong).finding.message

@@ -2,7 +2,8 @@
 
 A :class:`Symmetry` is a commutative group by its generators. An *orbit* is what the group maps to each other. An orbit
 of accelerators has one accelerator for each element of the group, or it is a single accelerator that every element
-leaves where it is. Whatever one accelerator of an orbit does, the others do in their place.
+leaves where it is; others are between, where nothing depends on them. Whatever one accelerator of an orbit does, the
+others do in their place.
 
 Elements are numbered by their exponents in mixed radix; the exponent of the last generator counts least. Element 0
 is the identity. This file trusts the generators. :mod:`stretto.verify.symmetric` does not.

@@ -22,13 +22,18 @@ __all__ = ["find_symmetry"]
 
 
 def find_symmetry(
-    topology: Topology, colours: Int64 | None = None, counted: Bool | None = None, groups: Int64 | None = None
+    topology: Topology,
+    colours: Int64 | None = None,
+    counted: Bool | None = None,
+    groups: Int64 | None = None,
+    *,
+    partly: bool = False,
 ) -> Symmetry | None:
     """The largest commutative group of symmetries that was found: the one that leaves the fewest orbits.
 
     An orbit of accelerators has one accelerator for each element of the group, or one in all, which the whole group
-    leaves where it is. The generators are ordered from the outermost, which exchanges servers, to the innermost,
-    which exchanges accelerators in a server.
+    leaves where it is; unless ``partly`` allows others. The generators are ordered from the outermost, which exchanges
+    servers, to the innermost, which exchanges accelerators in a server.
 
     Args:
         colours: int64[nodes], nodes of different colours are not mapped to each other; by default all have one colour.
@@ -36,6 +41,9 @@ def find_symmetry(
             the others may have any size.
         groups: int64[nodes], the group that each node is in, such as its collective, -1 for none; the symmetry maps
             each group to a group.
+        partly: whether orbits of accelerators may have any size, as long as one has an accelerator for each element.
+            With a root on ``h100:64`` the group then exchanges not only the 63 other servers, but also the seven rails
+            that the root is not on.
     Returns:
         None if no symmetry was found, if nothing joins the nodes, or if bandwidths change with time.
     """
@@ -55,7 +63,7 @@ def find_symmetry(
         counts[: graph.nodes] = counted
     if len(np.unique(refined[graph.accelerators])) == len(graph.accelerators):
         return None
-    chosen = free_shifts(graph, shifts(graph, refined, structure), counts)
+    chosen = free_shifts(graph, shifts(graph, refined, structure), counts, partly)
     group = grow(graph, refined, counts, [shift.image for shift in chosen], [shift.order for shift in chosen])
     if not group.images:
         return None

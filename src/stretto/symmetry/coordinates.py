@@ -65,10 +65,13 @@ def shifts(graph: Graph, colours: Hash, structure: Hash) -> list[Shift]:
     return found
 
 
-def free_shifts(graph: Graph, found: list[Shift], counted: Bool) -> list[Shift]:
+def free_shifts(graph: Graph, found: list[Shift], counted: Bool, partly: bool = False) -> list[Shift]:
     """The shifts, at most one of each coordinate, that together leave the fewest orbits of accelerators.
 
     They commute. Of an accelerator that counts, all their products have different images, or all leave it where it is.
+
+    Args:
+        partly: whether it is enough that all products have different images of one accelerator that counts.
     """
     if not found:
         return []
@@ -89,7 +92,7 @@ def free_shifts(graph: Graph, found: list[Shift], counted: Bool) -> list[Shift]:
         orbits = float((times / orbit).sum())
         if (
             orbits < best[0]
-            and ((orbit == 1) | (orbit == size)).all()
+            and ((orbit == size).any() if partly else ((orbit == 1) | (orbit == size)).all())
             and all(commute(a.image, b.image) for k, a in enumerate(chosen) for b in chosen[:k])
         ):
             best = (orbits, chosen)

@@ -3,8 +3,8 @@
 A symmetric plan is correct if
 
 - each generator maps nodes and links to nodes and links of the same kind (:func:`wrong_group`),
-- the group maps ranks to ranks and collectives to collectives, and moves each rank by every element or by none
-  (:func:`wrong_ranks`),
+- the group maps ranks to ranks and collectives to collectives (:func:`wrong_ranks`), and every element but the identity
+  moves an owner of data, or none does (:func:`wrong_owners`),
 - the orbits hold each chunk of the workload once (:func:`wrong_cuts`, :func:`wrong_owners`, :func:`wrong_cover`),
 - the part is timed, about this network and the representatives of the orbits (:func:`wrong_part`), and
 - the representatives' transfers are correct where every link carries all images of them (:mod:`.capacity`).
@@ -78,8 +78,8 @@ def wrong_group(symmetry: Symmetry) -> Finding | None:
 
 
 def wrong_ranks(orbits: Orbits) -> Finding | None:
-    """What is wrong with the images of ranks: those of a collective must be ranks of one collective, and a rank stays
-    where it is under the identity alone, or under every element."""
+    """What is wrong with the images of ranks: those of a collective must be ranks of one collective, and roots those of
+    roots. Where each rank owns data, every element but the identity moves it, or none does."""
     symmetry, collectives = orbits.symmetry, orbits.workload.collectives
     first = collectives[0]
     if any(c.kind not in BY_NAME for c in collectives):
@@ -105,8 +105,7 @@ def wrong_ranks(orbits: Orbits) -> Finding | None:
             roots = np.array([c.ranks[c.root] for c in collectives])
             if not np.array_equal(image[roots], roots[collective[image[roots]]]):
                 return _symmetry(f"generator {number} maps a root to a rank that is none")
-    sizes = np.bincount(symmetry.node_orbits, minlength=symmetry.topology.node_count)
-    if not np.isin(sizes[symmetry.node_orbits[ranks]], (1, symmetry.size)).all():
+    if not first.traits.whole and _partly_moved(symmetry, ranks):
         return _symmetry("some elements map a rank to itself, and some do not")
     return None
 
@@ -129,19 +128,22 @@ def wrong_cuts(orbits: Orbits) -> Finding | None:
 
 
 def wrong_owners(orbits: Orbits) -> Finding | None:
-    """Whether each orbit has an owner in one collective, in the order of collectives, and a place in a piece."""
-    first = orbits.workload.collectives[0]
+    """Whether each orbit has an owner in one collective, in the order of collectives, and a place in a piece. Every
+    element but the identity moves an owner, or none does."""
+    first, symmetry = orbits.workload.collectives[0], orbits.symmetry
     owner, position = orbits.owner, orbits.position
     if not orbits.count or owner.shape != (orbits.count, 2 if first.traits.pieces == "pair" else 1):
         return Finding("cover", "there is no orbit of chunks, or one without its owners")
-    if (owner < 0).any() or (owner >= orbits.symmetry.topology.node_count).any():
+    if (owner < 0).any() or (owner >= symmetry.topology.node_count).any():
         return Finding("cover", "an owner is no node")
+    if _partly_moved(symmetry, owner.ravel()):
+        return _symmetry("some elements map an owner to itself, and some do not")
     collective = orbits.seats[0][owner]
     if (collective < 0).any() or (collective != collective[:, :1]).any() or (np.diff(collective[:, 0]) < 0).any():
         return Finding("cover", "owners must be ranks of one collective, and orbits in the order of collectives")
     if (position < 0).any() or (position + orbits.shares > orbits.cuts).any():
         return Finding("cover", "an orbit has a place beyond the chunks of a piece")
-    if (position[orbits.fixed] % orbits.symmetry.size).any():
+    if (position[orbits.fixed] % symmetry.size).any():
         return Finding("cover", "chunks of an owner that no element moves are not numbered by elements")
     return None
 
@@ -163,6 +165,12 @@ def wrong_cover(orbits: Orbits) -> Finding | None:
         chunks = orbits.chunks(np.arange(orbits.count)[:, None], np.arange(symmetry.size))
         once = bool((np.bincount(chunks.ravel(), minlength=total) == 1).all())
     return None if once else Finding("cover", "the orbits do not hold every chunk of the workload once")
+
+
+def _partly_moved(symmetry: Symmetry, nodes: Int32) -> bool:
+    """Whether some element, but not every one, leaves one of ``nodes`` where it is besides the identity."""
+    sizes = np.bincount(symmetry.node_orbits, minlength=symmetry.topology.node_count)
+    return not np.isin(sizes[symmetry.node_orbits[nodes]], (1, symmetry.size)).all()
 
 
 def _cuts(c: Collective) -> Int64:

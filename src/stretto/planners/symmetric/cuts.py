@@ -16,11 +16,14 @@ from ...schedule.best import PER_HALF
 from ...schedule.cutting import messages_cost
 from .lanes import Times, schedule
 
-MOST_PARTS = 64
+MOST_PARTS = 1024
 """Parts into which the data that goes by one tree is cut, at most."""
 
 MOST_ROWS = 1_400_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
+
+GAIN = 1.003
+"""Times by which twice as many transfers must end sooner where messages cost nothing."""
 
 PATIENCE = 2
 """Times that more parts are tried in vain, one after another."""
@@ -75,10 +78,8 @@ def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: in
     best: tuple[Cut, Times] | None = None
     slower: tuple[float, ...] = SLOWER
     worse = 0
-    for exponent in range(MOST_PARTS.bit_length()):
-        times = 1 << exponent
-        if best is not None and rows * times > MOST_ROWS:
-            break
+    most = max(1, min(MOST_PARTS, MOST_ROWS // max(rows, 1)))
+    for times in sorted({*(1 << k for k in range(most.bit_length())), most}):
         cut = cut_into(times)
         if cut is None:
             break
@@ -88,7 +89,7 @@ def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: in
         if rows * times >= FEW_ROWS:
             slower = (slower[number],)
         if best is not None:
-            surcharge = PER_HALF ** log2(t.total / best[0].transfers.total) if costly else 1.0
+            surcharge = (PER_HALF if costly else GAIN) ** log2(t.total / best[0].transfers.total)
             if tried[number].completion_s * surcharge >= best[1].completion_s:
                 worse += 1
                 if worse == PATIENCE:

@@ -105,6 +105,7 @@ class Packing:
     """The program of one collective.
 
     Attributes:
+        collective: what is planned.
         owners: int32[owners], the first rank of each orbit that owns data. Where a root has the whole buffer, or gets
             it, the data is dealt out to one orbit: which one makes no difference.
         root: the root, -1 where there is none.
@@ -115,7 +116,7 @@ class Packing:
 
     def __init__(self, symmetry: Symmetry, collective: Collective) -> None:
         traits, ranks, size_bytes = collective.traits, collective.ranks, float(collective.size_bytes)
-        self.symmetry, self.traits = symmetry, traits
+        self.symmetry, self.collective, self.traits = symmetry, collective, traits
         self.root = int(ranks[collective.root]) if traits.rooted else -1
         t = symmetry.topology
         orbit_size = np.bincount(symmetry.node_orbits, minlength=t.node_count)

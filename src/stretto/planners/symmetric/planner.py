@@ -87,17 +87,19 @@ class Case(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _found(topology: Topology, collectives: bytes, roots: bytes) -> Symmetry | None:
+def _found(topology: Topology, collectives: bytes, roots: bytes, partly: bool) -> Symmetry | None:
     """The symmetry of a network that maps ranks to ranks, roots to roots, and collectives to collectives.
 
     Args:
         collectives: int64[nodes], the collective of each node, -1 for nodes without a rank.
         roots: int32[roots].
+        partly: see :func:`~stretto.symmetry.find_symmetry`.
     """
     collective = np.frombuffer(collectives, dtype=np.int64)
     colours = (collective >= 0).astype(np.int64)
     colours[np.frombuffer(roots, dtype=np.int32)] = 2
-    return find_symmetry(topology, colours, collective >= 0, collective if collective.max() > 0 else None)
+    groups = collective if collective.max() > 0 else None
+    return find_symmetry(topology, colours, collective >= 0, groups, partly=partly)
 
 
 def _case(topology: Topology, workload: Workload) -> Case | Several | str:
@@ -115,7 +117,9 @@ def _case(topology: Topology, workload: Workload) -> Case | Several | str:
     collective = np.full(topology.node_count, -1, dtype=np.int64)
     for number, c in enumerate(workload.collectives):
         collective[c.ranks] = number
-    symmetry = _found(topology, collective.tobytes(), roots.tobytes())
+    # a buffer that one rank has, or gets, can be dealt out to some ranks, and nothing is asked of the others
+    partly = first.traits.whole and first.traits.rooted
+    symmetry = _found(topology, collective.tobytes(), roots.tobytes(), partly)
     if symmetry is None:
         return "no symmetry was found that maps ranks to ranks"
     if symmetry.size != len(ranks) or (symmetry.place[ranks] < 0).any():

@@ -56,7 +56,8 @@ def several(symmetry: Symmetry, workload: Workload) -> Several | str:
     if len(workload.collectives) > 1:
         return f"its symmetry maps a rank to {symmetry.size} of {len(first.ranks)} ranks only"
     orbits, sizes = np.unique(symmetry.node_orbits[first.ranks], return_counts=True)
-    if not np.isin(sizes, (1, symmetry.size)).all() or not (sizes == symmetry.size).any():
+    partly = first.traits.whole and first.traits.rooted
+    if not (partly or np.isin(sizes, (1, symmetry.size)).all()) or not (sizes == symmetry.size).any():
         return "its symmetry leaves orbits of ranks that are too small"
     trees = 1 if first.traits.rooted else len(orbits)
     if trees * LEAST_RANKS > len(first.ranks):
@@ -209,7 +210,9 @@ def _cut(packing: Packing, c: Collective, ways: list[Share], one: list[Hops], ti
     owner = np.array([way.column.owner for way in ways])[of]
     if c.traits.whole:
         share = np.array([way.share for way in ways])[of] / counts[of]
-        edges = np.rint(np.append(0.0, np.cumsum(share / share.sum())) * c.size_bytes).astype(np.int64)
+        # chunks of a range are alike, but for the last range: a byte more counts where there are thousands of elements
+        edges = np.rint(np.append(0.0, np.cumsum(share / share.sum())) * (c.size_bytes // size)).astype(np.int64) * size
+        edges[-1] = c.size_bytes
         ranges = np.diff(edges)
         if ranges.min() < size:
             return None
