@@ -354,32 +354,3 @@ def test_no_refiner_of_flows_searches_after_the_net_has_fired():
     for name in ("wan", "non-concurrent", "multiring"):
         plan = run_planner(f"ring+{name}", wan, work, time_limit_s=0.0)
         assert verify(plan).ok and plan.meta["stopped"]
-
-
-def zoo_workload(seed: int):
-    """A random network of the Topology Zoo, with its latencies, and two or three AllReduces among some of its nodes."""
-    rng = np.random.default_rng(seed)
-    net = load_topology(f"zoo:{rng.choice(['Abilene', 'Iij', 'Xeex', 'BtNorthAmerica'])}?transit=true")
-    jobs = [
-        make_collective(
-            "allreduce", net, int(rng.integers(1_000_000, 60_000_000)),
-            ranks=[int(v) for v in rng.permutation(net.accelerators)[: int(rng.integers(3, 9))]],
-        )
-        for _ in range(int(rng.integers(2, 4)))
-    ]  # fmt: skip
-    return net, Workload(tuple(jobs))
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("wan", {"runs": 10, "proof": 0}),
-        ("non-concurrent", {"solver": "greedy"}),
-        ("non-concurrent", {"solver": "cp-sat", "solver_work": 0.2}),
-        ("multiring", {"inside": "downstream"}),
-        ("multiring", {"solver_work": 0.2}),
-    ],
-)
-def test_schedules_of_flows_verify_where_links_have_latency(name, options, seed):
-    assert verify(run_planner(name, *zoo_workload(seed), options=options)).finding is None

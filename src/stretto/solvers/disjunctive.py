@@ -2,13 +2,13 @@
 
 A job needs several machines (a flow needs all links of its route), each at once or some time after its start (where
 links have latency), waits for other jobs, and belongs to a family (a collective). The mean over families of the time at
-which they end is minimised. Where machines serve a job at different times, times that were rounded prove nothing: the
-bound is 0 then.
+which they end is minimised.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from ..model.arrays import Float64, Int64, Ragged
 from . import INFINITY, Model, solve
 
 GRAIN = 1e-4
-"""Part of the horizon by which rounding durations up to ticks may delay a schedule of all jobs."""
+"""Part of the horizon that a tick of each job adds up to. CP-SAT's times are rounded down to ticks."""
+
+TICKS_LOST = 2
+"""Ticks a job by which rounding may shorten a schedule: one on a machine that serves the job later than others."""
 
 PROVEN_GAP = 1e-6
 """Relative gap at which the MILP counts as solved."""
@@ -35,6 +38,7 @@ class Jobs:
         later: float64[len(machines.values)], how much later than the job starts each machine serves it.
         family: int64[jobs], numbered from 0 without gaps.
         tail: float64[jobs], seconds from a job's end until it counts for its family.
+        guard_s: seconds for which a machine rests between two jobs, at least.
     """
 
     seconds: Float64
@@ -46,6 +50,7 @@ class Jobs:
     later: Float64
     family: Int64
     tail: Float64
+    guard_s: float = 0.0
 
     @property
     def families(self) -> int:
@@ -62,21 +67,51 @@ class Jobs:
         return float(self.ends(start).mean())
 
     def shifted_left(self, start: Float64) -> Float64:
-        """float64[jobs], the earliest starts in the order of ``start``; no job starts later than there."""
-        free = np.zeros(self.machines.rows)
-        needed = Ragged.grouped(self.machines.values, np.arange(len(self.later)), len(start))
+        """float64[jobs], the earliest starts with the order of ``start`` on every machine.
+
+        From a schedule that keeps all rules no job starts later than there. Where ``start`` does not keep them and its
+        orders contradict each other, a job that starts earlier goes first on every machine.
+        """
         machine = self.machines.owners
+        begin = start[self.machines.values]
+        kept = self._earliest(start, np.lexsort((begin + self.later, machine)))
+        if kept is None:
+            kept = self._earliest(start, np.lexsort((begin, machine)))
+        assert kept is not None, "jobs in the order of their starts do not wait for later ones"
+        return kept
+
+    def _earliest(self, start: Float64, by_machine: Int64) -> Float64 | None:
+        """float64[jobs], the earliest starts where each machine serves its jobs in an order; None if none keep it.
+
+        Args:
+            start: float64[jobs], by which jobs are looked at.
+            by_machine: int64[len(machines.values)], the places in ``machines`` by machine, in the order of each.
+        """
+        before, after = by_machine[:-1], by_machine[1:]
+        follows = self.machines.owners[before] == self.machines.owners[after]
+        before, after = before[follows], after[follows]
+        job = self.machines.values
+        behind = Ragged.grouped(job[after], np.arange(len(after)), len(start))
         waits = Ragged.grouped(self.after, np.arange(len(self.after)), len(start))
         earliest = self.release.copy()
-        for j in map(int, np.argsort(start, kind="stable")):
-            for i in waits[j]:
-                b = self.before[i]
-                earliest[j] = max(earliest[j], earliest[b] + self.seconds[b] + self.lag[i])
-            for i in needed[j]:
-                earliest[j] = max(earliest[j], free[machine[i]] - self.later[i])
-            for i in needed[j]:
-                free[machine[i]] = earliest[j] + self.later[i] + self.seconds[j]
-        return earliest
+        order = list(map(int, np.argsort(start, kind="stable")))
+        # one pass is enough unless a machine serves first a job that starts after another
+        for _ in range(len(order) + 1):
+            moved = False
+            for j in order:
+                at = earliest[j]
+                for i in waits[j]:
+                    b = self.before[i]
+                    at = max(at, earliest[b] + self.seconds[b] + self.lag[i])
+                for i in behind[j]:
+                    b = job[before[i]]
+                    free = earliest[b] + self.later[before[i]] + self.seconds[b] + self.guard_s
+                    at = max(at, free - self.later[after[i]])
+                moved |= at > earliest[j]
+                earliest[j] = at
+            if not moved:
+                return earliest
+        return None
 
 
 @dataclass(frozen=True)
@@ -94,6 +129,9 @@ def cp_sat(
 ) -> Schedule:
     """The best schedule that CP-SAT finds: an interval for each job, no overlap on a machine.
 
+    Times are rounded down to ticks, so that every schedule is one of the model, no later there: what the model proves
+    holds. Its answer gives the order on each machine, and exact times follow from that.
+
     Args:
         hint: float64[jobs], the starts of the schedule to begin from.
         effort: CP-SAT's deterministic time after which it stops. On flows of the WAN paper a unit is about 5 s.
@@ -101,28 +139,21 @@ def cp_sat(
     """
     from ortools.sat.python import cp_model
 
-    tick = GRAIN * float((hint + jobs.seconds).max()) / len(hint)
-    ticks = _in_ticks(jobs, tick)
-    hint_ticks = ticks.shifted_left(hint)
-    latest_end = int(ticks.ends(hint_ticks).sum())  # no family of a better schedule ends later
-    duration, tail = ticks.seconds.astype(np.int64).tolist(), ticks.tail.astype(np.int64).tolist()
+    horizon = float((hint + jobs.seconds).max())
+    tick = GRAIN * horizon / len(hint)
+    # no family of a better schedule ends later
+    latest_end = int(np.ceil(jobs.ends(hint).sum() / tick)) + 1
     model = cp_model.CpModel()
-    start = [model.new_int_var(int(release), latest_end, "") for release in ticks.release]
-    interval = [model.new_fixed_size_interval_var(s, d, "") for s, d in zip(start, duration)]
-    for a, b, lag in zip(jobs.before.tolist(), jobs.after.tolist(), ticks.lag.astype(np.int64).tolist()):
-        model.add(start[b] >= start[a] + duration[a] + lag)
-    for machine in range(jobs.machines.rows):
-        members, later = jobs.machines[machine].tolist(), ticks.later[jobs.machines.offsets[machine] :].tolist()
-        if len(members) > 1:
-            model.add_no_overlap([
-                model.new_fixed_size_interval_var(start[j] + int(late), duration[j], "") if late else interval[j]
-                for j, late in zip(members, later)
-            ])  # fmt: skip
+    start = [model.new_int_var(release, latest_end, "") for release in _ticks(jobs.release, tick)]
+    gaps = _ticks(jobs.seconds[jobs.before] + jobs.lag, tick)
+    for a, b, gap in zip(jobs.before.tolist(), jobs.after.tolist(), gaps):
+        model.add(start[b] >= start[a] + gap)
+    _add_machines(model, start, jobs, tick)
     end = [model.new_int_var(0, latest_end, "") for _ in range(jobs.families)]
-    for j, family in enumerate(jobs.family.tolist()):
-        model.add(end[family] >= start[j] + duration[j] + tail[j])
+    for j, (family, took) in enumerate(zip(jobs.family.tolist(), _ticks(jobs.seconds + jobs.tail, tick))):
+        model.add(end[family] >= start[j] + took)
     model.minimize(sum(end))
-    for s, value in zip(start, hint_ticks.astype(np.int64).tolist()):
+    for s, value in zip(start, _ticks(hint, tick)):
         model.add_hint(s, value)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -134,26 +165,36 @@ def cp_sat(
     status = solver.solve(model)
     candidates = [hint]
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        candidates.append(np.array([solver.value(s) for s in start], dtype=np.float64))
+        candidates.append(np.array([solver.value(s) for s in start], dtype=np.float64) * tick)
     best = min((jobs.shifted_left(s) for s in candidates), key=jobs.value)
-    # rounding durations up delays no schedule by more than a tick a job
-    bound = (solver.best_objective_bound / jobs.families - len(hint)) * tick
+    bound = solver.best_objective_bound / jobs.families * tick
+    proven = status == cp_model.OPTIMAL and jobs.value(best) <= bound + TICKS_LOST * GRAIN * horizon
     effort = float(solver.response_proto.deterministic_time)
-    bound, proven = _provable(jobs, bound, status == cp_model.OPTIMAL)
-    return Schedule(best, min(bound, jobs.value(best)), proven, effort)
+    return Schedule(best, min(max(bound, 0.0), jobs.value(best)), proven, effort)
 
 
-def _provable(jobs: Jobs, bound: float, optimal: bool) -> tuple[float, bool]:
-    """The bound, at least 0, and whether the schedule is optimal; neither is known where machines serve a job later."""
-    return (0.0, False) if jobs.later.any() else (max(bound, 0.0), optimal)
+def _add_machines(model: Any, start: list[Any], jobs: Jobs, tick: float) -> None:
+    """No two jobs at once on a machine, in ticks.
+
+    Where a machine serves jobs later than they start, two times are rounded for each job: intervals are a tick shorter.
+    """
+    size = _ticks(jobs.seconds + jobs.guard_s, tick)
+    late = _ticks(jobs.later, tick)
+    for machine in range(jobs.machines.rows):
+        begin, end = map(int, jobs.machines.offsets[machine : machine + 2])
+        if end - begin < 2:
+            continue
+        lost = int(jobs.later[begin:end].any())
+        model.add_no_overlap([
+            model.new_fixed_size_interval_var(start[j] + late[i], size[j] - lost, "")
+            for i, j in enumerate(jobs.machines[machine].tolist(), begin) if size[j] > lost
+        ])  # fmt: skip
 
 
-def _in_ticks(jobs: Jobs, tick: float) -> Jobs:
-    """The jobs with all times rounded up to whole ticks."""
-    return Jobs(
-        np.ceil(jobs.seconds / tick - 1e-9), np.ceil(jobs.release / tick), jobs.before, jobs.after,
-        np.ceil(jobs.lag / tick), jobs.machines, np.ceil(jobs.later / tick), jobs.family, np.ceil(jobs.tail / tick),
-    )  # fmt: skip
+def _ticks(seconds: Float64, tick: float) -> list[int]:
+    """Whole ticks in each time."""
+    whole: list[int] = np.floor(seconds / tick).astype(np.int64).tolist()
+    return whole
 
 
 def milp(
@@ -168,7 +209,7 @@ def milp(
     n, waits, (pairs, i_later, j_later) = len(hint), len(jobs.before), _conflicts(jobs)
     i, j, p = pairs[:, 0], pairs[:, 1], len(pairs)
     # no job of a better schedule ends later
-    big = float(jobs.ends(hint).sum()) + float(jobs.later.max(initial=0.0))
+    big = float(jobs.ends(hint).sum()) + float(jobs.later.max(initial=0.0)) + jobs.guard_s
     model = Model()
     start = model.columns(n, jobs.release, INFINITY)
     end = model.columns(jobs.families, 0.0, INFINITY, 1.0 / jobs.families)
@@ -181,19 +222,21 @@ def milp(
     row = np.arange(n)
     model.rows(n, jobs.seconds + jobs.tail, INFINITY, (row, end[jobs.family], 1.0), (row, start, -1.0))
     row = np.arange(p)
-    after_i, after_j = jobs.seconds[i] + i_later, jobs.seconds[j] + j_later
+    # the guard time that the paper puts into (5) and (6)
+    after_i, after_j = jobs.seconds[i] + i_later + jobs.guard_s, jobs.seconds[j] + j_later + jobs.guard_s
     model.rows(p, after_i - big, INFINITY, (row, start[j], 1.0), (row, start[i], -1.0), (row, first, -big))
     model.rows(p, after_j, INFINITY, (row, start[i], 1.0), (row, start[j], -1.0), (row, first, big))
     begin: Float64 = np.concatenate((hint, jobs.ends(hint), (hint[i] < hint[j]).astype(np.float64)))
     answer = solve(model, effort=effort, time_limit_s=time_limit_s, gap=PROVEN_GAP, start=begin, seed=seed)
     candidates = [hint] if answer.x is None else [hint, jobs.shifted_left(answer.x[:n])]
     best = min(candidates, key=jobs.value)
-    bound, proven = _provable(jobs, answer.bound, answer.status == "optimal")
-    return Schedule(best, min(bound, jobs.value(best)), proven, answer.effort)
+    value = jobs.value(best)
+    proven = answer.status == "optimal" and value <= answer.bound + GRAIN * float((hint + jobs.seconds).max())
+    return Schedule(best, min(max(answer.bound, 0.0), value), proven, answer.effort)
 
 
 def _conflicts(jobs: Jobs) -> tuple[Int64, Float64, Float64]:
-    """int64[pairs, 2]: jobs that share a machine and whose order no chain of waits decides.
+    """int64[pairs, 2]: jobs that share a machine and whose order there no chain of waits decides.
 
     With float64[pairs] twice: by how much more than its seconds the first is before the second on all of these
     machines, and the second before the first, as one of them serves the one later than the other.
@@ -207,9 +250,17 @@ def _conflicts(jobs: Jobs) -> tuple[Int64, Float64, Float64]:
                 more = float(jobs.later[place + x] - jobs.later[place + y])
                 known = sharing.get((a, members[y]), (-np.inf, -np.inf))
                 sharing[a, members[y]] = max(known[0], more), max(known[1], -more)
-    later: dict[int, set[int]] = {}
-    for a, b in sorted(zip(jobs.before.tolist(), jobs.after.tolist()), key=lambda w: -w[1]):
-        later.setdefault(a, set()).update({b} | later.get(b, set()))
-    free = [(a, b) for a, b in sorted(sharing) if b not in later.get(a, ()) and a not in later.get(b, ())]
+    # for each job those that wait for it, and how much later than it they start, at least
+    chain: dict[int, dict[int, float]] = {}
+    waits = zip(jobs.before.tolist(), jobs.after.tolist(), (jobs.seconds[jobs.before] + jobs.lag).tolist())
+    for a, b, gap in sorted(waits, key=lambda w: -w[1]):
+        reached = chain.setdefault(a, {})
+        for c, more in ((b, 0.0), *chain.get(b, {}).items()):
+            reached[c] = max(reached.get(c, 0.0), gap + more)
+
+    def decided(a: int, b: int, more: float) -> bool:
+        return chain.get(a, {}).get(b, -np.inf) >= float(jobs.seconds[a]) + more + jobs.guard_s
+
+    free = [(a, b) for (a, b), m in sorted(sharing.items()) if not (decided(a, b, m[0]) or decided(b, a, m[1]))]
     more_s = np.array([sharing[pair] for pair in free]).reshape(-1, 2)
     return np.array(free, dtype=np.int64).reshape(-1, 2), more_s[:, 0], more_s[:, 1]

@@ -31,6 +31,7 @@ class Flows(NamedTuple):
         next_offsets, dependents: CSR, for each flow those that wait for it.
         next_lag: float64[dependents], the latency until the source of each knows that the flow has ended.
         dependency_count: int64[flows], how many flows each waits for.
+        guard_s: seconds for which a link rests after each flow.
     """
 
     seconds: Float64
@@ -42,6 +43,7 @@ class Flows(NamedTuple):
     dependents: Int64
     next_lag: Float64
     dependency_count: Int64
+    guard_s: float
 
 
 def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
@@ -51,7 +53,7 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
         urgency: float64[flows], the highest goes first.
     """
     seconds, release_s, route_offsets, route_links, route_lag = flows[:5]
-    next_offsets, dependents, next_lag, dependency_count = flows[5:]
+    next_offsets, dependents, next_lag, dependency_count, guard_s = flows[5:]
     n = len(seconds)
     start = np.zeros(n)
     ready = release_s.copy()
@@ -68,7 +70,7 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
         now, k = heappop(events)
         slack = TIME_TOLERANCE * now
         while True:
-            # k < n: flow k becomes ready; else flow k - n leaves its first link, or its last one
+            # k < n: flow k becomes ready; else the first link of flow k - n is free again, or its last one
             if k < n:
                 j = count
                 while j > 0 and urgency[waiting[j - 1]] < urgency[k]:
@@ -93,12 +95,13 @@ def schedule(urgency: Float64, flows: Flows, link_count: int) -> Float64:
                 continue
             start[k] = now
             end = now + seconds[k]
-            last = end
+            rested = end + guard_s
+            last = rested
             for i in range(route_offsets[k], route_offsets[k + 1]):
-                free[route_links[i]] = end + route_lag[i]
-                last = max(last, end + route_lag[i])
-            heappush(events, (end, n + k))
-            if last > end:
+                free[route_links[i]] = rested + route_lag[i]
+                last = max(last, rested + route_lag[i])
+            heappush(events, (rested, n + k))
+            if last > rested:
                 heappush(events, (last, n + k))
             for i in range(next_offsets[k], next_offsets[k + 1]):
                 m = dependents[i]

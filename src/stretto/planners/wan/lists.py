@@ -48,12 +48,13 @@ def downstream(flows: Flows) -> Float64:
     return volume
 
 
-def run(flows: Flows, urgency: Float64, seconds: Float64, apart: bool = False) -> Float64:
+def run(flows: Flows, urgency: Float64, seconds: Float64, guard_s: float = 0.0, apart: bool = False) -> Float64:
     """float64[flows], the starts of the list schedule.
 
     Args:
         urgency: float64[flows], the highest goes first.
         seconds: float64[flows], the duration of each.
+        guard_s: seconds for which a link rests after each flow.
         apart: whether every collective has the links for itself.
     """
     links, link_count, plan = flows.link, len(flows.width), flows.plan
@@ -63,14 +64,14 @@ def run(flows: Flows, urgency: Float64, seconds: Float64, apart: bool = False) -
     following = plan.dependents
     jobs = kernel_lists.Flows(
         seconds=seconds, release_s=flows.release_s, route_offsets=plan.route.offsets, route_links=links,
-        route_lag=flows.hop_lag,        next_offsets=following.offsets, dependents=following.values.astype(np.int64),
+        route_lag=flows.hop_lag, next_offsets=following.offsets, dependents=following.values.astype(np.int64),
         next_lag=flows.lag_between(following.owners, following.values),
-        dependency_count=plan.depends.lengths,
+        dependency_count=plan.depends.lengths, guard_s=guard_s,
     )  # fmt: skip
     work = STEPS_A_FLOW_AND_GROUP * plan.transfer_count * flows.groups
     return at_speed(kernel_lists.schedule, work)(urgency, jobs, link_count)
 
 
-def list_schedules(flows: Flows) -> list[Float64]:
-    """float64[flows] each, the starts by every rule."""
-    return [run(flows, urgencies(flows, rule), flows.seconds) for rule in RULES]
+def list_schedules(flows: Flows, guard_s: float = 0.0) -> list[Float64]:
+    """float64[flows] each, the starts by every rule; links rest for ``guard_s`` seconds after each flow."""
+    return [run(flows, urgencies(flows, rule), flows.seconds, guard_s) for rule in RULES]

@@ -16,7 +16,7 @@ from ...solvers.disjunctive import Jobs
 from .. import Option, Request
 from .flows import Flows, flow_refiner, flows_of, with_times
 from .lists import run, urgencies
-from .nonconcurrent import SOLVER_WORK, WORK_OPTION, improve, jobs_of
+from .nonconcurrent import GUARD_OPTION, SOLVER_WORK, WORK_OPTION, improve, jobs_of
 
 RULES = ("shortest", "downstream", "chain")
 """Rules of the list schedules from which a solver begins."""
@@ -25,20 +25,21 @@ OPTIONS = (
     Option("inside", str, "cp-sat", "how a collective's flows are ordered: by intervals, by the paper's MILP, or "
            "greedily, the shortest or that with the largest volume downstream first",
            ("cp-sat", "milp", "shortest", "downstream")),
+    GUARD_OPTION,
     WORK_OPTION,
 )  # fmt: skip
 
 
 @flow_refiner("multiring", "Wang, Craps, Li, section III-E", OPTIONS)
 def multiring(
-    plan: Plan, request: Request, *, inside: str = "cp-sat", solver_work: float = SOLVER_WORK
+    plan: Plan, request: Request, *, inside: str = "cp-sat", guard_s: float = 0.0, solver_work: float = SOLVER_WORK
 ) -> Plan:  # fmt: skip
-    """Bandwidth budgets by collective, and a schedule inside each."""
+    """Bandwidth budgets by collective, and a schedule inside each, with the guard time between its flows on a link."""
     flows = flows_of(plan)
     seconds = flows.size / budgets(flows)[flows.flow_collective]
-    jobs = jobs_of(flows, seconds)
+    jobs = jobs_of(flows, seconds, guard_s)
     # each collective is scheduled as if it had the links for itself
-    greedy = {rule: run(flows, urgencies(flows, rule), seconds, apart=True) for rule in RULES}
+    greedy = {rule: run(flows, urgencies(flows, rule), seconds, guard_s, apart=True) for rule in RULES}
     if inside in greedy:
         return with_times(plan, greedy[inside], seconds)
     start = np.empty(len(seconds))
@@ -83,4 +84,5 @@ def _part(jobs: Jobs, members: Int64) -> Jobs:
         after=number[jobs.after[inner]], lag=jobs.lag[inner],
         machines=Ragged.grouped(jobs.machines.owners[kept], on_machine[kept], jobs.machines.rows),
         later=jobs.later[kept], family=np.zeros(len(members), dtype=np.int64), tail=jobs.tail[members],
+        guard_s=jobs.guard_s,
     )  # fmt: skip

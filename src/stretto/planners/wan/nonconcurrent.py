@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...model.arrays import Float64
+from ...model.errors import InputError
 from ...model.plan import Plan
 from ...schedule.effort import Budget
 from ...solvers.disjunctive import Jobs, Schedule, cp_sat, milp
@@ -29,29 +30,35 @@ STEPS_A_WORK = 1e6
 MOST_PAIRS = 300_000
 """Most pairs of flows on a link that a solver is given; with more the list schedule stands."""
 
+GUARD_OPTION = Option("guard_s", float, 0.0, "seconds for which a link rests between two flows")
+"""The paper's guard time, its delta beside eqs. (5) and (6)."""
+
 WORK_OPTION = Option("solver_work", float, SOLVER_WORK, "work after which a solver stops, in units of about a second")
 
 OPTIONS = (
     Option("solver", str, "cp-sat", "intervals, the paper's big-M model, or the best greedy schedule",
            ("cp-sat", "milp", "greedy")),
+    GUARD_OPTION,
     WORK_OPTION,
 )  # fmt: skip
 
 
 @flow_refiner("non-concurrent", "Wang, Craps, Li, section III-C", OPTIONS)
 def non_concurrent(
-    plan: Plan, request: Request, *, solver: str = "cp-sat", solver_work: float = SOLVER_WORK
+    plan: Plan, request: Request, *, solver: str = "cp-sat", guard_s: float = 0.0, solver_work: float = SOLVER_WORK
 ) -> Plan:  # fmt: skip
     """One flow on a link at a time, in the order that ends collectives soonest on average.
 
     Returns:
         A timed plan. Its ``meta`` has ``objective_s``, the mean completion; ``non_concurrent_bound_s``, which no
-        non-concurrent schedule is below (0 where latencies let a flow cross links at different times); and
-        ``optimal``, whether the schedule is proven to be the best.
+        non-concurrent schedule with this guard time is below; and ``optimal``, whether the schedule is proven to be the
+        best.
+    Raises:
+        InputError: the guard time is below 0 or not finite.
     """
     flows = flows_of(plan)
-    jobs = jobs_of(flows, flows.seconds)
-    hint = min(list_schedules(flows), key=jobs.value)
+    jobs = jobs_of(flows, flows.seconds, guard_s)
+    hint = min(list_schedules(flows, guard_s), key=jobs.value)
     schedule = improve(jobs, hint, solver, solver_work, request.budget, request.seed)
     start_s = float(flows.start_s.mean())
     return with_meta(
@@ -62,15 +69,19 @@ def non_concurrent(
     )
 
 
-def jobs_of(flows: Flows, seconds: Float64) -> Jobs:
-    """All flows as jobs of these durations, float64[flows], on links; families are collectives."""
+def jobs_of(flows: Flows, seconds: Float64, guard_s: float = 0.0) -> Jobs:
+    """All flows as jobs of these durations, float64[flows], on links that rest for a guard time after each; families
+    are collectives.
+    """
+    if not 0 <= guard_s < np.inf:
+        raise InputError(f"{guard_s!r} is no guard time: give seconds, at least 0", "option guard_s")
     depends = flows.plan.depends
     before = depends.values.astype(np.int64)
     by_link = np.argsort(flows.plan.route.values, kind="stable")
     return Jobs(
         seconds=seconds, release=flows.release_s, before=before, after=depends.owners, lag=flows.wait_lag,
         machines=flows.plan.route.turned(len(flows.width)), later=flows.hop_lag[by_link],
-        family=flows.flow_collective, tail=flows.lag,
+        family=flows.flow_collective, tail=flows.lag, guard_s=guard_s,
     )  # fmt: skip
 
 
