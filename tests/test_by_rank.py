@@ -83,6 +83,15 @@ def test_tables_of_some_ranks_have_what_these_send_and_receive(plan, tmp_path, m
     assert 0 < len(some) < len(whole)
 
 
+def test_interpreted_and_compiled_kernels_write_one_trace(tmp_path, monkeypatch):
+    timeline, found = simulate(EXAMPLES["allreduce on rails"]), []
+    for mode in ("python", "compiled"):
+        monkeypatch.setenv("STRETTO_KERNELS", mode)
+        found.append(written(tmp_path / mode, timeline, "chakra"))
+    assert len(found[0]) == 6
+    assert found[0] == found[1]
+
+
 def test_a_trace_of_some_ranks_has_their_slices(tmp_path):
     timeline = simulate(plan_on("torus:3x3", "allreduce", "scale-ccl"))
     exporters()["trace"].write(timeline, str(tmp_path / "t"), ranks=[4])

@@ -73,6 +73,15 @@ def test_the_program_of_one_node_is_that_of_all_programs(spec, kind, planner):
     assert [differences(lower_for(plan, v), programs[v]) for v in programs] == [[]] * len(programs)
 
 
+@pytest.mark.parametrize("name", ["allreduce on rails", "alltoall on mesh", "allgather with a rank that stays"])
+def test_interpreted_and_compiled_kernels_give_one_program(name, monkeypatch):
+    found = []
+    for mode in ("python", "compiled"):
+        monkeypatch.setenv("STRETTO_KERNELS", mode)
+        found.append(lower(EXAMPLES[name].expand()))
+    assert [differences(found[0][v], found[1][v]) for v in found[0]] == [[]] * len(found[0])
+
+
 def test_a_node_that_takes_no_part():
     plan = EXAMPLES["allgather on rails"]
     for each in (plan, plan.expand()):

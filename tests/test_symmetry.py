@@ -7,6 +7,7 @@ import pytest
 
 from stretto.model.symmetry import Symmetry
 from stretto.topologies import load_topology
+from symmetric_plans import full_mesh, rails, ring, star
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +57,24 @@ def test_a_node_that_some_element_keeps_has_no_place():
     assert symmetry.node_orbits.tolist() == [0, 0, 0, 0, 4]
     assert symmetry.place.tolist() == [0, 1, 2, 3, -1]
     assert sorted(np.unique(symmetry.link_orbits, return_counts=True)[1]) == [4, 4]
+
+
+@pytest.mark.parametrize("make", [lambda: ring(6, 2), lambda: full_mesh(2, 3), lambda: star(4), lambda: rails(3, 2)])
+def test_images_from_the_table_are_those_by_generators(make):
+    few, many = make(), make()
+    nodes, elements = np.meshgrid(np.arange(few.topology.node_count), np.arange(few.size))
+    table = many.image(elements, nodes)  # every element maps every node: worth a table
+    for element, images in enumerate(table):
+        assert all(few.image(element, v) == image for v, image in enumerate(images.tolist()))
+    assert "images_of_firsts" not in vars(few)
+    assert "images_of_firsts" in vars(many)
+
+
+@pytest.mark.parametrize("make", [lambda: ring(6, 2), lambda: full_mesh(2, 3), lambda: star(4), lambda: rails(3, 2)])
+def test_elements_that_map_nodes_to_one_are_all_found(make):
+    symmetry = make()
+    count = symmetry.topology.node_count
+    nodes = np.random.default_rng(0).integers(0, count, 9)
+    for node in range(count):
+        expected = [(i, e) for i, v in enumerate(nodes) for e in range(symmetry.size) if symmetry.image(e, v) == node]
+        assert list(zip(*(column.tolist() for column in symmetry.elements_to(nodes, node)))) == expected

@@ -20,9 +20,11 @@ the programs of all nodes, :func:`lower_for` that of one: of a plan by symmetry 
 
 from __future__ import annotations
 
+from .kernel_programs import NOTHING
 from .lowering import MOST_SUBFLOWS, lower, lower_for, subflows
 from .played import Played, played
-from .programs import NOTHING, ChunkSteps, Event, Program, Receive, Send, Steps, Version, node_name, steps_of
+from .programs import Program, node_name
+from .steps import ChunkSteps, Event, Receive, Send, Steps, Version, steps_of
 
 __all__ = [
     "MOST_SUBFLOWS", "NOTHING", "ChunkSteps", "Event", "Played", "Program", "Receive", "Send", "Steps", "Version",
