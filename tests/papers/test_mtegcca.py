@@ -14,7 +14,7 @@ from stretto.model.errors import Infeasible, InputError, Unsupported
 from stretto.model.topology import Topology, make_topology
 from stretto.planners import Request, plan_by, run_planner
 from stretto.planners.mtegcca import expanded
-from stretto.planners.mtegcca import planner as mtegcca
+from stretto.planners.mtegcca import growth as mtegcca
 from stretto.schedule.effort import Budget
 from stretto.schedule.multicast import grow_implicitly, slot_seconds, task_order
 from stretto.simulate import simulate

@@ -105,6 +105,7 @@ class Candidate:
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
+        copies_only: True if it is not asked for sums.
     """
 
     steps: Callable[[Request], float]
@@ -114,6 +115,7 @@ class Candidate:
     collectives_from: int = 1
     ranks_from: int = 2
     by_ranks: bool = False
+    copies_only: bool = False
 
 
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:

@@ -61,6 +61,16 @@ def task_order(workload: Workload, order: str) -> Int64:
     return np.lexsort((np.concatenate(turns), -sizes))
 
 
+def whole_slots(seconds: Float64, slot_s: float, neglected: float = 0.0) -> Float64:
+    """Times in whole slots, rounded up (the paper's section 1.2, definition 3).
+
+    Args:
+        neglected: share of a slot up to which a time takes no slot.
+    """
+    exact = seconds / slot_s
+    return np.where(exact <= neglected, 0.0, np.ceil(exact - 1e-9))
+
+
 def slot_seconds(topology: Topology, workload: Workload) -> float:
     """The paper's slot: the largest chunk on the fastest link (section 1.2, definition 1)."""
     return float(workload.chunk_bytes.max() / topology.bandwidth.max())
@@ -91,6 +101,7 @@ def grow_implicitly(
     nearness: float,
     thrift: float | Float64,
     work: float = 0.0,
+    neglected: float = 0.0,
 ) -> MulticastTrees:
     """Trees for tasks in order, by the kernel.
 
@@ -98,6 +109,7 @@ def grow_implicitly(
         slot_s: the slot, None for continuous time.
         nearness, thrift: see :class:`stretto.schedule.kernel_candidates.Rule`.
         work: links that all calls together will try, to choose the kernel's speed.
+        neglected: share of a slot up to which a latency takes no slot; what is sent may start too early by that.
     Raises:
         Infeasible: a node that wants a chunk has no path from its holders.
     """
@@ -106,7 +118,8 @@ def grow_implicitly(
     latency = topology.latency_s / unit
     start = workload.chunk_start_s / unit
     if slot_s is not None:
-        latency, start = np.ceil(latency - 1e-9), np.ceil(start - 1e-9)
+        latency = whole_slots(topology.latency_s, slot_s, neglected)
+        start = np.ceil(start - max(neglected, 1e-9))
     out_offsets, out_links = topology.out_links
     network = Network(
         out_offsets, out_links.astype(np.int64),

@@ -4,6 +4,9 @@ MTEGCCA, section 2.1 and algorithm 1. Every node of the network appears once a s
 edge keeps a chunk for a slot and costs one; a *transmission* edge follows a link and costs its
 slots; a *virtual* edge, free, says that a chunk has reached a node that wants it, whenever that is.
 
+Where bandwidths change, a transmission costs the slots that it takes when it is sent in its slot, by the capacity of
+each slot (equation (7), :mod:`.slots`).
+
 Three things go beyond the paper's words. A link that needs several slots for a chunk is busy in all
 of them, not only in the first. A switch stores nothing, so it has no storage edges, and bytes flow
 through it: the link into it costs its latency alone, and links that meet in switches all take as
@@ -22,7 +25,8 @@ from ...model.arrays import Bool, Int8, Int32, Int64, Ragged
 from ...model.collective import Workload
 from ...model.errors import Infeasible, Unsupported
 from ...model.topology import Topology
-from ...schedule.multicast import MulticastTrees
+from ...schedule.multicast import MulticastTrees, whole_slots
+from .slots import busy_slots
 
 STORAGE, TRANSMISSION, VIRTUAL = 0, 1, 2
 
@@ -50,19 +54,21 @@ class Mteg:
     cost: Int64  # int64[edges], slots
     kind: Int8  # int8[edges], STORAGE, TRANSMISSION or VIRTUAL
     link: Int32  # int32[edges], of a transmission, else -1
-    link_slots: Int64  # int64[links], for how many slots a chunk keeps each link busy
+    link_slots: Int64  # int64[slots + 1, links], for how many slots a chunk sent in each slot keeps each link busy
 
     @property
     def node_count(self) -> int:
         return (self.slots + 1) * self.nodes + len(self.terminals)
 
 
-def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int) -> Mteg:
+def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int, neglected: float = 0.0) -> Mteg:
     """Algorithm 1, for the largest chunk of the workload.
 
+    Args:
+        neglected: share of a slot up to which a latency takes no slot.
     Raises:
-        Unsupported: routers, switches that do not replicate, chunks of different sizes, or a
-            graph of more than 20 million edges.
+        Unsupported: routers, switches that do not replicate, switches where bandwidths change, chunks of different
+            sizes, or a graph of more than 20 million edges.
     """
     if topology.is_router.any() or topology.planes:
         raise Unsupported("the explicit graph knows accelerators and switches, no routers and no planes")
@@ -70,6 +76,8 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
         raise Unsupported("the explicit graph takes every switch to replicate")
     if (topology.is_switch[topology.src] & topology.is_switch[topology.dst]).any():
         raise Unsupported("the explicit graph knows no links between switches; use graph=implicit")
+    if topology.changes and topology.is_switch.any():
+        raise Unsupported("the explicit graph knows no switches where bandwidths change; use graph=implicit")
     if workload.chunk_bytes.max() - workload.chunk_bytes.min() > 1:
         raise Unsupported("the explicit graph has slots for one size of chunk")
     n, links = topology.node_count, topology.link_count
@@ -77,20 +85,20 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
     terminals = np.stack((wanted.values, wanted.owners.astype(np.int32)), axis=1)
     if (slots + 1) * (n + links + len(terminals)) > MOST_EDGES:
         raise Unsupported(f"{slots} slots make the explicit graph too large; use graph=implicit")
-    wait = np.ceil(topology.latency_s / slot_s - 1e-9).astype(np.int64)
-    busy = np.ceil(workload.chunk_bytes.max() / topology.bandwidth / slot_s - 1e-9).astype(np.int64)
+    wait = whole_slots(topology.latency_s, slot_s, neglected).astype(np.int64)
+    busy = busy_slots(topology, float(workload.chunk_bytes.max()), slot_s, slots)
     into_switch = topology.is_switch[topology.dst]
     piped = into_switch | topology.is_switch[topology.src]
     if piped.any():
-        busy[piped] = busy[piped].max()
+        busy = np.where(piped, busy[:, piped].max(), busy)
     takes = np.where(into_switch, wait, wait + busy)
 
     time = np.arange(slots + 1)
     stores = np.flatnonzero(~topology.is_switch)
     storage = (time[:-1, None] * n + stores[None]).ravel()
     sent, link = np.meshgrid(time, np.arange(links), indexing="ij")
-    fits = sent + takes[link] <= slots
-    sent, link = sent[fits], link[fits]
+    fits = sent + takes <= slots
+    sent, link, takes = sent[fits], link[fits], takes[fits]
     virtual_src = (time[:, None] * n + terminals[None, :, 0]).ravel()
     virtual_dst = np.tile((slots + 1) * n + np.arange(len(terminals)), slots + 1)
     counts = (len(storage), len(sent), len(virtual_src))
@@ -100,8 +108,8 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
         slot_s=slot_s,
         terminals=terminals,
         src=np.concatenate((storage, sent * n + topology.src[link], virtual_src)),
-        dst=np.concatenate((storage + n, (sent + takes[link]) * n + topology.dst[link], virtual_dst)),
-        cost=np.concatenate((np.ones(counts[0], np.int64), takes[link], np.zeros(counts[2], np.int64))),
+        dst=np.concatenate((storage + n, (sent + takes) * n + topology.dst[link], virtual_dst)),
+        cost=np.concatenate((np.ones(counts[0], np.int64), takes, np.zeros(counts[2], np.int64))),
         kind=np.repeat(np.array([STORAGE, TRANSMISSION, VIRTUAL], dtype=np.int8), counts),
         link=np.concatenate((np.full(counts[0], -1), link, np.full(counts[2], -1))).astype(np.int32),
         link_slots=busy,
@@ -109,20 +117,29 @@ def build_mteg(topology: Topology, workload: Workload, slot_s: float, slots: int
 
 
 def grow_trees(
-    topology: Topology, workload: Workload, tasks: Int64, slot_s: float, nearest: bool, slots: int = 0
+    topology: Topology,
+    workload: Workload,
+    tasks: Int64,
+    slot_s: float,
+    nearest: bool,
+    slots: int = 0,
+    neglected: float = 0.0,
 ) -> MulticastTrees:
     """Steps 3 and 4 on the explicit graph.
 
     Args:
         slots: H; 0 for as many as it takes, doubled from 40 until every rank is reached. Paths
             that end later do not exist, so with ``nearest`` a longer H can make a *worse* plan.
+        neglected: share of a slot up to which a latency takes no slot.
     Raises:
         Infeasible: a rank has no path from the source. Unsupported: see :func:`build_mteg`.
     """
     grows = slots == 0
     slots = slots or FIRST_SLOTS
     while True:
-        growth = _Growth(topology, workload, build_mteg(topology, workload, slot_s, slots), nearest)
+        growth = _Growth(
+            topology, workload, build_mteg(topology, workload, slot_s, slots, neglected), nearest, neglected
+        )
         try:
             for chunk in tasks:
                 growth.grow(int(chunk))
@@ -137,12 +154,14 @@ def grow_trees(
 class _Growth:
     """The trees grown so far on one graph, and what they leave free."""
 
-    def __init__(self, topology: Topology, workload: Workload, graph: Mteg, nearest: bool) -> None:
+    def __init__(self, topology: Topology, workload: Workload, graph: Mteg, nearest: bool, neglected: float) -> None:
         self.topology, self.workload, self.graph, self.nearest = topology, workload, graph, nearest
+        self.neglected = neglected
         order = np.argsort(graph.src, kind="stable")
         self.edges = order
         self.offsets = np.searchsorted(graph.src[order], np.arange(graph.node_count + 1))
-        self.idle = np.ones((topology.link_count, graph.slots + 1 + int(graph.link_slots.max())), dtype=np.bool_)
+        most = min(int(graph.link_slots.max()), graph.slots + 1)
+        self.idle = np.ones((topology.link_count, graph.slots + 1 + most), dtype=np.bool_)
         self.pass_rows: list[tuple[int, int, int, int]] = []  # chunk, src, parent, start
         self.hits: list[tuple[int, int]] = []
         self.hops: list[tuple[int, int]] = []
@@ -152,7 +171,7 @@ class _Growth:
         """Takahashi-Matsuyama: join the nearest terminal to the tree until none is left."""
         g, n = self.graph, self.graph.nodes
         work = self.workload
-        start = int(np.ceil(work.chunk_start_s[chunk] / g.slot_s - 1e-9))
+        start = int(np.ceil(work.chunk_start_s[chunk] / g.slot_s - max(self.neglected, 1e-9)))
         holders = [int(v) for v in work.chunk_holders[chunk]]
         tree = {start * n + v: -1 for v in holders}  # time-node -> the pass that brought it
         brought = dict.fromkeys(holders, -1)
@@ -198,7 +217,7 @@ class _Growth:
         """The slots of a link that a chunk sent from time-node v takes, as a view of ``idle``."""
         slot, n = v // self.graph.nodes, self.graph.nodes
         early = 1 if self.topology.is_switch[v % n] else 0
-        return self.idle[link, max(slot - early, 0) : slot + self.graph.link_slots[link]]
+        return self.idle[link, max(slot - early, 0) : slot + self.graph.link_slots[slot, link]]
 
     def _commit(self, path: list[int], tree: dict[int, int], brought: dict[int, int], chunk: int) -> None:
         """Add a path to the tree, take its link-slots, and note passes, hops and hits."""
@@ -226,5 +245,5 @@ class _Growth:
         chunk, src, parent, start = np.array(self.pass_rows, dtype=np.int64).reshape(-1, 4).T
         hits, hops = (np.array(rows, dtype=np.int64).reshape(-1, 2).T for rows in (self.hits, self.hops))
         dst, route = (Ragged.grouped(of_pass, values, len(chunk)) for of_pass, values in (hits, hops))
-        seconds = self.graph.link_slots[route.values[route.offsets[:-1]]] * slot_s
+        seconds = self.graph.link_slots[start, route.values[route.offsets[:-1]]] * slot_s
         return MulticastTrees(chunk, src, parent, start * slot_s, seconds, dst, route, float(self.finish * slot_s))
