@@ -433,8 +433,14 @@ def examples(seed: int) -> dict[str, SymmetricPlan]:
     ):
         number += 1
         found[f"{kind} of {name}"] = random_plan(symmetry, kind, 6000 + seed % 7, number, groups=ranks)
-    for spec, sizes in (("h100:2?message=1us", (1000, 300_000)), ("star:6?message=2us", (40, 9000))):
-        for size in sizes:  # few owners: sums that meet, and a group of the identity alone
+    for spec, sizes in (
+        ("h100:2?message=1us", (1000, 300_000)),
+        ("star:6?message=2us", (40, 9000)),
+        ("h100:2?sharp=true", (100, 9000)),
+        ("fattree:4?sharp=true", (100, 90_000)),
+    ):
+        # few owners: sums that meet, a group of the identity alone; and sums in switches
+        for size in sizes:
             found[f"allreduce of {size} on {spec}"] = met(load_topology(spec), size + seed % 7)
     for kind in ("allgather", "reducescatter", "allreduce"):
         symmetry = star(4, reduces=True, replicates=True, transit=True)

@@ -153,7 +153,7 @@ def plan_of(found: Schedule, symmetry: Symmetry, at: Int32, digits: Digits, work
     near, far = (at[e] for e in (transfers.near, symmetry.product(transfers.near, transfers.step)))
     summed = transfers.op == REDUCE
     each, group = owners(design.orders, digits), found.symmetry
-    cut = Workload(tuple(_cut(c, each, design.parts) for c in workload.collectives))
+    cut = Workload(tuple(cut_evenly(c, each, design.parts) for c in workload.collectives))
     meta = {"parts": design.parts, "group": group.orders.tolist(), "meetings": design.met}
     return make_symmetric_plan(
         group, cut, owner=at[_first_owners(symmetry, design)], position=each * np.arange(design.parts), meta=meta,
@@ -163,7 +163,7 @@ def plan_of(found: Schedule, symmetry: Symmetry, at: Int32, digits: Digits, work
     )  # fmt: skip
 
 
-def _cut(c: Collective, each: int, parts: int) -> Collective:
+def cut_evenly(c: Collective, each: int, parts: int) -> Collective:
     """A collective cut evenly into parts, and each part into a chunk for each owner."""
     edges = np.arange(parts + 1) * c.size_bytes // parts
     return dealt(c, np.diff(edges), np.full(parts, each))

@@ -33,6 +33,7 @@ from ...symmetry import find_symmetry
 from .. import Candidate, Request, register
 from .chains import Chain, Digits, chains_of
 from .few_owners import Schedule, few_owners, plan_of
+from .in_switches import InSwitches, in_switches, plan_in_switches
 from .rates import Columns, mixes
 from .routes import Routes, find_routes
 from .several import Several, plan_several, several
@@ -163,9 +164,11 @@ def symmetric(request: Request) -> SymmetricPlan:
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     found = [_best_cut(case, table, ways) for ways in _mixes(case, table)]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
-    few = _by_few_owners(case, table)
-    if few is not None and (best is None or few.preference_s < _preference_s(case, *best)):
-        return plan_of(few, case.symmetry, case.at, case.digits, case.workload)
+    other = _by_switches(case) or _by_few_owners(case, table)
+    if other is not None and (best is None or other.preference_s < _preference_s(case, *best)):
+        if isinstance(other, InSwitches):
+            return plan_in_switches(other, case.symmetry, case.at, case.digits, case.workload)
+        return plan_of(other, case.symmetry, case.at, case.digits, case.workload)
     if best is None:
         raise Unsupported(f"symmetric does not serve {case.first.title}: there is less than a byte for each rank")
     return _plan(case, table, *best)
@@ -177,6 +180,14 @@ def _by_few_owners(case: Case, table: Table) -> Schedule | None:
     if not (traits.reduces_to_all and messages_cost(case.symmetry.topology)):
         return None
     return few_owners(case.symmetry, case.digits, case.first.size_bytes, table, MOST_CHILDREN)
+
+
+def _by_switches(case: Case) -> InSwitches | None:
+    """The best plan whose sums are made in switches; None where they make none."""
+    traits = case.first.traits
+    if not (traits.reduces_to_all and case.symmetry.topology.reduces.any()):
+        return None
+    return in_switches(case.symmetry, case.at, case.digits, case.first.size_bytes)
 
 
 def _preference_s(case: Case, cut: _Cut, times: Times) -> float:

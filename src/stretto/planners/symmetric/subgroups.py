@@ -54,14 +54,15 @@ def subgroups(symmetry: Symmetry, digits: Digits) -> list[Orders]:
             orders[digit] = whole[digit] if all_ else 1
         out[tuple(orders)] = None
         for digit in digits:
-            for order in _divisors(whole[digit]):
+            for order in divisors(whole[digit]):
                 out[(*orders[:digit], order, *orders[digit + 1 :])] = None
         if len(out) > MOST_SUBGROUPS:
             break
     return list(out)
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """The numbers that divide ``number``, ascending."""
     return [k for k in range(1, number + 1) if gcd(k, number) == k]
 
 
