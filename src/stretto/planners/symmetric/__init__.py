@@ -7,6 +7,7 @@
 - ``times.py``: when they start, a list schedule over orbits of links.
 - ``few_owners.py``: AllReduce where messages cost: chunks for a subgroup (``subgroups.py``), by the best of many
   designs (``designs.py``), of which trees and meetings are as messages and latency ask for (``postal.py``).
+- ``in_switches.py``: AllReduce where switches sum, in blocks of ranks that come together there (``switch_blocks.py``).
 - ``several.py``: plans for several orbits of ranks, as where one NIC is slow.
 - ``packing.py``: which trees these have, a linear program whose columns are grown (``kernel_trees.py``).
 - ``exchanges.py``: the ways of an AllToAll there, and which piece goes by which (``kernel_exchange.py``).
