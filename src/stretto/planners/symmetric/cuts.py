@@ -14,7 +14,8 @@ from ...model.symmetric import SymmetricPlan, make_symmetric_plan
 from ...model.symmetry import Symmetry
 from ...schedule.best import PER_HALF
 from ...schedule.cutting import messages_cost
-from .lanes import Times, schedule
+from . import lanes
+from .times import Times, schedule
 
 MOST_PARTS = 1024
 """Parts into which the data that goes by one tree is cut, at most."""
@@ -29,7 +30,8 @@ PATIENCE = 2
 """Times that more parts are tried in vain, one after another."""
 
 FEW_ROWS = 50_000
-"""Transfers of the representatives up to which each of :data:`SLOWER` is tried."""
+"""Transfers of the representatives up to which each of :data:`SLOWER` is tried, and a schedule in which links carry one
+transfer after the other (:mod:`.times`): with few parts it may end sooner."""
 
 SLOWER = (0.0, 0.01, 0.03)
 """By which shares of their time others may be delayed for hastened classes, see :func:`.lanes.lanes`."""
@@ -79,23 +81,26 @@ def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: in
     slower: tuple[float, ...] = SLOWER
     worse = 0
     most = max(1, min(MOST_PARTS, MOST_ROWS // max(rows, 1)))
-    for times in sorted({*(1 << k for k in range(most.bit_length())), most}):
-        cut = cut_into(times)
+    for parts in sorted({*(1 << k for k in range(most.bit_length())), most}):
+        cut = cut_into(parts)
         if cut is None:
             break
         t = cut.transfers
-        tried = [schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
-        number = min(range(len(tried)), key=lambda k: tried[k].completion_s)
-        if rows * times >= FEW_ROWS:
-            slower = (slower[number],)
+        tried = [lanes.schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
+        if rows * parts < FEW_ROWS:
+            turn = np.unique(cut.turn, return_inverse=True)[1].reshape(-1)
+            tried.append(schedule(symmetry, t.route, t.op, t.depends, turn, cut.size_bytes))
+        elif len(slower) > 1:
+            slower = (min(zip(slower, tried, strict=True), key=lambda each: each[1].completion_s)[0],)
+        ended = min(tried, key=lambda times: times.completion_s)
         if best is not None:
             surcharge = (PER_HALF if costly else GAIN) ** log2(t.total / best[0].transfers.total)
-            if tried[number].completion_s * surcharge >= best[1].completion_s:
+            if ended.completion_s * surcharge >= best[1].completion_s:
                 worse += 1
                 if worse == PATIENCE:
                     break
                 continue
-        best, worse = (cut, tried[number]), 0
+        best, worse = (cut, ended), 0
     return best
 
 

@@ -54,7 +54,9 @@ class Schedule(NamedTuple):
 
     def refined(self) -> Schedule:
         """The same with better times, where there are."""
-        times = schedule(self.symmetry, self.route, self.transfers, self.part, self.size_bytes)
+        times = schedule(
+            self.symmetry, self.route, self.transfers.op, self.transfers.depends, self.part, self.size_bytes
+        )
         return self._replace(times=times) if times.completion_s < self.times.completion_s else self
 
 
@@ -96,7 +98,7 @@ def _scheduled(
     route = table.routes(transfers)
     route = route.with_values(symmetry.image_of_links(transfers.near[route.owners], route.values))
     sizes = np.full(transfers.total, chunk_bytes)
-    times = schedule(group, route, transfers, part, sizes, roughly=True)
+    times = schedule(group, route, transfers.op, transfers.depends, part, sizes, roughly=True)
     return Schedule(design, group, transfers, route, part, sizes, times)
 
 

@@ -6,14 +6,13 @@ waiting for two links at a time.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ...model.arrays import Float64, Int64, Ragged
 from ...model.symmetry import Symmetry
 from ...schedule.in_lanes import starts_in_lanes
 from ...schedule.moments import ends
+from .times import Times
 
 TIGHT = 0.9
 """Share of the time of the busiest orbit from which on an orbit counts as busy."""
@@ -23,12 +22,6 @@ SMALL = 0.1
 
 HASTE = 8.0
 """How many times sooner than others a hastened class may be done."""
-
-
-class Times(NamedTuple):
-    start_s: Float64
-    finish_s: Float64
-    completion_s: float
 
 
 def schedule(

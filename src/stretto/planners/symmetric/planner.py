@@ -204,7 +204,8 @@ def _best_cut(case: Case, table: Table, ways: list[_Way]) -> tuple[_Cut, Times] 
         cut = _cut(case, ways, len(ways) << exponent)
         if cut is None or (best is not None and cut.transfers.total > MOST_ROWS):
             break
-        times = schedule(case.symmetry, table.routes(cut.transfers), cut.transfers, cut.part, cut.size_bytes)
+        t = cut.transfers
+        times = schedule(case.symmetry, table.routes(t), t.op, t.depends, cut.part, cut.size_bytes)
         if best is None or times.completion_s < best[1].completion_s / _worth(cut, best[0], costly):
             best, worse = (cut, times), 0
             continue

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64, Ragged
+from ...model.arrays import Float64, Int8, Int64, Ragged
 from ...model.plan import COPY, REDUCE
 from ...model.symmetry import Symmetry
 from ...schedule.dispatch import IDLE, starts_by_chain
@@ -47,8 +47,9 @@ class Times(NamedTuple):
 
 
 def schedule(
-    symmetry: Symmetry, route: Ragged, transfers: Transfers, part: Int64, size_bytes: Int64, *, roughly: bool = False
-) -> Times:
+    symmetry: Symmetry, route: Ragged, op: Int8, depends: Ragged, part: Int64, size_bytes: Int64,
+    *, roughly: bool = False,
+) -> Times:  # fmt: skip
     """Starts and ends of transfers.
 
     Sums alone are copies with time reversed. Where both occur, two ways are tried: all together, and the copies after
@@ -57,12 +58,13 @@ def schedule(
     Args:
         symmetry: the group of whose images links carry all.
         route: the links of each transfer, or links that the group maps to these.
+        op, depends: of each transfer.
         part: int64[transfers], the part of the data of which each is.
         size_bytes: int64[transfers].
         roughly: whether one way is tried only, and links are not shared.
     """
-    work = _Work.of(symmetry, route, transfers, part, size_bytes)
-    sums, copies = np.flatnonzero(transfers.op == REDUCE), np.flatnonzero(transfers.op == COPY)
+    work = _Work.of(symmetry, route, depends, part, size_bytes)
+    sums, copies = np.flatnonzero(op == REDUCE), np.flatnonzero(op == COPY)
     start, seconds = work.starts(backward=not len(copies), share=not roughly)
     if not roughly and len(sums) and len(copies) and work.end_s(start, seconds) > IDLE * work.busiest_s:
         first, then = work.of_rows(sums), work.of_rows(copies)
@@ -87,12 +89,12 @@ class _Work(NamedTuple):
     part: Int64
 
     @classmethod
-    def of(cls, symmetry: Symmetry, route: Ragged, transfers: Transfers, part: Int64, size_bytes: Int64) -> _Work:
+    def of(cls, symmetry: Symmetry, route: Ragged, depends: Ragged, part: Int64, size_bytes: Int64) -> _Work:
         t, link, size = symmetry.topology, route.values, size_bytes[route.owners]
         busy_s = symmetry.copies[link] * (size / t.bandwidth[link] + t.message_s[link])
         orbit = np.unique(symmetry.link_orbits[link], return_inverse=True)[1].reshape(-1)
         delay_s, lag_s = path_delays(t, route)
-        return cls(route.with_values(orbit), busy_s, lag_s, delay_s, transfers.depends, part)
+        return cls(route.with_values(orbit), busy_s, lag_s, delay_s, depends, part)
 
     def of_rows(self, rows: Int64) -> _Work:
         """Some of the transfers."""
