@@ -21,7 +21,7 @@ from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
 from ..schedule.best import Answer, ask, best_of, completion_s
-from ..schedule.cutting import share_of_bytes
+from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
 from ..simulate import simulate
@@ -233,6 +233,8 @@ class _Case:
             True,
         )
         share = (FILLING_SHARE if candidate.fills_links else SPLIT_SHARE) if candidate.counts else 1.0
-        # where latency and messages decide, searches may find what plans alike for all ranks are not
-        suffices = leads and (self.wide or not candidate.by_ranks)
+        # where latency or messages decide, searches may find what plans alike for all ranks are not
+        rooted = any(c.traits.rooted for c in self.request.workload.collectives)
+        fits = self.wide and not (rooted and messages_cost(self.request.topology))
+        suffices = leads and (fits or not candidate.by_ranks)
         return _Turn(name, steps, leads, suffices, share, (places.index(True), steps, name))
