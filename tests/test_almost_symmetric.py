@@ -15,8 +15,9 @@ from stretto.model.symmetric import SymmetricPlan
 from stretto.model.topology import Topology, make_topology
 from stretto.planners import Request
 from stretto.planners.run import plan_by
-from stretto.planners.symmetric import kernel_exchange
+from stretto.planners.symmetric import kernel_exchange, kernel_trees
 from stretto.planners.symmetric.kernel_exchange import Options
+from stretto.planners.symmetric.kernel_trees import Ways
 from stretto.planners.symmetric.lanes import lanes
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -31,7 +32,7 @@ def damaged(servers: int, damage: str) -> Topology:
     t = load_topology(f"h100:{servers}")
     slow = t.accelerators[: 4 * servers if damage == "kinds" else 1]
     rail = t.bandwidth == t.bandwidth.min()
-    hit = rail & (np.isin(t.src, slow) | np.isin(t.dst, slow))
+    hit = rail & (np.isin(t.src, slow) | np.isin(t.dst, slow)) & bool(damage)
     keep = ~hit if damage == "dead" else np.ones(t.link_count, dtype=bool)
     width = np.where(hit, t.bandwidth / 2, t.bandwidth)
     links = list(zip(t.src[keep], t.dst[keep], width[keep], t.latency_s[keep], strict=True))
@@ -97,6 +98,56 @@ def test_pieces_are_dealt_out_as_the_program_says():
 def test_each_hop_of_a_tree_carries_what_is_wanted_behind_it():
     passing = kernel_exchange.through(np.array([1, 2, 3]), np.array([0, 1, 1]), np.array([9.0, 1.0, 2.0, 4.0]))
     assert passing.tolist() == [7.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", ["", "slow", "dead"])
+def test_idle_gpus_of_a_server_lend_their_nics(kind, damage):
+    """Four GPUs of each server of eight take part, and their own NICs are half of what a server has."""
+    topology = damaged(8, damage)
+    ranks = topology.accelerators.reshape(8, 8)[:, :4].ravel().tolist()
+    workload = Workload((make_collective(kind, topology, 10**9, ranks=ranks),))
+    plan = plan_by("symmetric", Request(topology, workload))
+    assert verify(plan).ok, verify(plan)
+    assert simulate(plan).completion_s <= 1.1 * bounds(topology, workload)[0].seconds
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_over_relays_are_a_plan(kind):
+    topology = damaged(4, "")
+    ranks = topology.accelerators.reshape(4, 8)[:, :4].ravel().tolist()
+    plan = plan_by("symmetric", Request(topology, Workload((make_collective(kind, topology, 10**8, ranks=ranks),))))
+    outside = np.setdiff1d(topology.accelerators, ranks)
+    plain = plan.expand()
+    assert np.isin(plain.src, outside).any()
+    assert verify(plan).ok and verify(plain).ok
+    assert simulate(plain).completion_s == pytest.approx(simulate(plan).completion_s, rel=1e-9)
+
+
+def test_an_idle_server_does_no_harm():
+    topology = load_topology("h100:8?message=0us")
+    for kind in KINDS:
+        workload = Workload((make_collective(kind, topology, 10**9, ranks=topology.accelerators[:-8].tolist()),))
+        plan = plan_by("symmetric", Request(topology, workload))
+        assert verify(plan).ok
+        assert plan.meta["group"] == [7, 8]
+        least = bounds(topology, workload)[0].seconds
+        # the bound of an AllReduce counts the NICs of the idle server, too
+        assert simulate(plan).completion_s <= (1.15 if kind == "allreduce" else 1.01) * least
+
+
+def test_a_tree_passes_relays_and_begins_anew_there():
+    """A root 0 is joined to a relay 1, and that to the ranks 2 and 3; a direct link from 0 to 3 is dear."""
+    ends = [(0, 1), (1, 2), (1, 3), (0, 3)]
+    tail, head = (np.array([pair[k] for pair in ends]) for k in (0, 1))
+    ranks, relays = np.array([True, False, True, True]), np.array([False, True, False, False])
+    offsets, links = np.array([0, 2, 4, 4, 4]), np.array([0, 3, 1, 2])
+    ways = Ways(offsets, links, tail, head, ranks, np.zeros(4, dtype=np.bool_), relays)
+    node, before, ends_of, route = kernel_trees.grow(0, np.array([1, 1, 1, 9]), 1, ways)
+    assert node.tolist() == [1, 2, 3]
+    assert before.tolist() == [0, 1, 1]
+    assert ends_of.tolist() == [0, 1, 2, 3]
+    assert route.tolist() == [0, 1, 2]
 
 
 def test_a_link_is_never_given_away_twice():

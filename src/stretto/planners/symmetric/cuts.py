@@ -20,6 +20,9 @@ from .times import Times, schedule
 MOST_PARTS = 1024
 """Parts into which the data that goes by one tree is cut, at most."""
 
+NEAR_ENOUGH = 1.02
+"""Times the least work of the busiest orbit of links: where a plan ends by then, more parts are not tried."""
+
 MOST_ROWS = 1_400_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
 
@@ -30,8 +33,11 @@ PATIENCE = 2
 """Times that more parts are tried in vain, one after another."""
 
 FEW_ROWS = 50_000
-"""Transfers of the representatives up to which each of :data:`SLOWER` is tried, and a schedule in which links carry one
-transfer after the other (:mod:`.times`): with few parts it may end sooner."""
+"""Transfers of the representatives up to which a schedule is tried, too, in which links carry one transfer after the
+other (:mod:`.times`): with few parts it may end sooner."""
+
+MANY_ROWS = 200_000
+"""Transfers of the representatives from which only that one of :data:`SLOWER` is tried that was the best one there."""
 
 SLOWER = (0.0, 0.01, 0.03)
 """By which shares of their time others may be delayed for hastened classes, see :func:`.lanes.lanes`."""
@@ -69,12 +75,15 @@ class Cut(NamedTuple):
     turn: Float64
 
 
-def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: int) -> tuple[Cut, Times] | None:
+def best_cut(
+    symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: int, least_s: float
+) -> tuple[Cut, Times] | None:
     """The data in the number of parts with which it ends first, and when transfers start; None if it cannot be cut.
 
     Args:
         cut_into: the data in so many parts, None if a chunk would have less than a byte.
         rows: transfers of the representatives for each part, about.
+        least_s: for how long the busiest orbit of links works at the least.
     """
     costly = messages_cost(symmetry.topology)
     best: tuple[Cut, Times] | None = None
@@ -90,7 +99,7 @@ def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: in
         if rows * parts < FEW_ROWS:
             turn = np.unique(cut.turn, return_inverse=True)[1].reshape(-1)
             tried.append(schedule(symmetry, t.route, t.op, t.depends, turn, cut.size_bytes))
-        elif len(slower) > 1:
+        elif rows * parts >= MANY_ROWS and len(slower) > 1:
             slower = (min(zip(slower, tried, strict=True), key=lambda each: each[1].completion_s)[0],)
         ended = min(tried, key=lambda times: times.completion_s)
         if best is not None:
@@ -101,6 +110,8 @@ def best_cut(symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: in
                     break
                 continue
         best, worse = (cut, ended), 0
+        if ended.completion_s <= NEAR_ENOUGH * least_s:
+            break
     return best
 
 
@@ -113,6 +124,14 @@ def plan_of(symmetry: Symmetry, cut: Cut, times: Times, meta: dict[str, Any]) ->
         op=t.op, dst=Ragged.single(t.dst), route=t.route, depends=t.depends, start_s=times.start_s,
         finish_s=times.finish_s,
     )  # fmt: skip
+
+
+def completion_s(plan: SymmetricPlan) -> float:
+    """When the last transfer of a plan has arrived."""
+    part = plan.part
+    assert part.finish_s is not None, "plans by symmetry are timed"
+    lag_s = np.bincount(part.route.owners, plan.topology.latency_s[part.route.values], part.transfer_count)
+    return float((part.finish_s + lag_s).max(initial=0.0))
 
 
 def joined(one: list[Hops], of: Int64, rows: Int64) -> Hops:

@@ -13,6 +13,7 @@ for each element.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,12 +22,10 @@ import numpy as np
 from ...kernels import at_speed
 from ...model.arrays import Bool, Float64, Int64, Ragged
 from ...model.collective import Collective, Promised, Workload
-from ...model.errors import Unsupported
 from ...model.plan import COPY
-from ...model.symmetric import SymmetricPlan
 from ...model.symmetry import Symmetry
 from . import kernel_exchange
-from .cuts import Cut, Hops, best_cut, plan_of
+from .cuts import Cut, Hops
 from .kernel_exchange import Options
 from .packing import GROWING, Column, Packing, Tree
 
@@ -86,19 +85,15 @@ class Exchange(Packing):
         return Column(number, None, tree, np.bincount(self.orbit[links], work_s, self.orbits).astype(np.float64))
 
 
-def plan_exchange(symmetry: Symmetry, collective: Collective) -> SymmetricPlan:
-    """A plan for an AllToAll.
+def exchange_cuts(exchange: Exchange, mix: tuple[Float64, float]) -> tuple[int, Callable[[int], Cut | None], int]:
+    """The transfers of one part, the cut into so many parts, and the number of columns.
 
-    Raises:
-        Unsupported: ranks do not reach each other, or there is less than a byte for each pair of ranks.
+    Args:
+        mix: of all columns, as :meth:`Packing.solve` returns it.
     """
-    exchange = Exchange(symmetry, collective)
-    ways = _Ways(exchange, *exchange.few(*exchange.solve()))
+    ways = _Ways(exchange, *exchange.few(*mix))
     rows = int(ways.hops.lengths.sum() / max(ways.hops.rows, 1) * len(exchange.pairs.goal))
-    best = best_cut(symmetry, lambda times: _cut(ways, collective, times), rows)
-    if best is None:
-        raise Unsupported(f"symmetric does not serve {collective.title}: there is less than a byte for each rank")
-    return plan_of(symmetry, *best, {"orbits": len(exchange.owners), "trees": len(ways.columns)})
+    return rows, lambda times: _cut(ways, exchange.collective, times), len(ways.columns)
 
 
 class _Ways:

@@ -2,7 +2,8 @@
 
 A tree grows from its root: next joins the rank that is reached from a rank in it at the lowest price, of equal ones the
 one over the fewest ranks. A part of what the way from the root to that rank costs counts too, which makes trees
-shallow; if all of it counts, each way is a cheapest one. A route leads through nodes that pass on what comes.
+shallow; if all of it counts, each way is a cheapest one. A route leads through nodes that pass on what comes. Where a
+way leads through a relay, which stores what comes, the relay joins the tree, and others may be reached from it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Ways(NamedTuple):
     head: Int64
     joins: Bool  # bool[nodes], whether a node is a rank
     passes: Bool  # bool[nodes], whether it passes on what comes
+    relays: Bool  # bool[nodes], whether it stores and sends on what comes, though it is no rank
 
 
 def grow(root: int, price: Int64, away: int, ways: Ways) -> tuple[Int64, Int64, Int64, Int64]:
@@ -35,10 +37,10 @@ def grow(root: int, price: Int64, away: int, ways: Ways) -> tuple[Int64, Int64, 
         price: int64[links], at least 1.
         away: the price of a way from the root is divided by this where a rank at its end sends on.
     Returns:
-        int64[ranks - 1], the ranks that it reaches in the order in which they join it, and the rank before each; and
-        the routes to them, as offsets and links.
+        int64[nodes of the tree - 1], the ranks and relays that it reaches in the order in which they join it, and the
+        one before each; and the routes to them, as offsets and links.
     """
-    offsets, links, tail, head, joins, passes = ways
+    offsets, links, tail, head, joins, passes, relays = ways
     n = len(joins)
     far = np.iinfo(np.int64).max
     cost, depth = np.full(n, far), np.full(n, far)
@@ -46,7 +48,7 @@ def grow(root: int, price: Int64, away: int, ways: Ways) -> tuple[Int64, Int64, 
     joined = np.zeros(n, dtype=np.bool_)
     order, before = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     ends = np.zeros(n + 1, dtype=np.int64)
-    route = [0]
+    route, passed = [0], [0]
     route.clear()
     heap = [(0, 0, root)]
     cost[root], depth[root] = 0, 0
@@ -54,24 +56,33 @@ def grow(root: int, price: Int64, away: int, ways: Ways) -> tuple[Int64, Int64, 
     count = 0
     while len(heap) > 0:
         paid, deep, v = heappop(heap)
-        if joined[v] or paid != cost[v] or deep != depth[v]:
+        if (joined[v] and not relays[v]) or paid != cost[v] or deep != depth[v]:
             continue
         if joins[v]:
             joined[v] = True
             if v != root:
-                begin, u = len(route), v
-                while u == v or not joins[u]:
-                    route.append(by[u])
+                u = v
+                passed.clear()
+                while u == v or not joined[u]:
+                    passed.append(by[u])
                     u = tail[by[u]]
-                end = len(route)
-                for i in range((end - begin) // 2):
-                    route[begin + i], route[end - 1 - i] = route[end - 1 - i], route[begin + i]
-                order[count], before[count], ends[count + 1] = v, u, end
-                count += 1
                 way[v] = way[u] + paid - start[u]
+                last = u
+                for i in range(len(passed) - 1, -1, -1):
+                    w = head[passed[i]]
+                    route.append(passed[i])
+                    if w == v or relays[w]:
+                        order[count], before[count], ends[count + 1] = w, last, len(route)
+                        count, last = count + 1, w
+                    if w != v and relays[w]:
+                        joined[w] = True
+                        way[w] = way[u] + cost[w] - start[u]
+                        start[w] = way[w] // away
+                        cost[w], depth[w] = start[w], depth[w] + 1
+                        heappush(heap, (start[w], depth[w], w))
                 start[v] = way[v] // away
             paid, deep = start[v], deep + 1
-        elif not passes[v]:
+        elif not passes[v] and not relays[v]:
             continue
         for i in range(offsets[v], offsets[v + 1]):
             link = links[i]

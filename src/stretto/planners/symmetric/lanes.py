@@ -27,7 +27,7 @@ HASTE = 8.0
 def schedule(
     symmetry: Symmetry, route: Ragged, depends: Ragged, size_bytes: Int64, turn: Float64, slower: float
 ) -> Times:
-    """Starts and ends of transfers, and when the last has arrived.
+    """Starts and ends of transfers.
 
     Transfers whose routes cross the same orbits of links are a class, which has a share of these links for itself
     (:func:`lanes`) and carries one after the other. Of those that wait for it the one of the earliest part goes first,
@@ -49,7 +49,7 @@ def schedule(
     seconds = route.reduced(np.maximum, busy_s / lanes(lane[route.owners], orbit, busy_s, slower))
     start = starts_in_lanes(lane, seconds, lag_s, depends, turn)
     finish = ends(start, seconds)
-    return Times(start, finish, float((finish + lag_s).max()))
+    return Times(start, finish, float((finish + lag_s).max(initial=0.0)))
 
 
 def _classes(route: Ragged, orbit: Int64) -> Int64:

@@ -64,11 +64,11 @@ FINEST = float(1 << 40)
 
 
 class Tree(NamedTuple):
-    """A tree over all ranks, or over those on the way to one of them.
+    """A tree over all ranks and some relays, or over those on the way to one of them.
 
     Attributes:
-        node: int64[ranks - 1], in an order in which each comes after the one before it on the way from the root.
-        before: int64[ranks - 1], the rank next to each on the way to the root.
+        node: int64[hops], in an order in which each comes after the one before it on the way from the root.
+        before: int64[hops], the rank or relay next to each on the way to the root.
         routes: the links between, in the order in which bytes pass them.
     """
 
@@ -146,7 +146,7 @@ class Packing:
         tail, head = (t.dst, t.src) if into else (t.src, t.dst)
         return Ways(
             links.offsets.astype(np.int64), links.values.astype(np.int64), tail.astype(np.int64),
-            head.astype(np.int64), joins, t.transit,
+            head.astype(np.int64), joins, t.transit, t.is_accelerator & ~joins,
         )  # fmt: skip
 
     @cached_property
@@ -203,7 +203,7 @@ class Packing:
     def _tree(self, root: int, price: Int64, into: bool, away: int) -> Tree:
         ways = self.ways[into]
         node, before, ends, route = at_speed(kernel_trees.grow, GROWING * len(price))(root, price, away, ways)
-        if len(node) < int(ways.joins.sum()) - 1:
+        if int(ways.joins[node].sum()) < int(ways.joins.sum()) - 1:
             raise Unsupported("symmetric does not serve this: not all ranks can reach each other without others")
         routes = Ragged(ends, route.astype(np.int32))
         return Tree(node, before, routes.reversed() if into else routes)

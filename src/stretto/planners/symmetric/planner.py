@@ -32,11 +32,12 @@ from ...schedule.cutting import GIVE_UP, messages_cost
 from ...symmetry import find_symmetry
 from .. import Candidate, Request, register
 from .chains import Chain, Digits, chains_of
+from .cuts import completion_s
 from .few_owners import Schedule, few_owners, plan_of
 from .in_switches import InSwitches, in_switches, plan_in_switches
 from .rates import Columns, mixes
 from .routes import Routes, find_routes
-from .several import Several, plan_several, several
+from .several import Several, plan_below, plan_several, several
 from .times import Table, Times, schedule
 from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_copies
 
@@ -51,6 +52,9 @@ PATIENCE = 2
 
 MOST_ROWS = 150_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
+
+RELAYS_GAIN = 1.01
+"""Times by which a plan must end sooner for data to be stored at accelerators outside the collective."""
 
 MOST_CHILDREN = 128
 """Ranks to which an owner copies the sum that it made, beyond which it does so over a tree: each of these transfers
@@ -161,6 +165,14 @@ def symmetric(request: Request) -> SymmetricPlan:
         raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
     if isinstance(case, Several):
         return plan_several(case)
+    plan = _by_chains(case)
+    if len(request.topology.accelerators) > len(case.at) and len(case.workload.collectives) == 1:
+        plan = plan_below(Several(case.symmetry, case.first), completion_s(plan) / RELAYS_GAIN) or plan
+    return plan
+
+
+def _by_chains(case: Case) -> SymmetricPlan:
+    """The plan by chains of cosets, which no relay takes part in."""
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     found = [_best_cut(case, table, ways) for ways in _mixes(case, table)]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)

@@ -11,6 +11,7 @@ dealt out to the elements, so that each part of it goes its own way. It owns not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from ...model.plan import COPY, REDUCE
 from ...model.symmetric import SymmetricPlan, dealt
 from ...model.symmetry import Symmetry
 from .cuts import Cut, Hops, best_cut, joined, plan_of
-from .exchanges import plan_exchange
+from .exchanges import Exchange, exchange_cuts
 from .packing import FEWER, Column, Packing, Tree
 
 MOST_CHUNKS = 12
@@ -69,28 +70,48 @@ def plan_several(case: Several) -> SymmetricPlan:
     """A plan for a collective whose ranks are in orbits of one rank for each element, or of one rank.
 
     Raises:
+        Unsupported: see :func:`plan_below`.
+    """
+    plan = plan_below(case, np.inf)
+    assert plan is not None, "any plan ends in time"
+    return plan
+
+
+def plan_below(case: Several, below_s: float) -> SymmetricPlan | None:
+    """The same if it ends in less than ``below_s``, else None.
+
+    Raises:
         Unsupported: ranks do not reach each other, or there is less than a byte for each rank.
     """
     symmetry, collective = case
-    if collective.traits.pieces == "pair":
-        return plan_exchange(symmetry, collective)
-    packing = Packing(symmetry, collective)
-    ways = shares_of(packing)
-    one = [_transfers(way.column, collective.reduces) for way in ways]
-    rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True) if not packing.fixed[way.column.owner])
-    best = best_cut(symmetry, lambda times: _cut(packing, collective, ways, one, times), rows)
+    exchanged = collective.traits.pieces == "pair"
+    packing = Exchange(symmetry, collective) if exchanged else Packing(symmetry, collective)
+    mix = packing.solve()
+    if mix[1] >= below_s:
+        return None
+    rows, cut_into, trees = exchange_cuts(packing, mix) if isinstance(packing, Exchange) else _tree_cuts(packing, mix)
+    best = best_cut(symmetry, cut_into, rows, mix[1])
     if best is None:
         raise Unsupported(f"symmetric does not serve {collective.title}: there is less than a byte for each rank")
-    return plan_of(symmetry, *best, {"orbits": len(packing.owners), "trees": len(ways)})
+    if best[1].completion_s >= below_s:
+        return None
+    return plan_of(symmetry, *best, {"orbits": len(packing.owners), "trees": trees})
 
 
-def shares_of(packing: Packing) -> list[Share]:
-    """Few trees that together keep no link much longer than the best mix does."""
-    solved = packing.solve()
-    shares, _ = packing.few(*solved)
+def _tree_cuts(packing: Packing, mix: tuple[Float64, float]) -> tuple[int, Callable[[int], Cut | None], int]:
+    """The transfers of one part, the cut into so many parts, and the number of trees."""
+    ways = shares_of(packing, mix)
+    one = [_transfers(way.column, packing.traits.reduces) for way in ways]
+    rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True) if not packing.fixed[way.column.owner])
+    return rows, lambda times: _cut(packing, packing.collective, ways, one, times), len(ways)
+
+
+def shares_of(packing: Packing, mix: tuple[Float64, float]) -> list[Share]:
+    """Few trees that together keep no link much longer than the best mix does, as :meth:`Packing.solve` returns it."""
+    shares, _ = packing.few(*mix)
     mean = 1.0 / (len(packing.owners) if packing.traits.whole else 1)
     if not packing.traits.whole:
-        return _in_equal_chunks(packing, (shares, solved[0]))
+        return _in_equal_chunks(packing, (shares, mix[0]))
     used = np.flatnonzero(shares > 1e-3 * mean)
     rest = shares[used] / shares[used].sum()
     counts = np.maximum(1, np.rint(rest / mean)).astype(int)
