@@ -32,7 +32,7 @@ KNOWS = {
     "torch": {"model", "choose", "lower", "topologies", "runtime"},
     "emulator": {"model", "lower", "runtime", "simulate"},
     "formats": {"model", "kernels", "topologies"},
-    "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats"},
+    "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats", "emulator"},
     "report": {"model", "bounds", "formats"},
 }
 """What each part may import besides itself; the command line and the face of the package may import all."""

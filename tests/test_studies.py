@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
+from stretto import emulator
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.planners import run_planner
 from stretto.planners.optical.circuits import instance_of
-from stretto.studies import Cell, find_study, run_cell, run_study, write_study
+from stretto.studies import Cell, Store, emulated, find_study, run_cell, run_study, write_study
 from stretto.studies.cell import attempt
+from stretto.studies.identity import key_of
 from stretto.studies.page import summary_rows
 from stretto.studies.swot import break_even, instance_for, planned_row, scheduled_row
 from stretto.topologies import load_topology
+
+NEEDS_NAMESPACES = pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
 
 
 def few(study, keep):
@@ -142,10 +147,56 @@ def test_bandwidths_that_vary_are_the_same_at_every_call_and_slow_rates_more_tha
 
 def test_the_wan_study_has_every_figure_of_its_paper_and_says_what_the_short_form_skips():
     study = find_study("wan")
-    assert {f for c in study.cells for f in c.figures} == {f.name for f in study.figures} == {*"45678", "4b", "varying"}
+    assert (
+        {f for c in study.cells for f in c.figures}
+        == {f.name for f in study.figures}
+        == {*"45678", "4b", "8e", "varying"}
+    )
     assert {c.shared.collectives for c in study.cells if "4" in c.figures} == set(range(2, 9))
     assert all(c.seeds >= 5 for c in study.cells)
     assert all(c.why_full for c in study.cells if c.topology == "ring:40")
+
+
+def test_cells_with_real_bytes_run_only_where_they_are_asked_for():
+    study = few(find_study("wan"), lambda c: c.emulated)
+    assert {c.topology for c in study.cells} == {f"ring:{n}" for n in (10, 20, 30, 40)}
+    schemes = Counter(c.topology for c in study.cells)
+    assert set(schemes.values()) == {8}  # the paper's seven and TCP
+    result = run_study(study)
+    assert result["cells"]["asked"] == 0
+    flags = Counter(s["flag"] for s in result["skipped"])
+    assert flags == {"--emulate": 8, "--full": 24}
+    assert all(not any(c.skipped(full=True, emulate=True)) for c in study.cells)
+
+
+@NEEDS_NAMESPACES
+def test_figure_8_is_measured_with_real_bytes(monkeypatch, tmp_path):
+    monkeypatch.setattr(emulated, "LEAST_S", 1.0)
+    cells = [c for c in find_study("wan").cells if c.emulated and c.topology == "ring:10"]
+    small = [replace(c, topology="ring:3", seeds=2) for c in cells if c.scheme in ("equal-alloc", "tcp-fair")]
+    study = replace(find_study("wan"), cells=small)
+    with Store(str(tmp_path), "wan") as store:
+        result = run_study(study, emulate=True, store=store)
+    assert result["cells"]["failed"] == 0, result["rows"]
+    rows = {row["scheme"]: row for row in result["rows"]}
+    # shares that are kept take their time; TCP is not exactly fair, and may end sooner than fair sharing
+    assert rows["equal-alloc"]["completion_s"] > 0.8 * rows["equal-alloc"]["simulated_s"]
+    assert rows["equal-alloc"]["completion_s"] > rows["tcp-fair"]["completion_s"]
+    assert rows["equal-alloc"]["where"] == "ring:3, 4 collectives, emulated"
+    table = next(t for t in result["tables"] if "real bytes" in t["title"])
+    assert [row[0] for row in table["rows"]] == ["equal-alloc", "tcp-fair"]
+    with Store(str(tmp_path), "wan") as store:
+        assert run_study(study, emulate=True, store=store)["cells"]["found"] == 2
+
+
+def test_an_emulated_cell_is_another_one_and_depends_on_what_runs_it(monkeypatch):
+    cell = next(c for c in find_study("wan").cells if c.emulated)
+    simulated = key_of(replace(cell, emulated=False), 0)
+    assert key_of(cell, 0) != simulated
+    before = key_of(cell, 0)
+    monkeypatch.setattr("stretto.studies.identity.running_digest", lambda: "other")
+    assert key_of(cell, 0) != before
+    assert key_of(replace(cell, emulated=False), 0) == simulated
 
 
 def test_an_unknown_study_names_those_there_are():

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto import cli
-from stretto.model.errors import InputError
+from stretto.model.errors import InputError, Unsupported
 from stretto.studies import find_study, run_study, write_study
 from stretto.studies.engines import here
 from stretto.studies.grid import read_grid
@@ -100,6 +100,7 @@ def test_all_studies_go_into_one_folder_with_a_page_that_leads_to_them(tmp_path,
         (["study", "grid"], "takes a file"),
         (["study", "wan", "x.toml"], "takes a file"),
         (["study", "wan", "--engine", "cloud"], "neither local"),
+        (["study", "swot", "--emulate"], "sends no real bytes"),
         (["study", "grid", "none.toml"], "cannot be read"),
     ],
 )
@@ -107,4 +108,12 @@ def test_a_wrong_request_is_refused_before_anything_is_written(command, words, t
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(cli.app, command)
     assert isinstance(done.exception, InputError) and words in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_that_cannot_emulate_says_why_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("stretto.emulator.refusal", lambda: "emulation needs root: it makes network namespaces")
+    done = CliRunner().invoke(cli.app, ["study", "wan", "--emulate"])
+    assert isinstance(done.exception, Unsupported) and "needs root" in str(done.exception)
     assert list(tmp_path.iterdir()) == []

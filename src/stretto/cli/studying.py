@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from ..model.errors import InputError
+from ..model.errors import InputError, Unsupported
 from . import arguments
 from .output import answer, print_line, print_table
 
@@ -30,6 +30,9 @@ def study(
     name: Annotated[str, Argument(help="mtegcca, scale-ccl, swot or wan; all; or grid, with a FILE.")],
     file: Annotated[str | None, Argument(help="The TOML file of a grid of your own.")] = None,
     full: Annotated[bool, Option("--full", help="Run every cell, also those that take hours to solve.")] = False,
+    emulate: Annotated[
+        bool, Option("--emulate", help="Run the cells with real bytes, too, between network namespaces (needs root).")
+    ] = False,
     engine: Annotated[str, Option(help="local, ray (RAY_ADDRESS, else this machine) or ray://HOST:PORT")] = "local",
     jobs: Annotated[
         int | None, Option(help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1)
@@ -49,6 +52,8 @@ def study(
     if (name == "grid") != (file is not None):
         raise InputError("`stretto study grid FILE.toml` takes a file, and no other study does", "FILE")
     chosen = [find_study(n) for n in STUDIES] if name == "all" else [read_grid(file) if file else find_study(name)]
+    if emulate:
+        _check_emulation(chosen)
     runner = _engine(engine, jobs)
     results, written = [], []
     for one in chosen:
@@ -58,8 +63,9 @@ def study(
             if fresh:
                 store.clear()
             result = run_study(
-                one, full=full, seed=seed, progress=progress, engine=runner, store=store, retry_failed=retry_failed
-            )
+                one, full=full, emulate=emulate, seed=seed, progress=progress, engine=runner, store=store,
+                retry_failed=retry_failed,
+            )  # fmt: skip
             files = [*write_study(result, one, folder), str(store.whole)]
         results.append(result | {"files": files})
         written += files
@@ -72,6 +78,16 @@ def study(
         answer(as_json, data, lambda: print_line(f"all studies: {written[-1]}"))
     elif as_json:
         answer(as_json, results[0], lambda: None)
+
+
+def _check_emulation(chosen: list[Study]) -> None:
+    """Raise the reason why nothing can be run with real bytes, before anything runs."""
+    from ..emulator import refusal
+
+    if not any(cell.emulated for one in chosen for cell in one.cells):
+        raise InputError(f"the study {chosen[0].name} sends no real bytes; wan does", "--emulate")
+    if (reason := refusal()) is not None:
+        raise Unsupported(reason)
 
 
 def _engine(text: str, jobs: int | None) -> Engine:
@@ -123,7 +139,8 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
         print_table(table["title"], table["columns"], table["rows"])
     if result["skipped"]:
         reasons = sorted({s["why"] for s in result["skipped"]})
-        print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); --full runs them")
+        flags = " and ".join(sorted({s["flag"] for s in result["skipped"]}))
+        print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); {flags} to run them")
     for t in result["trends"]:
         order = " > ".join(t["slowest_first"])
         print_line(f"figure {t['figure']}, published order {order}: at {t['held']} of {t['points']} points")

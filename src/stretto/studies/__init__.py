@@ -1,7 +1,8 @@
 """Studies: the evaluation of a paper, or your own, as a list of cells and a page of results.
 
 - ``model``: the nouns (cell, figure, table, study); ``grid``: reads your own study from a TOML file.
-- ``cell`` runs one cell; ``engines`` and ``on_ray`` run many; ``store`` keeps results; ``identity`` names them.
+- ``cell`` runs one cell, ``emulated`` one with real bytes; ``engines`` and ``on_ray`` run many.
+- ``store`` keeps results; ``identity`` names them.
 - ``comparison`` compares the rows; ``page`` draws them.
 - ``mtegcca``, ``scale_ccl``, ``swot`` (with ``swot_tables``), ``wan`` (with ``wan_tables``): the papers' studies.
 """
@@ -11,14 +12,14 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..formats import atomic_file, make_folder
 from ..model.errors import InputError
-from .cell import run_cell
+from .cell import Outcome, run_cell
 from .comparison import compare_rows, trend_of
 from .engines import Engine, here
 from .identity import code_digest, key_of, versions
@@ -52,6 +53,7 @@ def run_study(
     study: Study,
     *,
     full: bool = False,
+    emulate: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
     engine: Engine = here,
@@ -61,15 +63,16 @@ def run_study(
     """Run the cells of a study whose results are not in ``store`` yet.
 
     Args:
+        emulate: whether to run cells with real bytes too, after the others and one at a time in this process.
         progress: called with the number of finished cells, the number of all, and the last finished cell.
         engine: runs the cells; in this process by default.
         retry_failed: whether to run cells again that failed according to the store.
     Returns:
         An object of plain data: ``rows`` (one for each cell), ``tables``, ``published``, ``trends`` (how often the
-        published order came out), ``skipped`` (cells that the short form leaves out, and why), ``cells``
+        published order came out), ``skipped`` (cells that were left out, why, and the flag that runs them), ``cells``
         (how many were asked for, found, run, failed), ``versions``, ``seconds`` and ``cpu_s`` (of the cells run).
     """
-    cells = [c for c in study.cells if full or not c.why_full]
+    cells = [c for c in study.cells if not any(c.skipped(full, emulate))]
     started = time.perf_counter()
     kept = {} if store is None else store.rows()
     keys = [key_of(c, seed) for c in cells] if store is not None else [str(i) for i in range(len(cells))]
@@ -83,8 +86,7 @@ def run_study(
 
     ran = 0
     tell(study.name)
-    for position, outcome in engine([(cells[i], seed) for i in todo], study.warm_up) if todo else ():
-        i = todo[position]
+    for i, outcome in _outcomes(cells, todo, seed, engine, study.warm_up):
         if outcome.code != code_digest():  # a machine of a cluster may have another version
             theirs = f"{outcome.versions['stretto']}, source {outcome.code}"
             raise InputError(f"a node runs another stretto ({theirs}) than this process", "engine")
@@ -109,9 +111,17 @@ def run_study(
         "published": dict(study.published),
         "trends": [trend_of(t, rows) for t in study.published.get("trends", ())],
         "skipped": [
-            {"scheme": c.scheme, "where": c.where, "size_bytes": c.size_bytes, "chunks": c.chunks, "why": c.why_full}
+            {
+                "scheme": c.scheme,
+                "where": c.where,
+                "size_bytes": c.size_bytes,
+                "chunks": c.chunks,
+                "why": why,
+                "flag": flag,
+            }
             for c in study.cells
-            if c.why_full and not full
+            for why, flag in [c.skipped(full, emulate)]
+            if why
         ],
         "cells": {"asked": len(cells), "found": found, "run": ran, "failed": sum("failed" in r for r in rows)},
         "notes": list(study.notes),
@@ -119,6 +129,16 @@ def run_study(
         "seconds": time.perf_counter() - started,
         "cpu_s": spent,
     }
+
+
+def _outcomes(
+    cells: Sequence[Cell], todo: Sequence[int], seed: int, engine: Engine, warm_up: Sequence[Cell]
+) -> Iterator[tuple[int, Outcome]]:
+    """The cells ``todo`` as they finish, with their numbers: those that send real bytes last, with nothing beside."""
+    for run, emulated in ((engine, False), (here, True)):
+        own = [i for i in todo if cells[i].emulated == emulated]
+        for position, outcome in run([(cells[i], seed) for i in own], warm_up) if own else ():
+            yield own[position], outcome
 
 
 def write_study(result: Mapping[str, Any], study: Study, folder: str) -> list[str]:

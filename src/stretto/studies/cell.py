@@ -9,8 +9,10 @@ import numpy as np
 
 from ..bounds import bounds
 from ..model.changes import Changes, changes_of_table
+from ..model.collective import Workload
 from ..model.errors import StrettoError
 from ..model.plan import Plan
+from ..model.topology import Topology
 from ..planners import run_planner
 from ..simulate import simulate
 from ..verify import verify
@@ -71,7 +73,7 @@ def run_cell(cell: Cell, seed: int = 0) -> Row:
         StrettoError: the planner does not serve the request, or its plan does not verify.
     """
     found = [_instance(cell, s) for s in range(seed, seed + cell.seeds)]
-    return request_columns(cell) | (found[0] if cell.seeds == 1 else _over_seeds(found))
+    return request_columns(cell) | (found[0] if cell.seeds == 1 else over_seeds(found))
 
 
 def _instance(cell: Cell, seed: int) -> Row:
@@ -79,12 +81,7 @@ def _instance(cell: Cell, seed: int) -> Row:
     given, workload = cell.request(seed)
     topology = given if cell.unsteady is None else unsteady(given, workload, cell.unsteady.kind, seed)
     told = topology if cell.unsteady is None or cell.unsteady.known else given
-    plan = run_planner(
-        cell.planner, told, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
-    )
-    verdict = verify(plan)
-    if not verdict.ok:
-        raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
+    plan = planned(cell, told, workload, seed)
     timeline = simulate(plan, topology.changes)
     meta = plan.meta
     completion = timeline.completion_s if cell.shared is None else timeline.mean_completion_s
@@ -110,6 +107,17 @@ def _instance(cell: Cell, seed: int) -> Row:
     return row
 
 
+def planned(cell: Cell, topology: Topology, workload: Workload, seed: int) -> Plan:
+    """The plan of an instance; StrettoError if there is none or if it does not verify."""
+    plan = run_planner(
+        cell.planner, topology, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
+    )
+    verdict = verify(plan)
+    if not verdict.ok:
+        raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")
+    return plan
+
+
 def _varying(plan: Plan, amount: float, until_s: float, seed: int) -> Changes:
     """Bandwidths that are drawn anew every second, uniformly within ``amount`` of each link's mean."""
     net = plan.topology
@@ -118,7 +126,7 @@ def _varying(plan: Plan, amount: float, until_s: float, seed: int) -> Changes:
     return changes_of_table(at, net.bandwidth * (1 + amount * rng.uniform(-1, 1, (len(at), net.link_count))))
 
 
-def _over_seeds(found: list[Row]) -> Row:
+def over_seeds(found: list[Row]) -> Row:
     """One row for several seeds: means, the spread of the figures' columns, and the completions and bounds by seed."""
     row: Row = {}
     for key, first in found[0].items():

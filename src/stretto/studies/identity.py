@@ -25,8 +25,11 @@ from .model import Cell
 PACKAGES = ("stretto", "numpy", "numba", "scipy", "highspy", "ortools", "clarabel")
 """Packages whose versions are kept with every row."""
 
-NOT_IN_ROWS = {"choose", "cli", "emulator", "face", "formats", "lower.py", "report", "runtime", "torch"}
+NOT_IN_ROWS = {"choose", "cli", "emulator", "face", "formats", "lower", "report", "runtime", "torch"}
 """The parts of stretto on which no row depends."""
+
+RUNNING = {"emulator", "lower", "runtime"}
+"""The parts of these that run plans: the row of an emulated cell depends on them, too."""
 
 
 @cache
@@ -42,11 +45,22 @@ def versions() -> dict[str, str]:
 @cache
 def code_digest() -> str:
     """A digest of the source on which rows depend, in this process."""
+    return _source_digest(lambda part: part not in NOT_IN_ROWS)
+
+
+@cache
+def running_digest() -> str:
+    """A digest of the source that runs plans with real bytes, in this process."""
+    return _source_digest(RUNNING.__contains__)
+
+
+def _source_digest(holds: Callable[[str], bool]) -> str:
+    """A digest of the source of the parts for which ``holds``; a part is a file or folder of stretto."""
     root = Path(__file__).parents[1]
     h = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)
-        if place.parts[0] not in NOT_IN_ROWS:
+        if holds(place.parts[0].removesuffix(".py")):
             h.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
     return h.hexdigest()[:16]
 
@@ -59,6 +73,7 @@ def key_of(cell: Cell, seed: int) -> str:
     asked["run"] = None if cell.run is None else f"{cell.run.__module__}.{cell.run.__qualname__}"
     foreign = [_foreign_planners(cell.planner), "" if cell.run is None else _foreign_source(cell.run)]
     asked |= {"seed": seed, "code": code_digest(), "foreign": foreign, "file": _file_digest(cell.topology)}
+    asked["running"] = running_digest() if cell.emulated else ""
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 

@@ -59,6 +59,7 @@ class Cell:
         why_full: why only the full form runs the cell; empty if the short form runs it too.
         contends: whether other schemes on the same request are compared with it; False for a network that
             cannot be built.
+        emulated: whether the plan is run with real bytes between network namespaces (:mod:`.emulated`).
         run: makes the row from the cell and a seed, if :func:`run_cell` does not.
     """
 
@@ -76,6 +77,7 @@ class Cell:
     seeds: int = 1
     why_full: str = ""
     contends: bool = True
+    emulated: bool = False
     run: Callable[[Cell, int], Row] | None = None
 
     @property
@@ -87,7 +89,16 @@ class Cell:
             return self.topology
         of = "" if self.shared.ranks is None else f" of {self.shared.ranks} ranks"
         varying = f", bandwidths ± {100 * self.shared.varying:.0f} %" if self.shared.varying else ""
-        return f"{self.topology}, {self.shared.collectives} collectives{of}{varying}"
+        emulated = ", emulated" if self.emulated else ""
+        return f"{self.topology}, {self.shared.collectives} collectives{of}{varying}{emulated}"
+
+    def skipped(self, full: bool, emulate: bool) -> tuple[str, str]:
+        """Why a study leaves the cell out, and with which flag it does not; both are empty if it runs the cell."""
+        if self.why_full and not full:
+            return self.why_full, "--full"
+        return (
+            ("sends real bytes between network namespaces", "--emulate") if self.emulated and not emulate else ("", "")
+        )
 
     def request(self, seed: int) -> tuple[Topology, Workload]:
         """The topology and the workload."""

@@ -72,7 +72,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         for t in result["tables"]
     )
     skipped = _list(
-        f"{s['scheme']} on {s['where']}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): {s['why']}"
+        f"{s['scheme']} on {s['where']}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): {s['why']} ({s['flag']})"
         for s in result["skipped"]
     )
     drawn = {f.name for f in study.figures}
