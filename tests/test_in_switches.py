@@ -62,3 +62,16 @@ def test_where_the_rails_do_not_sum_ranks_own_chunks_as_elsewhere():
     plan = planned(net, 1_000_000)
     assert "sums" not in plan.meta
     assert verify(plan.expand()).ok
+
+
+@pytest.mark.parametrize("message", ["0us", "1us"])
+def test_groups_of_ranks_plan_among_themselves(message):
+    """A collective in each server at once, and one on each rail at once."""
+    net = load_topology(f"h100:4?sharp=true&message={message}")
+    gpus = net.accelerators.reshape(4, 8)
+    for groups in (gpus, gpus.T):
+        each = tuple(make_collective("allreduce", net, 80_000, ranks=ranks.tolist()) for ranks in groups)
+        plan = run_planner("symmetric", net, Workload(each))
+        assert plan.meta["sums"] == "in switches"
+        assert verify(plan).ok, verify(plan)
+        assert verify(plan.expand()).ok, verify(plan.expand())
