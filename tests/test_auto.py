@@ -199,6 +199,14 @@ def test_data_that_is_not_copied_is_refused_if_its_transfers_are_far_too_many(mo
     assert run_planner("auto", net, alltoall, effort="thorough").transfer_count >= 512
 
 
+@pytest.mark.parametrize("kind", ["scatter", "gather"])
+def test_transfers_from_one_rank_are_counted_without_ways_between_all_others(kind):
+    net = load_topology("h100:2048")
+    workload = Workload((make_collective(kind, net, 10**9),))
+    # to the GPUs of the root's server, and of its rail, in one hop; to all others in two
+    assert Request(net, workload).transfers == 7 + 2047 + 2 * 7 * 2047
+
+
 @pytest.mark.parametrize("size", [64_000, 16_000_000])
 def test_where_messages_cost_hundreds_of_equal_ranks_get_the_plan_by_symmetry(size):
     net = load_topology("h100:40?message=1us")

@@ -86,8 +86,9 @@ def auto(request: Request) -> Plan:
             return plan
     _refuse_too_large(request)
     case = _Case.of(request, budget)
-    unable = {turn.name: refusal_of(turn.name, request) for turn in case.turns()}
-    turns = [turn for turn in case.turns() if unable[turn.name] is None]
+    candidates = case.turns()
+    unable = {turn.name: refusal_of(turn.name, request) for turn in candidates}
+    turns = [turn for turn in candidates if unable[turn.name] is None]
     best: Answer | None = None
     answers: list[Answer] = []
     led = False

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..kernels import at_speed
-from ..kernels.paths import all_pairs
+from ..kernels.paths import distances
 from ..model.collective import Collective, Workload
 from ..model.errors import InputError
 from ..model.plan import Plan
@@ -75,12 +75,8 @@ class Request:
         alone = [not (c.traits.copies or c.reduces) for c in collectives]
         if topology.planes or not any(alone):
             return self.deliveries
-        stops = (topology.forwarding == ACCELERATOR)[topology.dst].astype(np.float64)
-        work = 30.0 * topology.node_count * topology.link_count
-        hops = at_speed(all_pairs, work)(*topology.out_links, topology.dst.astype(np.int64), stops)
         return sum(
-            int(hops[c.chunk_holders.values, c.chunk_wanted.values].sum()) if single else _deliveries(c)
-            for c, single in zip(collectives, alone, strict=True)
+            _stops(topology, c) if single else _deliveries(c) for c, single in zip(collectives, alone, strict=True)
         )
 
 
@@ -88,6 +84,21 @@ def _deliveries(c: Collective) -> int:
     """The deliveries of a collective."""
     parts = len(c.ranks) if c.traits.reduces_to_all else 1
     return c.pairs * parts * c.chunk_count // c.piece_count
+
+
+def _stops(topology: Topology, c: Collective) -> int:
+    """How many nodes that store are on ways of fewest from holders of chunks to receivers, one holder and one receiver
+    a chunk; counted from the holders or from the receivers, whichever are fewer."""
+    ends = c.chunk_holders.values, c.chunk_wanted.values
+    few = [np.unique(nodes, return_inverse=True) for nodes in ends]
+    backward = len(few[0][0]) > len(few[1][0])
+    starts, row = few[backward]
+    links, to = (topology.in_links, topology.src) if backward else (topology.out_links, topology.dst)
+    weight = (topology.forwarding == ACCELERATOR)[topology.dst].astype(np.float64)
+    work = 30.0 * len(starts) * topology.link_count
+    every = np.arange(len(starts) + 1)
+    hops = at_speed(distances, work)(*links, to.astype(np.int64), weight, every, starts.astype(np.int64))
+    return int(hops[row.reshape(-1), ends[not backward]].sum())
 
 
 @dataclass(frozen=True)
