@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from stretto.planners import run_planner
 from stretto.planners.scale_ccl.kernel_forwarding import Holdings, Queues, Reading
 from stretto.planners.scale_ccl.kernel_scheduling import resolve_duplicates, schedule_subchunk
 from stretto.planners.scale_ccl.kernel_states import HELD, LACKS_WANTED
-from stretto.planners.scale_ccl.kernel_transmission import enqueue
+from stretto.planners.scale_ccl.kernel_transmission import enqueue, idle_links
 from stretto.planners.scale_ccl.published import sites_of
 from stretto.planners.scale_ccl.task import task_of
 from stretto.simulate import simulate
@@ -73,8 +73,8 @@ def figure_7(gpu_bandwidth: float, by_figure: bool) -> tuple[int, list[list[int]
     holdings = Holdings(came, queued, np.zeros(len(task.goals.goal)), np.zeros((4, nodes), dtype=np.int64))
     sends = schedule_subchunk(
         pipe_of[BR0, GPU0], 0.0, pipes, Lists(*task.network.into), task.places, sites_of(task), task.chunks,
-        task.goals, Reading(2.0, 0.5, 1.0, True, True, by_figure), holdings, np.zeros(net.link_count), queues,
-        queued_chunk, following,
+        task.goals, Reading(2.0, 0.5, 1.0, True, True, by_figure), holdings,
+        idle_links(net.link_count, task.share), queues, queued_chunk, following,
     )  # fmt: skip
     return sends, [np.flatnonzero(queued[:, pipe_of[ends]]).tolist() for ends in FIGURE_7]
 
@@ -220,6 +220,43 @@ def test_our_rules_are_no_worse_than_the_papers():
     for spec in ("sites:3,4?connectivity=0.5", "sites:2,6?connectivity=0.7", "sites:4,3", "sites:4,2?wan=ring"):
         ours, papers = (simulate(gathered(spec, 2, rules=r)).completion_s for r in ("eager", "paper"))
         assert ours <= papers * (1 + 1e-9)
+
+
+def three_uneven_sites(wan: tuple[float, float, float]) -> Topology:
+    """Sites of four GPUs and two routers; two GPUs have a border link of 12.5 GB/s each."""
+    links = [(s + a, s + b, 50e9, 0.7e-6) for s in (0, 6, 12) for a, b in combinations(range(4), 2)]
+    links += [(s + k, s + 4 + k, 12.5e9, 0.7e-6) for s in (0, 6, 12) for k in range(2)]
+    for (a, b), width in zip(combinations((4, 10, 16), 2), wan, strict=True):
+        links += [(a + r, b + r, width * 1e9, 250e-6) for r in range(2)]
+    kinds = 3 * ([ACCELERATOR] * 4 + [ROUTER] * 2)
+    return make_topology("uneven", kinds, [(x, y, *more) for a, b, *more in links for x, y in ((a, b), (b, a))])
+
+
+def test_sums_share_border_links_between_unlike_wan_links():
+    # a border link that is held whole at the 5 GB/s of one WAN link makes this 2.4 times the bound
+    net = three_uneven_sites((25, 5, 5))
+    plan = run_planner("scale-ccl", net, Workload((make_collective("reducescatter", net, shard_bytes=UNIT, chunks=4),)))
+    assert verify(plan).ok
+    np.testing.assert_allclose(simulate(plan).start_s, plan.start_s, rtol=1e-9, atol=1e-18)
+    assert over_bound(plan) < 1.05
+
+
+def test_sums_take_a_second_way_where_the_shortest_is_full():
+    net = three_uneven_sites((5, 25, 25))
+    plan = run_planner("scale-ccl", net, Workload((make_collective("reducescatter", net, shard_bytes=UNIT, chunks=4),)))
+    used = np.unique(plan.route.values)
+    assert np.isin(np.flatnonzero(net.bandwidth == 5e9), used).all()
+    assert over_bound(plan) < 1.3
+
+
+def test_both_speeds_share_links_alike(monkeypatch):
+    net = three_uneven_sites((5, 12.5, 25))
+    work = Workload((make_collective("allreduce", net, 12 * UNIT, chunks=12),))
+    digests = set()
+    for speed in ("python", "compiled"):
+        monkeypatch.setenv("STRETTO_KERNELS", speed)
+        digests.add(run_planner("scale-ccl", net, work).digest())
+    assert len(digests) == 1
 
 
 def test_several_routers_share_what_leaves_a_site():

@@ -73,7 +73,7 @@ class Goals(NamedTuple):
 
 
 def find_pipes(
-    out_offsets: Int64, out_links: Int64, link_src: Int64, link_dst: Int64, weight: Float64, passed: Bool
+    out_offsets: Int64, out_links: Int64, link_src: Int64, link_dst: Int64, weight: Float64, passed: Bool, ways: int
 ) -> tuple[Int64, Int64, Int64, Int64]:
     """A pipe for each link between storing nodes, and one for each pair joined through passed nodes.
 
@@ -81,6 +81,8 @@ def find_pipes(
         out_offsets, out_links: CSR, the links that leave each node.
         weight: float64[links], seconds that a typical chunk takes. A pipe takes the way of the least sum.
         passed: bool[nodes], nodes that pipes pass through.
+        ways: pipes for each such pair, at most. A further one has no link between passed nodes that leads from the
+            same node to anywhere in one before it.
     Returns:
         pipe_src, pipe_dst: int64[pipes]; hop_offsets, hop_links: CSR, the links of each.
     """
@@ -91,6 +93,7 @@ def find_pipes(
     hops.clear()
     use = np.zeros(len(link_src))
     most = 1.0
+    blocked = np.full(len(link_src), -1, dtype=np.int64)
     distance = np.full(nodes, np.inf)
     via = np.full(nodes, -1, dtype=np.int64)
     heap = [(0.0, 0)]
@@ -109,40 +112,52 @@ def find_pipes(
             offsets.append(len(hops))
         if not beyond:
             continue
-        distance[:] = np.inf
-        distance[u] = 0.0
-        heap.clear()
-        heappush(heap, (0.0, u))
-        while len(heap) > 0:
-            far, v = heappop(heap)
-            if far > distance[v] or (v != u and not passed[v]):
-                continue
-            for e in range(out_offsets[v], out_offsets[v + 1]):
-                link = out_links[e]
-                w = link_dst[link]
-                if v == u and not passed[w]:
+        first = len(hops)
+        for way in range(ways):
+            distance[:] = np.inf
+            distance[u] = 0.0
+            heap.clear()
+            heappush(heap, (0.0, u))
+            while len(heap) > 0:
+                far, v = heappop(heap)
+                if far > distance[v] or (v != u and not passed[v]):
                     continue
-                reach = far + weight[link] * (1.0 + SPREAD * use[link] / most)
-                if reach < distance[w]:
-                    distance[w] = reach
-                    via[w] = link
-                    heappush(heap, (reach, w))
-        for w in range(nodes):
-            if passed[w] or w == u or distance[w] == np.inf:
-                continue
-            begin = len(hops)
-            v = w
-            while v != u:
-                hops.append(via[v])
-                use[via[v]] += 1.0
-                most = max(most, use[via[v]])
-                v = link_src[via[v]]
-            length = len(hops) - begin
-            for i in range(length // 2):
-                hops[begin + i], hops[begin + length - 1 - i] = hops[begin + length - 1 - i], hops[begin + i]
-            src.append(u)
-            dst.append(w)
-            offsets.append(len(hops))
+                for e in range(out_offsets[v], out_offsets[v + 1]):
+                    link = out_links[e]
+                    w = link_dst[link]
+                    if (v == u and not passed[w]) or blocked[link] == u:
+                        continue
+                    reach = far + weight[link] * (1.0 + SPREAD * use[link] / most)
+                    if reach < distance[w]:
+                        distance[w] = reach
+                        via[w] = link
+                        heappush(heap, (reach, w))
+            for w in range(nodes):
+                if passed[w] or w == u or distance[w] == np.inf:
+                    continue
+                begin = len(hops)
+                v, between = w, False
+                while v != u:
+                    between = between or (passed[link_src[via[v]]] and passed[v])
+                    v = link_src[via[v]]
+                if way > 0 and not between:
+                    continue
+                v = w
+                while v != u:
+                    hops.append(via[v])
+                    use[via[v]] += 1.0
+                    most = max(most, use[via[v]])
+                    v = link_src[via[v]]
+                length = len(hops) - begin
+                for i in range(length // 2):
+                    hops[begin + i], hops[begin + length - 1 - i] = hops[begin + length - 1 - i], hops[begin + i]
+                src.append(u)
+                dst.append(w)
+                offsets.append(len(hops))
+            if way + 1 < ways:
+                for link in hops[first:]:
+                    if passed[link_src[link]] and passed[link_dst[link]]:
+                        blocked[link] = u
     return np.array(src), np.array(dst), np.array(offsets), np.array(hops)
 
 

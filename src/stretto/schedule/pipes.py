@@ -72,6 +72,16 @@ class Network:
         return Steps(offsets_of(lengths), *(np.concatenate(column) for column in zip(*rows, strict=True)))
 
     @cached_property
+    def share(self) -> Float64:
+        """float64[hops], how much of each link its pipe uses, which is as fast as its slowest link.
+
+        All of it where bandwidths change, since nobody knows what will be left.
+        """
+        if self.topology.changes:
+            return np.ones(len(self.hops.values))
+        return 1.0 / (self.per_byte[self.hops.owners] * self.topology.bandwidth[self.hops.values])
+
+    @cached_property
     def out(self) -> tuple[Int64, Int64]:
         """CSR of the pipes that leave each node."""
         return _csr(self.src, self.topology.node_count)
@@ -108,12 +118,15 @@ class Network:
         return slow | (np.diff(self.steps.offsets) > 0)
 
 
-def build_network(topology: Topology, typical_bytes: float, through_routers: bool, work: float) -> Network:
+def build_network(
+    topology: Topology, typical_bytes: float, through_routers: bool, work: float, ways: int = 1
+) -> Network:
     """The pipes of a topology.
 
     Args:
         through_routers: pass through routers too, instead of storing there.
         work: what will be done with it, to choose the speed of the kernels.
+        ways: pipes from one node to another through nodes that pass bytes on, at most.
     """
     passed = topology.forwarding != ACCELERATOR if through_routers else topology.is_switch
     link_s = topology.latency_s + typical_bytes / topology.bandwidth
@@ -124,7 +137,9 @@ def build_network(topology: Topology, typical_bytes: float, through_routers: boo
             np.zeros(topology.link_count), topology.latency_s, 1.0 / topology.bandwidth, link_s,
         )  # fmt: skip
     offsets, links = topology.out_links
-    src, dst, *lists = at_speed(pipes_kernel.find_pipes, work)(offsets, links.astype(np.int64), *ends, link_s, passed)
+    src, dst, *lists = at_speed(pipes_kernel.find_pipes, work)(
+        offsets, links.astype(np.int64), *ends, link_s, passed, ways
+    )
     hops = Ragged(lists[0].astype(np.int64), lists[1].astype(np.int32))
     late_s, latency = path_delays(topology, hops)
     per_byte = 1.0 / topology.route_bandwidth(hops)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Bool, Float64, Int32, Int64, Lists, Pipes, free_from
+from ...kernels.pipes import Bool, Float64, Int32, Int64, Lists, Pipes
 from ...kernels.steps import sending_s
 from .kernel_states import HELD, LACKS_WANTED, QUEUED, QUEUED_WANTED, ROUTER, Places
-from .kernel_transmission import SLACK, Sent, ready_at
+from .kernel_transmission import SLACK, Sent, idle_from, ready_at
 from .kernel_ways import Traffic
 
 
@@ -142,7 +142,8 @@ def _otherwise_at(
     """When another neighbour, which has chunk ``b``, is getting it or may hope to, could have brought it."""
     src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _, steps = pipes
     in_offsets, in_pipes = into
-    free_at, _, came = traffic
+    links, _, came = traffic
+    share, until_s, used = links
     kind, begun_s, size_bytes = places.kind, chunks.start_s[b], chunks.size_bytes[b]
     v, nodes, changes = dst[pipe], len(kind), len(steps.at_s) > 0
     best = np.inf
@@ -159,7 +160,7 @@ def _otherwise_at(
             at = hoped_s[key]
         else:
             continue
-        at = max(max(t, at), free_from(other, hop_offsets, hop_links, hop_late_s, free_at))
+        at = max(max(t, at), idle_from(other, hop_offsets, hop_links, hop_late_s, share, until_s, used))
         if changes:
             seconds = sending_s(other, at, size_bytes, per_byte_s[other], steps)
         best = min(best, at + seconds + latency_s[other])

@@ -14,11 +14,22 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Lists, Pipes, free_from
+from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Lists, Pipes
 from ...kernels.steps import sending_s
 from .kernel_choice import Rules, take_first, take_queued, take_rarest
 from .kernel_states import AGAIN, ARRIVED, BEGUN, HELD, LACKS, LACKS_WANTED, QUEUED, QUEUED_WANTED, ROUTER, SENT, Places
-from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, room_for, send
+from .kernel_transmission import (
+    SLACK,
+    Event,
+    Sent,
+    enlarged,
+    enqueue,
+    idle_from,
+    idle_links,
+    least_used,
+    room_for,
+    send,
+)
 from .kernel_ways import Traffic, expect, find_way
 
 MOST_EXPECTED = 8
@@ -26,11 +37,12 @@ MOST_EXPECTED = 8
 
 
 def spread(
-    pipes: Pipes, into: Lists, users: Lists, places: Places, chunks: Chunks, goals: Goals, rules: Rules
+    pipes: Pipes, share: Float64, into: Lists, users: Lists, places: Places, chunks: Chunks, goals: Goals, rules: Rules
 ) -> tuple[Sent, int, int, float]:
     """Send every chunk to every node that wants it.
 
     Args:
+        share: float64[hops], how much of each link a pipe uses that is as fast as its slowest link.
         into: for each node the pipes that enter it. users: for each link the pipes that use it.
     Returns:
         The transfers; how many there are; how many wanted deliveries are missing; and when the last other one is made.
@@ -42,15 +54,17 @@ def spread(
     whole_region, goal_offsets, goal_of = goals.whole_region, goals.offsets, goals.goal
     slow, changes = rules.slow, len(steps.at_s) > 0
     nodes, chunk_count, pipe_count = len(kind), len(size_bytes), len(src)
-    # slow pipes choose in turn: who can pass most on is first, so that what it gets is near to all others
+    # slow pipes choose in turn: who leaves room on its links for others is first, then who can pass most on, so that
+    # what it gets is near to all others
     pipe_at_turn = np.argsort(out_offsets[dst] - out_offsets[dst + 1], kind="mergesort")
+    pipe_at_turn = pipe_at_turn[np.argsort(least_used(hop_offsets, share)[pipe_at_turn], kind="mergesort")]
     turn_of = np.argsort(pipe_at_turn)
     came = goals.came.copy()
     missing = int((came == LACKS_WANTED).sum())
     sent = room_for(missing + 16)
     count, finish = 0, 0.0
-    free_at, backlog_s = np.zeros(len(user_offsets) - 1), np.zeros(pipe_count)
-    traffic = Traffic(free_at, backlog_s, came)
+    links, backlog_s = idle_links(len(user_offsets) - 1, share), np.zeros(pipe_count)
+    traffic = Traffic(links, backlog_s, came)
     # what each node holds, in the order in which it came; up to where each pipe has looked through that
     holds = np.empty((nodes, chunk_count), dtype=np.int32)
     hold_count = np.zeros(nodes, dtype=np.int64)
@@ -150,7 +164,7 @@ def spread(
         choosing += [pipe_at_turn[turn] for turn in sorted([turn_of[pipe] for pipe in woken if slow[pipe]])]
         for pipe in choosing:
             u, v = src[pipe], dst[pipe]
-            until = free_from(pipe, hop_offsets, hop_links, hop_late_s, free_at)
+            until = idle_from(pipe, hop_offsets, hop_links, hop_late_s, share, links.until_s, links.used)
             if until > t * SLACK:
                 if hop_offsets[pipe + 1] - hop_offsets[pipe] > 1 and retry_at[pipe] != until:
                     retry_at[pipe] = until
@@ -187,7 +201,7 @@ def spread(
             if count == len(sent.pipe):
                 sent = enlarged(sent)
             last = send(
-                count, pipe, b, max(t, until), pipe, pipes, places, chunks, came, free_at, sent, events
+                count, pipe, b, max(t, until), pipe, pipes, places, chunks, came, links, sent, events
             )  # fmt: skip
             if wanted:
                 missing -= 1

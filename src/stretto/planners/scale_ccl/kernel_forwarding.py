@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Pipes, free_from
+from ...kernels.pipes import Bool, Float64, Goals, Int32, Int64, Pipes
 from ...kernels.steps import sending_s
 from .kernel_states import LACKS, LACKS_WANTED, ROUTER, Places
+from .kernel_transmission import Links, idle_from
 
 NEARER = 1 - 1e-12
 """Distances whose ratio is not below this are alike."""
@@ -89,7 +90,7 @@ def is_useful(
 
 def forward_to_neighbours(
     u: int, b: int, piece: int, parts: int, t: float, arrived: bool, pipes: Pipes, places: Places, sites: Sites,
-    chunks: Chunks, goals: Goals, reading: Reading, holdings: Holdings, free_at: Float64, queues: Queues,
+    chunks: Chunks, goals: Goals, reading: Reading, holdings: Holdings, links: Links, queues: Queues,
     targets: list[int],
 ) -> bool:  # fmt: skip
     """Fill ``targets`` with the pipes that are to carry chunk ``b`` on from node ``u``, which has it.
@@ -124,7 +125,7 @@ def forward_to_neighbours(
             continue
         ask_again = True
         cost, pipe = next_hop(
-            u, b, goal, piece, parts, t, pipes, places, sites, chunks, goals, reading, holdings, free_at, queues,
+            u, b, goal, piece, parts, t, pipes, places, sites, chunks, goals, reading, holdings, links, queues,
             targets,
         )  # fmt: skip
         if pipe >= 0 and reading.every_site:
@@ -141,7 +142,7 @@ def forward_to_neighbours(
 
 def next_hop(
     u: int, b: int, goal: int, piece: int, parts: int, t: float, pipes: Pipes, places: Places, sites: Sites,
-    chunks: Chunks, goals: Goals, reading: Reading, holdings: Holdings, free_at: Float64, queues: Queues,
+    chunks: Chunks, goals: Goals, reading: Reading, holdings: Holdings, links: Links, queues: Queues,
     targets: list[int],
 ) -> tuple[float, int]:  # fmt: skip
     """next(s) = argmin f(link, buffer, progress) over the neighbours that lead to a goal.
@@ -178,19 +179,20 @@ def next_hop(
             targets.append(pipe)
         else:
             share = delivered[piece, v] / parts
-            cost = _f(pipe, t, chunks.size_bytes[b], share, pipes, reading, free_at, queues)
+            cost = _f(pipe, t, chunks.size_bytes[b], share, pipes, reading, links, queues)
             if rank < best_rank or cost < best:
                 best, chosen, best_rank = cost, pipe, rank
     return (best, chosen) if chosen >= 0 else (np.inf, -1)
 
 
 def _f(
-    pipe: int, t: float, size_bytes: float, share: float, pipes: Pipes, reading: Reading, free_at: Float64,
+    pipe: int, t: float, size_bytes: float, share: float, pipes: Pipes, reading: Reading, links: Links,
     queues: Queues,
 ) -> float:  # fmt: skip
     """f(link, buffer, progress). Open: in seconds, of the link its wait and transmission, and weights of the others."""
     seconds = size_bytes * pipes.per_byte_s[pipe]
-    wait = max(0.0, free_from(pipe, pipes.hop_offsets, pipes.hop_links, pipes.hop_late_s, free_at) - t)
+    free = idle_from(pipe, pipes.hop_offsets, pipes.hop_links, pipes.hop_late_s, links.share, links.until_s, links.used)
+    wait = max(0.0, free - t)
     cost = wait + reading.queue * queues.backlog_s[pipe] + seconds + pipes.latency_s[pipe]
     occupied_s = queues.occupied_s[pipes.dst[pipe]]
     return float(cost + reading.occupancy * occupied_s + reading.delivered * seconds * share)

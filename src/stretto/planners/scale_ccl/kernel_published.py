@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Bool, Float64, Goals, Int64, Lists, Pipes, free_from
+from ...kernels.pipes import Bool, Float64, Goals, Int64, Lists, Pipes
 from .kernel_forwarding import (
     Holdings,
     Queues,
@@ -24,16 +24,17 @@ from .kernel_forwarding import (
 )
 from .kernel_scheduling import schedule_subchunk
 from .kernel_states import AGAIN, ARRIVED, BEGUN, LACKS_WANTED, SENT, Places
-from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, room_for, send
+from .kernel_transmission import SLACK, Event, Sent, enlarged, enqueue, idle_from, idle_links, room_for, send
 
 
 def synthesize(
-    pipes: Pipes, into: Lists, users: Lists, places: Places, sites: Sites, chunks: Chunks, chunk_piece: Int64,
-    goals: Goals, reading: Reading,
+    pipes: Pipes, share: Float64, into: Lists, users: Lists, places: Places, sites: Sites, chunks: Chunks,
+    chunk_piece: Int64, goals: Goals, reading: Reading,
 ) -> tuple[Sent, int, int, float]:  # fmt: skip
     """Send every chunk to everyone who wants it, as the paper has it.
 
     Args:
+        share: float64[hops], how much of each link a pipe uses that is as fast as its slowest link.
         into: for each node the pipes that enter it. users: for each link the pipes that use it.
         chunks: the paper's subchunks. chunk_piece: int64[chunks], the paper's chunk of which each is a part.
     Returns:
@@ -51,7 +52,7 @@ def synthesize(
         came, np.zeros((chunk_count, pipe_count), dtype=np.bool_), np.full(len(goals.goal), np.inf),
         np.zeros((len(parts), nodes), dtype=np.int64),
     )  # fmt: skip
-    free_at = np.zeros(len(users.offsets) - 1)
+    links = idle_links(len(users.offsets) - 1, share)
     queues = Queues(
         np.full(pipe_count, -1, dtype=np.int64), np.full(pipe_count, -1, dtype=np.int64), np.zeros(pipe_count),
         np.zeros(nodes),
@@ -99,7 +100,7 @@ def synthesize(
                 u = holds[b, i]
                 if forward_to_neighbours(
                     u, b, chunk_piece[b], parts[chunk_piece[b]], t, u == new, pipes, places, sites, chunks, goals,
-                    reading, holdings, free_at, queues, targets,
+                    reading, holdings, links, queues, targets,
                 ):  # fmt: skip
                     holds[b, still] = u
                     still += 1
@@ -112,14 +113,14 @@ def synthesize(
         for pipe in sorted(woken):
             if not _awaits(pipe, pipes, places, sites, size_bytes, goals, holdings, queues, queued_chunk, following):
                 continue
-            until = free_from(pipe, hop_offsets, hop_links, hop_late_s, free_at)
+            until = idle_from(pipe, hop_offsets, hop_links, hop_late_s, share, links.until_s, links.used)
             if until > t * SLACK:
                 if hop_offsets[pipe + 1] - hop_offsets[pipe] > 1 and retry_at[pipe] != until:
                     retry_at[pipe] = until
                     heappush(events, (until, AGAIN, pipe))
                 continue
             b = schedule_subchunk(
-                pipe, t, pipes, into, places, sites, chunks, goals, reading, holdings, free_at, queues, queued_chunk,
+                pipe, t, pipes, into, places, sites, chunks, goals, reading, holdings, links, queues, queued_chunk,
                 following,
             )  # fmt: skip
             if b < 0:
@@ -129,7 +130,7 @@ def synthesize(
             if count == len(sent.pipe):
                 sent = enlarged(sent)
             last = send(
-                count, pipe, b, max(t, until), count, pipes, places, chunks, came, free_at, sent, events
+                count, pipe, b, max(t, until), count, pipes, places, chunks, came, links, sent, events
             )  # fmt: skip
             note_arrival(b, v, chunk_piece[b], goals, sites.reach, holdings.near_s, holdings.delivered)
             if wanted:

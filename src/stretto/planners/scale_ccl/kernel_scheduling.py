@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...kernels.chunks import Chunks
-from ...kernels.pipes import Bool, Float64, Goals, Int64, Lists, Pipes, free_from
+from ...kernels.pipes import Bool, Float64, Goals, Int64, Lists, Pipes
 from .kernel_forwarding import Holdings, Queues, Reading, Sites, change_backlog, is_useful
 from .kernel_states import ROUTER, Places
+from .kernel_transmission import Links, idle_from
 
 TAKEN_OUT = -1
 """The chunk of an entry that has left its queue."""
@@ -19,7 +20,7 @@ TAKEN_OUT = -1
 
 def schedule_subchunk(
     pipe: int, t: float, pipes: Pipes, into: Lists, places: Places, sites: Sites, chunks: Chunks, goals: Goals,
-    reading: Reading, holdings: Holdings, free_at: Float64, queues: Queues, queued_chunk: list[int],
+    reading: Reading, holdings: Holdings, links: Links, queues: Queues, queued_chunk: list[int],
     following: list[int],
 ) -> int:  # fmt: skip
     """Algorithm 1 for current node u and destination d, the ends of a pipe that is idle.
@@ -53,7 +54,8 @@ def schedule_subchunk(
                 of_pipe = len(pair_pipe)
             local = kind[s] != ROUTER and kind[w] != ROUTER and region[s] == region[w]
             pair_pipe.append(other)
-            wait.append(max(0.0, free_from(other, hop_offsets, hop_links, hop_late_s, free_at) - t))
+            free = idle_from(other, hop_offsets, hop_links, hop_late_s, links.share, links.until_s, links.used)
+            wait.append(max(0.0, free - t))
             entry = queues.head[other]
             while entry >= 0:
                 b = queued_chunk[entry]

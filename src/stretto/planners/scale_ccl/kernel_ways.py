@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...kernels.pipes import Bool, Float64, Int32, Int64, Pipes, free_from
+from ...kernels.pipes import Bool, Float64, Int32, Int64, Pipes
 from ...kernels.steps import sending_s
 from .kernel_states import LACKS, LACKS_WANTED, ROUTER, Places
-from .kernel_transmission import SLACK
+from .kernel_transmission import SLACK, Links, idle_from
 
 
 class Traffic(NamedTuple):
     """What is under way and what is planned, at the present moment."""
 
-    free_at: Float64  # [links], from when each link is idle, seconds
+    links: Links
     backlog_s: Float64  # [pipes], seconds of chunks that are queued for each pipe or expected on it
     came: Int32  # [chunks * nodes], see :mod:`.kernel_states`
 
@@ -61,7 +61,8 @@ def find_way(
     """
     src, dst, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, out_offsets, out_pipes, steps = pipes
     kind, region = places
-    free_at, backlog_s, came = traffic
+    links, backlog_s, came = traffic
+    share, until_s, used = links
     nodes = len(kind)
     changes = len(steps.at_s) > 0
     label[:] = np.inf
@@ -90,7 +91,7 @@ def find_way(
                 continue
             then = label[v]
             if lacks and planned[pipe] != mark:
-                free = free_from(pipe, hop_offsets, hop_links, hop_late_s, free_at)
+                free = idle_from(pipe, hop_offsets, hop_links, hop_late_s, share, until_s, used)
                 # what is queued begins now at the earliest
                 begin = max(then, max(t, free) + queue_weight * backlog_s[pipe])
                 then = begin + latency_s[pipe]

@@ -8,6 +8,7 @@ route is computed: routes are what happened.
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,24 @@ from .kernel_transmission import Sent
 from .published import as_published
 from .task import Task, complete, task_of
 
-TRIES = ((0.5, 4), (0.5, 0), (0.0, 0))
-"""What is tried in turn: the patience of slow links, and how many steps of a token may lead no nearer to its goal."""
+
+class Try(NamedTuple):
+    """A setting of our rules."""
+
+    patience: float  # of slow links
+    aside: int  # how many steps of a token may lead no nearer to its goal
+    shared: bool  # whether pipes leave room on their links, and have a second way through routers
+
+
+TRIES = (Try(0.5, 4, False), Try(0.5, 0, False), Try(0.0, 0, False), Try(0.0, 0, True))
+"""What is tried in turn; the one that shares, where some pipe leaves room. A patient one that shares added nothing."""
+
+WAYS = 2
+"""Routes from one accelerator to another through routers, where a chunk cannot choose at each router (sums): without a
+second one, sums leave the links of a WAN idle that are on no shortest route."""
+
+SHARING_WORK = 3
+"""How much more work a try takes that shares links: CPU on leaves and spines of unlike links."""
 
 ONE_TRY_WORK = 5_000_000
 """Chunks times links above which only the first of :data:`TRIES` is made, and chunks are not halved."""
@@ -111,26 +128,33 @@ def scale_ccl(
     reading = Reading(
         queue, occupancy, delivered, forwarding == "every-site", receivers == "siblings", duplicates == "figure"
     )
-    tries = TRIES if patience < 0 else ((patience, TRIES[0][1]),)
+    tries = TRIES if patience < 0 else (TRIES[0]._replace(patience=patience), TRIES[-1]._replace(patience=patience))
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
         budget.require(f"scale-ccl's events for {part.title} on {net.name}", hops=work)
-        task = task_of(net, part, through_routers)
-        network = task.network
         if rules == "paper":
             budget.spend(hops=work)
+            task = task_of(net, part, through_routers)
             return _transfers(task, as_published(task, reading))
-        best: tuple[Sent, float] | None = None
-        for number, (waits, aside) in enumerate(tries if work <= ONE_TRY_WORK else tries[:1]):
-            if best is not None and not budget.allows(hops=work):
+        best: tuple[Sent, float, Task] | None = None
+        tasks: dict[bool, Task] = {}
+        for number, each in enumerate(tries if work <= ONE_TRY_WORK else tries[:1]):
+            if each.shared not in tasks:
+                ways = WAYS if each.shared else 1
+                tasks[each.shared] = task_of(net, part, through_routers, each.shared, ways)
+            task = tasks[each.shared]
+            steps = work * (SHARING_WORK if each.shared else 1)
+            if each.shared and not (task.shares or len(task.network.src) > len(tasks[False].network.src)):
+                continue
+            if best is not None and not budget.allows(hops=steps):
                 break
-            request.tell(number, len(tries), f"patience {waits}")
-            budget.spend(hops=work)
-            fresh = _eager(task, kernel_choice.Rules(waits, queue, aside, MOST_LOOKED, network.slow, network.unlike))
+            request.tell(number, len(tries), f"patience {each.patience}{', shared links' if each.shared else ''}")
+            budget.spend(hops=steps)
+            fresh = (*_eager(task, each, queue), task)
             best = fresh if best is None else min(best, fresh, key=itemgetter(1))
         assert best is not None
-        return _transfers(task, best[0])
+        return _transfers(best[2], best[0])
 
     parts = max(split, 1)
 
@@ -155,12 +179,14 @@ def _cut(workload: Workload, parts: int) -> Workload:
     return workload if parts == 1 else Workload(tuple(divide(c, parts)[0] for c in workload.collectives))
 
 
-def _eager(task: Task, rules: kernel_choice.Rules) -> tuple[Sent, float]:
+def _eager(task: Task, each: Try, queue: float) -> tuple[Sent, float]:
     """The transfers by our own rules, and when the last wanted delivery arrives."""
     network, goals = task.network, task.goals
+    rules = kernel_choice.Rules(each.patience, queue, each.aside, MOST_LOOKED, network.slow, network.unlike)
     sent, count, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
-        network.columns, Lists(*network.into), Lists(*network.users), task.places, task.chunks, goals, rules
-    )
+        network.columns, task.share, Lists(*network.into), Lists(*network.users), task.places, task.chunks, goals,
+        rules,
+    )  # fmt: skip
     return complete(task, sent, count, missing), finish_s
 
 

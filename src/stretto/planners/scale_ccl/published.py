@@ -18,8 +18,8 @@ def as_published(task: Task, reading: Reading) -> Sent:
     first_piece = np.cumsum([0, *(len(c.piece_bytes) for c in collectives[:-1])])
     piece = np.concatenate([c.chunk_piece + first for c, first in zip(collectives, first_piece, strict=True)])
     sent, count, missing, _ = at_speed(kernel_published.synthesize, task.work)(
-        network.columns, Lists(*network.into), Lists(*network.users), task.places, sites_of(task), task.chunks,
-        piece.astype(np.int64), task.goals, reading,
+        network.columns, task.share, Lists(*network.into), Lists(*network.users), task.places, sites_of(task),
+        task.chunks, piece.astype(np.int64), task.goals, reading,
     )  # fmt: skip
     return complete(task, sent, count, missing)
 

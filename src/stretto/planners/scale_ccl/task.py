@@ -8,16 +8,17 @@ import numpy as np
 
 from ...kernels.chunks import Chunks
 from ...kernels.pipes import Goals
+from ...model.arrays import Float64
 from ...model.collective import Workload
 from ...model.errors import Infeasible
 from ...model.topology import Topology
 from ...schedule.pipes import HELD, Network, build_network, set_goals
 from .kernel_states import Places
-from .kernel_transmission import Sent
+from .kernel_transmission import LEAST_RATE, Sent
 
 
 class Task(NamedTuple):
-    """Chunks to be spread over the pipes of a network; ``work`` is chunks times links."""
+    """Chunks to be spread over the pipes of a network."""
 
     topology: Topology
     workload: Workload
@@ -25,17 +26,31 @@ class Task(NamedTuple):
     goals: Goals
     places: Places
     chunks: Chunks
-    work: float
+    work: float  # chunks times links
+    share: Float64  # [hops], how much of each link a pipe uses that is as fast as its slowest link
+
+    @property
+    def shares(self) -> bool:
+        """Whether one pipe leaves room for another on some link."""
+        return len(self.share) > 0 and bool(self.share.min() <= 1 - LEAST_RATE * self.share.min())
 
 
-def task_of(topology: Topology, workload: Workload, through_routers: bool) -> Task:
-    """The task of a workload; pipes pass through routers where these must not store (sums)."""
+def task_of(topology: Topology, workload: Workload, through_routers: bool, shared: bool = True, ways: int = 1) -> Task:
+    """The task of a workload.
+
+    Args:
+        through_routers: pipes pass through routers, which must not store (sums).
+        shared: pipes slower than a link of theirs leave the rest of it to others; else they use it whole.
+        ways: pipes from one accelerator to another through routers, at most, where chunks cannot choose there.
+    """
     work = float(workload.chunk_count) * topology.link_count
-    network = build_network(topology, float(workload.chunk_bytes.mean()), through_routers, work)
+    ways = ways if through_routers and topology.is_router.any() else 1
+    network = build_network(topology, float(workload.chunk_bytes.mean()), through_routers, work, ways)
     held, sizes = workload.chunk_holders, workload.chunk_bytes.astype(np.float64)
     chunks = Chunks(sizes, workload.chunk_start_s, held.offsets, held.values.astype(np.int64))
-    goals = set_goals(topology, network, workload, work)
-    return Task(topology, workload, network, goals, Places(topology.forwarding, network.region), chunks, work)
+    goals, places = set_goals(topology, network, workload, work), Places(topology.forwarding, network.region)
+    share = network.share if shared else np.ones(len(network.hops.values))
+    return Task(topology, workload, network, goals, places, chunks, work, share)
 
 
 def complete(task: Task, sent: Sent, count: int, missing: int) -> Sent:
