@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,15 @@ MOST_REASONS = 12
 def study(
     name: Annotated[str, Argument(help="mtegcca, scale-ccl, swot or wan; all; or grid, with a FILE.")],
     file: Annotated[str | None, Argument(help="The TOML file of a grid of your own.")] = None,
+    topology: Annotated[
+        str | None,
+        Option(
+            "-t",
+            "--topology",
+            help="A network of your own, by its spec or file: the paper's schemes, sizes and figures on it.",
+            autocompletion=arguments.complete_topology,
+        ),
+    ] = None,
     full: Annotated[bool, Option("--full", help="Run every cell, also those that take hours to solve.")] = False,
     emulate: Annotated[
         bool, Option("--emulate", help="Run the cells with real bytes, too, between network namespaces (needs root).")
@@ -46,19 +56,16 @@ def study(
     as_json: arguments.Json = False,
 ) -> None:
     """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures."""
-    from ..studies import STUDIES, Store, find_study, run_study, write_index, write_study
-    from ..studies.grid import read_grid
+    from ..studies import Store, run_study, write_index, write_study
 
-    if (name == "grid") != (file is not None):
-        raise InputError("`stretto study grid FILE.toml` takes a file, and no other study does", "FILE")
-    chosen = [find_study(n) for n in STUDIES] if name == "all" else [read_grid(file) if file else find_study(name)]
+    chosen, unsuited = _chosen(name, file, topology)
+    home = output or f"study-{name}{_suffix(topology)}"
     if emulate:
         _check_emulation(chosen)
     runner = _engine(engine, jobs)
     results, written = [], []
     for one in chosen:
-        folder = output or f"study-{name}"
-        folder = os.path.join(folder, one.name) if name == "all" else folder
+        folder = os.path.join(home, one.name) if name == "all" else home
         with Store(folder, one.name) as store, progress_bar() as progress:
             if fresh:
                 store.clear()
@@ -72,10 +79,10 @@ def study(
         if not as_json:
             _show(result, one, files)
     if name == "all":
-        written += write_index(results, output or "study-all")
+        written += write_index(results, home)
         totals = {k: sum(r["cells"][k] for r in results) for k in ("asked", "found", "run", "failed")}
-        data = {"studies": {r["study"]: r for r in results}, "cells": totals, "files": written}
-        answer(as_json, data, lambda: print_line(f"all studies: {written[-1]}"))
+        data = {"studies": {r["study"]: r for r in results}, "cells": totals, "unsuited": unsuited, "files": written}
+        answer(as_json, data, lambda: print_line("\n".join([*unsuited.values(), f"all studies: {written[-1]}"])))
     elif as_json:
         answer(as_json, results[0], lambda: None)
 
@@ -88,6 +95,44 @@ def _check_emulation(chosen: list[Study]) -> None:
         raise InputError(f"the study {chosen[0].name} sends no real bytes; wan does", "--emulate")
     if (reason := refusal()) is not None:
         raise Unsupported(reason)
+
+
+def _chosen(name: str, file: str | None, topology: str | None) -> tuple[list[Study], dict[str, str]]:
+    """The studies to run, and why others do not suit the topology, by name.
+
+    Raises:
+        InputError: a file for a study that takes none, or none for a grid. Unsupported: no study suits the topology.
+    """
+    from ..studies import STUDIES, find_study, find_study_on
+    from ..studies.grid import read_grid
+
+    if (name == "grid") != (file is not None):
+        raise InputError("`stretto study grid FILE.toml` takes a file, and no other study does", "FILE")
+    if file is not None:
+        if topology is not None:
+            raise InputError("a grid names its topologies in its file", "--topology")
+        return [read_grid(file)], {}
+    if topology is None:
+        return [find_study(each) for each in (STUDIES if name == "all" else [name])], {}
+    if name != "all":
+        return [find_study_on(name, topology)], {}
+    chosen: list[Study] = []
+    unsuited: dict[str, str] = {}
+    for each in STUDIES:
+        try:
+            chosen.append(find_study_on(each, topology))
+        except Unsupported as reason:
+            unsuited[each] = str(reason)
+    if not chosen:
+        raise Unsupported("; ".join(unsuited.values()))
+    return chosen, unsuited
+
+
+def _suffix(topology: str | None) -> str:
+    """What the default folder of a study on a network of one's own ends with."""
+    if topology is None:
+        return ""
+    return "-" + re.sub(r"[^\w.,=-]+", "-", os.path.splitext(os.path.basename(topology))[0]).strip("-")
 
 
 def _engine(text: str, jobs: int | None) -> Engine:

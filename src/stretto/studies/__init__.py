@@ -4,6 +4,7 @@
 - ``cell`` runs one cell, ``emulated`` one with real bytes; ``engines`` and ``on_ray`` run many.
 - ``store`` keeps results; ``identity`` names them.
 - ``comparison`` compares the rows; ``page`` draws them.
+- ``elsewhere`` puts a paper's study on a network of one's own.
 - ``mtegcca``, ``scale_ccl``, ``swot`` (with ``swot_tables``), ``wan`` (with ``wan_tables``): the papers' studies.
 """
 
@@ -28,7 +29,7 @@ from .store import Store
 
 __all__ = [
     "STUDIES", "Cell", "Figure", "Progress", "Row", "Shared", "Store", "Study", "Table",
-    "find_study", "published", "run_cell", "run_study", "write_index", "write_study",
+    "find_study", "find_study_on", "published", "run_cell", "run_study", "write_index", "write_study",
 ]  # fmt: skip
 
 STUDIES = ("mtegcca", "scale-ccl", "swot", "wan")
@@ -41,6 +42,14 @@ def find_study(name: str) -> Study:
         raise InputError(f"there is no study {name!r}; there are {', '.join(STUDIES)}", "study")
     study: Study = importlib.import_module(f".{name.replace('-', '_')}", __name__).STUDY
     return study
+
+
+def find_study_on(name: str, topology: str) -> Study:
+    """The study of that name on a network of one's own, see :func:`.elsewhere.study_on`."""
+    from .elsewhere import study_on
+
+    find_study(name)
+    return study_on(name, topology)
 
 
 def published(name: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Shared:
     ranks: int | None = None  # nodes drawn for each collective; all if None
     scale: float = 1.0  # of all sizes
     varying: float = 0.0  # after planning, bandwidths are drawn anew every second within this share of their mean
+    own_links: bool = False  # whether links keep their bandwidths and latencies; they are drawn otherwise
 
 
 class Unsteady(NamedTuple):
@@ -107,7 +108,8 @@ class Cell:
             one = make_collective(self.collective, topology, self.size_bytes, chunks=self.chunks)
             return topology, Workload((one,))
         shared = self.shared
-        return wan_workload(topology, shared.collectives, shared.ranks, seed=seed, scale=shared.scale)
+        drawn, workload = wan_workload(topology, shared.collectives, shared.ranks, seed=seed, scale=shared.scale)
+        return replace(topology, transit=drawn.transit) if shared.own_links else drawn, workload
 
 
 def teccl_cells(cell: Cell, limit_s: float, full_limit_s: float, why_search: str) -> tuple[Cell, Cell]:

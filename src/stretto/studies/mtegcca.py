@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..model.topology import Topology
 from . import Cell, Figure, Study, published
 from .model import teccl_cells
 
@@ -83,14 +84,14 @@ def _figures(over: str) -> tuple[Figure, ...]:
     )
 
 
-def study_on(topology: str) -> Study:
-    """The same schemes, sizes and figures on one network: its spec or file."""
+def study_on(topology: str, net: Topology) -> Study:
+    """The same schemes, sizes and figures on one network, by its spec or file."""
     cells = [
         cell
         for size in SIZES
         for cell in _on(topology, size, (*"345", *("678" if size == SIZES[-1] else "")), True, size == SIZES[-1])
     ]
-    return replace(STUDY, cells=cells, figures=_figures(topology))
+    return replace(STUDY, cells=cells, figures=_figures(net.name))
 
 
 STUDY = Study(

@@ -12,10 +12,12 @@ and time.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
+from ..model.topology import Topology
 from . import Cell, Figure, Study, published, unsteady
 from .model import teccl_cells
 
@@ -40,9 +42,9 @@ def topology_of(connectivity: float, km: int) -> str:
     return f"sites:3,4?connectivity={connectivity}&km={km}"
 
 
-def buffer_bytes(megabytes: int) -> int:
+def buffer_bytes(megabytes: int, ranks: int = RANKS) -> int:
     """The full buffer for the paper's size of one GPU; the paper's MB are 10^9 / 1024 bytes."""
-    return RANKS * (megabytes * 10**9 // 1024)
+    return ranks * (megabytes * 10**9 // 1024)
 
 
 def _figures(connectivity: float, km: int, chunks: int) -> tuple[str, ...]:
@@ -58,16 +60,22 @@ def _figures(connectivity: float, km: int, chunks: int) -> tuple[str, ...]:
 def _cells() -> list[Cell]:
     cells: list[Cell] = []
     for connectivity, km, chunks, megabytes in product(CONNECTIVITIES, DISTANCES_KM, SUBCHUNKS, SIZES_MB):
-        topology, figures = topology_of(connectivity, km), _figures(connectivity, km, chunks)
-        request = partial(Cell, topology=topology, size_bytes=buffer_bytes(megabytes), figures=figures, chunks=chunks)
-        cells += [request(name, planner=planner, options=options) for name, planner, options in QUICK]
-        for mode in ("fast", "slow") if len(figures) > 1 else ():
-            cell = request(f"teccl {mode}", planner="teccl", options={"mode": mode})
-            searches, from_mtegcca = teccl_cells(cell, SOLVE_S, FULL_S, "half an hour")
-            # in the short form from MTEGCCA's epochs, if seconds suffice
-            quick = chunks == 1 and (mode == "slow" or km in FAST_KM)
-            cells += [searches, from_mtegcca] if quick else [searches]
-    return [*cells, *unsteady.cells(topology_of, buffer_bytes)]
+        figures = _figures(connectivity, km, chunks)
+        cells += _on(topology_of(connectivity, km), buffer_bytes(megabytes), figures, chunks, km in FAST_KM)
+    return [*cells, *unsteady.cells([topology_of(0.5, km) for km in unsteady.DISTANCES_KM], buffer_bytes)]
+
+
+def _on(topology: str, size: int, figures: tuple[str, ...], chunks: int, fast: bool) -> list[Cell]:
+    """All schemes on one request; ``fast``: whether seconds suffice for TE-CCL's fast epochs with one subchunk."""
+    request = partial(Cell, topology=topology, size_bytes=size, figures=figures, chunks=chunks)
+    cells = [request(name, planner=planner, options=options) for name, planner, options in QUICK]
+    for mode in ("fast", "slow") if len(figures) > 1 else ():
+        cell = request(f"teccl {mode}", planner="teccl", options={"mode": mode})
+        searches, from_mtegcca = teccl_cells(cell, SOLVE_S, FULL_S, "half an hour")
+        # in the short form from MTEGCCA's epochs, if seconds suffice
+        quick = chunks == 1 and (mode == "slow" or fast)
+        cells += [searches, from_mtegcca] if quick else [searches]
+    return cells
 
 
 def _published() -> dict[str, Any]:
@@ -109,8 +117,34 @@ STUDY = Study(
     ],
     notes=(
         "The paper does not give its node counts; its numbers are for an arrangement that is not known.",
-        "Its MB are 10^9 / 1024 bytes, a buffer is that of all 12 GPUs.",
+        "The paper's MB are 10^9 / 1024 bytes, a buffer is that of all GPUs.",
         "TE-CCL stores at routers and counts whole epochs; the other schemes' plans cut through.",
         "Published planning times are of another machine; ours are CPU seconds of a warm process.",
     ),
 )  # fmt: skip
+
+
+def study_on(topology: str, net: Topology) -> Study:
+    """The same schemes, sizes and figures on one network, by its spec or file; links between sites change, where it has
+    some."""
+    buffer = partial(buffer_bytes, ranks=len(net.accelerators))
+    cells: list[Cell] = []
+    for chunks, megabytes in product(SUBCHUNKS, SIZES_MB):
+        figures = (f"table 1, {chunks}", *(["9"] if chunks == 1 else []), *([f"10, {chunks}"] if chunks <= 4 else []))
+        cells += _on(topology, buffer(megabytes), (*figures, "every run"), chunks, True)
+    if len(unsteady.wan_links(net)):
+        cells += unsteady.cells([topology], buffer)
+    return replace(
+        STUDY,
+        cells=cells,
+        figures=(
+            *(Figure(f"table 1, {n}", f"Table 1: planning, {_subchunks(n)}", "size_bytes", "planning_cpu_s")
+              for n in SUBCHUNKS),
+            Figure("9", "Figure 9: completion, 1 subchunk", "size_bytes", "completion_s"),
+            *(Figure(f"10, {n}", f"Figure 10: completion with {_subchunks(n)}", "size_bytes", "completion_s")
+              for n in SUBCHUNKS if n <= 4),
+            Figure("every run", "Every run", "scheme", "completion_over_bound"),
+            *(f for f in STUDY.figures if f.name in unsteady.FIGURES),
+        ),
+        notes=STUDY.notes[1:],
+    )  # fmt: skip

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 from ..model.topology import Topology
@@ -135,11 +135,19 @@ def _cell(
     planner: str, collective: str, setting: str, size: int, figures: Iterable[str], volumes: str = "",
     why_full: str = "",
 ) -> Cell:  # fmt: skip
-    scheme = planner.rpartition("+")[2]
+    """A cell on ranks and planes as the paper has them, such as "256,8"."""
     ranks = int(setting.partition(",")[0])
+    return _cell_on(f"optical:{setting}", ranks, planner, collective, size, figures, volumes, why_full)
+
+
+def _cell_on(
+    topology: str, ranks: int, planner: str, collective: str, size: int, figures: Iterable[str], volumes: str = "",
+    why_full: str = "",
+) -> Cell:  # fmt: skip
+    scheme = planner.rpartition("+")[2]
     few = ranks <= PLANNED_RANKS and "+" in planner and not volumes
     return Cell(
-        scheme, f"optical:{setting}", size, planner, tuple(figures), collective=collective,
+        scheme, topology, size, planner, tuple(figures), collective=collective,
         options={"volumes": volumes} if volumes else {}, contends=scheme != "ideal" and not volumes,
         why_full=why_full, run=planned_row if few else scheduled_row,
     )  # fmt: skip
@@ -159,9 +167,8 @@ ALGORITHMIC = {
 the same algorithms and collectives."""
 
 
-def _buffer(algorithm: str, setting: str, sent: int) -> int:
+def _buffer(algorithm: str, ranks: int, sent: int) -> int:
     """The full buffer for a size of the paper; its pairwise AllToAll does not count the part that a rank keeps."""
-    ranks = int(setting.partition(",")[0])
     return round(sent / (ranks - 1)) * ranks if algorithm == "pairwise" else sent
 
 
@@ -171,7 +178,7 @@ def _over_sizes() -> list[Cell]:
     for size in SIZES:
         for figure, (algorithm, kind, settings, volumes, _) in ALGORITHMIC.items():
             for setting, name in zip(settings, (figure, f"{figure}-small"), strict=True):
-                buffer = _buffer(algorithm, setting, size)
+                buffer = _buffer(algorithm, int(setting.partition(",")[0]), size)
                 cells += [
                     _cell(f"{algorithm}+{scheme}", kind, setting, buffer, (name,), volumes, _short(size))
                     for scheme in SCHEMES
@@ -188,7 +195,7 @@ def _over_ranks() -> list[Cell]:
     short = {4, 5, 10, 14, 16, 64, 256, 512, 1024}
     return [
         _cell(
-            f"{algorithm}+{scheme}", kind, f"{ranks},4", _buffer(algorithm, f"{ranks},4", 32 * MB), (figure,),
+            f"{algorithm}+{scheme}", kind, f"{ranks},4", _buffer(algorithm, ranks, 32 * MB), (figure,),
             why_full="" if ranks in short else "the short form has fewer numbers of ranks",
         )
         for figure, algorithm, kind in (("8a", "rabenseifner", "allreduce"), ("8b", "pairwise", "alltoall"))
@@ -275,3 +282,48 @@ STUDY = Study(
     ),
     tables=lambda rows: tables(rows, published("swot"), break_even),
 )  # fmt: skip
+
+
+def study_on(topology: str, net: Topology) -> Study:
+    """The same schemes, sizes and figures on the planes of one network, by its spec or file: figures 8, 10 and 11 have
+    its numbers of ranks and planes and its turns alone."""
+    ranks = len(net.accelerators)
+    cell = partial(_cell_on, topology, ranks)
+    cells: list[Cell] = []
+    notes = list(STUDY.notes[1:])
+    over_ranks = {("rabenseifner", "allreduce"): "8a", ("pairwise", "alltoall"): "8b"}
+    for figure, (algorithm, kind, _, volumes, title) in ALGORITHMIC.items():
+        reason = ALGORITHMS[algorithm].serves(kind, ranks)
+        if reason is not None:
+            notes.append(f"Figure {figure}, {title}, is left out: {reason}.")
+            continue
+        for size, scheme in product(SIZES, SCHEMES):
+            spec, buffer, why = f"{algorithm}+{scheme}", _buffer(algorithm, ranks, size), _short(size)
+            shown = [over_ranks[algorithm, kind]] if size == 32 * MB and (algorithm, kind) in over_ranks else []
+            swept = ["10", "11"] if scheme == "swot" else []
+            if volumes:
+                cells.append(cell(spec, kind, buffer, (figure,), volumes, why))
+                cells += [cell(spec, kind, size, swept, why_full=why)] if swept else []
+            else:
+                cells.append(cell(spec, kind, buffer, (figure, *shown, *swept), why_full=why))
+    for size, scheme in product(SIZES, SCHEMES):
+        cells += [
+            cell(scheme, kind, size, (figure,), why_full=_short(size))
+            for figure, kind in (("9a", "alltoall"), ("9b", "allreduce"))
+        ]
+    titles = {f: f"Figure {f}: {title}" for f, (*_, title) in ALGORITHMIC.items()}
+    titles |= {
+        "8a": "Figure 8a: AllReduce of 32 MB by halving and doubling",
+        "8b": "Figure 8b: pairwise AllToAll of 32 MB",
+        "9a": "Figure 9a: AllToAll, the best algorithm of each scheme",
+        "9b": "Figure 9b: AllReduce, the best algorithm of each scheme",
+        "10": "Figure 10: less time than strawman-ICR",
+        "11": "Figure 11: overhead of turning",
+    }
+    return replace(
+        STUDY,
+        cells=cells,
+        figures=[replace(f, title=titles[f.name]) for f in STUDY.figures if f.name in titles],
+        notes=notes,
+        tables=lambda rows: [t for t in tables(rows, {"headlines": ()}, break_even) if t.rows],
+    )

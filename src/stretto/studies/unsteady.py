@@ -6,7 +6,7 @@ takes: its lower bound on the steady network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..bounds import bounds
+from ..model.arrays import Int64
 from ..model.changes import make_changes
 from ..model.collective import Workload
-from ..model.topology import ROUTER, Topology
+from ..model.topology import Topology
 from .model import Cell, Row, Table, Unsteady, grouped
 
 VARY = 0.3
@@ -42,16 +43,14 @@ FIGURES = {"varying": f"WAN links that vary by ±{100 * VARY:.0f} %", "failing":
 
 
 def unsteady(topology: Topology, workload: Workload, kind: str, seed: int) -> Topology:
-    """The network with drawn changes of the links between routers of different sites.
+    """The network with drawn changes of the links between different sites.
 
     Args:
         kind: "varying" or "failing".
     """
     rng = np.random.default_rng(seed)
     bound_s = bounds(topology, workload)[0].seconds
-    sites = np.array(topology.sites)
-    routers = (topology.kind[topology.src] == ROUTER) & (topology.kind[topology.dst] == ROUTER)
-    wan = np.flatnonzero(routers & (sites[topology.src] != sites[topology.dst]))
+    wan = wan_links(topology)
     rows: list[tuple[float, int, float]] = []
     for link in wan.tolist():
         a, b, width = int(topology.src[link]), int(topology.dst[link]), float(topology.bandwidth[link])
@@ -65,15 +64,22 @@ def unsteady(topology: Topology, workload: Workload, kind: str, seed: int) -> To
     return replace(topology, changes=make_changes(rows, topology.link_count))
 
 
-def cells(topology_of: Any, buffer_bytes: Any) -> Iterator[Cell]:
+def wan_links(topology: Topology) -> Int64:
+    """int64[n], the links between different sites."""
+    sites = np.array(topology.sites)
+    a, b = sites[topology.src], sites[topology.dst]
+    return np.flatnonzero((a != b) & (a != "") & (b != ""))
+
+
+def cells(topologies: Sequence[str], buffer_bytes: Callable[[int], int]) -> Iterator[Cell]:
     """AllGather with 4 subchunks, planned with the changes known where a planner heeds them, and without.
 
     Args:
-        topology_of: from a connectivity and a distance in kilometres to a spec.
+        topologies: their specs or files.
         buffer_bytes: from the paper's size to bytes.
     """
-    for kind, km, megabytes in product(FIGURES, DISTANCES_KM, SIZES_MB):
-        topology, size, figures = topology_of(0.5, km), buffer_bytes(megabytes), (kind,)
+    for kind, topology, megabytes in product(FIGURES, topologies, SIZES_MB):
+        size, figures = buffer_bytes(megabytes), (kind,)
         request = partial(Cell, topology=topology, size_bytes=size, figures=figures, chunks=4, seeds=SEEDS)
         for name, planner, options in SCHEMES:
             ask = partial(request, planner=planner, options=options)
@@ -95,7 +101,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
             body.append((scheme, str(len(ratio)), *over, _against(scheme, of, own)))
         columns = ("scheme", "instances", "completion / bound, median", "worst", "blind / known, mean (worst)")
         if body:
-            found.append(Table(f"{title}: 4 subchunks, 10 and 200 km, 1 to 256 MB", columns, body))
+            found.append(Table(f"{title}: 4 subchunks, 1 to 256 MB", columns, body))
     return found
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..model.topology import Topology
 from . import Cell, Figure, Shared, Study, published
 from .emulated import run_emulated
 from .model import teccl_cells
@@ -83,21 +84,21 @@ def _all(
                           why_full=f"searches for about {FULL_SEARCH_WORK:.0f} s an instance")  # fmt: skip
 
 
-def _with_other_routes(shared: Shared, why_full: str) -> Iterator[Cell]:
+def _with_other_routes(topology: str, nodes: int, shared: Shared, why_full: str) -> Iterator[Cell]:
     """TE-CCL in both modes, and ``wan`` with routes that SCALE-CCL chooses."""
     for figure, mode in (("6", "fast"), ("7", "slow")):
-        cell = _cell(f"teccl {mode}", "zoo:Abilene", 11, "teccl", shared, (figure,), why_full, {"mode": mode})
+        cell = _cell(f"teccl {mode}", topology, nodes, "teccl", shared, (figure,), why_full, {"mode": mode})
         yield from reversed(teccl_cells(cell, TECCL_S, FULL_TECCL_S, "10 minutes an instance"))
-    yield _cell("wan, SCALE-CCL's routes", "zoo:Abilene", 11, "scale-ccl+wan", shared, ("6", "7"), why_full)
+    yield _cell("wan, SCALE-CCL's routes", topology, nodes, "scale-ccl+wan", shared, ("6", "7"), why_full)
 
 
-def _emulated() -> Iterator[Cell]:
-    """Figure 8 as the paper runs it: rings between network namespaces, five repeats."""
-    for n in (10, 20, 30, 40):
-        why = "" if n == 10 else "a quarter of an hour and more for each ring"
-        for cell in _all(f"ring:{n}", n, Shared(4, scale=EMULATED_SCALE), ("8e",), why, EMULATED):
-            if "solver_work" not in cell.options or cell.options["solver_work"] < FULL_SEARCH_WORK:
-                yield replace(cell, emulated=True, run=run_emulated)
+def _emulated(topology: str, nodes: int, own_links: bool = False) -> Iterator[Cell]:
+    """Figure 8 as the paper runs it: four collectives between network namespaces, five repeats."""
+    why = "" if nodes <= 10 else "a quarter of an hour and more for each network"
+    shared = Shared(4, scale=EMULATED_SCALE, own_links=own_links)
+    for cell in _all(topology, nodes, shared, ("8e",), why, EMULATED):
+        if "solver_work" not in cell.options or cell.options["solver_work"] < FULL_SEARCH_WORK:
+            yield replace(cell, emulated=True, run=run_emulated)
 
 
 def _cells() -> Iterator[Cell]:
@@ -111,10 +112,11 @@ def _cells() -> Iterator[Cell]:
         shared = Shared(2, scale=scale)
         why = "" if scale in (0.1, 10.0) else "times are proportional to sizes: the short form has 2 of 4"
         yield from _all("zoo:Abilene", 11, shared, ("6", "7"), why, AGAINST_TECCL)
-        yield from _with_other_routes(shared, why)
+        yield from _with_other_routes("zoo:Abilene", 11, shared, why)
     for n in (10, 20, 30, 40):
         yield from _all(f"ring:{n}", n, Shared(4), ("8",), "" if n <= 20 else "thousands of flows")
-    yield from _emulated()
+    for n in (10, 20, 30, 40):
+        yield from _emulated(f"ring:{n}", n)
     for amount in (0.1, 0.2, 0.3, 0.4, 0.5):
         why = "" if amount in (0.1, 0.3, 0.5) else "the short form varies by 10, 30 and 50 %"
         yield from _all("zoo:Abilene", 11, Shared(4, varying=amount), ("varying",), why, VARIED)
@@ -149,3 +151,39 @@ STUDY = Study(
         "Reserved shares (the paper's reading) stay their group's, used or not; conserving ones are shared when idle.",
     ),
 )
+
+
+def study_on(topology: str, net: Topology) -> Study:
+    """The same schemes, sizes and figures on one network, by its spec or file, whose links keep their bandwidths and
+    latencies: only the collectives are drawn."""
+    nodes = len(net.accelerators)
+    large = f"thousands of flows among {nodes} ranks" if nodes > 20 else ""
+    cells: list[Cell] = []
+    for k in range(2, 9):
+        why = "the short form has K = 2, 4, 8" if k not in (2, 4, 8) else large if k > 2 else ""
+        figures = ("4", *(["5", "8"] if k == 4 else []))
+        cells += _all(topology, nodes, Shared(k, own_links=True), figures, why)
+        if nodes > 4:
+            cells += _all(topology, nodes, Shared(k, ranks=4, own_links=True), ("4b",), why)
+    for scale in (0.1, 1.0, 10.0, 100.0):
+        shared = Shared(2, scale=scale, own_links=True)
+        why = "the short form has 2 of 4 sizes" if scale in (1.0, 100.0) else large
+        cells += _all(topology, nodes, shared, ("6", "7"), why, AGAINST_TECCL)
+        cells += _with_other_routes(topology, nodes, shared, why)
+    cells += _emulated(topology, nodes, own_links=True)
+    for amount in (0.1, 0.2, 0.3, 0.4, 0.5):
+        why = "the short form varies by 10, 30 and 50 %" if amount in (0.2, 0.4) else large
+        cells += _all(topology, nodes, Shared(4, varying=amount, own_links=True), ("varying",), why, VARIED)
+    titles = {
+        "4": "Figure 4: over concurrent collectives",
+        "4b": "As figure 4, 4 nodes drawn for each collective",
+        "5": "Figure 5: 4 collectives",
+        "6": "Figure 6: against TE-CCL fast, 2 collectives",
+        "7": "Figure 7: against TE-CCL slow, 2 collectives",
+        "8": "Figure 8: 4 collectives, simulated",
+        "8e": "Figure 8 with real bytes: 4 collectives, emulated",
+        "varying": "Bandwidths that vary, 4 collectives",
+    }
+    return replace(
+        STUDY, cells=cells, figures=[replace(f, title=titles[f.name]) for f in STUDY.figures if f.name in titles]
+    )
