@@ -5,9 +5,9 @@ python benchmarks/clusters.py [--servers 4,64,512,2048] [--size 64MB,1GB] [--col
                               [--tacos DIRECTORY] [--plot FILE]
 
 The networks are h100:SERVERS: 8 GPUs a server on a switch of 450 GB/s, eight rails of 50 GB/s. With --damage they are
-almost symmetric: the NIC of one GPU has half its bandwidth (slow) or none (dead), or all NICs of half of the servers
-have half (kinds). Each cell runs in its
-own process with compiled kernels: a first request of the same kind on four servers loads what is needed. Prints a table
+almost symmetric: the NIC of one GPU has half its bandwidth (slow) or none (dead), all NICs of half of the servers have
+half (kinds), or what benchmarks/damage.py knows besides, such as idle+slow. Each cell runs in its own process with
+compiled kernels: a first request of the same kind on four or eight servers loads what is needed. Prints a table
 and writes benchmarks/out/clusters.json: completion over the bound; CPU seconds of planning, verifying, simulating, and
 of the bound; the most memory of the process; transfers of the plan, and of its representatives.
 
@@ -35,6 +35,7 @@ os.environ["STRETTO_KERNELS"] = "compiled"
 import numpy as np
 
 import tacos
+from damage import network, ranks_of
 from scaling import plot
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
@@ -44,7 +45,6 @@ from stretto.model.topology import Topology, make_topology
 from stretto.model.units import parse_size
 from stretto.planners import run_planner
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
 from stretto.verify import verify
 
 COLLECTIVES = "allgather,reducescatter,allreduce,alltoall"
@@ -55,27 +55,16 @@ CELL_S = 600
 """Wall-clock seconds after which a cell is given up."""
 
 
-def network(servers: int, message: str, damage: str) -> Topology:
-    t = load_topology(f"h100:{servers}?message={message}")
-    if not damage:
-        return t
-    hit = t.accelerators[: 4 * servers if damage == "kinds" else 1]
-    nics = (t.bandwidth == t.bandwidth.min()) & (np.isin(t.src, hit) | np.isin(t.dst, hit))
-    keep = ~nics if damage == "dead" else np.ones(t.link_count, dtype=bool)
-    width = np.where(nics, t.bandwidth / 2, t.bandwidth)
-    links = list(zip(t.src[keep], t.dst[keep], width[keep], t.latency_s[keep], strict=True))
-    return make_topology(f"h100:{servers}, {damage}", t.kind, links, message_s=t.message_s[keep])
-
-
 def measure(servers: int, kind: str, size: str, planner: str, message: str, damage: str) -> dict:
     row = {"gpus": 8 * servers, "collective": kind, "size": size, "planner": planner, "message": message}
     row["damage"] = damage
-    net, small = network(servers, message, damage), network(4, message, damage)
-    warm = run_planner(planner, small, Workload((make_collective(kind, small, 8_000_000),)), effort="quick")
+    net, small = network(servers, message, damage), network(8 if damage else 4, message, damage)
+    few = make_collective(kind, small, 8_000_000, ranks=ranks_of(small, damage))
+    warm = run_planner(planner, small, Workload((few,)), effort="quick")
     simulate(warm), verify(warm)
     marks = [time.process_time()]
     try:
-        workload = Workload((make_collective(kind, net, parse_size(size)),))
+        workload = Workload((make_collective(kind, net, parse_size(size), ranks=ranks_of(net, damage)),))
         plan = run_planner(planner, net, workload, effort="normal")
     except StrettoError as error:
         return {**row, "refused": str(error)}
@@ -172,7 +161,7 @@ def main() -> None:
     parser.add_argument("--message", default="0us")
     parser.add_argument("--peers", default="forest,greedy,nccl-ring,nccl-tree")
     parser.add_argument("--peers-up-to", type=int, default=4, help="servers up to which the peers are run, too")
-    parser.add_argument("--damage", default="", help="slow, dead, kinds")
+    parser.add_argument("--damage", default="", help="words of benchmarks/damage.py, joined by +; several by ,")
     parser.add_argument("--tacos", type=Path, default=os.environ.get("TACOS_SOURCE"), help="a checkout of TACOS")
     parser.add_argument("--plot", type=Path, help="where to draw the growth")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
