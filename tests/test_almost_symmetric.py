@@ -101,7 +101,7 @@ def test_each_hop_of_a_tree_carries_what_is_wanted_behind_it():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", ["", "slow", "dead"])
+@pytest.mark.parametrize("damage", ["", "slow"])
 def test_idle_gpus_of_a_server_lend_their_nics(kind, damage):
     """Four GPUs of each server of eight take part, and their own NICs are half of what a server has."""
     topology = damaged(8, damage)
@@ -124,7 +124,7 @@ def test_images_over_relays_are_a_plan(kind):
     assert simulate(plain).completion_s == pytest.approx(simulate(plan).completion_s, rel=1e-9)
 
 
-def test_an_idle_server_does_no_harm():
+def test_sums_meet_in_an_idle_server_too():
     topology = load_topology("h100:8?message=0us")
     for kind in KINDS:
         workload = Workload((make_collective(kind, topology, 10**9, ranks=topology.accelerators[:-8].tolist()),))
@@ -132,8 +132,9 @@ def test_an_idle_server_does_no_harm():
         assert verify(plan).ok
         assert plan.meta["group"] == [7, 8]
         least = bounds(topology, workload)[0].seconds
-        # the bound of an AllReduce counts the NICs of the idle server, too
-        assert simulate(plan).completion_s <= (1.15 if kind == "allreduce" else 1.01) * least
+        assert simulate(plan).completion_s <= (1.04 if kind == "allreduce" else 1.01) * least
+        outside = ~np.isin(plan.part.dst.values, workload.collectives[0].ranks)
+        assert outside.any() == (kind == "allreduce")
 
 
 def test_a_tree_passes_relays_and_begins_anew_there():
@@ -148,6 +149,9 @@ def test_a_tree_passes_relays_and_begins_anew_there():
     assert before.tolist() == [0, 1, 1]
     assert ends_of.tolist() == [0, 1, 2, 3]
     assert route.tolist() == [0, 1, 2]
+    node, before, *_ = kernel_trees.grow(1, np.array([1, 1, 1, 9]), 1, ways)
+    assert node.tolist() == [2, 3]
+    assert before.tolist() == [1, 1]
 
 
 def test_a_link_is_never_given_away_twice():

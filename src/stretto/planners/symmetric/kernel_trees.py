@@ -51,12 +51,12 @@ def grow(root: int, price: Int64, away: int, ways: Ways) -> tuple[Int64, Int64, 
     route, passed = [0], [0]
     route.clear()
     heap = [(0, 0, root)]
-    cost[root], depth[root] = 0, 0
+    cost[root], depth[root], joined[root] = 0, 0, True
     way, start = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     count = 0
     while len(heap) > 0:
         paid, deep, v = heappop(heap)
-        if (joined[v] and not relays[v]) or paid != cost[v] or deep != depth[v]:
+        if (joined[v] and not relays[v] and v != root) or paid != cost[v] or deep != depth[v]:
             continue
         if joins[v]:
             joined[v] = True

@@ -56,6 +56,9 @@ AWAYS = (2, 1 << 40)
 shallow trees. Cheaper ones by the second are looked for when no shallow one is cheaper than those known: without them
 a broadcast on leaves and spines takes 1.25 of the bound."""
 
+MOST_RELAYS = 64
+"""Orbits of accelerators outside the collective up to which sums may meet there."""
+
 GROWING = 100.0
 """Steps of the kernel's inner loops for each link."""
 
@@ -154,6 +157,12 @@ class Packing:
         return int(self.orbit.max()) + 1
 
     @cached_property
+    def relays(self) -> Int64:
+        """int64[relays], of an AllReduce the first of each orbit of accelerators outside, if these are few."""
+        outside = np.unique(self.symmetry.node_orbits[self.ways[0].relays]).astype(np.int64)
+        return outside if self.traits.reduces_to_all and len(outside) <= MOST_RELAYS else outside[:0]
+
+    @cached_property
     def unit_s(self) -> float:
         """What times are measured in: the least time that the first columns take alone, if they take any."""
         return min(float(c.load_s.max()) for c in self.columns if c.load_s.any())
@@ -166,8 +175,10 @@ class Packing:
         # owners whose chunks are alike share the trees of a root
         grown: dict[tuple[int, float, bool, int], Tree] = {}
         out = []
-        for number, owner in enumerate(self.owners.tolist()):
-            start = owner if self.root < 0 else self.root
+        starts = [(k, owner, owner if self.root < 0 else self.root) for k, owner in enumerate(self.owners.tolist())]
+        # sums may meet at relays as well, whoever owns them
+        starts += [(0, int(self.owners[0]), relay) for relay in self.relays.tolist()]
+        for number, owner, start in starts:
             each = priced * self.second_s[number]
             whole = np.maximum(np.rint(each * (FINEST / each.max())), 1.0).astype(np.int64)
             for away in aways:
@@ -203,7 +214,7 @@ class Packing:
     def _tree(self, root: int, price: Int64, into: bool, away: int) -> Tree:
         ways = self.ways[into]
         node, before, ends, route = at_speed(kernel_trees.grow, GROWING * len(price))(root, price, away, ways)
-        if int(ways.joins[node].sum()) < int(ways.joins.sum()) - 1:
+        if int(ways.joins[node].sum()) < int(ways.joins.sum()) - ways.joins[root]:
             raise Unsupported("symmetric does not serve this: not all ranks can reach each other without others")
         routes = Ragged(ends, route.astype(np.int32))
         return Tree(node, before, routes.reversed() if into else routes)
