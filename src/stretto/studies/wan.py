@@ -94,7 +94,7 @@ def _with_other_routes(topology: str, nodes: int, shared: Shared, why_full: str)
 
 def _emulated(topology: str, nodes: int, own_links: bool = False) -> Iterator[Cell]:
     """Figure 8 as the paper runs it: four collectives between network namespaces, five repeats."""
-    why = "" if nodes <= 10 else "a quarter of an hour and more for each network"
+    why = "" if nodes <= 10 and not own_links else "a quarter of an hour and more for each network"
     shared = Shared(4, scale=EMULATED_SCALE, own_links=own_links)
     for cell in _all(topology, nodes, shared, ("8e",), why, EMULATED):
         if "solver_work" not in cell.options or cell.options["solver_work"] < FULL_SEARCH_WORK:
