@@ -163,7 +163,21 @@ def test_the_windows_of_a_few_parts_are_those_of_all(seed):
 def test_accelerators_outside_the_collective_join_one_part(spec):
     topology = load_topology(spec)
     ranks = topology.accelerators[:-8].tolist()
+    check_partitions(topology, *blocks_among(topology, "allreduce", 720_000, ranks))
+
+
+def test_accelerators_outside_the_collective_join_the_part_of_their_server():
+    topology = load_topology("h100:5")
+    ranks = topology.accelerators.reshape(5, 8)[:, :4].ravel().tolist()
     collective, blocks = blocks_among(topology, "allreduce", 720_000, ranks)
+    check_partitions(topology, collective, blocks)
+    # five servers, each of eight NICs
+    assert partitions(blocks)[0].seconds_per_unit == Fraction(
+        4 * int(blocks.units.min()), 5 * 8 * int(blocks.units.min()) ** 2
+    )
+
+
+def check_partitions(topology: Topology, collective, blocks):
     for partition in partitions(blocks):
         parts = [nodes_of(row) for row in partition.inside]
         assert len(parts) == partition.count

@@ -8,7 +8,8 @@ of the orbit is in a set with x(S) = f(S), and so by the group is each. For each
 (Newton's iteration on the ratio), however many ranks it has. Sets with x(S) = f(S) and their images that overlap are
 in one part of the best partition.
 
-Other nodes that add belong to some part, too, and nothing says to which. They all join the first part.
+Other nodes that add belong to some part, too. Where all ranks of a server or site are in one part, the others there
+join it; those that are left all join the first part.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Partition:
     """A partition of the nodes that add, which the group maps to itself but for nodes that are no ranks.
 
     Attributes:
-        label: int64[nodes], the same for ranks in one part, -1 for all other nodes.
+        label: int64[nodes], the same for ranks in one part, and for nodes that add beside them; -1 for other nodes.
     """
 
     blocks: Blocks
@@ -84,7 +85,7 @@ class Partition:
         """A part for each orbit of parts. If nodes join the first one that are no ranks, the second is its image."""
         blocks, t = self.blocks, self.blocks.topology
         lead, _ = self.places
-        other = t.adds & ~blocks.ranks
+        other = t.adds & (self.label < 0)
         found: list[Part] = []
         for number in np.unique(lead[blocks.ranks]).tolist():
             own, times = self.label == self.label[blocks.leads[number]], len(self.elements(number))
@@ -138,12 +139,12 @@ def partitions(blocks: Blocks) -> list[Partition]:
     """Partitions to try: the best one first; single ranks, what generators make of them, sites and servers."""
     labels = [np.where(blocks.ranks, np.arange(len(blocks.ranks)), -1)]
     labels += [_orbits_under(blocks, elements) for elements in blocks.subgroups[1:]]
-    labels += blocks.groups
+    labels += [np.where(blocks.ranks, group, -1) for group in blocks.groups]
     found: dict[bytes, Partition] = {}
     for label in labels:
         first = np.unique(label[blocks.ranks], return_index=True)[1]
         if len(first) > 1 and (len(first) < len(label) or label is labels[0]):
-            found.setdefault(label.tobytes(), Partition(blocks, label))
+            found.setdefault(label.tobytes(), Partition(blocks, _with_others(blocks, label)))
     tried = list(found.values())
     best = max(tried, key=lambda partition: partition.seconds_per_unit)
     for _ in range(MOST_ROUNDS):
@@ -192,7 +193,21 @@ def _better(partition: Partition) -> Partition | None:
         return None
     label = components(len(x), np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs]))
     label[~blocks.ranks] = -1
-    return Partition(blocks, label) if len(np.unique(label[blocks.ranks])) > 1 else None
+    return Partition(blocks, _with_others(blocks, label)) if len(np.unique(label[blocks.ranks])) > 1 else None
+
+
+def _with_others(blocks: Blocks, label: Int64) -> Int64:
+    """The labels of ranks, and of other nodes that add where all ranks of a server or site have one label."""
+    out, others = label.copy(), np.flatnonzero(blocks.topology.adds & ~blocks.ranks)
+    ranks = np.flatnonzero(blocks.ranks)
+    for group in blocks.groups if len(others) else []:
+        count = int(group.max()) + 1
+        least, most = np.full(count, UNLIMITED), np.full(count, -1)
+        np.minimum.at(least, group[ranks], label[ranks])
+        np.maximum.at(most, group[ranks], label[ranks])
+        near = others[(group[others] >= 0) & (out[others] < 0)]
+        out[near] = np.where(least[group[near]] == most[group[near]], least[group[near]], -1)
+    return out
 
 
 def _images_of_pairs(blocks: Blocks, lead: int, members: Int64) -> tuple[Int64, Int64]:

@@ -129,13 +129,12 @@ class Blocks:
 
     @cached_property
     def groups(self) -> list[Int64]:
-        """Ways to divide the ranks into sites or servers: int64[nodes] each, a label for each rank, -1 for others."""
+        """Ways to divide the accelerators into sites or servers: int64[nodes] each, a label for each, -1 for others."""
         found: dict[bytes, Int64] = {}
         for groups in clusters(self.topology):
             label = np.full(self.topology.node_count, -1, dtype=np.int64)
             for number, group in enumerate(groups):
                 label[group] = number
-            label[~self.ranks] = -1
             if len(np.unique(label[self.ranks])) > 1:
                 found.setdefault(label.tobytes(), label)
         return list(found.values())
@@ -154,7 +153,7 @@ class Blocks:
                 yield self._images(elements, lead)
         for label in self.groups:
             for number in np.unique(label[self.leads]).tolist():
-                yield label == number
+                yield self.ranks & (label == number)
         orders, every = self.symmetry.orders, np.arange(self.symmetry.size)
         moved = self.ranks & (self.symmetry.place >= 0)
         for k in np.flatnonzero(orders >= 4).tolist():
