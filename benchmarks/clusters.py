@@ -4,6 +4,7 @@ python benchmarks/clusters.py [--servers 4,64,512,2048] [--size 64MB,1GB] [--col
                               [--peers forest,greedy,nccl-ring,nccl-tree] [--peers-up-to 4] [--damage slow,dead,kinds]
                               [--tacos DIRECTORY] [--plot FILE]
 
+All kinds of collectives are measured as they are asked for: --collectives broadcast,reduce,scatter,gather has a root.
 The networks are h100:SERVERS: 8 GPUs a server on a switch of 450 GB/s, eight rails of 50 GB/s. With --damage they are
 almost symmetric: the NIC of one GPU has half its bandwidth (slow) or none (dead), all NICs of half of the servers have
 half (kinds), or what benchmarks/damage.py knows besides, such as idle+slow. Each cell runs in its own process with

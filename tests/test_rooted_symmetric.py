@@ -129,7 +129,7 @@ def test_rails_that_the_root_is_not_on_are_exchanged_too(kind):
     assert plan.symmetry.orders.tolist() == [63, 7]
     sizes = np.bincount(plan.symmetry.node_orbits)[np.unique(plan.symmetry.node_orbits[plan.topology.accelerators])]
     assert sorted(sizes.tolist()) == [1, 7, 63, 441]
-    assert over <= 1.01
+    assert over <= 1.02
 
 
 def test_ranks_that_own_data_must_be_moved_freely():

@@ -21,7 +21,8 @@ MOST_PARTS = 1024
 """Parts into which the data that goes by one tree is cut, at most."""
 
 NEAR_ENOUGH = 1.02
-"""Times the least work of the busiest orbit of links: where a plan ends by then, more parts are not tried."""
+"""Times the least work of the busiest orbit of links: where a plan ends by then, more parts are not tried from
+:data:`FEW_ROWS` on."""
 
 MOST_ROWS = 1_400_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
@@ -110,7 +111,7 @@ def best_cut(
                     break
                 continue
         best, worse = (cut, ended), 0
-        if ended.completion_s <= NEAR_ENOUGH * least_s:
+        if ended.completion_s <= NEAR_ENOUGH * least_s and rows * parts >= FEW_ROWS:
             break
     return best
 
