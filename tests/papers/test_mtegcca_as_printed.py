@@ -155,6 +155,17 @@ def test_equation_7_both_searches_need_equally_many_slots(seed, data):
     assert slots[0] == slots[1]
 
 
+def test_equation_7_the_exact_model_goes_by_the_capacity_of_each_slot():
+    # as above A→B fails for slots 0 to 3, and no schedule is shorter than the tree's three slots
+    net = figure_2(changes=[(0.0, 0, 0.0), (4.0, 0, FAST)])
+    work = Workload((make_collective("broadcast", net, CHUNK),))
+    plan = run_planner("milp-allgather", net, work)
+    assert verify(plan).ok
+    assert (plan.meta["slots"], plan.meta["proven"]) == (3, True)
+    constant = run_planner("milp-allgather", figure_2(), work)
+    assert (constant.meta["slots"], constant.meta["proven"]) == (2, True)
+
+
 def test_the_explicit_graph_refuses_switches_that_change():
     net = load_topology("star:3")
     net = replace(net, changes=make_changes([(1e-6, 0, 1e9)], net.link_count))

@@ -4,7 +4,8 @@ Liu, Wang, Ma, Li, Li, Journal on Communications 2026, section 1.2. Time is in s
 the fastest link. Where the printed indexes disagree with the paper's own graph (figure 2, where a
 chunk sent in slot t over a link of L slots is there when slot t + L begins) the graph is followed:
 as printed, (5) and (6) charge one more slot a hop. (7) is read as it is meant, one chunk at a time
-on a link: a slow link is busy for the ``l`` slots of a chunk. (14) is read as a sum over t.
+on a link: a link is busy until the slots since a chunk was sent have carried it (:mod:`.slots`). (14) is
+read as a sum over t.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from ...model.errors import Infeasible, InputError
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.asap import Send, plan_of_sends
+from ...schedule.multicast import MulticastTrees
 from ...solvers import Model, affordable, solve
-from .. import Option, Request, plan_by, register
+from .. import Option, Request, register
+from .growth import Growth
+from .slots import busy_slots
 
 MOST_UNITS = 600.0
 """CP-SAT's deterministic units of work, about a second each, after which it gives up."""
@@ -48,6 +52,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     exact=True,
     options=OPTIONS,
     quick={},
+    changes=True,
     serves=_unserved,
 )
 def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") -> Plan:
@@ -67,7 +72,7 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
     grid = Slots.of(topology, workload)
     start: list[Send] = []
     if not slots:
-        start = grid.sends(plan_by("mtegcca", request, time="slots"))
+        start = grid.sends(Growth("auto", "interleaved", -1, grid.seconds, 0.0, False, 0).trees(request)[0])
         slots = max(int(s.there) for s in start)
     program = Program(topology, workload, grid, slots)
     budget = request.budget.with_costs(COSTS)
@@ -98,26 +103,23 @@ class Slots:
     """A topology in slots (section 1.2, definitions 1 to 3)."""
 
     seconds: float  # tau, the largest chunk on the fastest link
-    busy: Int64  # int64[links], l: slots that a chunk keeps the link busy
-    whole: Int64  # int64[links], L = delta + l: slots until it is there
+    delta: Int64  # int64[links], slots of the latency
     release: Int64  # int64[chunks], the slot in which a chunk's collective starts
 
     @classmethod
     def of(cls, topology: Topology, workload: Workload) -> Slots:
         size = float(workload.chunk_bytes.max())
         tau = size / float(topology.bandwidth.max())
-        busy = np.ceil(size / topology.bandwidth / tau - 1e-9).astype(np.int64)
         delta = np.ceil(topology.latency_s / tau - 1e-9).astype(np.int64)
-        return cls(tau, busy, busy + delta, np.ceil(workload.chunk_start_s / tau - 1e-9).astype(np.int64))
+        return cls(tau, delta, np.ceil(workload.chunk_start_s / tau - 1e-9).astype(np.int64))
 
-    def sends(self, plan: Plan) -> list[Send]:
-        """A plan whose transfers start at slots (MTEGCCA's, ``time=slots``) as sends."""
-        assert plan.start_s is not None
-        at = np.round(plan.start_s / self.seconds).astype(np.int64)
-        link = plan.route.values.astype(np.int64)  # no switches: a route is one link
-        return [
-            Send(int(t), int(t + self.whole[i]), int(q), int(i)) for t, q, i in zip(at, plan.chunk, link, strict=True)
-        ]
+    def sends(self, trees: MulticastTrees) -> list[Send]:
+        """What trees in slots send."""
+        link = trees.route.values.astype(np.int64)  # no switches: a route is one link
+        at, busy = (np.round(t / self.seconds).astype(np.int64) for t in (trees.start_s, trees.seconds))
+        there = at + busy + self.delta[link]
+        rows = zip(at.tolist(), there.tolist(), trees.chunk.tolist(), link.tolist(), strict=True)
+        return [Send(*row) for row in rows]
 
 
 class Program:
@@ -130,9 +132,12 @@ class Program:
         model = self.model = Model()
         slots = horizon + 1
         affordable(self.chunks * (links + nodes) * slots, grid.seconds, integer=True)
+        # int64[slots, links], l and L = delta + l: slots that a chunk sent in each slot keeps a link, and is under way
+        self.busy = busy_slots(topology, float(workload.chunk_bytes.max()), grid.seconds, horizon)
+        self.whole = self.busy + grid.delta
         t = np.arange(slots)
         # x[c, link, t], where the chunk is there by the horizon and has been released
-        sendable = t[None, None] + grid.whole[None, :, None] <= horizon
+        sendable = t[None, None] + self.whole.T[None] <= horizon
         sendable = sendable & (t[None, None] >= grid.release[:, None, None])
         sendable &= (topology.dst[None] != self.holder[:, None])[..., None]
         self.x = np.full((self.chunks, links, slots), -1)
@@ -150,7 +155,7 @@ class Program:
         self._first_receipts(workload, held)
 
     def _moves(self, sendable: Bool) -> None:
-        net, grid, model, horizon = self.net, self.grid, self.model, self.horizon
+        net, model, horizon = self.net, self.model, self.horizon
         c, link, t = np.nonzero(sendable)
         x = self.x[c, link, t]
         # (4): each chunk leaves its source at least once
@@ -162,7 +167,7 @@ class Program:
         # (6): y[t] = y[t - 1] + what arrives when t begins
         later = self.y[:, :, 1:]
         number = np.arange(later.size).reshape(later.shape)
-        there = t + grid.whole[link]
+        there = t + self.whole[t, link]
         others = (np.arange(net.node_count)[None] != self.holder[:, None])[..., None] & (np.arange(horizon) >= 0)
         rows = number[others]
         fresh = np.full(later.size, -1)
@@ -178,8 +183,9 @@ class Program:
         c, link, t = np.nonzero(sendable)
         rows: list[Int64] = []
         columns: list[Int64] = []
-        for shift in range(int(self.grid.busy.max())):
-            busy = shift < self.grid.busy[link]
+        held = self.busy[t, link]
+        for shift in range(int(held.max())):
+            busy = shift < held
             rows.append(link[busy] * (self.horizon + 1) + t[busy] + shift)
             columns.append(self.x[c, link, t][busy])
         names, at = np.unique(np.concatenate(rows), return_inverse=True)
@@ -214,7 +220,7 @@ class Program:
         c, link, t = np.nonzero(self.x >= 0)
         on = x[self.x[c, link, t]] > 0.5
         rows = zip(c[on].tolist(), link[on].tolist(), t[on].tolist(), strict=True)
-        return [Send(k, k + int(self.grid.whole[i]), q, i) for q, i, k in rows]
+        return [Send(k, k + int(self.whole[k, i]), q, i) for q, i, k in rows]
 
     def point(self, sends: list[Send]) -> Float64:
         """The point of a schedule at hand, for the solver to begin with."""
