@@ -8,6 +8,7 @@ which they end is minimised.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -180,15 +181,19 @@ def _add_machines(model: Any, start: list[Any], jobs: Jobs, tick: float) -> None
     """
     size = _ticks(jobs.seconds + jobs.guard_s, tick)
     late = _ticks(jobs.later, tick)
+
+    @cache
+    def interval(job: int, later: int, ticks: int) -> Any:
+        # CP-SAT proves more where the machines of a job share one interval
+        return model.new_fixed_size_interval_var(start[job] + later, ticks, "")
+
     for machine in range(jobs.machines.rows):
         begin, end = map(int, jobs.machines.offsets[machine : machine + 2])
         if end - begin < 2:
             continue
         lost = int(jobs.later[begin:end].any())
-        model.add_no_overlap([
-            model.new_fixed_size_interval_var(start[j] + late[i], size[j] - lost, "")
-            for i, j in enumerate(jobs.machines[machine].tolist(), begin) if size[j] > lost
-        ])  # fmt: skip
+        members = enumerate(jobs.machines[machine].tolist(), begin)
+        model.add_no_overlap([interval(j, late[i], size[j] - lost) for i, j in members if size[j] > lost])
 
 
 def _ticks(seconds: Float64, tick: float) -> list[int]:
