@@ -1,5 +1,6 @@
 """Plans by symmetry: one representative's data, and its images.
 
+- ``case.py``: a request with the symmetry of its network.
 - ``routes.py``: routes through switches from one rank to all others.
 - ``chains.py``: chains of cosets, the ways of data from one rank to all others.
 - ``rates.py``: how much goes by which chain, a linear program over orbits of links.

@@ -66,7 +66,7 @@ def few_owners(
     """The best of the designs that are scheduled; None if ranks are not joined, or there is no such design.
 
     Args:
-        digits: see :class:`.planner.Case`.
+        digits: see :class:`.case.Case`.
         most_children: see :func:`.chains.chains_of`.
     """
     links = Links(symmetry, digits, table.outward, most_children)
@@ -149,7 +149,7 @@ def plan_of(found: Schedule, symmetry: Symmetry, at: Int32, digits: Digits, work
     """The plan of a design.
 
     Args:
-        at, digits: see :class:`.planner.Case`.
+        at, digits: see :class:`.case.Case`.
     """
     design, transfers = found.design, found.transfers
     near, far = (at[e] for e in (transfers.near, symmetry.product(transfers.near, transfers.step)))

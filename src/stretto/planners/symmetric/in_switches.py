@@ -107,7 +107,7 @@ def in_switches(symmetry: Symmetry, at: Int32, digits: Digits, size_bytes: int) 
     """The best schedule of those tried; None where switches do not bring all ranks together.
 
     Args:
-        at, digits: see :class:`.planner.Case`.
+        at, digits: see :class:`.case.Case`.
     """
     found = find_blocks(symmetry, at, digits)
     if found is None:
@@ -282,7 +282,7 @@ def plan_in_switches(
     """The plan of a schedule.
 
     Args:
-        at, digits: see :class:`.planner.Case`.
+        at, digits: see :class:`.case.Case`.
     """
     setting, rows, parts = found.setting, found.setting.rows, found.parts
     each, count = owners(found.orders, digits), len(rows.near)

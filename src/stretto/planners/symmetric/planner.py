@@ -12,15 +12,14 @@ slow NIC, :mod:`.several` plans.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import pairwise
 from math import log2
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
-from ...model.collective import Collective, Promised, Workload
+from ...model.arrays import Float64, Int32, Int64, Ragged
+from ...model.collective import Promised, Workload
 from ...model.errors import Unsupported
 from ...model.kinds import KINDS
 from ...model.plan import REDUCE
@@ -29,15 +28,15 @@ from ...model.symmetry import Symmetry
 from ...model.topology import Topology
 from ...schedule.best import PER_HALF
 from ...schedule.cutting import GIVE_UP, messages_cost
-from ...symmetry import find_symmetry
 from .. import Candidate, Request, register
-from .chains import Chain, Digits, chains_of
+from .case import Case, case_of
+from .chains import Chain, chains_of
 from .cuts import completion_s
 from .few_owners import Schedule, few_owners, plan_of
 from .in_switches import InSwitches, in_switches, plan_in_switches
 from .rates import Columns, mixes
 from .routes import Routes, find_routes
-from .several import Several, plan_below, plan_several, several
+from .several import Several, plan_below, plan_several
 from .times import Table, Times, schedule
 from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_copies
 
@@ -71,74 +70,8 @@ GOLDEN = (5**0.5 - 1) / 2
 """Its multiples are spread evenly, modulo 1."""
 
 
-class Case(NamedTuple):
-    """A request as the planner sees it.
-
-    Attributes:
-        at: int32[elements], the rank to which each element maps the first rank of the first collective.
-        digits: the generators that map each collective to itself.
-        members: bool[elements], which ranks are of the first collective.
-    """
-
-    symmetry: Symmetry
-    workload: Workload
-    at: Int32
-    digits: Digits
-    members: Bool
-
-    @property
-    def first(self) -> Collective:
-        return self.workload.collectives[0]
-
-
-@lru_cache(maxsize=4)
-def _found(topology: Topology, collectives: bytes, roots: bytes, partly: bool) -> Symmetry | None:
-    """The symmetry of a network that maps ranks to ranks, roots to roots, and collectives to collectives.
-
-    Args:
-        collectives: int64[nodes], the collective of each node, -1 for nodes without a rank.
-        roots: int32[roots].
-        partly: see :func:`~stretto.symmetry.find_symmetry`.
-    """
-    collective = np.frombuffer(collectives, dtype=np.int64)
-    colours = (collective >= 0).astype(np.int64)
-    colours[np.frombuffer(roots, dtype=np.int32)] = 2
-    groups = collective if collective.max() > 0 else None
-    return find_symmetry(topology, colours, collective >= 0, groups, partly=partly)
-
-
-def _case(topology: Topology, workload: Workload) -> Case | Several | str:
-    """The request, or why the planner does not serve it."""
-    if topology.planes or topology.changes:
-        return "it plans over links whose bandwidths do not change"
-    first = workload.collectives[0]
-    alike = {(c.kind, c.size_bytes, len(c.ranks), c.start_s, c.weight) for c in workload.collectives}
-    if len(alike) > 1:
-        return "its collectives differ in kind, size, start or weight"
-    ranks = np.concatenate([c.ranks for c in workload.collectives])
-    if len(np.unique(ranks)) < len(ranks):
-        return "a node is a rank of two collectives"
-    roots = np.array([c.ranks[c.root] for c in workload.collectives if c.traits.rooted], dtype=np.int32)
-    collective = np.full(topology.node_count, -1, dtype=np.int64)
-    for number, c in enumerate(workload.collectives):
-        collective[c.ranks] = number
-    # a buffer that one rank has, or gets, can be dealt out to some ranks, and nothing is asked of the others
-    partly = first.traits.whole and first.traits.rooted
-    symmetry = _found(topology, collective.tobytes(), roots.tobytes(), partly)
-    if symmetry is None:
-        return "no symmetry was found that maps ranks to ranks"
-    if symmetry.size != len(ranks) or (symmetry.place[ranks] < 0).any():
-        return several(symmetry, workload)
-    at = symmetry.image(np.arange(symmetry.size), first.ranks[0])
-    digits = tuple(k for k, g in enumerate(symmetry.generators) if (collective[g[ranks]] == collective[ranks]).all())
-    if np.prod(symmetry.orders[list(digits)]) != len(first.ranks):
-        return "its symmetry does not map collectives to collectives"
-    outside = np.delete(symmetry.exponents(np.arange(symmetry.size)), digits, axis=1)
-    return Case(symmetry, workload, at, digits, np.equal(outside.any(axis=1), False))
-
-
 def _serves(topology: Topology, workload: Workload) -> str | None:
-    case = _case(topology, workload)
+    case = case_of(topology, workload)
     return case if isinstance(case, str) else None
 
 
@@ -160,7 +93,7 @@ def _steps(request: Request) -> float:
 )
 def symmetric(request: Request) -> SymmetricPlan:
     """One rank's data is planned over orbits of links, and all other data is sent likewise."""
-    case = _case(request.topology, request.workload)
+    case = case_of(request.topology, request.workload)
     if isinstance(case, str):
         raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
     if isinstance(case, Several):
