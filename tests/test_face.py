@@ -173,13 +173,13 @@ def test_a_plan_as_a_table(ring):
 def test_a_comparison_is_a_table(net):
     import pandas
 
-    table = st.compare("allreduce", net, size=["1MB", 2_000_000], planner="ring,mtegcca")
+    table = st.compare("allreduce", net, size=["1MB", 2_000_000], planner="ring,milp-allgather")
     assert len(table) == 4 and [row["size_bytes"] for row in table] == [10**6, 10**6, 2 * 10**6, 2 * 10**6]
     frame = pandas.DataFrame(table)
     assert frame.equals(table.to_pandas())
     assert frame["failed"].notna().tolist() == [False, True, False, True]
     assert [plan is None for plan in table.plans] == [False, True, False, True]
-    assert "no plan by mtegcca: mtegcca does not serve allreduce" in repr(table)
+    assert "no plan by milp-allgather: milp-allgather does not serve allreduce" in repr(table)
     assert "<table>" in table._repr_html_()
     assert st.compare("allgather", net, shard="1MB", planner="ring", chunks=[1, 2])[1]["chunks"] == 2
 

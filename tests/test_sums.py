@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 from dataclasses import replace
 
@@ -11,9 +12,8 @@ import pytest
 
 from joins import in_one_pass, in_two_steps, two_levels
 from stretto.bounds import bounds
-from stretto.formats import exporters, trace
+from stretto.formats import exporters, table, trace
 from stretto.formats.native import read_plan, write_plan
-from stretto.formats.table import columns as table_of
 from stretto.model.arrays import Ragged
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
@@ -153,7 +153,9 @@ def test_a_spec_without_a_switch_that_could_sum_is_refused(spec):
 
 def test_what_several_ranks_send_is_listed_in_tables_and_traces(tmp_path):
     line = simulate(in_one_pass(two_levels()))
-    assert table_of(line)["src"][0] == "gpu0 gpu1 gpu2 gpu3"
+    table.write(line, str(tmp_path / "plan.csv"))
+    with open(tmp_path / "plan.csv", newline="") as file:
+        assert next(csv.DictReader(file))["src"] == "gpu0 gpu1 gpu2 gpu3"
     path = tmp_path / "trace.json"
     trace.write(line, str(path))
     events = json.loads(path.read_text())["traceEvents"]

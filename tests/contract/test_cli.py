@@ -172,7 +172,7 @@ def test_compare_has_a_row_for_each_size_planner_and_chunk_count(tmp_path):
 
 
 def test_compare_says_what_a_planner_cannot_do():
-    done = stretto("compare", "allreduce", "-t", "dgx1", "--size", "1MB", "-p", "mtegcca", code=2)
+    done = stretto("compare", "allreduce", "-t", "dgx1", "--size", "1MB", "-p", "milp-allgather", code=2)
     assert "does not serve allreduce" in done.stderr
 
 
