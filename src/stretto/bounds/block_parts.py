@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A partition of the nodes that add, which the group maps to itself but for nodes that are no ranks.
+    """A partition of the nodes that add. The group maps the ranks of each part to the ranks of a part.
 
     Attributes:
         label: int64[nodes], the same for ranks in one part, and for nodes that add beside them; -1 for other nodes.
@@ -63,7 +63,7 @@ class Partition:
     @cached_property
     def places(self) -> tuple[Int64, Int64]:
         """For each node the lead whose part stands for the part that the node is in, and the element that maps that
-        part to this one; -1 and 0 for nodes that are no ranks."""
+        part to this one; -1 and 0 for nodes outside the collective."""
         blocks, ranks = self.blocks, np.flatnonzero(self.blocks.ranks)
         number = np.unique(self.label[ranks], return_inverse=True)[1].reshape(-1)
         size = blocks.symmetry.size
@@ -82,7 +82,7 @@ class Partition:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """A part for each orbit of parts. If nodes join the first one that are no ranks, the second is its image."""
+        """A part for each orbit of parts. Where relays join the first part of an orbit, its image without them follows."""
         blocks, t = self.blocks, self.blocks.topology
         lead, _ = self.places
         other = t.adds & (self.label < 0)
@@ -221,7 +221,7 @@ def _images_of_pairs(blocks: Blocks, lead: int, members: Int64) -> tuple[Int64, 
 class _Search:
     """Min-cuts for ``f(S) = receivers * (what can enter S) - width``, in units of a fraction of a bandwidth.
 
-    Switches, routers and nodes that are no ranks are on whichever side makes it least.
+    A cut leaves each switch, router and relay on the side that makes ``f`` least.
     """
 
     def __init__(self, blocks: Blocks, width: int, receivers: int) -> None:

@@ -102,7 +102,7 @@ class Blocks:
 
     @cached_property
     def lead_of(self) -> Int64:
-        """int64[nodes], the place of its orbit's lead among the leads; -1 for nodes that are no ranks."""
+        """int64[nodes], the place of its orbit's lead among the leads; -1 for nodes outside the collective."""
         place = np.full(self.topology.node_count, -1, dtype=np.int64)
         place[self.symmetry.node_orbits[self.leads]] = np.arange(len(self.leads))
         return np.where(self.ranks, place[self.symmetry.node_orbits], -1)

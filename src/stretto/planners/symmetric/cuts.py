@@ -82,7 +82,7 @@ def best_cut(
     """The data in the number of parts with which it ends first, and when transfers start; None if it cannot be cut.
 
     Args:
-        cut_into: the data in so many parts, None if a chunk would have less than a byte.
+        cut_into: the data in the given number of parts, None if a chunk would have less than a byte.
         rows: transfers of the representatives for each part, about.
         least_s: for how long the busiest orbit of links works at the least.
     """

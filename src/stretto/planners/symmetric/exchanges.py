@@ -86,7 +86,7 @@ class Exchange(Packing):
 
 
 def exchange_cuts(exchange: Exchange, mix: tuple[Float64, float]) -> tuple[int, Callable[[int], Cut | None], int]:
-    """The transfers of one part, the cut into so many parts, and the number of columns.
+    """The transfers of one part, the cut into a given number of parts, and the number of columns.
 
     Args:
         mix: of all columns, as :meth:`Packing.solve` returns it.
@@ -165,7 +165,7 @@ def _hops_to(tree: Tree, goals: Int64, nodes: int, first: int) -> Ragged:
 
 
 def _cut(ways: _Ways, c: Collective, times: int) -> Cut | None:
-    """Each piece in so many parts; None if a part would have less than a byte."""
+    """Each piece in the given number of parts; None if a part would have less than a byte."""
     exchange, pairs = ways.exchange, ways.exchange.pairs
     size = exchange.symmetry.size
     # the piece of two ranks that no element moves has a chunk for each element already

@@ -99,7 +99,7 @@ def plan_below(case: Several, below_s: float) -> SymmetricPlan | None:
 
 
 def _tree_cuts(packing: Packing, mix: tuple[Float64, float]) -> tuple[int, Callable[[int], Cut | None], int]:
-    """The transfers of one part, the cut into so many parts, and the number of trees."""
+    """The transfers of one part, the cut into a given number of parts, and the number of trees."""
     ways = shares_of(packing, mix)
     one = [_transfers(way.column, packing.traits.reduces) for way in ways]
     rows = sum(t.total * way.chunks for t, way in zip(one, ways, strict=True) if not packing.fixed[way.column.owner])
