@@ -82,7 +82,7 @@ class Partition:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """A part for each orbit of parts. Where relays join the first part of an orbit, its image without them follows."""
+        """A part for each orbit of parts. Where relays join the first part, its image without them follows."""
         blocks, t = self.blocks, self.blocks.topology
         lead, _ = self.places
         other = t.adds & (self.label < 0)
