@@ -302,6 +302,17 @@ def test_below_the_break_even_size_one_shot_is_as_good():
     assert table["rows"][0][3].endswith("MB")
 
 
+def test_figure_9_has_swot_on_the_baselines_algorithm_beside_its_own_choice():
+    study = find_study("swot")
+    at = few(study, lambda c: "9a-small" in c.figures and c.size_bytes == 64 * 10**6)
+    rows = {r["scheme"]: r for r in run_study(at, full=True)["rows"]}
+    own, given = rows["swot"], rows["swot, baseline's algorithm"]
+    better = min((rows["strawman-icr"], rows["one-shot"]), key=lambda r: r["completion_s"])
+    assert given["algorithm"] == better["algorithm"] == "bruck" and own["algorithm"] == "pairwise"
+    assert own["completion_s"] < given["completion_s"] < better["completion_s"]
+    assert given["less_than_better"] == pytest.approx(1 - given["completion_s"] / better["completion_s"])
+
+
 def test_every_figure_of_swot_has_cells_in_the_short_form_and_headlines_a_source():
     study = find_study("swot")
     shown = {f for c in study.cells if not c.why_full for f in c.figures}

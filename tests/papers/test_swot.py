@@ -135,6 +135,16 @@ def test_the_reduction_against_one_shot_is_at_most_1_less_1_over_k():
     assert 1 - lower_bound(bruck) / completion(bruck, held) < 1 - 1 / 8 < 0.897
 
 
+@pytest.mark.parametrize(("a_step", "most"), [(16 * MB, 0.297), (8 * MB, 0.6)])
+def test_no_schedule_of_brucks_steps_gains_what_is_printed_for_figure_9a_at_16_mb(a_step, most):
+    # 256 ranks, 8 planes; volumes=paper: 16 MB in each of 8 steps, true: half of them
+    bruck = make_instance([a_step] * 8, range(8), [12.5e9] * 8, 20 * US, 200 * US)
+    held = one_shot(bruck)
+    assert held is not None
+    baseline_s = min(completion(bruck, strawman(bruck)), completion(bruck, held))
+    assert baseline_s / lower_bound(bruck) - 1 <= most + 1e-9 < 0.9319
+
+
 @given(st.integers(0, 10_000))
 def test_one_plane_a_matching_bounds_the_reduction_against_one_shot(seed):
     instance = some_instance(seed)

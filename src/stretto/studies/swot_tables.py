@@ -16,7 +16,7 @@ def tables(rows: Sequence[Row], published: Mapping[str, Any], break_even: BreakE
     ours = [r for r in rows if r["scheme"] == "swot"]
     seventh = [r for r in ours if any(figure.startswith("7") for figure in r["figures"])]
     return [
-        _headlines(ours, published["headlines"]),
+        _headlines(rows, published["headlines"]),
         _against_best_baseline(seventh),
         *_what_if([r for r in ours if "what-if" in r["figures"]]),
         _break_evens([r for r in seventh if r["one_shot_s"] is not None], break_even),
@@ -45,7 +45,9 @@ def _headlines(rows: Sequence[Row], claims: Sequence[Mapping[str, Any]]) -> Tabl
     for claim in claims:
         figures = {claim["figure"], f"{claim['figure']}-small"}
         at = claim.get("at", {}).items()
-        own = [r for r in rows if figures & {*r["figures"]} and all(r[k] in values for k, values in at)]
+        scheme = claim.get("scheme", "swot")
+        shown = [r for r in rows if r["scheme"] == scheme and figures & {*r["figures"]}]
+        own = [r for r in shown if all(r[k] in values for k, values in at)]
         column = f"less_than_{claim['against']}"
         best = _best(own, column)
         if best is None:
