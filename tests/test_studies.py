@@ -130,10 +130,10 @@ def test_routes_that_are_free_count_neither_for_nor_against_wan():
 def test_the_published_order_stands_beside_ours(tmp_path):
     study = on_arpanet(find_study("wan"), "out-of-order", "equal-alloc", "data-aware", "weight-alloc", "rate-alloc")
     result = run_study(study)
-    trend = next(t for t in result["trends"] if t["figure"] == "5")
-    assert (trend["points"], trend["held"]) == (1, 1)
+    order = next(c for c in result["claims"] if c["id"] == "fig5-order")
+    assert (order["ours"], order["verdict"].partition(" ")[0]) == ([1, 1], "same")
     write_study(result, study, str(tmp_path))
-    assert "at 1 of 1 points" in (tmp_path / "index.html").read_text()
+    assert "<td>1 of 1</td>" in (tmp_path / "index.html").read_text()
 
 
 def test_bandwidths_that_vary_are_the_same_at_every_call_and_slow_rates_more_than_weights():
@@ -278,12 +278,13 @@ def test_a_cell_takes_as_long_scheduled_as_simulated():
 
 
 def test_headlines_stand_beside_ours_and_the_impossible_one_says_so():
-    result = swot_rows("7c-small", "8b")
-    rows = {row[1]: row for row in result["tables"][0]["rows"]}
-    assert rows["pairwise AllToAll at 5 ranks, less than strawman"][2:4] == ("26.0 %", "26.0 %")
-    assert rows["pairwise AllToAll at 10 ranks, less than strawman"][2:4] == ("45.5 %", "45.5 %")
-    assert rows["Bruck AllToAll, less than strawman"][2:5] == ("85.4 %", "85.4 %", "16/4, 125 KB")
-    assert "cannot be" in rows["Bruck AllToAll, less than one-shot"][5]
+    claims = {c["id"]: c for c in swot_rows("7c-small", "8b")["claims"]}
+    assert (claims["fig8b-strawman-5"]["printed"], f"{claims['fig8b-strawman-5']['ours']:.1%}") == ("26.0 %", "26.0%")
+    assert (claims["fig8b-strawman-10"]["printed"], f"{claims['fig8b-strawman-10']['ours']:.1%}") == ("45.5 %", "45.5%")
+    assert claims["fig7c-strawman"]["printed"] == "85.4 %"
+    assert claims["fig7c-strawman"]["ours_text"].startswith("85.4 % (optical:16,4, 125 KB)")
+    impossible = claims["fig7c-one-shot"]
+    assert "cannot be" in impossible["because"] and float(impossible["printed"].removesuffix(" %")) > 100 * (1 - 1 / 8)
 
 
 def test_what_runs_on_switches_that_cannot_be_had_is_no_measure_for_others():
@@ -318,7 +319,8 @@ def test_every_figure_of_swot_has_cells_in_the_short_form_and_headlines_a_source
     shown = {f for c in study.cells if not c.why_full for f in c.figures}
     assert {f.name for f in study.figures} <= shown
     assert "section" in study.published["sources"]["paper"]
-    assert {claim["figure"] for claim in study.published["headlines"]} <= shown
+    figures = [claim["measure"]["rows"].get("figures", []) for claim in study.claims if "measure" in claim]
+    assert figures and {f for some in figures for f in ([some] if isinstance(some, str) else some)} <= shown
 
 
 def test_the_page_of_swot_shows_tables_and_figures(tmp_path):
@@ -326,7 +328,7 @@ def test_the_page_of_swot_shows_tables_and_figures(tmp_path):
     small = few(study, lambda c: c.topology == "optical:5,4" and c.size_bytes < 10**6)
     write_study(run_study(small), study, str(tmp_path))
     page = (tmp_path / "index.html").read_text()
-    assert "Headlines, published and ours" in page and "Figure 7d" in page and "As figure 7d" in page
+    assert "What the paper claims, and ours" in page and "Figure 7d" in page and "As figure 7d" in page
 
 
 def test_plans_that_know_of_changes_are_not_behind_blind_ones_in_the_scale_ccl_study():

@@ -91,7 +91,7 @@ def test_all_studies_go_into_one_folder_with_a_page_that_leads_to_them(tmp_path,
     page = (tmp_path / "index.html").read_text()
     for name, result in answer["studies"].items():
         assert f"{name}/index.html" in page and (tmp_path / name / "results.parquet").exists()
-        assert {"rows", "tables", "published", "trends", "skipped", "notes", "versions", "files"} <= result.keys()
+        assert {"rows", "tables", "published", "claims", "skipped", "notes", "versions", "files"} <= result.keys()
 
 
 @pytest.mark.parametrize(

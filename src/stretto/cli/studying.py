@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from ..model.errors import InputError, Unsupported
 from . import arguments
@@ -53,12 +53,18 @@ def study(
     seed: arguments.Seed = 0,
     fresh: Annotated[bool, Option("--fresh", help="Discard the results in the folder and run all cells.")] = False,
     retry_failed: Annotated[bool, Option("--retry-failed", help="Run failed cells again.")] = False,
+    check: Annotated[
+        bool,
+        Option("--check", help="Run only what the paper's claims are about; exit with 1 if one is not as documented."),
+    ] = False,
     as_json: arguments.Json = False,
 ) -> None:
     """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures."""
     from ..studies import Store, run_study, write_index, write_study
 
     chosen, unsuited = _chosen(name, file, topology)
+    if check:
+        chosen = [_claimed(one) for one in chosen]
     home = output or f"study-{name}{_suffix(topology)}"
     if emulate:
         _check_emulation(chosen)
@@ -85,6 +91,17 @@ def study(
         answer(as_json, data, lambda: print_line("\n".join([*unsuited.values(), f"all studies: {written[-1]}"])))
     elif as_json:
         answer(as_json, results[0], lambda: None)
+    if check and not all(claim["agrees"] for result in results for claim in result["claims"]):
+        raise Exit(1)
+
+
+def _claimed(one: Study) -> Study:
+    """The study with only the cells on which claims are measured; InputError if it has no claims."""
+    from ..studies.claims import with_claimed_cells
+
+    if not one.claims:
+        raise InputError("the papers' studies on the papers' networks have claims; this one has none", "--check")
+    return with_claimed_cells(one)
 
 
 def _check_emulation(chosen: list[Study]) -> None:
@@ -175,6 +192,7 @@ def progress_bar() -> Iterator[Progress | None]:
 
 def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
     """The tables for people."""
+    from ..studies.claims import TABLE, claim_rows
     from ..studies.page import COLUMNS, SUMMARY, summary_rows, table_rows
 
     if len(result["rows"]) <= MOST_ROWS:
@@ -186,14 +204,17 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
         reasons = sorted({s["why"] for s in result["skipped"]})
         flags = " and ".join(sorted({s["flag"] for s in result["skipped"]}))
         print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); {flags} to run them")
-    for t in result["trends"]:
-        order = " > ".join(t["slowest_first"])
-        print_line(f"figure {t['figure']}, published order {order}: at {t['held']} of {t['points']} points")
     failures = Counter((r["scheme"], r["failed"]) for r in result["rows"] if "failed" in r)
     for (scheme, why), count in list(failures.items())[:MOST_REASONS]:
         print_line(f"{scheme}, {count} cell{'s' if count > 1 else ''}: {why}")
     if len(failures) > MOST_REASONS:
         print_line(f"and {len(failures) - MOST_REASONS} more reasons, on the page")
+    if result["claims"]:
+        whole = sum(c["whole"] for c in result["claims"])
+        print_table("What the paper claims, and ours", TABLE[:-1], [c[:-1] for c in claim_rows(result["claims"])])
+        others = [c["id"] for c in result["claims"] if not c["agrees"]]
+        print_line(f"{whole} of {len(result['claims'])} claims measured whole; not as docs/reproducing.md has it: "
+                   f"{', '.join(others) or 'none'}")  # fmt: skip
     cells = result["cells"]
     again = "; --fresh runs them again" if cells["found"] else ""
     print_line(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")

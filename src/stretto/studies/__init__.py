@@ -3,7 +3,7 @@
 - ``model``: the nouns (cell, figure, table, study); ``grid``: reads your own study from a TOML file.
 - ``cell`` runs one cell, ``emulated`` one with real bytes; ``engines`` and ``on_ray`` run many.
 - ``store`` keeps results; ``identity`` names them.
-- ``comparison`` compares the rows; ``page`` draws them.
+- ``comparison`` compares the rows; ``claims`` measures in them what the papers print; ``page`` draws them.
 - ``elsewhere`` puts a paper's study on a network of one's own.
 - ``mtegcca``, ``scale_ccl``, ``swot`` (with ``swot_tables``), ``wan`` (with ``wan_tables``): the papers' studies.
 """
@@ -21,7 +21,8 @@ from typing import Any
 from ..formats import atomic_file, make_folder
 from ..model.errors import InputError
 from .cell import Outcome, run_cell
-from .comparison import compare_rows, trend_of
+from .claims import claim_columns, claims_of_run
+from .comparison import compare_rows
 from .engines import Engine, here
 from .identity import code_digest, key_of, versions
 from .model import Cell, Figure, Progress, Row, Shared, Study, Table
@@ -77,9 +78,10 @@ def run_study(
         engine: runs the cells; in this process by default.
         retry_failed: whether to run cells again that failed according to the store.
     Returns:
-        An object of plain data: ``rows`` (one for each cell), ``tables``, ``published``, ``trends`` (how often the
-        published order came out), ``skipped`` (cells that were left out, why, and the flag that runs them), ``cells``
-        (how many were asked for, found, run, failed), ``versions``, ``seconds`` and ``cpu_s`` (of the cells run).
+        An object of plain data: ``rows`` (one for each cell), ``tables``, ``published``, ``claims`` (what the
+        paper prints, ours in this run, and a verdict), ``skipped`` (cells that were left out, why, and the
+        flag that runs them), ``cells`` (how many were asked for, found, run, failed), ``versions``, ``seconds`` and
+        ``cpu_s`` (of the cells run).
     """
     cells = [c for c in study.cells if not any(c.skipped(full, emulate))]
     started = time.perf_counter()
@@ -117,8 +119,8 @@ def run_study(
         "seed": seed,
         "rows": rows,
         "tables": [table._asdict() for table in study.tables([r for r in rows if "failed" not in r])],
-        "published": dict(study.published),
-        "trends": [trend_of(t, rows) for t in study.published.get("trends", ())],
+        "published": {k: v for k, v in study.published.items() if k != "claims"},
+        "claims": [claim_columns(found) for found in claims_of_run(study, rows)],
         "skipped": [
             {
                 "scheme": c.scheme,

@@ -1,9 +1,6 @@
-"""Comparing the rows of a study: which scheme is best, and whether published orders came out."""
+"""Comparing the rows of a study: which scheme is best."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -23,14 +20,3 @@ def compare_rows(rows: list[Row], baseline: str) -> None:
                 row |= {"over_baseline": float(ratio.mean()), "over_baseline_spread": float(ratio.std())}
                 if row["bound_s"]:
                     row["bound_over_baseline"] = float(np.divide(row["by_seed"]["bound_s"], base[0]).mean())
-
-
-def trend_of(trend: Mapping[str, Any], rows: list[Row]) -> Row:
-    """A published order of schemes, and at how many of the figure's points it came out here."""
-    shown = (row for row in rows if trend["figure"] in row["figures"] and "completion_s" in row)
-    points = grouped(shown, lambda r: (r["where"], r["size_bytes"])).values()
-    of_scheme = [{row["scheme"]: row[trend.get("of", "completion_s")] for row in point} for point in points]
-    order = trend["slowest_first"]
-    means = [[point[s] for s in order] for point in of_scheme if point.keys() >= {*order}]
-    held = [values == sorted(values, reverse=True) for values in means]
-    return {**trend, "points": len(held), "held": sum(held)}

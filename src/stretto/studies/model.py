@@ -164,8 +164,7 @@ class Study:
     Attributes:
         warm_up: cells that run first and are not shown, large enough for kernels to be compiled.
         tables: computes tables from the rows that did not fail.
-        published: ``sources`` by name, values by source, and ``trends``: the order of schemes in figures
-            without numbers, the slowest first.
+        published: ``sources`` by name, values by source, and ``claims`` (:mod:`.claims`).
         baseline: the scheme to which all completions are compared, seed by seed.
     """
 
@@ -179,3 +178,8 @@ class Study:
     notes: Sequence[str] = ()
     tables: Callable[[Sequence[Row]], list[Table]] = lambda rows: []
     baseline: str = ""
+
+    @property
+    def claims(self) -> Sequence[Mapping[str, Any]]:
+        """What the paper claims, see :mod:`.claims`."""
+        return tuple(self.published.get("claims", ()))

@@ -1,4 +1,5 @@
-"""The page of a study: one chart for each figure (Plotly, embedded, works offline), tables, and what was skipped."""
+"""The page of a study: one chart for each figure (Plotly, embedded, works offline), tables, what was skipped, and the
+paper's claims."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from ..model.units import format_time
+from .claims import TABLE, claim_rows
 from .model import Figure, Row, Study, grouped
 
 STYLE = """
@@ -18,7 +20,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
 td:first-child, th:first-child, td:nth-child(2), th:nth-child(2) { text-align: left; }
 .main-svg :is(.infolayer, .xaxislayer-above, .yaxislayer-above) text { fill: CanvasText !important; }
-.trend { margin: 0 0 2rem; } h2 { margin-top: 2.5rem; }
+h2 { margin-top: 2.5rem; }
+.wide td { text-align: left; vertical-align: top; } .other { border-left: 4px solid #ef553b; }
 .scroll { overflow-x: auto; } .failed { opacity: .7; text-align: left; }
 """
 
@@ -65,7 +68,7 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         rows = [r for r in result["rows"] if figure.name in r["figures"]]
         chart = _chart(figure, rows, result["published"])
         drawing = pio.to_html(chart, full_html=False, include_plotlyjs=i == 0, config=CONFIG)
-        charts.append(drawing + _trends([t for t in result["trends"] if t["figure"] == figure.name]))
+        charts.append(drawing)
     published = _list(f"{name}: {source}" for name, source in result["published"].get("sources", {}).items())
     tables = "".join(
         f"<h2>{escape(t['title'])}</h2><div class='scroll'>{_html_table(t['columns'], map(_cells, t['rows']))}</div>"
@@ -75,19 +78,18 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         f"{s['scheme']} on {s['where']}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): {s['why']} ({s['flag']})"
         for s in result["skipped"]
     )
-    drawn = {f.name for f in study.figures}
     return _page(
         study.title,
         f"<h1>{escape(study.title)}</h1><p>{escape(study.paper)}. "
         f"stretto {escape(result['versions']['stretto'])}, {'full' if result['full'] else 'short'} form, "
         f"{result['seconds']:.0f} s.</p><ul>{_list(result['notes'])}</ul>"
         f"{f'<p>Published, dotted or under its figure:</p><ul>{published}</ul>' if published else ''}"
-        "<p><a href='#tables'>Tables</a> · <a href='#cells'>every cell</a> · <a href='#skipped'>skipped</a></p>"
+        "<p><a href='#tables'>Tables</a> · <a href='#cells'>every cell</a> · <a href='#skipped'>skipped</a>"
+        f"{' · <a href=#claims>what the paper claims</a>' if result['claims'] else ''}</p>"
         f"{''.join(charts)}<div id='tables'>{tables}</div>"
         f"<h2>Schemes</h2><div class='scroll'>{_html_table(SUMMARY, map(_cells, summary_rows(result['rows'])))}</div>"
         f"<h2 id='cells'>Every cell</h2><div class='scroll'>{_table(result['rows'])}</div>"
-        f"{_trends([t for t in result['trends'] if t['figure'] not in drawn])}"
-        f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{NARROW}",
+        f"<h2 id='skipped'>Skipped</h2><ul>{skipped or '<li>nothing</li>'}</ul>{_claims(result['claims'])}{NARROW}",
     )
 
 
@@ -196,14 +198,16 @@ def _list(texts: Iterable[str]) -> str:
     return "".join(f"<li>{escape(text)}</li>" for text in texts)
 
 
-def _trends(trends: Sequence[Mapping[str, Any]]) -> str:
-    """The published trends, and at how many points they came out here."""
-    return "".join(
-        f"<p class='trend'>Published, figure {escape(t['figure'])}: {escape(t['says'])} Ours, "
-        f"{escape(TITLES.get(t.get('of', ''), 'completion'))}: {escape(' > '.join(t['slowest_first']))} "
-        f"at {t['held']} of {t['points']} points.</p>"
-        for t in trends
-    )
+def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
+    """The table of claims; a value that is not as documented stands out."""
+    if not claims:
+        return ""
+    body = [
+        f"<td{'' if c['agrees'] else ' class=other'}>{escape(cells[0])}</td>{_cells(cells[1:])}"
+        for c, cells in zip(claims, claim_rows(claims), strict=True)
+    ]
+    title = "<h2 id='claims'>What the paper claims, and ours</h2>"
+    return f"{title}<div class='scroll wide'>{_html_table(TABLE, body)}</div>"
 
 
 COLUMNS = (

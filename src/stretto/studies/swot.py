@@ -1,4 +1,4 @@
-"""The evaluation of SWOT's paper, figures 7 to 11, its headlines, the what-if and the break-even size.
+"""The evaluation of SWOT's paper, figures 7 to 11, the what-if and the break-even size.
 
 "Enabling Reconfiguration-Communication Overlap for Collective Communication in Optical Networks",
 section 4: algorithms over sizes (7), over ranks (8), the best algorithm of each scheme (9), over
@@ -330,7 +330,7 @@ STUDY = Study(
         "Figure 9: each scheme has its best algorithm. The ideal turns in no time and does not contend.",
         "Figure 9, as section 4.2.3 has it: SWOT on the algorithm with which the better baseline ends first.",
     ),
-    tables=lambda rows: tables(rows, published("swot"), break_even),
+    tables=partial(tables, break_even=break_even),
 )  # fmt: skip
 
 
@@ -375,5 +375,5 @@ def study_on(topology: str, net: Topology) -> Study:
         cells=cells,
         figures=[replace(f, title=titles[f.name]) for f in STUDY.figures if f.name in titles],
         notes=notes,
-        tables=lambda rows: [t for t in tables(rows, {"headlines": ()}, break_even) if t.rows],
+        tables=lambda rows: [t for t in tables(rows, break_even) if t.rows],
     )

@@ -1,8 +1,8 @@
-"""The tables of SWOT's study: headlines beside the published ones, the what-if, break-even sizes."""
+"""The tables of SWOT's study: reductions against the better baseline, the what-if, break-even sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..model.units import format_size, format_time
@@ -11,12 +11,11 @@ from .model import Row, Table, grouped
 BreakEven = Callable[[Row, float, float], float]
 
 
-def tables(rows: Sequence[Row], published: Mapping[str, Any], break_even: BreakEven) -> list[Table]:
+def tables(rows: Sequence[Row], break_even: BreakEven) -> list[Table]:
     """All tables; ``break_even(row, low, high)`` finds a size between two, bytes."""
     ours = [r for r in rows if r["scheme"] == "swot"]
     seventh = [r for r in ours if any(figure.startswith("7") for figure in r["figures"])]
     return [
-        _headlines(rows, published["headlines"]),
         _against_best_baseline(seventh),
         *_what_if([r for r in ours if "what-if" in r["figures"]]),
         _break_evens([r for r in seventh if r["one_shot_s"] is not None], break_even),
@@ -37,30 +36,6 @@ def _best(rows: Iterable[Row], column: str) -> Row | None:
 
 def _by_algorithm(rows: Sequence[Row]) -> Iterable[tuple[Any, list[Row]]]:
     return grouped(rows, lambda r: (r["algorithm"], r["collective"])).items()
-
-
-def _headlines(rows: Sequence[Row], claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Each published headline, the value here, and the setting in which it occurs."""
-    table: list[tuple[str, ...]] = []
-    for claim in claims:
-        figures = {claim["figure"], f"{claim['figure']}-small"}
-        at = claim.get("at", {}).items()
-        scheme = claim.get("scheme", "swot")
-        shown = [r for r in rows if r["scheme"] == scheme and figures & {*r["figures"]}]
-        own = [r for r in shown if all(r[k] in values for k, values in at)]
-        column = f"less_than_{claim['against']}"
-        best = _best(own, column)
-        if best is None:
-            continue
-        # a speedup is relative to SWOT's time, a reduction to the baseline's
-        part = best[column] / (1 - best[column]) if claim.get("speedup") else best[column]
-        # with one plane for each matching, SWOT can be at most as many times faster as there are planes
-        limit = 1 - 1 / max(r["planes"] for r in own)
-        impossible = claim["against"] == "one_shot" and claim["value"] > limit
-        remark = f"published cannot be: at most 1 - 1/k = {_percent(limit)}" if impossible else ""
-        table.append((claim["figure"], claim["what"], claim["published"], _percent(part), _where(best), remark))
-    columns = ("figure", "headline", "published", "ours", "at (ranks/planes)", "remark")
-    return Table("Headlines, published and ours", columns, table)
 
 
 def _against_best_baseline(rows: Sequence[Row]) -> Table:
