@@ -12,6 +12,7 @@ from stretto.model.errors import InputError
 from stretto.model.topology import KINDS
 from stretto.topologies import load_topology
 from stretto.topologies.files import WRITERS
+from topology_samples import SAMPLES
 
 SMI = """\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m
 GPU0\t X \tNV1\tNV2\tSYS\tPIX\t0-19\t0
@@ -70,7 +71,7 @@ LINKS (
 """
 FILES = {
     "smi.txt": SMI, "pcie.txt": SMI_PCIE, "nccl.xml": NCCL, "astra.yml": ASTRA, "tacos.csv": TACOS, "taccl.json": TACCL,
-    "teccl.json": TECCL, "sndlib.xml": SNDLIB_XML, "sndlib.txt": SNDLIB,
+    "teccl.json": TECCL, "sndlib.xml": SNDLIB_XML, "sndlib.txt": SNDLIB, **SAMPLES,
 }  # fmt: skip
 
 

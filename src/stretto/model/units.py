@@ -14,7 +14,8 @@ from .errors import InputError
 
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _PREFIX |= {f"{p}i": 1024.0**n for n, p in enumerate("kmgtp", start=1)}
-_PER_SECOND = {"": 1.0, "s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
+_PER_SECOND = {"": 1.0, "s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "μs": 1e6, "ns": 1e9}
+_PER_SECOND |= {f"{p}sec": 10.0**n for p, n in (("", 0), ("m", 3), ("u", 6), ("n", 9))}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d]*(?:/\s*\w+)?)\s*")
 _MAX_BYTES = 2**60
 
@@ -72,7 +73,7 @@ def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
         InputError: not a bandwidth, text without a unit, or outside :data:`BANDWIDTHS`.
     """
     number, unit = _split(str(text), "bandwidth (try 25GB/s or 400Gbit/s)", where)
-    name = unit.replace(" ", "")
+    name = unit.replace(" ", "").replace("/sec", "/s")
     if name in ("", "/s") and isinstance(text, str):
         digits = text.strip().removesuffix(unit).strip()
         raise InputError(f"{text!r} has no unit: write {digits}GB/s, or {digits}B/s for bytes", where)

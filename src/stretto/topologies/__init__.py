@@ -21,8 +21,8 @@ from ..model.units import parse_time
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
-ENDINGS = (".json", ".graphml", ".xml", ".gml", ".yml", ".yaml", ".csv", ".txt")
-"""The endings of topology files; docs/formats.md has each format."""
+ENDINGS = (".json", ".graphml", ".xml", ".gml", ".yml", ".yaml", ".csv", ".tsv", ".txt", ".conf")
+"""The usual endings of topology files, which are known by their content; docs/formats.md has each format."""
 
 
 FABRIC_MESSAGE_S = 1e-6
@@ -136,10 +136,10 @@ def load_topology(spec: str) -> Topology:
     name, *arguments = body.split(":")
     if name not in families or os.path.sep in body:
         if os.path.exists(body) or body.lower().endswith(ENDINGS):
-            from . import files
+            from . import importers
 
-            settings = _settings((*files.SETTINGS, *ANYWHERE), query, spec)
-            return _set_up(files.read_topology(body, settings), settings, spec)
+            settings = _settings((*importers.SETTINGS, *ANYWHERE), query, spec)
+            return _set_up(importers.read_topology(body, settings), settings, spec)
         near = difflib.get_close_matches(name, [*families], n=1)
         hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)

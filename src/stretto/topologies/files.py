@@ -1,12 +1,10 @@
-"""Topology files: which importer reads which file, and stretto's own JSON. Other formats have modules of their own."""
+"""stretto's own topology files: JSON, changes, and the formats that topologies are written to."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -16,71 +14,13 @@ from ..model.changes import Changes, make_changes
 from ..model.errors import InputError, Unsupported
 from ..model.topology import ACCELERATOR, ASSUMED, GIVEN, UNKNOWN, Plane, Topology, make_topology, printable
 from ..model.units import BANDWIDTHS, LONGEST_S
-from ..model.variants import storing
-from . import ENDINGS, SWITCHES, astra_sim, gml, graphml, nccl_xml, nvidia_smi, sndlib, taccl, tacos, teccl, values
-from .values import entry, indexes, named, number, objects, shown, single, tag
-from .wan import SETTINGS as OF_LINKS
-from .wan import Graph, check_connected, to_topology
+from . import astra_sim, graphml, values
+from .values import entry, indexes, number, objects, shown, single
 
-SETTINGS = (*OF_LINKS, SWITCHES)
 SHORT = ("gpu", "router", "switch")
 
 _HALF = re.compile("[\ud800-\udfff]")
 """Half of a character, which no UTF-8 file could hold."""
-
-
-def read_topology(path: str, settings: dict[str, Any]) -> Topology:
-    """Read a topology file. The ending names the syntax, the content tells which tool wrote it.
-
-    Args:
-        settings: ``bandwidth`` and ``latency`` for all links, or None, and whether ``switches`` store.
-    Raises:
-        InputError: the file cannot be read, or an entry is wrong; names the place and the remedy.
-    """
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in ENDINGS and not os.path.isdir(path):
-        raise InputError(f"is none of {', '.join(ENDINGS)}", path)
-    found = _parse(ending, values.read_text(path), path)
-    if isinstance(found, Graph):
-        built = to_topology(found, settings, path)
-    else:
-        check_connected(found, path)
-        forced = {"bandwidth": settings["bandwidth"], "latency_s": settings["latency"]}
-        columns: dict[str, Any] = {k: np.full(found.link_count, v) for k, v in forced.items() if v is not None}
-        if found.changes and "bandwidth" in columns:
-            raise InputError("its bandwidths change with time; leave out ?bandwidth", path)
-        built = replace(found, **columns)
-    return storing(built) if settings[SWITCHES.name] else built
-
-
-def _parse(ending: str, text: str, path: str) -> Topology | Graph:
-    """The topology of a text, by the importer of its format."""
-    if ending == ".json":
-        data = values.parse_json(text, path)
-        entries = data if isinstance(data, dict) else {}
-        if isinstance(entries.get("TopologyParams"), dict):
-            return teccl.parse(data, path)
-        if "gpus_per_node" in entries and ("node_betas_list" in entries or "betas" in entries):
-            return taccl.parse(data, path)
-        return topology_from_json(data, path)
-    if ending in (".graphml", ".xml"):
-        root = values.parse_xml(text, path)
-        if tag(root) == "system":
-            return nccl_xml.parse(root, path)
-        if tag(root) == "network" and named(root, "networkStructure"):
-            return sndlib.parse_xml(root, path)
-        return graphml.parse(root, path)
-    if ending == ".gml":
-        return gml.parse(text, path)
-    if ending in (".yml", ".yaml"):
-        return astra_sim.parse(text, path)
-    if ending == ".csv":
-        return tacos.parse(text, path)
-    if text.lstrip().startswith("?SNDlib native format"):
-        return sndlib.parse_native(text, path)
-    if nvidia_smi.begins_matrix(text):
-        return nvidia_smi.parse(text, path)
-    raise InputError("is neither the output of nvidia-smi topo -m nor SNDlib's native format", path)
 
 
 def _graphml(net: Topology, where: str) -> str:

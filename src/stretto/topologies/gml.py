@@ -19,6 +19,11 @@ _TOKEN = re.compile(r'#[^\n]*|(?P<text>"[^"]*")|(?P<open>\[)|(?P<close>\])|(?P<w
 Items = list[tuple[str, Any]]
 
 
+def begins_graph(text: str) -> bool:
+    """Whether a line of the beginning opens a graph."""
+    return bool(re.search(r"(?mi)^\s*graph\s*(\[|$)", text[:10_000]))
+
+
 def parse(text: str, where: str) -> Graph:
     """The graph of a GML text."""
     graphs = [v for k, v in _items(text, where) if k.lower() == "graph" and isinstance(v, list)]

@@ -10,9 +10,15 @@ from __future__ import annotations
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, Topology, make_topology
 from . import MOST_NODES
+from .tables import Table
 from .values import count, parse_csv, real
 
 MOST_ROWS = 1_000_000
+
+
+def fits(table: Table) -> bool:
+    """Whether the first line is one whole number."""
+    return table.header[0].isdigit() and not any(table.header[1:])
 
 
 def parse(text: str, where: str) -> Topology:

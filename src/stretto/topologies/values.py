@@ -142,13 +142,13 @@ def read_text(path: str) -> str:
         raise InputError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", path) from None
 
 
-def parse_csv(text: str, where: str) -> list[tuple[int, list[str]]]:
-    """The rows of a CSV text that are not blank, each with the number of its line; InputError if it is no CSV."""
+def parse_csv(text: str, where: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
+    """The rows of a CSV text that are not blank, each with the number of its last line; InputError if it is no CSV."""
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
     try:
-        rows = list(csv.reader(io.StringIO(text)))
+        stripped = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except csv.Error as error:
-        raise InputError(f"is no CSV: {error}", where) from None
-    stripped = [(line, [cell.strip() for cell in row]) for line, row in enumerate(rows, start=1)]
+        raise InputError(f"line {reader.line_num}: is no CSV: {error}", where) from None
     return [(line, row) for line, row in stripped if any(row)]
 
 
