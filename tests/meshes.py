@@ -13,8 +13,9 @@ from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan
 from stretto.runtime import content
 from stretto.runtime.connect import join, listen
-from stretto.runtime.execute import Trace, execute
+from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Mesh
+from stretto.runtime.recorded import Trace
 
 SECRET = b"a secret"
 
@@ -23,7 +24,7 @@ def meshes(
     nodes: list[int], timeout_s: float = 5.0, secrets: dict[int, bytes] | None = None, subflows: int = 1
 ) -> dict[int, Mesh | PeerFailed]:
     """Connect these nodes to each other; whoever cannot has the reason in its place."""
-    counts = dict.fromkeys(nodes, subflows)
+    counts = dict.fromkeys(nodes, range(subflows))
     listeners = {v: listen() for v in nodes}
     addresses = {v: ("127.0.0.1", s.getsockname()[1]) for v, s in listeners.items()}
     names = {v: f"node {v}" for v in nodes}

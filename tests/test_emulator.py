@@ -24,7 +24,6 @@ from stretto.emulator.shaping import has_htb, packet_bytes, reserved, shapes, wi
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
-from stretto.model.errors import Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
 from stretto.planners import run_planner
@@ -33,19 +32,7 @@ from stretto.runtime.local import run_local
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 
-
-def test_optical_planes_or_a_machine_without_namespaces_are_refused():
-    net = load_topology("optical:4,2")
-    plan = run_planner("swot", net, Workload((make_collective("allreduce", net, 4096),)))
-    with pytest.raises(Unsupported, match=r"planes|root|namespaces|iproute2"), emulator.network(plan):
-        pass
-
-
 NEEDS_NAMESPACES = pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
-
-
-def test_planes_have_a_scale_so_that_the_emulator_can_refuse_them():
-    assert emulator.fitting_scale(load_topology("optical:4,2")) == 1.0
 
 
 @NEEDS_NAMESPACES

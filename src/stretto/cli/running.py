@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
-from . import arguments
+from . import arguments, recording
 from .output import answer, message_rows, print_line, print_table
 from .work import accept, given_options, read_request, read_verified, show_progress
 
@@ -71,21 +72,33 @@ def run(
     ] = None,
     timeout: arguments.Timeout = 60.0,
     seed: Seed = 0,
+    trace: recording.Trace = None,
+    switch: Annotated[
+        str | None,
+        Option(
+            help="A program that turns optical planes: it reads the circuits of each turn, one JSON object a line, and "
+            "answers `up`. Default: a turn takes its time, and nothing is turned.",
+            envvar="STRETTO_SWITCH",
+        ),
+    ] = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
     from ..runtime.cost import MESSAGE_S, as_run
     from ..runtime.local import run_local
+    from ..runtime.switches import switch_of
     from ..simulate import simulate
 
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     message_s = MESSAGE_S / (paced or 1.0)
     plan = _plan(subject, request, message_s, as_json)
     began = time.monotonic()
-    outcome = run_local(plan, seed=seed, pace=paced, timeout_s=timeout)
+    outcome = run_local(plan, seed=seed, pace=paced, timeout_s=timeout, switch=partial(switch_of, switch))
     simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
     file = None if topology else subject
     data = _answer(plan, file, outcome, simulated_s, paced) | {"paced": paced, "wall_s": time.monotonic() - began}
+    if trace is not None:
+        recording.write_trace(plan, outcome, simulated_s, trace)
     _finish(data, _cheaper(plan, message_s), as_json)
 
 
@@ -114,6 +127,7 @@ def emulate(
     ] = None,
     timeout: arguments.Timeout = 60.0,
     seed: Seed = 0,
+    trace: recording.Trace = None,
     clean: Annotated[
         bool, Option("--clean", help="Only remove the network namespaces that killed emulations left.")
     ] = False,
@@ -156,6 +170,8 @@ def emulate(
         "transfer_over_simulated": {"least": over[0], "median": over[len(over) // 2], "most": over[-1]},
         "arrivals": arrived,
     }
+    if trace is not None:
+        recording.write_trace(run.plan, run.outcome, run.simulated_s, trace)
     _finish(data, _cheaper(run.plan, MESSAGE_S), as_json)
 
 
@@ -199,18 +215,22 @@ def _answer(plan: Plan, file: str | None, outcome: Outcome, simulated_s: float, 
     """What ``--json`` says of a run of either kind."""
     from ..report.facts import request_facts
 
-    return request_facts(plan.topology, plan.workload) | {
-        "file": file,
-        "planner": plan.meta.get("planner"),
-        "processes": len(outcome.traces),
-        "transfers": plan.transfer_count,
-        "moved_bytes": _moved_bytes(plan),
-        "completion_s": outcome.completion_s,
-        "simulated_s": simulated_s,
-        "paced_by": "the network" if pace is None else "token buckets",
-        "correct": not outcome.wrong,
-        "wrong": [{"node": plan.topology.names[v], "chunk": c} for v, c in outcome.wrong[:MOST_LISTED]],
-    }
+    return (
+        request_facts(plan.topology, plan.workload)
+        | {
+            "file": file,
+            "planner": plan.meta.get("planner"),
+            "processes": len(outcome.traces),
+            "transfers": plan.transfer_count,
+            "moved_bytes": _moved_bytes(plan),
+            "completion_s": outcome.completion_s,
+            "simulated_s": simulated_s,
+            "paced_by": "the network" if pace is None else "token buckets",
+            "correct": not outcome.wrong,
+            "wrong": [{"node": plan.topology.names[v], "chunk": c} for v, c in outcome.wrong[:MOST_LISTED]],
+        }
+        | recording.planes_answer(plan, outcome)
+    )
 
 
 def _moved_bytes(plan: Plan) -> int:
@@ -219,9 +239,9 @@ def _moved_bytes(plan: Plan) -> int:
 
 
 def _finish(data: dict[str, Any], note: str, as_json: bool) -> None:
-    """Print the answer and a note, and exit with 1 if a byte is wrong."""
+    """Print the answer and a note, and exit with 1 if a byte is wrong or was on a plane that turned."""
     answer(as_json, data | ({"note": note} if note else {}), lambda: _show(data, note))
-    if not data["correct"]:
+    if not data["correct"] or data.get("circuits", {}).get("off_circuits"):
         raise Exit(1)
 
 
@@ -236,6 +256,7 @@ def _show(data: dict[str, Any], note: str) -> None:
         ("simulated", f"{format_time(data['simulated_s'])} on {data['topology']}"),
         ("rates kept by", data["paced_by"]),
         ("every byte right", "yes" if data["correct"] else f"no: {len(data['wrong'])} chunks are wrong"),
+        *recording.planes_rows(data),
     ]
     if data.get("shares_by", "no one") != "no one":
         rows.insert(6, ("shares kept by", data["shares_by"]))

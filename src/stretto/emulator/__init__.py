@@ -7,14 +7,17 @@ without netem the executor adds them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ..model.plan import Plan
 from ..runtime.cost import as_run
 from ..runtime.local import Outcome, played, run_local
+from ..runtime.switches import TimedSwitch
 from ..simulate import simulate
 from ..simulate.rates import delays_of
+from .fabric import FabricSwitch
 from .namespaces import PREFIX, built, clean, enter, network, refusal
 from .scaling import WIDEST, Scaling, fitting, fitting_scale, scaled
 from .shaping import has_netem, reserved
@@ -60,13 +63,16 @@ def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0, seed: int
     plan = scaled(original, scaling)
     steps = played(plan)
     pace = 1.0 if plan.sharing in ("timed", "rates", "weights") else None
-    delayed = bool(plan.topology.latency_s.any())
+    delayed = bool(plan.topology.latency_s.any()) or any(plane.latency_s for plane in plan.topology.planes)
     by_network = not delayed or has_netem()
-    late_s = [] if by_network else steps.plan.dst.reduced(np.maximum, delays_of(steps.plan).receiver_s).tolist()
+    late_s = [] if by_network else _delays(steps.plan)
     with network(steps.plan) as places:
+        nodes = [plane.nodes.tolist() for plane in plan.topology.planes]
+        switch = partial(FabricSwitch, places[plan.topology.node_count].argument, nodes) if nodes else TimedSwitch
         outcome = run_local(
-            plan, seed=seed, places=places, pace=pace, timeout_s=timeout_s, delays=dict(enumerate(late_s))
-        )
+            plan, seed=seed, places=places, pace=pace, timeout_s=timeout_s, delays=dict(enumerate(late_s)),
+            switch=switch,
+        )  # fmt: skip
     timeline = simulate(as_run(plan))
     receivers = zip(plan.dst.owners.tolist(), plan.dst.values.tolist(), timeline.arrival_s.tolist(), strict=True)
     arrivals = [(k, v, arrival_s, outcome.traces[v].arrived_s[int(steps.last[k])]) for k, v, arrival_s in receivers]
@@ -77,3 +83,12 @@ def emulate(original: Plan, scaling: Scaling, timeout_s: float = 60.0, seed: int
         for k in range(plan.transfer_count)
     ]
     return Emulated(plan, outcome, scaling, pace, timeline.completion_s, delays_by, shares_by, arrivals, departures)
+
+
+def _delays(plan: Plan) -> list[float]:
+    """For each transfer the seconds between the last byte that leaves its source and the last that arrives."""
+    late_s = plan.dst.reduced(np.maximum, delays_of(plan).receiver_s)
+    if plan.plane is not None and plan.topology.planes:
+        circuits_s = np.array([plane.latency_s for plane in plan.topology.planes])
+        late_s = np.where(plan.plane < 0, late_s, circuits_s[plan.plane])
+    return [float(each) for each in late_s]

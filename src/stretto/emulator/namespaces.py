@@ -11,15 +11,16 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
-from ..lower import subflows
+from ..lower import FIRST_CIRCUIT, subflows
 from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.topology import Topology
 from ..runtime.local import Place
 from ..runtime.mesh import mark
+from . import fabric
 from .shaping import Shares, cables, has_netem, packet_bytes, reserved, shapes
 
 PREFIX = "stretto-"
@@ -66,19 +67,25 @@ def clean() -> list[str]:
 
 def network(plan: Plan) -> contextlib.AbstractContextManager[dict[int, Place]]:
     """The network of a plan: packets take the plan's routes and get its reserved shares; see :func:`built`."""
-    return built(plan.topology, _hops_of(plan), reserved(plan))
+    return built(plan.topology, _hops_of(plan), reserved(plan), _circuits_of(plan))
 
 
 @contextlib.contextmanager
-def built(topology: Topology, hops: Hops | None = None, shares: Shares | None = None) -> Iterator[dict[int, Place]]:
+def built(
+    topology: Topology,
+    hops: Hops | None = None,
+    shares: Shares | None = None,
+    circuits: Mapping[tuple[int, int], Collection[int]] | None = None,
+) -> Iterator[dict[int, Place]]:
     """The place of each node's process, while the network exists.
 
     Args:
         hops: the next nodes; by the fewest cables for destinations that are not in it. A pair has as many subflows
             as there are here, in both directions the same number.
         shares: for some links, shares that are reserved for the subflows from one node to another.
+        circuits: for two nodes the subflows that go from the first to the second, or back, over optical planes.
     Raises:
-        Unsupported: this machine cannot emulate, or the network has optical planes or changes with time.
+        Unsupported: this machine cannot emulate, or the network changes with time.
     """
     reason = refusal()
     if reason is not None:
@@ -87,27 +94,36 @@ def built(topology: Topology, hops: Hops | None = None, shares: Shares | None = 
         raise Unsupported(
             "links of the emulator keep their bandwidth; simulate plans where bandwidths change with time"
         )
-    if topology.planes:
-        raise Unsupported("optical planes are not emulated; stretto run moves their bytes")
     clean()
     delayed = has_netem()
     guard = _guard()
-    counts: dict[int, dict[int, int]] = {v: {} for v in range(topology.node_count)}
+    topology = fabric.managed(topology) if topology.planes else topology
+    numbers: dict[int, dict[int, set[int]]] = {v: {} for v in range(topology.node_count)}
     for _, source, to, subflow in hops or ():
-        counts[source][to] = max(subflow + 1, counts[source].get(to, 1))
+        numbers[source].setdefault(to, {0}).update(range(subflow + 1))
+    for (source, to), over in (circuits or {}).items():
+        numbers[source].setdefault(to, {0}).update(over)
     try:
         _batch("ip", _build(topology))
         for v in range(topology.node_count):
             _batch("ip", _addresses(topology, v), _name(v))
         for v in range(topology.node_count):
             _batch("ip", _routes(topology, v, hops or {}), _name(v))
-            _batch("tc", shapes(topology, v, delayed, shares or {}, _address), _name(v))
+            _batch(
+                "tc",
+                [*shapes(topology, v, delayed, shares or {}, _address), *fabric.carry(topology, v, delayed)],
+                _name(v),
+            )
             settings = {
                 "ip_forward": "1", "conf.all.rp_filter": "0", "tcp_rmem": f"4096 {RECEIVE_BYTES} {8 * RECEIVE_BYTES}",
             }  # fmt: skip
+            settings |= fabric.settings_at(topology, v)
             sysctl = ["sysctl", "-qw", *(f"net.ipv4.{name}={value}" for name, value in settings.items())]
             subprocess.run(["ip", "netns", "exec", _name(v), *sysctl], check=True)
-        yield {v: Place(_address(v), enter, _name(v), counts[v]) for v in range(topology.node_count)}
+        yield {
+            v: Place(_address(v), enter, _name(v), {w: sorted(each) for w, each in numbers[v].items()}, fabric.onto)
+            for v in range(topology.node_count)
+        }
     finally:
         clean()
         guard.communicate()
@@ -147,14 +163,25 @@ def _build(topology: Topology) -> list[str]:
     for a, b in cables(topology):
         peer = f"peer name to{a} netns {_name(b)} mtu {mtu}"
         lines.append(f"link add to{b} netns {_name(a)} mtu {mtu} type veth {peer}")
-    return lines
+    return [*lines, *fabric.ports(topology, _name, mtu)]
 
 
 def _addresses(topology: Topology, v: int) -> list[str]:
     ends = [b if v == a else a for a, b in cables(topology) if v in (a, b)]
     # libraries such as gloo ask lo for its address, and must not get 127.0.0.1
     loopback = ["link set lo up", "address delete 127.0.0.1/8 dev lo", f"address add {_address(v)}/32 dev lo"]
-    return [*loopback, *(f"link set to{w} up" for w in ends)]
+    return [*loopback, *(f"link set to{w} up" for w in ends), *fabric.commands_at(topology, v)]
+
+
+def _circuits_of(plan: Plan) -> dict[tuple[int, int], set[int]]:
+    """For two nodes, in either order, the subflows between them that go over optical planes."""
+    circuits: dict[tuple[int, int], set[int]] = {}
+    for k, subflow in enumerate(subflows(plan).tolist()):
+        if subflow >= FIRST_CIRCUIT:
+            a, b = int(plan.src[k]), int(plan.dst[k][0])
+            for pair in ((a, b), (b, a)):
+                circuits.setdefault(pair, set()).add(subflow)
+    return circuits
 
 
 def _hops_of(plan: Plan) -> Hops:
@@ -163,7 +190,7 @@ def _hops_of(plan: Plan) -> Hops:
     src, dst = plan.topology.src, plan.topology.dst
     routes: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for k, subflow in enumerate(subflows(plan).tolist()):
-        if len(plan.dst[k]) == 1:
+        if len(plan.dst[k]) == 1 and subflow < FIRST_CIRCUIT:
             links = plan.route[k]
             packets = int(plan.src[k]), int(plan.dst[k][0]), subflow
             routes.setdefault(packets, list(zip(src[links].tolist(), dst[links].tolist(), strict=True)))

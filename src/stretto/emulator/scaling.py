@@ -44,9 +44,9 @@ class Scaling:
 
 def fitting_scale(topology: Topology) -> float:
     """The divisor of bandwidths with which this machine can fill the links, at least 1."""
-    if not topology.link_count:
-        return 1.0  # a network without links: the emulator refuses it later, with the reason
-    widest, total = float(topology.bandwidth.max()), float(topology.bandwidth.sum())
+    circuits = np.repeat([p.bandwidth for p in topology.planes], [len(p.nodes) for p in topology.planes])
+    widths = np.concatenate((topology.bandwidth, circuits))
+    widest, total = float(widths.max(initial=0.0)), float(widths.sum())
     return max(1.0, widest / WIDEST, total / (TOTAL * (os.cpu_count() or 1)))
 
 
@@ -86,12 +86,22 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
         start_s = plan.start_s * by.time
         finish_s = start_s + (plan.finish_s - plan.start_s) * by.time * rounded[plan.chunk]
     net = plan.topology
+    planes = tuple(
+        replace(
+            plane, bandwidth=plane.bandwidth / by.bandwidth, latency_s=plane.latency_s * by.time,
+            reconfiguration_s=plane.reconfiguration_s * by.time,
+        )
+        for plane in net.planes
+    )  # fmt: skip
     topology = replace(
-        net, bandwidth=net.bandwidth / by.bandwidth, latency_s=net.latency_s * by.time,
+        net, planes=planes, bandwidth=net.bandwidth / by.bandwidth, latency_s=net.latency_s * by.time,
         message_s=net.message_s * by.time, changes=net.changes.scaled(by.time, 1 / by.bandwidth),
     )  # fmt: skip
     rate = None if plan.rate is None else plan.rate / by.bandwidth
-    return replace(plan, topology=topology, workload=workload, start_s=start_s, finish_s=finish_s, rate=rate)
+    turns = replace(plan.turns, start_s=plan.turns.start_s * by.time)
+    return replace(
+        plan, topology=topology, workload=workload, start_s=start_s, finish_s=finish_s, rate=rate, turns=turns
+    )
 
 
 def _smaller(c: Collective, by: Scaling) -> Collective:

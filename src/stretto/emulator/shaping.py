@@ -57,7 +57,7 @@ def _kernel_takes(commands: str) -> bool:
 
 def packet_bytes(topology: Topology) -> int:
     """The size of full packets."""
-    slowest = float(topology.bandwidth.min(initial=np.inf))
+    slowest = float(min(topology.bandwidth.min(initial=np.inf), *(p.bandwidth for p in topology.planes), np.inf))
     return round(min(max(slowest * PACKET_S, LEAST_PACKET), MOST_PACKET))
 
 
@@ -112,11 +112,16 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
             if link_shares:
                 lines += _classes(f"to{to}", rate, link_shares, microseconds, address)
             else:
-                lines.append(f"qdisc add dev to{to} root handle 1: tbf rate {_bits(rate)}bit burst {_burst(rate)} "
-                             f"latency {QUEUE_S * 1e3:g}ms")  # fmt: skip
-                if microseconds:
-                    lines.append(f"qdisc add dev to{to} parent 1:1 handle 10: {_late(microseconds)}")
+                lines += bucket(f"to{to}", rate, microseconds)
     return lines
+
+
+def bucket(device: str, rate: float, microseconds: int) -> Iterator[str]:
+    """The tc commands of a link that is one token bucket."""
+    add, late_ms = f"qdisc add dev {device}", QUEUE_S * 1e3
+    yield f"{add} root handle 1: tbf rate {_bits(rate)}bit burst {_burst(rate)} latency {late_ms:g}ms"
+    if microseconds:
+        yield f"{add} parent 1:1 handle 10: {_late(microseconds)}"
 
 
 def _classes(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Bool, Int32
+from ..model.circuits import change, circuits_of
 from ..model.errors import InputError
 from ..model.timeline import Timeline
 from . import atomic_file
@@ -31,28 +31,18 @@ def _switches(timeline: Timeline, path: str) -> list[dict[str, Any]]:
     for p, plane in enumerate(plan.topology.planes):
         now = plane.matching
         turns = []
-        for number, i in enumerate(np.flatnonzero(plan.turns.plane == p).tolist()):
+        for i in np.flatnonzero(plan.turns.plane == p).tolist():
             then = np.asarray(plan.turns.matching[i], dtype=np.int32)
-            takes = 0.0 if (now < 0).all() and not number else plane.reconfiguration_s
-            start = float(timeline.turn_start_s[i])
-            changed = now != then
-            circuits = {
-                "break": _circuits(now, changed & (now >= 0)),
-                "make": _circuits(then, changed & (then >= 0)),
-                "keep": _circuits(then, ~changed & (then >= 0)),
-            }
-            ends = {"start_s": start, "end_s": start + takes, "slack_s": _slack(timeline, p, i, start + takes)}
-            turns.append(ends | circuits)
+            start, end = float(timeline.turn_start_s[i]), float(timeline.turn_end_s[i])
+            breaks, makes, keeps = change(now, then)
+            ends = {"start_s": start, "end_s": end, "slack_s": _slack(timeline, p, i, end)}
+            turns.append({**ends, "break": breaks, "make": makes, "keep": keeps})
             now = then
         ports = [plan.topology.names[v] for v in plane.nodes]
-        initial = _circuits(plane.matching, plane.matching >= 0)
+        initial = circuits_of(plane.matching)
         found.append({"switch": p, "ports": ports, "reconfiguration_s": plane.reconfiguration_s, "initial": initial,
                       "turns": turns})  # fmt: skip
     return found
-
-
-def _circuits(matching: Int32, which: Bool) -> list[list[int]]:
-    return [[int(a), int(matching[a])] for a in np.flatnonzero(which)]
 
 
 def _slack(timeline: Timeline, plane: int, turn: int, ends_s: float) -> float | None:

@@ -80,12 +80,13 @@ def _turns(timeline: Timeline) -> Iterator[dict[str, Any]]:
     """One track for each plane, with its turns."""
     plan = timeline.plan
     width = plan.topology.node_count + 1
-    for p, turn in enumerate(plan.topology.planes):
+    for p in range(len(plan.topology.planes)):
         yield _track(PLANES, p * width, f"plane {p} turns")
-        own = np.flatnonzero(plan.turns.plane == p)
-        for i in own[1:] if (turn.matching < 0).all() else own:
-            start_us = float(timeline.turn_start_s[i]) * 1e6
-            yield _slice(PLANES, p * width, "turn", start_us, turn.reconfiguration_s * 1e6)
+    for p, start_s, end_s in zip(
+        plan.turns.plane.tolist(), timeline.turn_start_s.tolist(), timeline.turn_end_s.tolist(), strict=True
+    ):
+        if end_s > start_s:
+            yield _slice(PLANES, p * width, "turn", start_s * 1e6, (end_s - start_s) * 1e6)
 
 
 def _delivered(arrived: list[tuple[Float64, Float64]]) -> Iterator[dict[str, Any]]:

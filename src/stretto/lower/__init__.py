@@ -21,12 +21,12 @@ the programs of all nodes, :func:`lower_for` that of one: of a plan by symmetry 
 from __future__ import annotations
 
 from .kernel_programs import NOTHING
-from .lowering import MOST_SUBFLOWS, lower, lower_for, subflows
+from .lowering import FIRST_CIRCUIT, MOST_SUBFLOWS, circuit_subflow, circuit_to, lower, lower_for, subflows
 from .played import Played, played
 from .programs import Program, node_name
 from .steps import ChunkSteps, Event, Receive, Send, Steps, Version, steps_of
 
 __all__ = [
-    "MOST_SUBFLOWS", "NOTHING", "ChunkSteps", "Event", "Played", "Program", "Receive", "Send", "Steps", "Version",
-    "lower", "lower_for", "node_name", "played", "steps_of", "subflows",
+    "FIRST_CIRCUIT", "MOST_SUBFLOWS", "NOTHING", "ChunkSteps", "Event", "Played", "Program", "Receive", "Send", "Steps",
+    "Version", "circuit_subflow", "circuit_to", "lower", "lower_for", "node_name", "played", "steps_of", "subflows",
 ]  # fmt: skip

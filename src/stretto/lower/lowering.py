@@ -22,6 +22,10 @@ MOST_SUBFLOWS = 8
 """The most subflows from one node to another; the packets of an emulated network say theirs in three bits. If a plan
 has more routes, several share a subflow."""
 
+FIRST_CIRCUIT = MOST_SUBFLOWS
+"""Subflows from this number on go over optical planes: two for each plane, since the circuits of a pair in its two
+directions are there at different times."""
+
 STEPS_A_ROW = 20.0
 """Steps of the kernels' inner loops for each row, about (for :func:`at_speed`)."""
 
@@ -62,7 +66,8 @@ def subflows(plan: Plan) -> Int32:
     """int32[transfers], the number of each transfer's route among all routes from its source to its receiver, as they
     come in the plan; below ``MOST_SUBFLOWS``.
 
-    A transfer to several receivers has number 0: it is sent to each of them, and not by the tree of its route.
+    A transfer to several receivers has number 0: it is sent to each of them, and not by the tree of its route. What
+    goes over an optical plane has the number of its circuit, see :func:`circuit_subflow`.
     """
     order = np.argsort(plan.src, kind="stable")
     rows = Rows(plan, order)
@@ -77,7 +82,22 @@ def _subflows(rows: Rows, at: Int64 | Int32, peer: Int64 | Int32, alone: Bool) -
     number = at_speed(kernel_programs.number_ways, STEPS_A_ROW * len(at))(
         at.astype(np.int64), peer.astype(np.int64), rows.way, alone, rows.plan.topology.node_count + 1, MOST_SUBFLOWS
     )
-    return number
+    if rows.base.plane is None:
+        return number
+    plane = rows.base.plane[rows.row]
+    circuit = circuit_subflow(plane, rows.src, _first(rows.dst))
+    return np.where(plane < 0, number, circuit).astype(np.int32)
+
+
+def circuit_subflow(plane: Any, src: Any, dst: Any) -> Any:
+    """The number of the subflow that goes from one node to another over an optical plane; of arrays for each."""
+    return FIRST_CIRCUIT + 2 * plane + (src > dst)
+
+
+def circuit_to(subflow: int, node: int, peer: int) -> int | None:
+    """The plane over which a node sends to a peer on a subflow of theirs; None if it does not, or over links."""
+    plane, falls = divmod(subflow - FIRST_CIRCUIT, 2)
+    return plane if plane >= 0 and falls == (node > peer) else None
 
 
 def _first(lists: Ragged) -> Int32:

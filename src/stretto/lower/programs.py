@@ -50,8 +50,8 @@ class Sends:
         start_s: float64[sends], earliest start in the plan's time, for a paced run.
         rate: float64[sends], bytes/s while it is sent, for a paced run; infinite if the network decides.
         priority: float64[sends]; of several sends on a connection the one with the highest priority goes first.
-        bandwidth: float64[sends], bytes/s of the narrowest link of its route; infinite on an optical plane.
-        subflow: int32[sends], the number of its route, see :func:`.subflows`.
+        bandwidth: float64[sends], bytes/s of the narrowest link of its route, or of its plane.
+        subflow: int32[sends], the number of its route or circuit, see :func:`.subflows`.
         waits: int64[sends], the number of its dependencies.
     """
 
@@ -79,7 +79,7 @@ class Receives:
         chunk: int64[receives], of :class:`Chunks`.
         source: int32[receives], the node that sends it.
         copies: bool[receives], whether it replaces what was there; else it is added.
-        subflow: int32[receives], the number of its route.
+        subflow: int32[receives], the number of its route or circuit.
         signals: for each the other nodes to tell that it has arrived, ascending.
         wakes: for each the sends here that wait for it.
     """
@@ -171,6 +171,11 @@ class Program:
         """int64[chunks], the chunks that the node must end with, ascending."""
         wanted: Int64 = self.chunks.chunk[self.chunks.final != NOTHING]
         return wanted
+
+    @property
+    def turns(self) -> int:
+        """The number of turns of optical planes that the node makes: all at the controller, none elsewhere."""
+        return self.plan.turns.count if len(self.events) else 0
 
     @cached_property
     def steps(self) -> Steps:

@@ -152,6 +152,17 @@ class Plan:
         return Ragged.grouped(rows, np.concatenate((self.src, self.other_src.values)), self.transfer_count)
 
     @cached_property
+    def turn_seconds(self) -> Float64:
+        """float64[turns], how long each turn takes: the first of a plane that joined nothing takes no time."""
+        seconds = np.zeros(self.turns.count)
+        for p, plane in enumerate(self.topology.planes):
+            own = np.flatnonzero(self.turns.plane == p)
+            seconds[own] = plane.reconfiguration_s
+            if (plane.matching < 0).all():
+                seconds[own[:1]] = 0.0
+        return seconds
+
+    @cached_property
     def dependents(self) -> Ragged:
         """For each transfer those that depend on it."""
         return self.depends.turned()

@@ -113,12 +113,16 @@ class Rows:
         return lists.take(self.row)
 
     def narrowest(self) -> Float64:
-        """float64[rows], the bandwidth of the narrowest link of each route; infinite on an optical plane."""
+        """float64[rows], the bandwidth of the narrowest link of each route, or of the plane."""
         lists = self.base.route.take(self.row)
         bandwidth = np.full(lists.rows, np.inf)
         routed = np.flatnonzero(lists.lengths)
         widths = self.plan.topology.bandwidth[lists.values]
         bandwidth[routed] = np.minimum.reduceat(widths, lists.offsets[routed]) if len(routed) else 0.0
+        if self.base.plane is not None and self.plan.topology.planes:
+            plane = self.base.plane[self.row]
+            widths = np.array([p.bandwidth for p in self.plan.topology.planes])
+            bandwidth[plane >= 0] = widths[plane[plane >= 0]]
         return bandwidth
 
 

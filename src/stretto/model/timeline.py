@@ -24,6 +24,7 @@ class Timeline:
             bytes.
         completions_s: float64[collectives], seconds from a collective's start until its last rank has all that it
         needs. turn_start_s: float64[turns], when each turn of an optical plane began.
+        turn_finish_s: float64[turns], when it ended, if that was measured; by default after the plane's time.
     """
 
     plan: Plan
@@ -33,6 +34,7 @@ class Timeline:
     hop_offset_s: Float64
     completions_s: Float64
     turn_start_s: Float64
+    turn_finish_s: Float64 | None = None
 
     def __repr__(self) -> str:
         busiest = ""
@@ -52,6 +54,11 @@ class Timeline:
     def mean_completion_s(self) -> float:
         """The mean of the completions of collectives, by their weights, seconds."""
         return self.plan.workload.mean_s(self.completions_s)
+
+    @cached_property
+    def turn_end_s(self) -> Float64:
+        """float64[turns], when each turn ended."""
+        return self.turn_start_s + self.plan.turn_seconds if self.turn_finish_s is None else self.turn_finish_s
 
     @cached_property
     def link_bytes(self) -> Int64:

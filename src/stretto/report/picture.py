@@ -79,8 +79,12 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
     return "\n".join([*parts, *_axis(longest, bound_s, height), "</svg>"]) + "\n"
 
 
-def planes_picture(timeline: Timeline, bound_s: float) -> str:
-    """The SVG of a plan over optical planes: for each plane when it carries, by matching, and when it turns."""
+def planes_picture(timeline: Timeline, mark_s: float, words: str = "no plan beats") -> str:
+    """The SVG of a plan over optical planes: for each plane when it carries, by matching, and when it turns.
+
+    Args:
+        mark_s: a moment to mark. words: what it is.
+    """
     rows = plane_rows(timeline)[:MOST_PLANES]
     height = HEAD + ROW * (len(rows) + 2) + FOOT
     scale = (RIGHT - PLANES_LEFT) / (timeline.completion_s or 1.0)
@@ -93,7 +97,7 @@ def planes_picture(timeline: Timeline, bound_s: float) -> str:
             way = f"M{PLANES_LEFT + begin * scale:.1f} {y}h{(end - begin) * scale:.1f}"
             title = f"<title>{escape(words)}</title>"
             parts.append(f'<path class="u{level}" stroke-width="{width}" d="{way}">{title}</path>')
-    return "\n".join([*parts, *_axis(timeline.completion_s, bound_s, height, PLANES_LEFT), "</svg>"]) + "\n"
+    return "\n".join([*parts, *_axis(timeline.completion_s, mark_s, height, PLANES_LEFT, words), "</svg>"]) + "\n"
 
 
 def _head(height: int, heading: str, *more: str) -> list[str]:
@@ -201,23 +205,23 @@ def _map(net: Topology, use: Float64, left: int, top: int) -> list[str]:
     return parts
 
 
-def _axis(longest: float, bound_s: float, height: int, left: int = LEFT) -> list[str]:
-    """The time scale, and the time that no plan can beat."""
+def _axis(longest: float, mark_s: float, height: int, left: int = LEFT, words: str = "no plan beats") -> list[str]:
+    """The time scale, and a moment on it that words name."""
     scale, y = (RIGHT - left) / (longest or 1.0), height - 12
     step = round_step(longest, 5)
     ticks = np.arange(0, longest * (1 + 1e-9), step) if step else np.zeros(1)
-    x = left + bound_s * scale
+    x = left + mark_s * scale
     parts = [
         f'<text class="soft" x="{left + t * scale:.1f}" y="{y}" text-anchor="middle" font-size="11">'
         f"{format_time(float(t))}</text>"
         for t in ticks
         if abs(left + t * scale - x) > 60
     ]
-    words = f"no plan beats {format_time(bound_s)}"
+    text = f"{words} {format_time(mark_s)}"
     return [
         *parts,
         f'<path class="mark" stroke-width="1.5" stroke-dasharray="4 3" d="M{x:.1f} {HEAD + 30}V{y - 14}"/>',
-        f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">{words}</text>',
+        f'<text class="label" x="{x:.1f}" y="{y}" text-anchor="middle" font-size="11">{text}</text>',
     ]
 
 

@@ -42,10 +42,9 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
             parts.append(
                 [begin, end, number, f"step {g}, {total} bytes over {len(np.unique(plan.src[members]))} circuits"]
             )
-        for i, before in zip(turns, matchings, strict=False):
-            if (before >= 0).any() or i != turns[0]:
-                begin = float(timeline.turn_start_s[i])
-                parts.append([begin, begin + plane.reconfiguration_s, -1, "turns"])
+        for begin, end in zip(timeline.turn_start_s[turns].tolist(), timeline.turn_end_s[turns].tolist(), strict=True):
+            if end > begin:
+                parts.append([begin, end, -1, "turns"])
         rows.append({"name": f"plane {p}", "parts": sorted(parts)})
     return rows
 

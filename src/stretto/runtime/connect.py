@@ -19,7 +19,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from multiprocessing.connection import wait
 from queue import SimpleQueue
 
@@ -50,7 +50,7 @@ def join(
     *,
     timeout_s: float = 60.0,
     near: socket.socket | None = None,
-    subflows: Mapping[int, int] | None = None,
+    subflows: Mapping[int, Collection[int]] | None = None,
 ) -> Mesh:
     """Connect to every node of a lower number, and accept every node of a higher number.
 
@@ -59,12 +59,13 @@ def join(
 
     Args:
         near: a listener for processes of the same machine, besides ``listener``.
-        subflows: the number of connections to some peers, as they have it as well; one by default.
+        subflows: the subflows to some peers that get a connection each, as these peers have it as well; ascending, 0
+            among them. Only 0 by default.
     Raises:
         PeerFailed: a peer cannot be reached, is another node than expected, or did not connect in time.
     """
     deadline = time.monotonic() + timeout_s
-    ends = [(p, i) for p in sorted(addresses) if p != node for i in range((subflows or {}).get(p, 1))]
+    ends = [(p, i) for p in sorted(addresses) if p != node for i in (subflows or {}).get(p, (0,))]
     sockets: dict[End, socket.socket] = {}
     try:
         for end in ends:

@@ -13,7 +13,7 @@ import math
 import selectors
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from ..lower import Program
 from ..model.errors import PeerFailed
 from .buffers import Array, Buffers, as_bytes
+from .circuits import Circuits
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
 from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate
+from .recorded import Trace
+from .switches import TimedSwitch
 from .wire import Kind, encode
 
 PINGS = 4
@@ -34,23 +37,6 @@ BATCH_BYTES = 1 << 18
 when a frame is collected."""
 BATCHES_AT_ONCE = 4
 """Batches to send on one connection before others have their turn."""
-
-
-@dataclass
-class Trace:
-    """When each row was sent or received at this node, seconds from the start of the run.
-
-    Attributes:
-        sent_s, gone_s: when the first and the last byte were given to the network.
-        coming_s, arrived_s: when the first byte arrived, and when the whole row had.
-        cpu_s: CPU seconds of the thread that ran the program.
-    """
-
-    sent_s: dict[int, float] = field(default_factory=dict)
-    gone_s: dict[int, float] = field(default_factory=dict)
-    coming_s: dict[int, float] = field(default_factory=dict)
-    arrived_s: dict[int, float] = field(default_factory=dict)
-    cpu_s: float = 0.0
 
 
 def execute(
@@ -66,6 +52,7 @@ def execute(
     pace: float | None = None,
     started_at: float | None = None,
     delays: Mapping[int, float] | None = None,
+    circuits: Circuits | None = None,
 ) -> Trace:
     """Run a program to its end: when this returns, every output is complete.
 
@@ -78,6 +65,8 @@ def execute(
             as fast as dependencies and the network allow.
         started_at: the value of time.monotonic() at the plan's time 0, for which this waits; now by default.
         delays: for some rows the seconds between their last byte and their arrival, on a network without delay.
+        circuits: at the controller the optical planes, as the last run left them; by default planes without hardware,
+            which are as the plan finds them.
     Raises:
         PeerFailed: a peer died, stalled or broke the protocol; names the peer and the transfer. The mesh
             cannot be used again.
@@ -88,7 +77,8 @@ def execute(
     mesh.runs += 1
     buffers = Buffers(program.steps, inputs, outputs, sizes, dtype, reduce, mesh.pool)
     start = time.monotonic() if started_at is None else started_at
-    run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {})
+    own = Circuits(program.plan.topology.planes, TimedSwitch()) if circuits is None and program.turns else None
+    run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {}, circuits or own)
     if started_at is not None:
         time.sleep(max(0.0, start - time.monotonic()))
     try:
@@ -101,6 +91,8 @@ def execute(
         raise
     finally:
         run.selector.close()
+        if own is not None:
+            own.close()
     buffers.finish()
     run.trace.cpu_s = time.thread_time() - began_cpu_s
     return run.trace
@@ -117,11 +109,13 @@ class Run:
     pace: float | None
     start: float
     delays: Mapping[int, float]
+    circuits: Circuits | None
 
     def __post_init__(self) -> None:
         program, steps = self.program, self.program.steps
         self.steps = steps
         self.number, self.culprit = self.mesh.runs, self.mesh.node
+        self.connection = self.mesh.connection
         self.peers = {p: self.mesh.peers[p] for p in program.peers.tolist()}
         self.connections = [c for connections in self.peers.values() for c in connections]
         self.trace = Trace()
@@ -140,11 +134,6 @@ class Run:
         self.selector = selectors.DefaultSelector()
         self.said_done = False
         self.incoming = Incoming(self)
-
-    def connection(self, peer: int, subflow: int) -> Connection:
-        """The connection to a peer for the transfers of a subflow; if there is one connection, all share it."""
-        to = self.peers[peer]
-        return to[subflow % len(to)]
 
     def _largest_rate(self, c: Connection) -> float:
         """The largest rate at which the plan sends on a connection, bytes/s."""
@@ -172,6 +161,9 @@ class Run:
             awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
             for key, mask in awake:
                 c = key.data
+                if c is self.circuits:
+                    self._end_turns()
+                    continue
                 if mask & selectors.EVENT_WRITE:
                     self.active.add(c)
                 if mask & selectors.EVENT_READ:
@@ -183,8 +175,11 @@ class Run:
         """Begin all rows that wait for nothing, and take what peers have sent that are ahead."""
         if self.mesh.condemned is not None:
             self.fail(*self.mesh.condemned)
+        if self.circuits is not None:
+            self.circuits.begin(self.program.plan, 1.0 if self.pace is None else self.pace)
+            self.selector.register(self.circuits, selectors.EVENT_READ, self.circuits)
         for c in self.connections:
-            if c.closed is not None and c.done < self.number:
+            if c.closed is not None and c.main.done < self.number:
                 self.fail(c.peer, c.closed)
             self.watch(c)
         self.buffers.begin()
@@ -208,10 +203,14 @@ class Run:
             return False
         if not self.said_done:
             self.said_done = True
-            for c in self.connections:
+            for c in self._mains():
                 self.say(c, Kind.DONE)
                 c.flush()
         return not any(c.unsent and c.closed is None for c in self.connections)
+
+    def _mains(self) -> list[Connection]:
+        """The connections that carry more than data."""
+        return [c for c in self.connections if c.main is c]
 
     def say(self, c: Connection, kind: Kind, row: int = 0) -> None:
         """Queue a frame without payload."""
@@ -231,7 +230,7 @@ class Run:
 
     def _watch_peers(self, now: float) -> None:
         """Tell the peers that this process is alive, and fail if one of them has been silent for too long."""
-        for c in self.connections:
+        for c in self._mains():
             if c.closed is None and not c.unsent:
                 self.say(c, Kind.PING)
             if c.done < self.number and now - c.heard_at > self.timeout_s:
@@ -257,9 +256,14 @@ class Run:
         send = self.steps.sends.get(row)
         if send is None:
             now = time.monotonic()
-            seconds = self.steps.events[row].seconds * (1.0 if self.pace is None else self.pace)
             self.trace.sent_s[row] = now - self.start
-            self.later(now + seconds, self._end_event, row)
+            turn = row - self.program.plan.transfer_count
+            if turn >= self.program.turns or self.circuits is None:
+                self.later(now, self._end_event, row)  # a barrier
+                return
+            self.circuits.turn(turn)
+            at_most_s = self.steps.events[row].seconds * (1.0 if self.pace is None else self.pace) + self.timeout_s
+            self.later(now + at_most_s, self._give_up_turn, row)
             return
         content = as_bytes(self.buffers.content(send.chunk, send.version))
         rate, start = math.inf, 0.0
@@ -272,6 +276,16 @@ class Run:
             c.outgoing.add(Outgoing(row, content, rate, send.priority, start))
             self.active.add(c)
 
+    def _end_turns(self) -> None:
+        """Tell the ranks that wait for circuits which of them are up."""
+        assert self.circuits is not None
+        for turn in self.circuits.ends():
+            self._end_event(self.program.plan.transfer_count + turn)
+
+    def _give_up_turn(self, row: int) -> None:
+        if row in self.events:
+            self.fail(self.mesh.node, f"the switch has not turned for {self.timeout_s:g} s", row)
+
     def _end_event(self, row: int) -> None:
         self.events.discard(row)
         self.happened(row, self.program.node)
@@ -279,6 +293,8 @@ class Run:
     def happened(self, row: int, place: int) -> None:
         """Release the rows that wait for this row, and signal the nodes where others wait."""
         self.trace.arrived_s.setdefault(row, time.monotonic() - self.start)
+        if self.circuits is not None:
+            self.circuits.report(row)
         if place == self.program.node:
             for peer in self.steps.signals.get(row, ()):
                 self.say(self.connection(peer, 0), Kind.SIGNAL, row)
@@ -354,7 +370,7 @@ class Run:
         if c.events:
             self.selector.unregister(c.sock)
             c.events = 0
-        if self.pending() and (c.done < self.number or self.needs(c)):
+        if self.pending() and (c.main.done < self.number or self.needs(c)):
             self.fail(c.peer, why)
 
     def needs(self, c: Connection) -> bool:

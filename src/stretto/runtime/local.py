@@ -5,21 +5,25 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ..lower import Played, Program, lower, node_name, played
+from ..lower import Played, Program, circuit_to, lower, node_name, played
 from ..model.errors import InputError, PeerFailed, StrettoError
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from . import content
+from .circuits import Circuits, Turn
 from .connect import Address, join, listen
-from .execute import Trace, execute
+from .execute import execute
+from .recorded import Trace, Wait, off_circuits, waits_of
+from .switches import Switch, TimedSwitch
 
 __all__ = ["Outcome", "Place", "Played", "played", "run_local"]
 
@@ -37,11 +41,17 @@ class Outcome:
             several runs.
         traces: for each node when its rows began and arrived, seconds from the start of the (last) run.
         wrong: (node, chunk) pairs whose bytes are not what the collective promises.
+        turns: the turns of optical planes that changed something, in the order in which they ended.
+        waits: of all nodes, the transfers that waited for nothing but their circuits.
+        off_circuits: the transfers of which bytes were on a plane that turned.
     """
 
     completion_s: float
     traces: dict[int, Trace]
     wrong: list[tuple[int, int]]
+    turns: list[Turn] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    off_circuits: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -51,14 +61,17 @@ class Place:
     Attributes:
         host: the address at which it listens.
         enter: called in the process before it opens a socket, with ``argument`` (as a network namespace needs).
-        subflows: for some other nodes the number of subflows that the network routes apart, each of which gets a
-            connection; one by default.
+        subflows: for some other nodes the subflows that the network routes apart, each of which gets a connection; only
+            0 by default.
+        onto: called with the socket of a connection on which the node sends over an optical plane, and with the plane's
+            number, so that its packets leave by the node's port there.
     """
 
     host: str = "127.0.0.1"
     enter: Callable[[Any], None] | None = None
     argument: Any = None
-    subflows: Mapping[int, int] = field(default_factory=dict)
+    subflows: Mapping[int, Collection[int]] = field(default_factory=dict)
+    onto: Callable[[socket.socket, int], None] | None = None
 
 
 def run_local(
@@ -70,6 +83,7 @@ def run_local(
     places: dict[int, Place] | None = None,
     delays: dict[int, float] | None = None,
     runs: int = 1,
+    switch: Callable[[], Switch] = TimedSwitch,
 ) -> Outcome:
     """Run a plan that verifies, with one process for each node.
 
@@ -80,12 +94,15 @@ def run_local(
         delays: seconds by which the arrival of some transfers is delayed; see :func:`.execute.execute`.
         runs: how often the processes run the plan, one run after the other. Of several the first does not count, and
             the completion is the mean of the others.
+        switch: makes what turns optical planes, in the controller's process; by default one without hardware.
     Raises:
-        InputError: too many nodes for one machine.
+        InputError: too many nodes for one machine, or several runs of a plan that begins with given circuits.
         PeerFailed: a process died, stalled or failed.
     """
     if isinstance(plan, SymmetricPlan):
         _check_count(sum(len(c.ranks) for c in plan.workload.collectives))
+    if runs > 1 and plan.turns.count and any((plane.matching >= 0).any() for plane in plan.topology.planes):
+        raise InputError("a plan that begins with given circuits finds others when it runs again", "plan")
     programs = lower(plan)
     _check_count(len(programs))
     # one server process imports what all processes need, then forks each of them
@@ -101,7 +118,7 @@ def run_local(
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
-                target=_work, args=(program, place, secret, theirs, seed, timeout_s, runs, conditions),
+                target=_work, args=(program, place, secret, theirs, seed, timeout_s, runs, conditions, switch),
                 daemon=True,
             )  # fmt: skip
             child.start()
@@ -121,13 +138,18 @@ def run_local(
             child.terminate()
         for child in children:
             child.join()
-    traces = {node: trace for node, (trace, _, _) in results.items()}
-    digests = {node: digests for node, (_, digests, _) in results.items()}
+    traces = {node: trace for node, (trace, _, _, _) in results.items()}
+    digests = {node: digests for node, (_, digests, _, _) in results.items()}
     completion_s = max((max(t.arrived_s.values(), default=0.0) for t in traces.values()), default=0.0)
     if runs > 1:
-        ended = [max(moments) for moments in zip(*(moments for _, _, moments in results.values()), strict=True)]
+        ended = [max(moments) for moments in zip(*(moments for _, _, moments, _ in results.values()), strict=True)]
         completion_s = (ended[-1] - ended[0]) / (runs - 1)
-    return Outcome(completion_s, traces, content.wrong_by_digest(plan, digests, seed))
+    outcome = Outcome(completion_s, traces, content.wrong_by_digest(plan, digests, seed))
+    if not plan.turns.count:
+        return outcome
+    turns = results[plan.topology.node_count][3]
+    waits = [wait for node, program in programs.items() for wait in waits_of(program, traces[node], pace)]
+    return replace(outcome, turns=turns, waits=waits, off_circuits=off_circuits(plan, traces))
 
 
 def _check_count(nodes: int) -> None:
@@ -175,9 +197,10 @@ def _work(
     timeout_s: float,
     runs: int,
     conditions: dict[str, Any],
+    switch: Callable[[], Switch],
 ) -> None:
     """What the process of one node does; ``conditions`` are options of :func:`.execute.execute`."""
-    plan = program.plan
+    plan, circuits = program.plan, None
     try:
         if place.enter is not None:
             place.enter(place.argument)
@@ -186,6 +209,12 @@ def _work(
         addresses: dict[int, Address] = pipe.recv()
         names = {node: node_name(plan, node) for node in addresses}
         mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s, subflows=place.subflows)
+        for c in mesh.connections:
+            plane = circuit_to(c.subflow, program.node, c.peer)
+            if plane is not None and place.onto is not None:
+                place.onto(c.sock, plane)
+        if program.turns:
+            circuits = conditions["circuits"] = Circuits(plan.topology.planes, switch())
         steps = program.steps
         inputs = content.inputs(plan, steps.held, program.node, seed)
         outputs = content.outputs(plan, steps.wanted)
@@ -196,9 +225,13 @@ def _work(
             began = started_at if i == 0 else None
             trace = execute(mesh, program, inputs, outputs, timeout_s=timeout_s, started_at=began, **conditions)
             ended.append(time.monotonic())
-        pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}, ended))
+        turns = [] if circuits is None else circuits.turns
+        pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}, ended, turns))
         mesh.close()
     except (EOFError, BrokenPipeError):
         return
     except StrettoError as error:
         pipe.send(error)
+    finally:
+        if circuits is not None:
+            circuits.close()

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from ..lower import FIRST_CIRCUIT
 from ..model.errors import PeerFailed
 from .pacing import Outgoing, Queue
 from .pool import Pool
@@ -51,6 +52,9 @@ class Connection:
     """One end of a connection to a peer, which carries the transfers of a subflow (:func:`stretto.lower.subflows`).
 
     Attributes:
+        subflow: its number.
+        main: the connection that carries what is no data: this one, or the first to the peer where this one goes over
+            an optical circuit, which is not always there.
         unsent, unsent_bytes: the rest of the frames that are being sent, headers and payloads.
         sent_bytes: all that the kernel has taken.
         frame: the frame whose payload is being received; None while a header is.
@@ -69,12 +73,13 @@ class Connection:
     """
 
     def __init__(self, sock: socket.socket, peer: int, subflow: int = 0) -> None:
-        self.sock, self.peer = sock, peer
+        self.sock, self.peer, self.subflow = sock, peer, subflow
+        self.main = self
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if subflow:
+            if 0 < subflow < FIRST_CIRCUIT:
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark(subflow))
         sock.setblocking(False)
         self.unsent: deque[memoryview] = deque()
@@ -173,7 +178,7 @@ class Mesh:
     Args:
         connections: one or more to each peer, in the order of their subflows.
     Attributes:
-        peers: the connections to each peer.
+        peers: the connections to each peer. routes: those over links. over_circuits: the others, by peer and subflow.
         node: the node of this process.
         runs: the number of runs begun; all processes of a mesh must run the same programs in the same order.
         failure: what ended the mesh; None while it serves.
@@ -185,11 +190,23 @@ class Mesh:
         self.node, self.names, self.connections = node, dict(names), connections
         self.peers: dict[int, list[Connection]] = {}
         for c in connections:
-            self.peers.setdefault(c.peer, []).append(c)
+            to = self.peers.setdefault(c.peer, [])
+            to.append(c)
+            c.main = c if c.subflow < FIRST_CIRCUIT else to[0]
+        self.routes = {p: [c for c in to if c.main is c] for p, to in self.peers.items()}
+        self.over_circuits = {(c.peer, c.subflow): c for c in connections if c.main is not c}
         self.runs = 0
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
         self.pool = Pool()
+
+    def connection(self, peer: int, subflow: int) -> Connection:
+        """The connection for the transfers of a subflow; where it has none, it shares one with other routes."""
+        c = self.over_circuits.get((peer, subflow))
+        if c is not None:
+            return c
+        routes = self.routes[peer]
+        return routes[subflow % len(routes)] if subflow < FIRST_CIRCUIT else routes[0]
 
     def name(self, node: int) -> str:
         return self.names.get(node, f"node {node}")
@@ -201,10 +218,11 @@ class Mesh:
         self.failure = failure
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
         payload = text.encode()[:TEXT_BYTES]
-        for c in self.connections:
+        mains = [c for c in self.connections if c.main is c]
+        for c in mains:
             c.queue(encode(Kind.ABORT, self.runs, culprit, len(payload)) + payload)
         deadline = time.monotonic() + GRACE_S
-        unaware = [c for c in self.connections if c.closed is None and c.peer != culprit]
+        unaware = [c for c in mains if c.closed is None and c.peer != culprit]
         while unaware and time.monotonic() < deadline:
             for c in unaware:
                 c.flush()
@@ -225,7 +243,7 @@ class Mesh:
         """Say goodbye, and close when everything sent has been acknowledged, or after ``LINGER_S``."""
         if self.failure is None:
             for c in self.connections:
-                if c.closed is None:
+                if c.closed is None and c.main is c:
                     c.queue(encode(Kind.BYE, self.runs))
                     c.flush()
                     with contextlib.suppress(OSError):

@@ -66,8 +66,7 @@ def events(plan: Plan, barriers: bool, timed: bool) -> Events:
         waits.append(np.broadcast_to(who, np.broadcast(who, whom).shape).astype(np.int64))
         on.append(np.broadcast_to(whom, waits[-1].shape).astype(np.int64))
 
-    turn_s = np.zeros(turns.count)
-    for p, plane in enumerate(plan.topology.planes):
+    for p in range(len(plan.topology.planes)):
         own = np.flatnonzero(turns.plane == p)
         carried = np.flatnonzero(plan.plane == p) if plan.plane is not None else own[:0]
         epoch = np.searchsorted(turns.before[own], carried, side="right")
@@ -75,9 +74,6 @@ def events(plan: Plan, barriers: bool, timed: bool) -> Events:
         wait(carried[later], n + own[epoch[later] - 1])
         wait(n + own[epoch[earlier]], carried[earlier])
         wait(n + own[1:], n + own[:-1])
-        turn_s[own] = plane.reconfiguration_s
-        if (plane.matching < 0).all():
-            turn_s[own[:1]] = 0.0
     count = n + turns.count
     barrier_count = 0
     if group is not None:
@@ -88,4 +84,4 @@ def events(plan: Plan, barriers: bool, timed: bool) -> Events:
         wait(count + np.arange(1, barrier_count), count + np.arange(barrier_count - 1))
     earliest_s = np.concatenate((turns.start_s if timed else np.zeros(turns.count), np.zeros(barrier_count)))
     depends = Ragged.grouped(np.concatenate(waits), np.concatenate(on), count + barrier_count)
-    return Events(earliest_s, np.concatenate((turn_s, np.zeros(barrier_count))), depends)
+    return Events(earliest_s, np.concatenate((plan.turn_seconds, np.zeros(barrier_count))), depends)

@@ -15,7 +15,8 @@ from torch import Tensor
 from ..choose.library import Library
 from ..lower import Program
 from ..model.kinds import BY_NAME
-from ..runtime.execute import Trace, execute
+from ..runtime.execute import execute
+from ..runtime.recorded import Trace
 from .links import Links
 from .tensors import OPS, array_of, divide, reducer
 
