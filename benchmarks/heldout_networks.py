@@ -5,11 +5,9 @@ Every function draws one network from a generator; equal generators, equal netwo
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +16,7 @@ from stretto.model.collective import make_collective
 from stretto.model.reach import find_unreachable
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.topologies import load_topology, zoo
+from stretto.topologies.cloud import GBIT, VM_GBIT, measured_regions
 
 FAMILIES = (
     "mesh:5x7", "mesh:3x11", "mesh:3x3x3", "torus:3x5", "torus:4x6", "torus:3x3x3", "ring:5", "ring:13", "line:6",
@@ -30,12 +29,8 @@ SEEN = ("Abilene", "Arpanet", "Cesnet", "Gblnet", "HiberniaIreland", "Napnet")
 WHOLE = ("torus:4x5", "torus:3x3x3", "mesh:5x5", "hypercube:4", "dgx1", "fullmesh:8", "amd:1", "fattree:4")
 """What links or nodes fail in."""
 
-REGIONS = Path(__file__).parent / "data" / "cloud-regions-2022.csv"
-VM_GBIT = {"aws": 5.0, "gcp": 7.0, "azure": 16.0}
-"""What a VM of each cloud may send to other clouds, Gbit/s."""
-
 LARGEST_ZOO = 40
-GBIT, FIBRE = 1e9 / 8, 2e8  # bytes a second, metres a second
+FIBRE = 2e8  # metres a second
 Rng = np.random.Generator
 Links = dict[tuple[int, int], tuple[float, float]]
 
@@ -255,7 +250,7 @@ def cloud_regions(rng: Rng) -> Topology:
         borders.append(border)
         for v in range(first, port):
             _join(links, v, port, (50e9, 1e-6))
-        cap = VM_GBIT[names[a].partition(":")[0]] * GBIT
+        cap = VM_GBIT[names[a].partition(":")[0]][0] * GBIT
         links[port, border] = (max(bandwidth[a, others]) if of_best_pair else cap, 5e-6)
         links[border, port] = (max(bandwidth[others, a]) if of_best_pair else cap, 5e-6)
     for a, source in zip(chosen, borders, strict=True):
@@ -268,15 +263,14 @@ def cloud_regions(rng: Rng) -> Topology:
 @cache
 def _cloud_table() -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]:
     """Bytes a second and round-trip seconds between the regions whose round trips were measured, and their names."""
-    with REGIONS.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["rtt_ms"]]
-    names = sorted({row["src"] for row in rows})
-    number = {name: k for k, name in enumerate(names)}
-    bandwidth, rtt_s = np.zeros((2, len(names), len(names)))
-    for row in rows:
-        a, b = number[row["src"]], number[row["dst"]]
-        bandwidth[a, b], rtt_s[a, b] = float(row["bandwidth_Gbps"]) * GBIT, float(row["rtt_ms"]) * 1e-3
-    return bandwidth, rtt_s, names
+    table = measured_regions()
+    known = np.flatnonzero(~np.isnan(table.rtt_ms).all(axis=1))
+    both = np.ix_(known, known)
+    return (
+        np.nan_to_num(table.gbit[both]) * GBIT,
+        np.nan_to_num(table.rtt_ms[both]) * 1e-3,
+        [table.names[k] for k in known],
+    )
 
 
 KINDS: dict[str, Callable[[Rng], Topology]] = {

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from stretto.bounds import best_parts, bounds, distances
 from stretto.model.collective import Workload, make_collective
-from stretto.model.topology import ACCELERATOR, Topology, make_topology, opposite
+from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.variants import opposite
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_branchings
 from stretto.planners.forest.candidates import forests_of

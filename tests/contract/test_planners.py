@@ -48,6 +48,7 @@ NETWORKS = [
     "zoo:Napnet",
     "fattree:2",
     "sites:2,3",
+    "cloud:aws:us-east-1,gcp:us-central1-a,azure:westeurope",
     "star:4",
     "star:4?switches=store",
     "star:4?sharp=true",

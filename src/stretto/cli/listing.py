@@ -25,11 +25,10 @@ def topologies(
     """List the built-in topologies, describe one, or write one in another format."""
     from ..topologies import catalogue, load_topology
 
-    if topology == "zoo":
-        from ..topologies.zoo import networks
-
-        names = networks()
-        answer(as_json, {"zoo": names}, lambda: print_line(", ".join(f"zoo:{name}" for name in names)))
+    if topology in ("zoo", "cloud"):
+        names = _names_of(topology)
+        prefix = "zoo:" if topology == "zoo" else ""
+        answer(as_json, {topology: names}, lambda: print_line(", ".join(f"{prefix}{name}" for name in names)))
         return
     if topology is None:
         rows: list[dict[str, Any]] = [
@@ -52,6 +51,17 @@ def topologies(
         write_svg(net, plot)
     data = topology_facts(net) | write_topology(net, to, output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
+
+
+def _names_of(family: str) -> list[str]:
+    """The networks of the Topology Zoo, or the regions of clouds."""
+    if family == "zoo":
+        from ..topologies.zoo import networks
+
+        return networks()
+    from ..topologies.cloud import measured_regions
+
+    return list(measured_regions().names)
 
 
 def _show_families(rows: list[dict[str, Any]]) -> None:

@@ -65,6 +65,9 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
         what = f"optical {_many('plane', plane['planes'])} of {plane['ports']} ports"
         rows.append((f"{plane['planes']} {what}", f"{each}; a turn takes {format_time(plane['reconfiguration_s'])}"))
     rows += message_rows(data)
+    if "usd_per_GB" in data:
+        prices = " to ".join(dict.fromkeys(f"{usd:g}" for usd in data["usd_per_GB"]))
+        rows.append(("prices", f"{prices} USD a GB, on {data['priced_links']} links"))
     if data["sites"]:
         rows.append(("sites", ", ".join(data["sites"])))
     rows += [("note", note) for note in data["notes"]]
@@ -82,7 +85,7 @@ def message_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
-    from ..model.units import format_bandwidth, format_time
+    from ..model.units import format_bandwidth, format_time, format_usd
 
     rows = [("completion", format_time(data["completion_s"]))]
     if "mean_completion_s" in data:
@@ -93,6 +96,8 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("lower bound", f"{format_time(data['bound_s'])} ({data['bound_kind']}: {data['bound_witness']})"))
     if data["completion_over_bound"] is not None:
         rows.append(("completion / bound", f"{data['completion_over_bound']:.3f}"))
+    if "cost_usd" in data:
+        rows.append(("cost", format_usd(data["cost_usd"])))
     if data["algorithm_bandwidth"] is not None:
         rows.append(("algorithm bandwidth", format_bandwidth(data["algorithm_bandwidth"])))
     return rows
@@ -157,7 +162,7 @@ def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_comparison(comparison: Comparison, output: str | None) -> None:
-    print_table(comparison.title, comparison.HEADER, comparison.cells)
+    print_table(comparison.title, comparison.header, comparison.cells)
     for note in comparison.notes:
         print_line(note)
     if output:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model import plan as _plan
 from ..model.errors import InputError, StrettoError
-from ..model.units import format_bandwidth, format_size, format_time
+from ..model.units import format_bandwidth, format_size, format_time, format_usd
 from .objects import Plan, Topology, draw, of_model, pandas_module
 from .planning import plan
 from .requests import Collectives, Network, Size, request_topology, workload
@@ -53,6 +53,11 @@ class Comparison(Sequence[dict[str, Any]]):
         return self.rows[i]
 
     @property
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns of :attr:`cells`: those of ``HEADER``, and the cost where links have prices."""
+        return (*self.HEADER, "cost") if any("cost_usd" in row for row in self.rows) else self.HEADER
+
+    @property
     def title(self) -> str:
         """``allreduce among 8 ranks of ring:8``, for each request that is compared."""
         titles = (f"{r['collective']} among {r['ranks']} ranks of {r['topology']}" for r in self.rows)
@@ -60,8 +65,12 @@ class Comparison(Sequence[dict[str, Any]]):
 
     @property
     def cells(self) -> list[tuple[str, ...]]:
-        """Each row as text, in the columns of :attr:`HEADER`."""
-        return [_cells(row) for row in self.rows]
+        """Each row as text, in the columns of :attr:`header`."""
+        cells = [_cells(row) for row in self.rows]
+        if len(self.header) == len(self.HEADER):
+            return cells
+        costs = [format_usd(row["cost_usd"]) if "cost_usd" in row else "" for row in self.rows]
+        return [(*row, cost) for row, cost in zip(cells, costs, strict=True)]
 
     @property
     def failures(self) -> list[tuple[str, str]]:
@@ -77,7 +86,7 @@ class Comparison(Sequence[dict[str, Any]]):
         draw(path, [p for p in self.plans if p is not None])
 
     def __repr__(self) -> str:
-        table = [self.HEADER, *self.cells]
+        table = [self.header, *self.cells]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in table]
         return "\n".join([self.title, *lines, *self.notes])
@@ -85,7 +94,7 @@ class Comparison(Sequence[dict[str, Any]]):
     def _repr_html_(self) -> str:
         from ..report.notebook import table_html
 
-        return table_html(self.title, self.HEADER, self.cells, self.notes)
+        return table_html(self.title, self.header, self.cells, self.notes)
 
     @property
     def notes(self) -> list[str]:

@@ -68,6 +68,11 @@ class Timeline:
         counts = np.bincount(plan.route.values, weights=sizes, minlength=plan.topology.link_count)
         return counts.astype(np.int64)
 
+    @property
+    def cost_usd(self) -> float:
+        """What the bytes that crossed links cost by the links' prices, US dollars."""
+        return float(self.link_bytes @ self.plan.topology.usd_per_byte)
+
     @cached_property
     def link_use(self) -> Float64:
         """float64[links], the bytes that crossed each link over those that it could have carried until completion."""

@@ -27,6 +27,9 @@ from .units import BANDWIDTHS, LONGEST_S, format_bandwidth
 ACCELERATOR, ROUTER, SWITCH = 0, 1, 2
 KINDS = ("accelerator", "router", "switch")
 
+HIGHEST_USD = 1.0
+"""The highest price of a link, USD a byte."""
+
 _NOT_ONE_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
@@ -77,6 +80,7 @@ class Topology:
         notes: what a reader should know, e.g. which defaults filled gaps in the data.
         changes: how the bandwidth of links changes with time, if it does.
         message_basis: how ``message_s`` is known, one of ``MESSAGE_BASES``.
+        usd_per_byte: float64[links], what a byte over each link costs, US dollars; 0 where nothing is charged.
     """
 
     name: str
@@ -93,6 +97,7 @@ class Topology:
     bandwidth: Float64
     latency_s: Float64
     message_s: Float64
+    usd_per_byte: Float64
     planes: tuple[Plane, ...] = ()
     notes: tuple[str, ...] = field(default=())
     changes: Changes = NO_CHANGES
@@ -177,7 +182,7 @@ class Topology:
 
     def with_links(self, links: Int32 | Int64 | Bool) -> Topology:
         """The network with only some of its links, by index or mask."""
-        columns = ("src", "dst", "bandwidth", "latency_s", "message_s")
+        columns = ("src", "dst", "bandwidth", "latency_s", "message_s", "usd_per_byte")
         kept = {name: getattr(self, name)[links] for name in columns}
         return replace(self, **kept, changes=self.changes.of_links(links))
 
@@ -239,6 +244,8 @@ class Topology:
         if self.message_s.any():
             for link, message_s in zip(links, self.message_s.tolist(), strict=True):
                 link["message_s"] = message_s
+        for i in np.flatnonzero(self.usd_per_byte).tolist():
+            links[i]["usd_per_byte"] = float(self.usd_per_byte[i])
         out: dict[str, Any] = {"name": self.name, "nodes": nodes, "links": links}
         if self.message_basis == ASSUMED:
             out["message_assumed"] = True
@@ -266,6 +273,7 @@ def make_topology(
     *,
     message_s: Sequence[float] | Float64 | None = None,
     message_basis: str | None = None,
+    usd_per_byte: Sequence[float] | Float64 | None = None,
     names: Sequence[str] | None = None,
     sites: Sequence[str] | None = None,
     xy: Sequence[tuple[float, float]] | Float64 | None = None,
@@ -285,6 +293,7 @@ def make_topology(
         links: ``(src, dst, bandwidth in bytes/s, latency in seconds)``, directed; or an array with such rows.
         message_s: seconds for which each message keeps each link busy besides its bytes; 0 by default.
         message_basis: how they are known; by default given if ``message_s`` is.
+        usd_per_byte: what a byte over each link costs, US dollars; 0 by default.
         replicates: whether a node copies; by default true for routers and switches, false for accelerators.
         transit: whether routes may pass through a node; by default likewise.
         reduces: whether a node sums what comes in over several links: only a switch can; by default none does.
@@ -292,8 +301,8 @@ def make_topology(
         where: the file or argument to name in errors.
     Raises:
         InputError: a link to nowhere, to itself or twice, a bandwidth outside of 1 to 1e18 B/s, a latency or a cost of
-            a message outside of zero to a year, a name that two nodes have or that is not one printable line, a node
-            that reduces and is no switch, or no accelerator.
+            a message outside of zero to a year, a price outside of 0 to 1 USD a byte, a name that two nodes have or
+            that is not one printable line, a node that reduces and is no switch, or no accelerator.
     """
     kind = np.asarray(kinds, dtype=np.int8)
     n = len(kind)
@@ -308,7 +317,8 @@ def make_topology(
         twice = next(name for name, number in Counter(labels).items() if number > 1)
         raise InputError(f"two nodes are called {twice!r}; give each a name of its own", where)
     message = np.zeros(len(table)) if message_s is None else np.array(message_s, dtype=np.float64)
-    _check_links(labels, src, dst, table[:, 2], table[:, 3], message, where)
+    price = np.zeros(len(table)) if usd_per_byte is None else np.array(usd_per_byte, dtype=np.float64)
+    _check_links(labels, src, dst, table[:, 2], table[:, 3], message, price, where)
     if not (kind == ACCELERATOR).any():
         raise InputError("no accelerator: at least one node must have kind 'accelerator'", where)
     passable = kind != ACCELERATOR
@@ -336,6 +346,7 @@ def make_topology(
         bandwidth=table[:, 2].copy(),
         latency_s=table[:, 3].copy(),
         message_s=message,
+        usd_per_byte=price,
         planes=tuple(planes),
         notes=tuple(notes),
         changes=steps,
@@ -350,7 +361,7 @@ def printable(text: str) -> str:
 
 def _check_links(
     names: Sequence[str], src: Int32, dst: Int32, bandwidth: Float64, latency_s: Float64, message_s: Float64,
-    where: str | None,
+    usd_per_byte: Float64, where: str | None,
 ) -> None:  # fmt: skip
     n = len(names)
 
@@ -366,22 +377,9 @@ def _check_links(
     fail(~((bandwidth >= slowest) & (bandwidth <= fastest)), "needs a bandwidth from 1 B/s to 1e18 B/s")
     fail(~((latency_s >= 0) & (latency_s <= LONGEST_S)), "needs a latency from zero to a year")
     fail(~((message_s >= 0) & (message_s <= LONGEST_S)), "needs a cost of a message from zero to a year")
+    fail(~((usd_per_byte >= 0) & (usd_per_byte <= HIGHEST_USD)), "needs a price from zero to 1 USD a byte")
     key = src.astype(np.int64) * n + dst
     order = np.argsort(key, kind="stable")
     twice = np.zeros(len(key), dtype=np.bool_)
     twice[order[1:]] = key[order[1:]] == key[order[:-1]]
     fail(twice, "is given twice; add up the bandwidths of parallel links")
-
-
-def opposite(topology: Topology) -> Int64 | None:
-    """int64[links], for each link the one in the other direction of equal bandwidth; None if a link has no such one.
-
-    Of parallel links it is the one of equal latency, if there is one.
-    """
-    src, dst, width, latency = topology.src, topology.dst, topology.bandwidth, topology.latency_s
-    forth, back = np.lexsort((latency, width, dst, src)), np.lexsort((latency, width, src, dst))
-    if not all(np.array_equal(a[forth], b[back]) for a, b in ((src, dst), (dst, src), (width, width))):
-        return None
-    other = np.empty(topology.link_count, dtype=np.int64)
-    other[forth] = back
-    return other

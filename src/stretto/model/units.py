@@ -112,6 +112,11 @@ def format_size(size_bytes: float) -> str:
     return _scaled(size_bytes, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B")))
 
 
+def format_usd(usd: float) -> str:
+    """``0.0875 USD``."""
+    return f"{usd:.4g} USD"
+
+
 def format_bandwidth(bytes_per_s: float) -> str:
     """A bandwidth for people, such as ``12.5 GB/s``."""
     return format_size(bytes_per_s) + "/s"

@@ -1,4 +1,4 @@
-"""Networks made from another: what messages cost there, and switches that store."""
+"""Networks made from another: what messages cost there, and switches that store; and links by their opposites."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .arrays import Int64
 from .topology import ASSUMED, GIVEN, ROUTER, SWITCH, Topology
 
 
@@ -46,3 +47,17 @@ def storing(topology: Topology) -> Topology:
         reduces=np.zeros_like(topology.reduces),
         notes=(*topology.notes, "switches store: each sends on what has come whole"),
     )
+
+
+def opposite(topology: Topology) -> Int64 | None:
+    """int64[links], for each link the one in the other direction of equal bandwidth; None if a link has no such one.
+
+    Of parallel links it is the one of equal latency, if there is one.
+    """
+    src, dst, width, latency = topology.src, topology.dst, topology.bandwidth, topology.latency_s
+    forth, back = np.lexsort((latency, width, dst, src)), np.lexsort((latency, width, src, dst))
+    if not all(np.array_equal(a[forth], b[back]) for a, b in ((src, dst), (dst, src), (width, width))):
+        return None
+    other = np.empty(topology.link_count, dtype=np.int64)
+    other[forth] = back
+    return other

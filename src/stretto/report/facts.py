@@ -91,6 +91,8 @@ def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
         "completion_over_bound": completion / best if best else None,
         "algorithm_bandwidth": total / completion if completion else None,
     }
+    if timeline.plan.topology.usd_per_byte.any():
+        data["cost_usd"] = timeline.cost_usd
     if len(workload.collectives) > 1:
         mean = mean_bound(timeline.plan.topology, workload)
         data["mean_completion_s"] = timeline.mean_completion_s
@@ -146,24 +148,37 @@ def topology_facts(net: Topology) -> dict[str, Any]:
     """Nodes, links and planes by kind, sites, and notes."""
     links = Counter(zip(net.bandwidth.tolist(), net.latency_s.tolist(), strict=True))
     planes = Counter((len(p.nodes), p.bandwidth, p.latency_s, p.reconfiguration_s) for p in net.planes)
-    return {
-        "topology": net.name,
-        "nodes": {KINDS[k]: int((net.kind == k).sum()) for k in range(3) if (net.kind == k).any()},
-        "reducing_switches": int(net.reduces.sum()),
-        "links": net.link_count,
-        "link_kinds": [
-            {"bandwidth": w, "latency_s": t, "links": count} for (w, t), count in sorted(links.items(), reverse=True)
-        ],
-        "sites": sorted({s for s in net.sites if s}),
-        "planes": len(net.planes),
-        "plane_kinds": [
-            {"ports": ports, "bandwidth": w, "latency_s": t, "reconfiguration_s": turn, "planes": count}
-            for (ports, w, t, turn), count in sorted(planes.items(), reverse=True)
-        ],
-        "changes": len(net.changes),
-        "changed_links": len(set(net.changes.link.tolist())),
-        "notes": list(net.notes),
-    } | message_facts(net)
+    return (
+        {
+            "topology": net.name,
+            "nodes": {KINDS[k]: int((net.kind == k).sum()) for k in range(3) if (net.kind == k).any()},
+            "reducing_switches": int(net.reduces.sum()),
+            "links": net.link_count,
+            "link_kinds": [
+                {"bandwidth": w, "latency_s": t, "links": count}
+                for (w, t), count in sorted(links.items(), reverse=True)
+            ],
+            "sites": sorted({s for s in net.sites if s}),
+            "planes": len(net.planes),
+            "plane_kinds": [
+                {"ports": ports, "bandwidth": w, "latency_s": t, "reconfiguration_s": turn, "planes": count}
+                for (ports, w, t, turn), count in sorted(planes.items(), reverse=True)
+            ],
+            "changes": len(net.changes),
+            "changed_links": len(set(net.changes.link.tolist())),
+            "notes": list(net.notes),
+        }
+        | message_facts(net)
+        | _prices(net)
+    )
+
+
+def _prices(net: Topology) -> dict[str, Any]:
+    """The lowest and the highest price of a GB over a link that has one; nothing where no link has."""
+    priced = net.usd_per_byte[net.usd_per_byte > 0] * 1e9
+    return (
+        {"usd_per_GB": [float(priced.min()), float(priced.max())], "priced_links": len(priced)} if len(priced) else {}
+    )
 
 
 def listed(timeline: Timeline) -> tuple[Int64, NDArray[Any], Timeline]:

@@ -21,7 +21,8 @@ from ..model.arrays import Float64, Int64, Ragged
 from ..model.changes import NO_CHANGES
 from ..model.collective import Collective, Workload
 from ..model.plan import COPY, REDUCE, Plan, make_plan
-from ..model.topology import Topology, opposite
+from ..model.topology import Topology
+from ..model.variants import opposite
 from .asap import Pass, as_soon_as_possible
 from .moments import settled
 

@@ -115,9 +115,16 @@ ANYWHERE = (MESSAGE, SHARP)
 
 def catalogue() -> tuple[Family, ...]:
     """All families, in the order in which they are listed."""
-    from . import optical, regular, servers, sites, zoo
+    from . import cloud, optical, regular, servers, sites, zoo
 
-    families = (*servers.FAMILIES, *regular.FAMILIES, *optical.FAMILIES, *sites.FAMILIES, *zoo.FAMILIES)
+    families = (
+        *servers.FAMILIES,
+        *regular.FAMILIES,
+        *optical.FAMILIES,
+        *sites.FAMILIES,
+        *cloud.FAMILIES,
+        *zoo.FAMILIES,
+    )
     return tuple(replace(family, settings=(*family.settings, *ANYWHERE)) for family in families)
 
 

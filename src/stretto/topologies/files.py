@@ -12,7 +12,17 @@ import numpy as np
 
 from ..model.changes import Changes, make_changes
 from ..model.errors import InputError, Unsupported
-from ..model.topology import ACCELERATOR, ASSUMED, GIVEN, UNKNOWN, Plane, Topology, make_topology, printable
+from ..model.topology import (
+    ACCELERATOR,
+    ASSUMED,
+    GIVEN,
+    HIGHEST_USD,
+    UNKNOWN,
+    Plane,
+    Topology,
+    make_topology,
+    printable,
+)
 from ..model.units import BANDWIDTHS, LONGEST_S
 from . import astra_sim, graphml, values
 from .values import entry, indexes, number, objects, shown, single
@@ -73,6 +83,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         [_link(link, number, _at(where, "link", i)) for i, link in enumerate(links)],
         message_s=[_message_s(link, every_s, _at(where, "link", i)) for i, link in enumerate(links)],
         message_basis=_message_basis(data, links, where),
+        usd_per_byte=[_usd_per_byte(link, _at(where, "link", i)) for i, link in enumerate(links)],
         names=_names(placed, kinds),
         sites=[_text(n, "site", p) for n, p in placed],
         xy=np.array([_position(n, p) for n, p in placed]).reshape(-1, 2),
@@ -189,6 +200,7 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
 
 
 MESSAGE_UNITS = {"message_us": 1e-6, "message_s": 1.0}
+PRICE_UNITS = {"usd_per_GB": 1e-9, "usd_per_byte": 1.0}
 
 
 def _message_s(data: dict[str, Any], default_s: float, where: str | None) -> float:
@@ -201,6 +213,17 @@ def _message_basis(data: dict[str, Any], links: list[dict[str, Any]], where: str
     if entry(data, "message_assumed", bool, where, False):
         return ASSUMED
     return GIVEN if any(MESSAGE_UNITS.keys() & each.keys() for each in (data, *links)) else UNKNOWN
+
+
+def _usd_per_byte(link: dict[str, Any], where: str) -> float:
+    """What a byte over a link costs, US dollars; nothing where the file says nothing."""
+    key = single([key for key in PRICE_UNITS if key in link], where)
+    if key is None:
+        return 0.0
+    price = values.real(link[key], repr(key), where) * PRICE_UNITS[key]
+    if price > HIGHEST_USD:
+        raise InputError(f"{key!r} must be at most {HIGHEST_USD / PRICE_UNITS[key]:g}, not {shown(link[key])}", where)
+    return price
 
 
 def _names(placed: list[tuple[dict[str, Any], str]], kinds: list[int]) -> list[str]:

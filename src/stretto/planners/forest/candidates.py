@@ -19,7 +19,8 @@ from ...bounds import best_parts, bottleneck, distances, tree_rates_within
 from ...model.arrays import Int32, Int64
 from ...model.collective import Collective
 from ...model.errors import Unsupported
-from ...model.topology import Topology, opposite
+from ...model.topology import Topology
+from ...model.variants import opposite
 from ...schedule.trees import Trees
 from .forest import Forest, aligned
 from .meeting import UndirectedEdges, meeting_trees, more_trees

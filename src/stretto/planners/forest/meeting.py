@@ -18,7 +18,8 @@ import numpy as np
 from ...bounds import Parts
 from ...kernels import at_speed
 from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
-from ...model.topology import Topology, opposite
+from ...model.topology import Topology
+from ...model.variants import opposite
 from ...schedule.trees import Trees
 from . import kernel_spanning
 from .division import fastest_rates

@@ -25,7 +25,8 @@ from ....kernels.matching import components
 from ....model.arrays import Ragged
 from ....model.collective import Workload
 from ....model.plan import COPY, REDUCE, Plan
-from ....model.topology import Topology, opposite
+from ....model.topology import Topology
+from ....model.variants import opposite
 from ....schedule.best import completion_s
 from ....schedule.dispatch import dispatch
 from ....schedule.trees import divide
