@@ -119,7 +119,8 @@ def test_nccl_counts_as_nccl_does(read):
     assert links(net)["gpu0", "gpu1"] == (40e9, 0.7e-6)
     assert links(net)["cpu0", "cpu1"][0] == 10e9
     assert links(net)["gpu1", "cpu1"][0] == 12e9
-    assert "network cards left out: 1" in net.notes
+    assert links(net)["nic0 mlx5_0", "pci 0000:01:00.0"] == (12e9, 0.5e-6)
+    assert "network cards, which lead out of the server: 1" in net.notes
     assert net.names[:2] == ("gpu0", "gpu1")
 
 

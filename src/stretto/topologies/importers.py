@@ -22,6 +22,7 @@ from . import (
     choice,
     gml,
     graphml,
+    hwloc,
     matrix,
     nccl_xml,
     nvidia_smi,
@@ -146,6 +147,11 @@ FORMATS = (
         endings=(".json",),
     ),
     Format("NCCL's topology XML", lambda c: c.root == "system", lambda c, s: nccl_xml.parse(c.xml, c.where)),
+    Format(
+        "hwloc's XML",
+        lambda c: c.root == "topology" and hwloc.fits(c.xml),
+        lambda c, s: hwloc.parse(c.xml, c.where),
+    ),
     Format(
         "SNDlib's XML",
         lambda c: c.root == "network" and bool(named(c.xml, "networkStructure")),

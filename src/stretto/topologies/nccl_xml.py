@@ -1,119 +1,133 @@
-"""NCCL's topology XML (``NCCL_TOPO_DUMP_FILE``): CPUs, PCIe switches, GPUs and NVLinks of one server.
+"""NCCL's topology XML (``NCCL_TOPO_DUMP_FILE``, ``NCCL_TOPO_FILE``), and RCCL's: CPUs, PCIe switches, GPUs, links.
 
 Bandwidths are NCCL's own (its src/graph/topo.h): for an NVLink by the GPU's compute capability, for a PCIe lane
-0.75 GB/s at 8 GT/s, between sockets 10 GB/s. The file has no latencies; the notes say which ones are assumed.
-Network cards lead out of the server and are left out.
+0.75 GB/s at 8 GT/s. In a dump of several servers on one NVLink fabric (``host_hash`` of its CPUs) all NVLinks to
+switches lead to one switch, as NCCL has it, and ranks are those of the communicator. Where no device is called a GPU,
+as in files that clouds ship for ``NCCL_TOPO_FILE``, the class of PCI devices says what is one.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import combinations
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
-from ..model.units import format_bandwidth, format_time
-from .draft import Draft
-from .values import count, named, shown
+from ..model.topology import Topology
+from .pcie import BRIDGE, GPU, NIC, NVLINK_LATENCY_S, NVSWITCH, SOCKET, Servers
+from .values import count, named, real, shown
 
 NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 90: 20.6e9, 100: 40.1e9}
 """By compute capability, else that of its generation (75 is of 70)."""
+XGMI_BANDWIDTHS = {"90a": 36e9, "910": 36e9, "94": 48e9}
+"""By what the GPU's gcn holds (RCCL's src/graph/topo.h), else 24 GB/s."""
 LANE_BANDWIDTH_AT_8GT = 0.75e9
-SOCKET_BANDWIDTH = 10e9
-NVLINK_LATENCY_S, PCIE_LATENCY_S, SOCKET_LATENCY_S = 0.7e-6, 0.5e-6, 1e-6
-MOST_DEPTH, MOST_DEVICES, MOST_SOCKETS = 32, 4096, 64
+MOST_DEPTH = 32
+GPU_CLASSES, NIC_CLASSES = ("0x03", "0x12"), ("0x02",)
 
 
 def parse(root: Any, where: str) -> Topology:
     """The topology of a ``<system>`` element."""
-    server = _Server(where)
-    cpus: list[int] = []
-    for element in named(root, "cpu"):
-        cpus.append(server.node(f"cpu{element.get('numaid', len(cpus))}", SWITCH))
-        server.devices(element, cpus[-1], 0)
-    if len(cpus) > MOST_SOCKETS:
-        raise InputError(f"has {len(cpus)} cpus, more than {MOST_SOCKETS}", where)
-    for a, b in combinations(cpus, 2):
-        server.draft.join(a, b, SOCKET_BANDWIDTH, SOCKET_LATENCY_S)
-    server.nvlinks()
-    return server.topology()
+    return _Dump(root, where).topology()
 
 
-class _Server:
-    """Nodes and links, collected while the tree is walked."""
+class _Dump:
+    """What is known while the tree is walked."""
 
-    def __init__(self, where: str) -> None:
-        self.where, self.draft = where, Draft()
-        self.bus: dict[str, int] = {}
-        self.gpus: list[tuple[int, int, Any]] = []  # rank, node, element
-        self.networks = 0
+    def __init__(self, root: Any, where: str) -> None:
+        self.where, self.servers = where, Servers(where)
+        self.bus: dict[tuple[int, str], int] = {}  # of devices, by server and busid
+        self.links: list[tuple[int, int, Any]] = []  # GPU, its socket, its element
+        self.hosts: dict[str, int] = {}
+        self.loops = 0
+        self.named = any(True for _ in root.iter("gpu"))
+        for element in named(root, "cpu"):
+            host = self.hosts.setdefault(element.get("host_hash") or "", len(self.hosts))
+            name = f"cpu{element.get('numaid', len(self.servers.devices))}"
+            socket = self.servers.add(SOCKET, host, name)
+            self.cards(element, socket, float("inf"))
+            self.pci(element, socket, socket, 0)
 
-    def node(self, name: str, kind: int) -> int:
-        if len(self.draft.kinds) >= MOST_DEVICES:
-            raise InputError(f"has more than {MOST_DEVICES} devices", self.where)
-        return self.draft.node(kind, name)
-
-    def devices(self, parent: Any, above: int, depth: int) -> None:
-        """The devices below an element."""
+    def pci(self, parent: Any, above: int, socket: int, depth: int) -> None:
+        """The PCI devices below an element."""
         if depth > MOST_DEPTH:
             raise InputError(f"has PCIe switches more than {MOST_DEPTH} deep", self.where)
+        server = self.servers.devices[socket].server
         for element in named(parent, "pci"):
             place = f"{self.where}, pci {shown(element.get('busid'))}"
-            key = (element.get("busid") or "").lower()
-            if not key or key in self.bus:
+            key = (server, (element.get("busid") or "").lower())
+            if not key[1] or key in self.bus:
                 raise InputError("the busid is missing or given twice", place)
-            gpus, inner = named(element, "gpu"), named(element, "pci")
-            self.networks += len(named(element, "nic"))
-            if not gpus and not inner:
+            width, gpus, inner = _pcie(element, place), named(element, "gpu"), named(element, "pci")
+            kind = (element.get("class") or "").lower()
+            if gpus or (not self.named and not inner and kind.startswith(GPU_CLASSES)):
+                self.bus[key] = self.gpu(gpus[0] if gpus else None, above, width, place)
+                if gpus:
+                    self.links.append((self.bus[key], socket, gpus[0]))
+            elif inner:
+                self.bus[key] = self.servers.below(BRIDGE, above, width, f"pci {key[1]}")
+            elif not self.named and kind.startswith(NIC_CLASSES):
+                self.bus[key] = self.servers.below(NIC, above, width)
+            self.cards(element, self.bus.get(key, above) if inner else above, width)
+            self.pci(element, self.bus.get(key, above), socket, depth + 1)
+
+    def gpu(self, element: Any, above: int, width: float, place: str) -> int:
+        dev = count(element.get("dev"), "gpu dev", place) if element is not None else len(self.bus)
+        rank = count(element.get("rank") or dev, "gpu rank", place) if element is not None else dev
+        return self.servers.below(GPU, above, width, order=(rank,))
+
+    def cards(self, parent: Any, above: int, width: float) -> None:
+        """The network cards of an element: devices with a number, unless they are for something else."""
+        for net in (net for nic in named(parent, "nic") for net in named(nic, "net")):
+            if net.get("dev") is None or net.get("net") == "0":
                 continue
-            rank = count(gpus[0].get("dev"), "gpu dev", place) if gpus else 0
-            own = self.node(f"gpu{rank}" if gpus else f"pci {key}", ACCELERATOR if gpus else SWITCH)
-            self.bus[key] = own
-            self.draft.join(own, above, _pcie(element, place), PCIE_LATENCY_S)
-            self.gpus += [(rank, own, gpu) for gpu in gpus[:1]]
-            self.devices(element, own, depth + 1)
+            name = net.get("name") or ""
+            place = f"{self.where}, net {shown(name)}"
+            dev = count(net.get("dev"), "net dev", place)
+            speed = real(net.get("speed") or "0", "speed", place) if net.get("speed", "").strip("-1") else 0.0
+            # NCCL takes 10 Gbit/s where a card does not say its speed
+            self.servers.below(NIC, above, min(width, (speed or 10_000) * 1e6 / 8), name, (dev,))
 
     def nvlinks(self) -> None:
-        """Links between GPUs, each given from both ends, and to NVSwitches, given by the GPU."""
+        """Links between GPUs, each given from both ends, and to NVSwitches and CPUs, given by the GPU."""
         switch = -1
-        for _, own, gpu in self.gpus:
-            place = f"{self.where}, {self.draft.names[own]}"
-            sm = count(gpu.get("sm"), "sm", place)
-            width = NVLINK_BANDWIDTHS.get(sm, NVLINK_BANDWIDTHS.get(sm // 10 * 10, 20e9))
-            for link in named(gpu, "nvlink"):
-                total = width * count(link.get("count"), "nvlink count", place, 1, 1000)
-                target = (link.get("target") or "").lower()
-                if (link.get("tclass") or "").lower().startswith("0x0680"):
-                    switch = self.node("nvswitch", SWITCH) if switch < 0 else switch
-                    self.draft.join(own, switch, total, NVLINK_LATENCY_S / 2)
+        for own, socket, gpu in self.links:
+            place = f"{self.where}, gpu {shown(gpu.get('dev'))}"
+            for link in (*named(gpu, "nvlink"), *named(gpu, "xgmi")):
+                total = _width(gpu, link, place) * count(link.get("count"), "nvlink count", place, 1, 1000)
+                target = (self.servers.devices[own].server, (link.get("target") or "").lower())
+                kind = (link.get("tclass") or "").lower()
+                if kind.startswith("0x068001"):
+                    self.servers.join(own, socket, total, NVLINK_LATENCY_S)
+                elif kind.startswith("0x0680"):
+                    switch = self.servers.add(NVSWITCH, 0, "nvswitch") if switch < 0 else switch
+                    self.servers.join(own, switch, total, NVLINK_LATENCY_S / 2)
+                elif self.bus.get(target) == own:
+                    self.loops += 1
                 elif target in self.bus:
-                    self.draft.links[own, self.bus[target]] = (total, NVLINK_LATENCY_S)
+                    self.servers.links[own, self.bus[target]] = (total, NVLINK_LATENCY_S)
                 else:
-                    raise InputError(f"has an NVLink to {shown(target)}, which is no device", place)
+                    raise InputError(f"has an NVLink to {shown(link.get('target'))}, which is no device", place)
+            for c2c in named(gpu, "c2c"):
+                lanes = count(c2c.get("count"), "c2c count", place, 1, 1000)
+                self.servers.join(own, socket, real(c2c.get("bw"), "c2c bw", place, above=True) * 1e6 * lanes)
 
     def topology(self) -> Topology:
-        if not self.gpus:
+        self.servers.join_sockets()
+        if not any(device.kind == GPU for device in self.servers.devices):
             raise InputError("has no <gpu> in a <pci>; is it the dump of NCCL_TOPO_DUMP_FILE?", self.where)
-        kinds, names = self.draft.kinds, self.draft.names
-        ranks = [v for _, v, _ in sorted(self.gpus, key=lambda gpu: gpu[0])]
-        order = ranks + [v for v, kind in enumerate(kinds) if kind == SWITCH]
-        new = {old: i for i, old in enumerate(order)}
-        notes = [
-            f"latencies assumed: NVLink {format_time(NVLINK_LATENCY_S)}, PCIe {format_time(PCIE_LATENCY_S)}",
-            f"between sockets taken as {format_bandwidth(SOCKET_BANDWIDTH)} and {format_time(SOCKET_LATENCY_S)}",
-        ]
-        notes += [f"network cards left out: {self.networks}"] * bool(self.networks)
-        return make_topology(
-            "nccl",
-            [kinds[v] for v in order],
-            sorted((new[a], new[b], *way) for (a, b), way in self.draft.links.items()),
-            names=[" ".join(names[v].split()) for v in order],
-            sites=["server0"] * len(order),
-            replicates=[names[v] == "nvswitch" for v in order],
-            notes=notes,
-            where=self.where,
-        )
+        self.nvlinks()
+        notes = ["no device is called a GPU, so PCI classes say what is one; NVLinks are not known"] * (not self.named)
+        notes += [f"NVLinks of a GPU to itself left out: {self.loops}"] * bool(self.loops)
+        return self.servers.topology("nccl", notes)
+
+
+def _width(gpu: Any, link: Any, where: str) -> float:
+    """Bytes/s of one NVLink or xGMI link."""
+    if link.tag.endswith("xgmi"):
+        gcn = gpu.get("gcn") or ""
+        return next((width for part, width in XGMI_BANDWIDTHS.items() if part in gcn), 24e9)
+    sm = count(gpu.get("sm"), "sm", where)
+    return NVLINK_BANDWIDTHS.get(sm, NVLINK_BANDWIDTHS.get(sm // 10 * 10, 20e9))
 
 
 def _pcie(element: Any, where: str) -> float:
