@@ -144,7 +144,9 @@ class _Machine:
 
     def topology(self, root: Any) -> Topology:
         if not any(device.kind == GPU for device in self.servers.devices):
-            raise InputError("has no GPU among its PCI devices; run lstopo with --whole-io on the server", self.where)
+            raise InputError(
+                "has no GPU among its PCI devices; write it on the server, all I/O devices included", self.where
+            )
         self.servers.join_sockets()
         found = self.matrices(root)
         notes = [f"PCI devices without a speed, taken as 15.75 GB/s: {self.unknown}"] * bool(self.unknown)
