@@ -24,10 +24,10 @@ def lowered(name: str, kind: str, ranks: int, size: int, chunks: int = 1):
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@given(ranks=st.integers(2, 17), chunks=st.integers(1, 2))
-def test_every_rank_ends_with_what_it_wants_or_the_size_is_refused(name, kind, ranks, chunks):
+@given(ranks=st.integers(2, 17), chunks=st.integers(1, 2), root=st.integers(0, 1))
+def test_every_rank_ends_with_what_it_wants_or_the_size_is_refused(name, kind, ranks, chunks, root):
     net = load_topology(f"fullmesh:{ranks}")
-    workload = Workload((make_collective(kind, net, 10_007, chunks=chunks),))
+    workload = Workload((make_collective(kind, net, 10_007, chunks=chunks, root=root),))
     reason = ALGORITHMS[name].serves(kind, ranks)
     if reason is None:
         verdict = verify(run_planner(name, net, workload))

@@ -8,7 +8,7 @@ its ``group``, and depends on the earlier writes to what it sends or overwrites,
 Ring: Patarasuk, Yuan 2009. Recursive doubling: Thakur, Rabenseifner, Gropp 2005. Halving and
 doubling: Rabenseifner 2004, with distances that double (SWOT, figure 3: 1, 2, 4, ...). AllToAll:
 pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need. All
-pairs: the pairwise exchange of sums of Thakur, Rabenseifner, Gropp 2005, and its reverse.
+pairs: the pairwise exchange of sums of Thakur, Rabenseifner, Gropp 2005, and its reverse. Binomial trees: there, too.
 Two trees: Sanders, Speck, Träff 2009, in :mod:`.two_trees`.
 """
 
@@ -48,9 +48,19 @@ class Algorithm:
     blocks: Callable[[str, int, int], int] = lambda kind, n, piece: 1  # of each piece, for ranks and bytes of a piece
     serves: Callable[[str, int], str | None] = lambda kind, n: None  # a reason to refuse a number of ranks, or None
 
-    def steps(self, kind: str, ranks: int, piece_bytes: int = 1) -> list[Step]:
-        """The steps of a collective whose pieces have ``piece_bytes`` each."""
-        return self.kinds[kind](ranks, self.blocks(kind, ranks, piece_bytes))
+    def steps(self, kind: str, ranks: int, piece_bytes: int = 1, root: int = 0) -> list[Step]:
+        """The steps of a collective whose pieces have ``piece_bytes`` each; ``root`` counts for rooted kinds alone."""
+        blocks = self.blocks(kind, ranks, piece_bytes)
+        steps = self.kinds[kind](ranks, blocks)
+        if not BY_NAME[kind].rooted or not root:
+            return steps
+        # the pattern is that of root 0, with all ranks moved on by the root
+        moved = 0 if BY_NAME[kind].whole else root * blocks
+        return [
+            Step((s.block + moved) % (ranks * blocks) if moved else s.block, (s.src + root) % ranks,
+                 (s.dst + root) % ranks, s.op)
+            for s in steps
+        ]  # fmt: skip
 
 
 class Lowered(NamedTuple):
@@ -79,7 +89,7 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
         n, piece = len(c.ranks), int(c.piece_bytes.max())
         chunks = c.chunk_count // len(c.piece_bytes)
         fine = cut(c, algorithm.blocks(c.kind, n, piece) * chunks)
-        steps = algorithm.steps(c.kind, n, piece)
+        steps = algorithm.steps(c.kind, n, piece, max(c.root, 0))
         chunk, src, dst, step, op = _rows(steps, chunks)
         waits = _dependencies(chunk, src, dst, step, op, n)
         columns.append((chunk + chunks_before, fine.ranks[src], fine.ranks[dst], step + steps_before, op))
@@ -283,6 +293,29 @@ def _two_trees(n: int, blocks: int) -> list[Step]:
     ]
 
 
+def _binomial(n: int, blocks: int) -> list[Step]:
+    """Step s: each of the first 2^s ranks, which have the data, sends it to rank + 2^s."""
+    steps = []
+    for distance in (1 << s for s in range((n - 1).bit_length())):
+        v = np.arange(min(distance, n - distance))
+        steps.append(Step(np.zeros(len(v), dtype=np.int64), v, v + distance, COPY))
+    return steps
+
+
+def _binomial_scatter(n: int, blocks: int) -> list[Step]:
+    """A rank that has the pieces of the 2d ranks from its own on sends those of the last d to the first of these."""
+    steps = []
+    for distance in (1 << s for s in reversed(range((n - 1).bit_length()))):
+        piece = np.arange(n)[(np.arange(n) & distance) > 0]
+        to = piece - (piece & (distance - 1))
+        steps.append(Step(piece, to - distance, to, COPY))
+    return steps
+
+
+def _backwards(steps: Callable[[int, int], list[Step]], op: int) -> Callable[[int, int], list[Step]]:
+    return lambda n, blocks: [Step(s.block, s.dst, s.src, op) for s in reversed(steps(n, blocks))]
+
+
 def _two_slices(n: int, piece: int) -> int:
     """How many slices NCCL would cut the two halves into, both together."""
     return 2 * min(slice_count(piece / 2, (n - 1).bit_length()), max(piece // 2, 1))
@@ -360,4 +393,18 @@ TWO_TREES = Algorithm(
     lambda kind, n, piece: _two_slices(n, piece),
 )
 
-ALGORITHMS = {a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK, ALL_PAIRS)}
+BINOMIAL = Algorithm(
+    "binomial",
+    "From or to the root along a binomial tree: in each step twice as many ranks take part",
+    "Thakur, Rabenseifner and Gropp, IJHPCA 2005",
+    {
+        "broadcast": _binomial,
+        "reduce": _backwards(_binomial, REDUCE),
+        "scatter": _binomial_scatter,
+        "gather": _backwards(_binomial_scatter, COPY),
+    },
+)
+
+ALGORITHMS = {
+    a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK, ALL_PAIRS, BINOMIAL)
+}

@@ -32,7 +32,8 @@ def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> st
         reason = algorithm.serves(c.kind, n)
         if reason is not None:
             return reason
-        pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in algorithm.steps(c.kind, n)]), axis=0)
+        steps = algorithm.steps(c.kind, n, root=max(c.root, 0))
+        pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in steps]), axis=0)
         ends = c.ranks[pairs]
         if topology.planes:
             reason = portless(topology, ends)

@@ -23,7 +23,7 @@ from .instance import Instance, completion
 from .named_planes import solve_by_names
 from .search import find_schedule
 
-ALONE = ("rabenseifner", "recursive-doubling", "ring", "pairwise", "bruck")
+ALONE = ("rabenseifner", "recursive-doubling", "ring", "pairwise", "bruck", "binomial")
 """The fixed algorithms that ``-p swot`` chooses from, besides the decompositions of :mod:`.birkhoff`."""
 
 MOST_UNITS = 12.0
