@@ -2,20 +2,21 @@
 
 The schedules of solvers are in epochs or slots, and say which node sends which chunk over which link
 in what order. Here each send becomes a transfer that starts as soon as its chunk has arrived and its
-links are free, in the order of the schedule. The simulator then reproduces these times.
+links are free, in the order of the schedule. A router that cuts through starts with the first byte, if no byte leaves
+it before it came. The simulator then reproduces these times.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..model.arrays import Ragged
 from ..model.collective import Workload
 from ..model.plan import Plan, make_plan
-from ..model.topology import Topology
+from ..model.topology import ROUTER, Topology
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,15 @@ def plan_of_sends(topology: Topology, workload: Workload, sends: Sequence[Send],
 
 
 def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> list[Pass]:
-    """The passes of :func:`plan_of_sends`: transfers between nodes that store, each after the one that fed it."""
+    """The passes of :func:`plan_of_sends`: transfers between nodes that store, each after the one that fed it.
+
+    They are in the order of the sends. A router may pass on in a moment what came in the same: then the pass that feeds
+    another one comes first.
+    """
     inside: dict[tuple[int, int], list[tuple[float, Pass]]] = {}
     brought = {(q, int(v)): -1 for q in range(workload.chunk_count) for v in workload.chunk_holders[q]}
     passes: list[Pass] = []
+    begun: list[float] = []
     # a send out of a switch may be listed in the epoch in which it arrived there: feed it first
     from_switch = topology.is_switch[topology.src]
     for s in sorted(sends, key=lambda s: (s.at, from_switch[s.link], s.there, s.link, s.chunk)):
@@ -85,6 +91,7 @@ def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> 
         else:
             one = Pass(s.chunk, a, [], [], -1)
             passes.append(one)
+            begun.append(s.at)
         if all(topology.dst[i] != b for i in one.route):  # the pass does not go back into a switch
             one.route.append(s.link)
         if topology.is_switch[b]:
@@ -97,7 +104,13 @@ def passes_of(topology: Topology, workload: Workload, sends: Sequence[Send]) -> 
             brought.setdefault((p.chunk, v), k)
     for p in passes:
         p.after = brought[p.chunk, p.src]
-    return _needed(workload, passes)
+
+    def ahead(k: int) -> int:
+        """The passes of the same moment that feed a pass."""
+        fed = passes[k].after
+        return 1 + ahead(fed) if fed >= 0 and begun[fed] == begun[k] else 0
+
+    return _needed(workload, passes, sorted(range(len(passes)), key=lambda k: (begun[k], ahead(k))))
 
 
 def _trim(topology: Topology, one: Pass) -> None:
@@ -109,8 +122,8 @@ def _trim(topology: Topology, one: Pass) -> None:
         one.route = [i for i in kept if int(topology.dst[i]) in leaves]
 
 
-def _needed(workload: Workload, passes: list[Pass]) -> list[Pass]:
-    """The passes that bring a chunk to a node that wants it, and those that they come after."""
+def _needed(workload: Workload, passes: list[Pass], order: list[int]) -> list[Pass]:
+    """The passes that bring a chunk to a node that wants it, and those that they come after, in an order."""
     wanted = [set(workload.chunk_wanted[q].tolist()) for q in range(workload.chunk_count)]
     used: set[int] = set()
     for k, p in enumerate(passes):
@@ -118,8 +131,9 @@ def _needed(workload: Workload, passes: list[Pass]) -> list[Pass]:
             while k >= 0 and k not in used:
                 used.add(k)
                 k = passes[k].after
-    names = {old: new for new, old in enumerate(sorted(used))}
-    return [Pass(p.chunk, p.src, p.dst, p.route, names.get(p.after, -1)) for k, p in enumerate(passes) if k in used]
+    kept = [k for k in order if k in used]
+    names = {old: new for new, old in enumerate(kept)}
+    return [replace(passes[k], after=names.get(passes[k].after, -1)) for k in kept]
 
 
 def as_soon_as_possible(
@@ -138,7 +152,7 @@ def _start(
     topology: Topology, workload: Workload, passes: Sequence[Pass], greedy: bool
 ) -> tuple[list[float], list[float], list[float]]:
     """Start, end and last arrival of each pass: in the given order, or the first that can begin next."""
-    n = len(passes)
+    n, cuts = len(passes), topology.forwarding == ROUTER
     begin, finish, last = [0.0] * n, [0.0] * n, [0.0] * n
     free: dict[int, float] = {}
     offsets: list[dict[int, float]] = []
@@ -156,6 +170,8 @@ def _start(
         p, offset = passes[k], offsets[k]
         if p.after >= 0:
             ready = finish[p.after] + offsets[p.after][p.src]
+            if cuts[p.src]:
+                ready = max(begin[p.after] + offsets[p.after][p.src], ready - seconds[k])
         else:
             ready = float(workload.chunk_start_s[p.chunk])
         return max([ready, *(free.get(i, 0.0) - offset[int(topology.src[i])] for i in p.route)])

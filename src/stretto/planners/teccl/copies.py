@@ -1,7 +1,9 @@
 """TE-CCL's mixed-integer program: chunks that may be copied, in epochs (section 3).
 
 Variables exist only where they can matter: a chunk is at a node no earlier than the fastest path
-brings it (earliest-arrival windows) and moves no later than it can still be of use.
+brings it (earliest-arrival windows) and moves no later than it can still be of use. Where routers cut
+through, what waits at a node waits at its places (:class:`.epochs.Places`), and what comes in an epoch
+may leave in it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from ...model.arrays import Bool, Float64, Int32, Int64
 from ...schedule.asap import Send
 from ...solvers import Model, affordable
 from .epochs import NEVER, Epochs, State, windows
+from .routers import forbid_cycles
 
 
 class CopyModel:
@@ -39,33 +42,26 @@ class CopyModel:
         forced = objective != "astar"
         self.topology, self.epochs, self.horizon, self.objective = epochs.topology, epochs, horizon, objective
         self.model, self.wanted, self.state = Model(), wanted, state
-        earliest = self._earliest(epochs.between)
-        self.possible = not forced or bool((earliest[wanted] <= horizon).all())
+        self.places, nodes = epochs.places, epochs.topology.node_count
+        earliest = epochs.earliest(state)
+        self.possible = not forced or bool((earliest[:, :nodes][wanted] <= horizon).all())
         if not self.possible:
             return
         useful = np.zeros_like(earliest)
         if forced:
-            useful = np.where(wanted[:, None, :], epochs.between[None], NEVER).min(axis=2)
+            useful = np.where(wanted[:, None, :], epochs.between[None, :, :nodes], NEVER).min(axis=2)
         self._flows(earliest, useful, forced)
         self._buffers(earliest, forced)
         self._switches(switch_copies)
         self._capacities()
 
-    def _earliest(self, between: Int64) -> Int64:
-        """int64[chunks, nodes], the first epoch in which a node can have a chunk."""
-        earliest = np.empty(self.state.held.shape, dtype=np.int64)
-        for q, held in enumerate(self.state.held):
-            earliest[q] = between[held].min(axis=0) + self.state.release[q]
-        for q, v, k in self.state.coming:
-            np.minimum(earliest[q], k + between[v], out=earliest[q])
-        return earliest
-
     def _flows(self, earliest: Int64, useful: Int64, forced: bool) -> None:
         """F[q, link, k]: chunk q is put on the link in epoch k."""
         net, delay = self.topology, self.epochs.delay
         into_switch = net.is_switch[net.dst]
-        first = earliest[:, net.src]
-        last = self.horizon - delay[None] - useful[:, net.dst]
+        first = earliest[:, self.places.origin]
+        onward = [np.where(place >= 0, after + useful[:, place], NEVER) for place, after in self.places.landings]
+        last = self.horizon - np.min(onward, axis=0)
         if not forced:
             # in an A* round a chunk may be under way at the end, but not inside a switch
             from_switch = net.is_switch[net.src]
@@ -76,9 +72,10 @@ class CopyModel:
         self.sent = windows(count, first)
         self.chunk, self.link, self.epoch = self.sent.row, self.sent.place, self.sent.epoch
         self.there = self.epoch + delay[self.link]
+        self.lands = self.epoch + self.places.landings[0][1][self.link]
         cost = np.zeros(len(self.chunk))
         if not forced:
-            late = self.there > self.horizon
+            late = self.lands > self.horizon
             cost[late] = -self._worth()[self.chunk[late], net.dst[self.link[late]]]
         self.flow = self.model.columns(len(self.chunk), cost=cost, integer=True)
 
@@ -87,48 +84,54 @@ class CopyModel:
 
         1000 where it is wanted there, and up to 10 for each that still wants it, by 1 / (1 + distance).
         """
-        near = 1.0 / (1.0 + self.epochs.between)
+        nodes = self.topology.node_count
+        near = 1.0 / (1.0 + self.epochs.between[:nodes, :nodes])
         return np.round(1000.0 * self.wanted + 10.0 * (self.wanted @ near.T))
 
     def _buffers(self, earliest: Int64, forced: bool) -> None:
-        """B[q, n, k]: the node has the chunk when epoch k begins; it gets it at most once."""
-        net, horizon, model = self.topology, self.horizon, self.model
-        stores = ~net.is_switch & ~self.state.held
+        """B[q, p, k]: the chunk is at the place when epoch k begins; it gets there at most once."""
+        net, horizon, model, places = self.topology, self.horizon, self.model, self.places
+        stores = (~net.is_switch & ~self.state.held)[:, places.node]
         self.buffers = windows(np.where(stores, np.maximum(0, horizon - earliest + 1), 0), earliest)
-        chunk, node, epoch = self.buffers.row, self.buffers.place, self.buffers.epoch
-        wanted, at_end = self.wanted[chunk, node], epoch == horizon
+        chunk, place, epoch = self.buffers.row, self.buffers.place, self.buffers.epoch
+        node, at_end = places.node[place], epoch == horizon
+        wanted = self.wanted[chunk, node]
         cost = np.zeros(len(chunk))
         if self.objective != "feasible":
             cost -= wanted
         if not forced:
-            cost -= np.where(at_end, self._worth()[chunk, node], 0.0)
+            cost -= np.where(at_end & (place == node), self._worth()[chunk, node], 0.0)
         lower = (forced & wanted & at_end).astype(np.float64)
         column = self.buffer = model.columns(len(chunk), lower=lower, cost=cost, integer=True)
         on_its_way = np.zeros(len(chunk))
-        for q, v, k in self.state.coming:
-            at = int(self.buffers.at(q, v, k))
+        for q, p, k in places.coming(self.state):
+            at = int(self.buffers.at(q, p, k))
             on_its_way[at] += at >= 0
-        before = self.buffers.at(chunk, node, epoch - 1)
-        arrives = self.buffers.at(self.chunk, net.dst[self.link], self.there)
-        landing = arrives >= 0
+        before = self.buffers.at(chunk, place, epoch - 1)
+        landed = []
+        for lands, after in places.landings:
+            arrives = self.buffers.at(self.chunk, lands[self.link], self.epoch + after[self.link])
+            arrives = np.where(lands[self.link] >= 0, arrives, -1)
+            landed.append((arrives[arrives >= 0], self.flow[arrives >= 0], -1.0))
         model.rows(
             len(chunk), on_its_way, on_its_way,
-            (column, 1.0), (np.where(before >= 0, column[before], -1), -1.0),
-            (arrives[landing], self.flow[landing], -1.0),
+            (column, 1.0), (np.where(before >= 0, column[before], -1), -1.0), *landed,
         )  # fmt: skip
-        # a node sends what it has: F[q, (n, j), k] <= B[q, n, k]
-        held = self.buffers.at(self.chunk, net.src[self.link], self.epoch)
+        # a node sends what it has: F[q, (n, j), k] <= B[q, p, k], p the place from which it sends over that link
+        held = self.buffers.at(self.chunk, places.origin[self.link], self.epoch)
         fed = held >= 0
         model.rows(int(fed.sum()), -np.inf, 0.0, (self.flow[fed], 1.0), (column[held[fed]], -1.0))
+        self.depth = forbid_cycles(model, self.epochs, self.chunk, self.link, self.flow, len(self.wanted))
         if not forced:
             self._receive_once()
 
     def _receive_once(self) -> None:
         """A node has a chunk at the end, or it is on its way there, by one link: together at most once (A* rounds)."""
         net, horizon = self.topology, self.horizon
-        late = self.there > horizon
+        late = self.lands > horizon
         key = self.chunk[late] * net.node_count + net.dst[self.link[late]]
-        coming = np.array([q * net.node_count + v for q, v, k in self.state.coming if k > horizon], dtype=np.int64)
+        ahead = [(q, p) for q, p, k in self.places.coming(self.state) if k > horizon and p < net.node_count]
+        coming = np.array([q * net.node_count + v for q, v in ahead], dtype=np.int64)
         keys, at = np.unique(np.concatenate([key, coming]), return_inverse=True)
         has = self.buffers.at(*np.divmod(keys, net.node_count), horizon)
         room = 1.0 - np.bincount(at[len(key) :], minlength=len(keys))
@@ -199,8 +202,10 @@ class CopyModel:
             sent = int(self.sent.at(s.chunk, s.link, int(s.at)))
             if sent >= 0:
                 x[self.flow[sent]] = 1.0
-                have[s.chunk, int(self.topology.dst[s.link])] = int(s.there)
+                for place, after in self.places.landings:
+                    have[s.chunk, int(place[s.link])] = int(s.at + after[s.link])
         table = self.buffers
         cells = zip(table.row.tolist(), table.place.tolist(), table.epoch.tolist(), strict=True)
-        x[self.buffer] = [have.get((chunk, node), NEVER) <= epoch for chunk, node, epoch in cells]
+        x[self.buffer] = [have.get((chunk, place), NEVER) <= epoch for chunk, place, epoch in cells]
+        self.depth.start(sends, x)
         return x

@@ -108,11 +108,12 @@ def _fastest(epochs: Epochs, source: int, target: int, begin: int) -> tuple[tupl
     """The (link, epoch) of the fastest way from ``source``, begun in epoch ``begin``."""
     hops: list[tuple[int, int]] = []
     net, v, k = epochs.topology, source, begin
+    ((_, after),) = epochs.places.landings
     while v != target:
         links = net.out_links[v]
-        i = int(links[np.argmin(epochs.delay[links] + epochs.between[net.dst[links], target])])
+        i = int(links[np.argmin(after[links] + epochs.between[net.dst[links], target])])
         hops.append((i, k))
-        v, k = int(net.dst[i]), k + int(epochs.delay[i])
+        v, k = int(net.dst[i]), k + int(after[i])
     return tuple(hops)
 
 

@@ -2,7 +2,9 @@
 
 Without copying, the chunks of one source are one commodity, flows may be fractional, and the
 program is linear. Capacities are fractional, too: an epoch may be shorter than a chunk's time on a
-link. The solution is taken apart into paths.
+link. The solution is taken apart into paths. A router that cuts through passes on what comes in the epoch in which it
+comes; a cycle of such routers within an epoch makes nothing, since what comes in is what goes out, and is taken out of
+the solution.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from ...model.arrays import Bool, Float64, Int64
 from ...model.topology import Topology
 from ...solvers import Model, affordable
-from .epochs import NEVER, Epochs, leaves_switches, windows
+from .epochs import NEVER, Epochs, cuts_through, leaves_switches, windows
 
 DUST = 1e-6
 """A share of a chunk that is taken for a rounding error."""
@@ -32,8 +34,10 @@ class Path:
 
 def without_windows(epochs: Epochs) -> Epochs:
     """The epochs of the linear program: fractions need not wait until a whole chunk has passed."""
-    delay = epochs.delay - np.where(leaves_switches(epochs.topology), 0, epochs.window - 1)
-    return replace(epochs, delay=delay)
+    further = np.where(leaves_switches(epochs.topology), 0, epochs.window - 1)
+    stores = ~cuts_through(epochs.topology)[epochs.topology.dst]
+    head = epochs.head - np.where(stores, further, 0)
+    return replace(epochs, delay=epochs.delay - further, head=head, window=np.ones_like(epochs.window))
 
 
 class FlowModel:
@@ -56,7 +60,9 @@ class FlowModel:
     ) -> None:
         net = self.net = epochs.topology
         self.horizon, self.sources, self.arrival = horizon, sources, arrival
-        self.model, self.delay = Model(), epochs.delay
+        # every node is one place, as every link takes one epoch
+        ((_, self.delay),) = epochs.places.landings
+        self.model = Model()
         wanting = demand > 0
         self.possible = bool((arrival[wanting] <= horizon).all())
         if not self.possible:
@@ -64,7 +70,7 @@ class FlowModel:
         # F[s, link, k]: what is put on the link in epoch k
         useful = np.where(wanting[:, None, :], epochs.between[None], NEVER).min(axis=2)
         first = arrival[:, net.src]
-        count = np.maximum(0, horizon - epochs.delay[None] - useful[:, net.dst] - first + 1)
+        count = np.maximum(0, horizon - self.delay[None] - useful[:, net.dst] - first + 1)
         count[net.dst[None] == sources[:, None]] = 0
         affordable(int(count.sum()), epochs.seconds)
         self.sent = windows(count, first)
@@ -134,22 +140,27 @@ class FlowModel:
                     paths.append(path)
         return paths
 
-    def _back(self, s: int, target: int, k: int, flow: Float64, left: Float64, amount: float) -> Path | None:
-        """One path that ends in epoch k, by the largest flows from its end backwards; its amount is taken out of them.
+    def _back(self, s: int, target: int, end: int, flow: Float64, left: Float64, amount: float) -> Path | None:
+        """One path that ends in epoch ``end``, by the largest flows from there backwards; it is taken out of them.
 
         None where only rounding errors are left of the flow.
         """
         hops: list[tuple[int, int]] = []
         used: list[tuple[Float64, int]] = []
-        v = target
+        passed: list[tuple[int, int]] = []  # node and epoch before each of ``used``
+        v, k = target, end
         while v != self.sources[s]:
+            if (v, k) in passed:  # a cycle within an epoch
+                _take(used[passed.index((v, k)) :], np.inf)
+                hops, used, passed, v, k = [], [], [], target, end
+                continue
+            passed.append((v, k))
             links = self.net.in_links[v]
             waits, sent = int(self.stock.at(s, v, k - 1)), self.sent.at(s, links, k - self.delay[links])
             shares = np.append(left[waits], flow[sent])
             best = int(shares.argmax())
             if shares[best] <= DUST / 10:
                 return None
-            amount = min(amount, float(shares[best]))
             if best == 0:
                 used.append((left, waits))
                 k -= 1
@@ -159,9 +170,15 @@ class FlowModel:
                 k -= int(self.delay[i])
                 hops.append((i, k))
                 v = int(self.net.src[i])
-        for column, at in used:
-            column[at] -= amount
-        return Path(s, target, amount, _direct(self.net, hops[::-1]))
+        return Path(s, target, _take(used, amount), _direct(self.net, hops[::-1]))
+
+
+def _take(columns: list[tuple[Float64, int]], most: float) -> float:
+    """Take what all columns have, and no more than ``most``, out of each."""
+    amount = min([most, *(float(column[at]) for column, at in columns)])
+    for column, at in columns:
+        column[at] -= amount
+    return amount
 
 
 def _direct(net: Topology, hops: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

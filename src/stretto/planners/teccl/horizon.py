@@ -28,14 +28,14 @@ def fewest_epochs(epochs: Epochs, state: State, wanted: Bool) -> int:
     By the fastest paths, and by what the links into each node, and into each site, can carry.
     """
     topology = epochs.topology
-    earliest = np.stack([epochs.between[held].min(axis=0) for held in state.held]) + state.release[:, None]
-    least = int(earliest[wanted].max(initial=0))
-    first = earliest.min(axis=0)
+    earliest = epochs.earliest(state)
+    least = int(earliest[:, : topology.node_count][wanted].max(initial=0))
+    first = earliest.min(axis=0)[epochs.places.origin]
     for inside in _groups(topology):
         asked = int((wanted[:, inside].any(axis=1) & ~state.held[:, inside].any(axis=1)).sum())
         into = np.flatnonzero(inside[topology.dst] & ~inside[topology.src])
         while asked:
-            room = np.maximum(0, least - epochs.delay[into] - first[topology.src[into]] + 1)
+            room = np.maximum(0, least - epochs.delay[into] - first[into] + 1)
             if int((epochs.capacity[into] * -(-room // epochs.window[into])).sum()) >= asked:
                 break
             least += 1
@@ -71,10 +71,10 @@ def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
 
     They keep their order, and each starts as early as TE-CCL's rules allow.
     """
-    topology = plan.topology
+    topology, places = plan.topology, epochs.places
     order = np.argsort(plan.start_s, kind="stable") if plan.start_s is not None else np.arange(plan.transfer_count)
     used: list[dict[int, int]] = [{} for _ in range(topology.link_count)]
-    there: dict[tuple[int, int], int] = {}
+    there: list[dict[int, int]] = [{} for _ in range(plan.transfer_count)]  # the epoch at each place
     release = np.ceil(plan.workload.chunk_start_s / epochs.seconds - 1e-9).astype(np.int64)
     sends: list[Send] = []
 
@@ -86,17 +86,18 @@ def schedule_of(plan: Plan, epochs: Epochs) -> list[Send]:
 
     for t in map(int, order):
         chunk, route = int(plan.chunk[t]), plan.route[t].tolist()
-        k = max((there[d, int(plan.src[t])] for d in map(int, plan.depends[t])), default=int(release[chunk]))
-        ahead = {int(plan.src[t]): 0}
+        ahead = {int(p): 0 for p in np.flatnonzero(places.node == plan.src[t])}
         for i in route:
-            ahead[int(topology.dst[i])] = ahead[int(topology.src[i])] + int(epochs.delay[i])
-        while not all(fits(i, k + ahead[int(topology.src[i])]) for i in route):
+            starts = ahead[int(places.origin[i])]
+            ahead |= {int(p[i]): starts + int(after[i]) for p, after in places.landings if p[i] >= 0}
+        begins = {i: ahead[int(places.origin[i])] for i in route}
+        first = {int(places.origin[i]) for i in route if topology.src[i] == plan.src[t]}
+        k = max((there[int(d)][p] for d in plan.depends[t] for p in first), default=int(release[chunk]))
+        while not all(fits(i, k + begins[i]) for i in route):
             k += 1
         for i in route:
-            at = k + ahead[int(topology.src[i])]
+            at = k + begins[i]
             used[i][at] = used[i].get(at, 0) + 1
             sends.append(Send(at, at + int(epochs.delay[i]), chunk, i))
-        for v in map(int, plan.dst[t]):
-            if not topology.is_switch[v]:
-                there[t, v] = k + ahead[v]
+        there[t] = {p: k + late for p, late in ahead.items()}
     return sends

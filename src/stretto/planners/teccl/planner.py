@@ -15,13 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ...model.collective import Workload
 from ...model.errors import Infeasible, InputError
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
-from ...model.topology import ROUTER, SWITCH, Topology
+from ...model.topology import Topology
 from ...schedule.asap import Send, passes_of, plan_of_sends
 from ...schedule.inversion import Transfers, plan_in_phases, transfers_of
 from .. import Option, Request, over_links, register
@@ -30,6 +28,7 @@ from .epochs import Epochs, epoch_seconds, initial_state
 from .flow_plan import plan_without_copies
 from .horizon import fewest_epochs, most_hops
 from .problem import MOST_UNITS, Problem
+from .routers import HOW, routers_as
 
 EARLY_GAP = 0.3
 """Relative gap at which ``mode=early-stop`` takes a schedule, as in the public code."""
@@ -62,6 +61,8 @@ OPTIONS = (
     Option("epochs", str, "auto", "the horizon: auto (TE-CCL's search), a number, or from-heuristic (MTEGCCA's plan)"),
     Option("astar", bool, False, "solve in rounds of some epochs, each nearer to the goal (A*)"),
     Option("epoch_multiplier", float, 1.0, "lengthens the epoch"),
+    Option("routers", str, "cut-through", "what a router that cuts through is: that, and what it has it keeps; or "
+           "TE-CCL's node that stores, or its switch", HOW),
     Option("switch_copy", bool, True, "a switch may send one chunk over several links"),
     Option("gap", float, -1.0, "relative gap of the paper's objective; -1 for 1e-4, or 0.3 with early-stop"),
     Option("solver", str, "auto", "auto: CP-SAT, then HiGHS where it gives up", ("auto", "highs", "cp-sat", "gurobi")),
@@ -86,6 +87,7 @@ def teccl(
     epochs: str = "auto",
     astar: bool = False,
     epoch_multiplier: float = 1.0,
+    routers: str = "cut-through",
     switch_copy: bool = True,
     gap: float = -1.0,
     solver: str = "auto",
@@ -108,13 +110,13 @@ def teccl(
         raise InputError("A* rounds have epochs and an objective of their own", "option astar")
     if epochs not in ("auto", "from-heuristic") and not (epochs.isascii() and epochs.isdigit() and int(epochs)):
         raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "option epochs")
-    topology, workload = request.topology, request.workload
+    topology, workload = routers_as(request.topology, routers), request.workload
     single = bool((workload.chunk_wanted.lengths == 1).all())
     sums = bool(workload.chunk_reduces.any())
     if objective == "auto":
         objective = "paper" if mode == "early-stop" else "makespan"
     problem = Problem(
-        replace(request, budget=request.budget.for_solvers(MOST_UNITS)),
+        replace(request, topology=topology, budget=request.budget.for_solvers(MOST_UNITS)),
         seconds=epoch_seconds(
             topology, float(workload.chunk_bytes.max()), "slow" if mode == "slow" else "fast", epoch_multiplier
         ),
@@ -124,14 +126,16 @@ def teccl(
     )
     if copy == "false" and (sums or not single):
         raise InputError("without copying every chunk must have one destination, and sums need it", "option copy")
-    if copy != "true" and single and not sums:
-        plan = plan_without_copies(problem, objective, epochs)
-        return plan or Schedule(problem, problem.heuristic(), {"objective": objective, "proven": False}).plan()
 
     def schedule(part: Problem) -> Schedule:
         return _in_rounds(part) if astar else _with_copies(part, objective, epochs)
 
-    return _with_sums(problem, schedule) if sums else schedule(problem).plan()
+    if copy != "true" and single and not sums:
+        plan = plan_without_copies(problem, objective, epochs)
+        plan = plan or Schedule(problem, problem.heuristic(), {"objective": objective, "proven": False}).plan()
+    else:
+        plan = _with_sums(problem, schedule) if sums else schedule(problem).plan()
+    return replace(plan, topology=request.topology)
 
 
 @dataclass
@@ -164,7 +168,7 @@ def _with_sums(problem: Problem, schedule: Callable[[Problem], Schedule]) -> Pla
         first = min(c.start_s for c in workload.collectives)
         begun = Workload(tuple(replace(c, start_s=c.start_s - first) for c in workload.collectives))
         if pipes:  # routers replicate but do not sum, so what is inverted passes through them
-            topology = replace(topology, kind=np.where(topology.forwarding == ROUTER, SWITCH, topology.kind))
+            topology = routers_as(topology, "switch")
         budget = problem.budget.share(1 / (count - len(phases)))
         part = replace(problem, request=replace(problem.request, topology=topology, workload=begun, budget=budget))
         phase = schedule(part)
@@ -312,8 +316,8 @@ def _in_rounds(problem: Problem) -> Schedule:
         if not fresh and not state.coming:
             raise Infeasible(f"A* is stuck after {first} epochs; solve without rounds, or raise the effort")
         sends += [Send(s.at + first, s.there + first, s.chunk, s.link) for s in fresh]
-        state, first = state.after(fresh, problem.topology, horizon), first + horizon
+        state, first = state.after(fresh, grid, horizon), first + horizon
         wanted &= ~state.held
-        for q, v, _ in state.coming:
+        for q, v, _, _ in state.coming:
             wanted[q, v] = False
     return Schedule(problem, sends, {"objective": "astar", "rounds": first // horizon})
