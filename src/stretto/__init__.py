@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         bound,
         collective,
         compare,
+        compose,
         load,
         plan,
         simulate,
@@ -48,8 +49,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bound", "Collective", "Comparison", "Infeasible", "InputError", "PeerFailed", "Plan", "StrettoError", "Timeline",
-    "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare", "load", "plan", "simulate",
-    "topology", "verify", "workload",
+    "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare", "compose", "load", "plan",
+    "simulate", "topology", "verify", "workload",
 ]  # fmt: skip
 
 _FACE = dict.fromkeys(__all__, "face") | {

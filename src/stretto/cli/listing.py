@@ -2,55 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, print_table, show_topology
 from .work import write_topology
 
+if TYPE_CHECKING:
+    from ..model.topology import Topology
+
+COMPOSE = "compose"
+_COMPOSING = "compose SERVER... --servers N --fabric FABRIC -o FILE"
+
 
 def topologies(
     topology: Annotated[
-        str | None, Argument(help="Describe this topology.", autocompletion=arguments.complete_topology)
+        list[str] | None,
+        Argument(
+            metavar="[TOPOLOGY | compose SERVER...]",
+            help="Describe this topology, or compose a cluster of servers; each is a family, or a file such as the "
+            "output of nvidia-smi topo -m.",
+            autocompletion=arguments.complete_topology,
+        ),
     ] = None,
     plot: Annotated[str | None, Option(help="Draw the topology to this SVG file.")] = None,
     to: Annotated[
         str | None, Option(help="Write the topology as json, graphml or astra-sim, to the file of -o.")
     ] = None,
-    output: Annotated[str | None, Option("-o", "--output", help="The file that --to writes.")] = None,
+    output: Annotated[
+        str | None, Option("-o", "--output", help="The file to write; as json, unless --to says another format.")
+    ] = None,
+    servers: Annotated[
+        str | None,
+        Option(help="How many of each SERVER; one number, or one for each by comma.", rich_help_panel=_COMPOSING),
+    ] = None,
+    fabric: Annotated[
+        str | None,
+        Option(
+            help="rails, leafspine, fattree, dragonfly, site or wan, also with options "
+            "(rails?spines=4&oversubscription=2); or a topology with a place for each server, such as torus:4x4. "
+            "rails by default.",
+            rich_help_panel=_COMPOSING,
+        ),
+    ] = None,
+    nics: Annotated[
+        str | None,
+        Option(
+            help="The NICs of each server: 8x400Gbit/s, 8, or 400Gbit/s. By default those that it has.",
+            rich_help_panel=_COMPOSING,
+        ),
+    ] = None,
     as_json: arguments.Json = False,
 ) -> None:
-    """List the built-in topologies, describe one, or write one in another format."""
-    from ..topologies import catalogue, load_topology
+    """List the built-in topologies, describe or write one, or compose a cluster of servers under a fabric."""
+    words = topology or []
+    if words[:1] == [COMPOSE]:
+        net = _composed(words[1:], servers, fabric, nics)
+    else:
+        for name, value in (("--servers", servers), ("--fabric", fabric), ("--nics", nics)):
+            if value is not None:
+                raise InputError("is of `stretto topologies compose SERVER...`", name)
+        if len(words) > 1:
+            raise InputError("give one topology, or compose SERVER...", " ".join(words))
+        if not words or words[0] in ("zoo", "cloud"):
+            _list(as_json, words[0] if words else None)
+            return
+        from ..topologies import load_topology
 
-    if topology in ("zoo", "cloud"):
-        names = _names_of(topology)
-        prefix = "zoo:" if topology == "zoo" else ""
-        answer(as_json, {topology: names}, lambda: print_line(", ".join(f"{prefix}{name}" for name in names)))
-        return
-    if topology is None:
-        rows: list[dict[str, Any]] = [
-            {
-                "spec": f.pattern,
-                "summary": f.summary,
-                "example": f.example,
-                "options": [{"name": s.name, "default": s.default, "help": s.help} for s in f.settings],
-            }
-            for f in catalogue()
-        ]
-        answer(as_json, {"topologies": rows}, lambda: _show_families(rows))
-        return
+        net = load_topology(words[0])
     from ..report.facts import topology_facts
 
-    net = load_topology(topology)
     if plot is not None:
         from ..report.drawing import write_svg
 
         write_svg(net, plot)
-    data = topology_facts(net) | write_topology(net, to, output)
+    data = topology_facts(net) | write_topology(net, to or ("json" if output else None), output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
+
+
+def _composed(servers: list[str], counts: str | None, fabric: str | None, nics: str | None) -> Topology:
+    """The cluster that ``compose`` and its options describe."""
+    from ..topologies import compose, whole
+
+    if not servers:
+        raise InputError("give at least one SERVER: a family or a file", COMPOSE)
+    each = [whole(text, "--servers", 1) for text in (counts or "1").split(",")]
+    return compose(servers, each * len(servers) if len(each) == 1 else each, fabric or "rails", nics=nics)
+
+
+def _list(as_json: bool, family: str | None) -> None:
+    """All families and fabrics, or all members of the family ``zoo`` or ``cloud``."""
+    from ..topologies import Setting, catalogue
+    from ..topologies.fabrics import FABRICS
+
+    if family is not None:
+        names = _names_of(family)
+        prefix = "zoo:" if family == "zoo" else ""
+        answer(as_json, {family: names}, lambda: print_line(", ".join(f"{prefix}{name}" for name in names)))
+        return
+
+    def options(settings: tuple[Setting, ...]) -> list[dict[str, Any]]:
+        return [{"name": s.name, "default": s.default, "help": s.help} for s in settings]
+
+    rows: list[dict[str, Any]] = [
+        {"spec": f.pattern, "summary": f.summary, "example": f.example, "options": options(f.settings)}
+        | ({"nics": f.nics} if f.nics else {})
+        for f in catalogue()
+    ]
+    fabrics = [{"fabric": f.name, "summary": f.summary, "options": options(f.settings)} for f in FABRICS]
+    answer(as_json, {"topologies": rows, "fabrics": fabrics}, lambda: _show_families(rows, fabrics))
 
 
 def _names_of(family: str) -> list[str]:
@@ -64,8 +127,8 @@ def _names_of(family: str) -> list[str]:
     return list(measured_regions().names)
 
 
-def _show_families(rows: list[dict[str, Any]]) -> None:
-    """Tables of the families, and of what their options mean."""
+def _show_families(rows: list[dict[str, Any]], fabrics: list[dict[str, Any]]) -> None:
+    """Tables of the families, of what their options mean, and of the fabrics."""
     families: dict[tuple[str, str], list[str]] = {}
     for r in rows:
         for o in r["options"]:
@@ -80,6 +143,8 @@ def _show_families(rows: list[dict[str, Any]]) -> None:
     meanings = [(name, "all" if (name, text) in every else ", ".join(families[name, text]), text)
                 for name, text in ordered]  # fmt: skip
     print_table("options, as in ring:8?bandwidth=50GB/s&message=2us", ("option", "of", "what it means"), meanings)
+    known = [(f["fabric"], f["summary"], ", ".join(o["name"] for o in f["options"])) for f in fabrics]
+    print_table("fabrics, as in compose h100 --servers 64 --fabric rails", ("fabric", "what", "options"), known)
 
 
 def planners(

@@ -3,7 +3,7 @@
 Everything here is a thin call into the rooms below.
 
     objects       Plan and Topology: those of the model, with methods that need rooms above the model
-    requests      topology, collective, workload
+    requests      topology, compose, collective, workload
     planning      plan, load, verify, simulate, bound
     comparison    compare, Comparison
 
@@ -15,9 +15,9 @@ seconds, rates text (``"25GB/s"``) or bytes per second.
 from .comparison import Comparison, compare
 from .objects import Plan, Topology, draw, of_model
 from .planning import bound, load, plan, simulate, verify
-from .requests import collective, request_topology, topology, workload
+from .requests import collective, compose, request_topology, topology, workload
 
 __all__ = [
-    "Comparison", "Plan", "Topology", "bound", "collective", "compare", "draw", "load", "of_model", "plan",
+    "Comparison", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "load", "of_model", "plan",
     "request_topology", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip

@@ -51,6 +51,31 @@ def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topo
     return of_topology(load_topology(spec + ("&" if "?" in spec else "?") + query if query else spec))
 
 
+def compose(
+    servers: Network | Sequence[Network], count: int | Sequence[int] = 1, fabric: Network = "rails", *,
+    nics: str | None = None, **options: Any,
+) -> Topology:  # fmt: skip
+    """A cluster: servers under a fabric, or clusters joined over a WAN.
+
+        cluster = st.compose("server.txt", 64, "rails", nics="8x400Gbit/s", spines=4, oversubscription=2)
+        world = st.compose([cluster, "gb200:1"], [2, 1], "wan", km=1000)
+
+    Args:
+        servers: a spec, the path of a file or a topology; or several different ones.
+        count: how many of each; one number for all, or one for each of ``servers``.
+        fabric: ``rails``, ``leafspine``, ``fattree``, ``dragonfly``, ``site`` or ``wan`` (``stretto topologies`` lists
+            their options), or a topology with an accelerator for each server, which becomes its router.
+        nics: of each server: ``"8x400Gbit/s"``, ``"8"`` or ``"400Gbit/s"``; by default those that it has.
+        options: of the fabric, as text or numbers.
+    Raises:
+        InputError: a server, the fabric or an option is wrong; names it and the remedy.
+    """
+    from ..topologies import compose as composed
+
+    texts = {name: _with_unit(name, value) for name, value in options.items()}
+    return of_topology(composed(servers, count, fabric, nics=nics, **texts))
+
+
 def _with_unit(name: str, value: object) -> object:
     """An option's value as a spec takes it: a bandwidth that is a number is in bytes/s."""
     return f"{float(value)!r}B/s" if name.endswith("bandwidth") and isinstance(value, Real) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,7 @@ class Family:
     example: str
     build: Callable[[list[str], dict[str, Any], str], Topology]
     settings: tuple[Setting, ...] = ()
+    nics: str = ""  # of one server, such as 8x400Gbit/s, where it has NICs
 
 
 def whole(text: str, where: str, least: int = 0) -> int:
@@ -115,16 +116,10 @@ ANYWHERE = (MESSAGE, SHARP)
 
 def catalogue() -> tuple[Family, ...]:
     """All families, in the order in which they are listed."""
-    from . import cloud, optical, regular, servers, sites, zoo
+    from . import cloud, machines, optical, regular, servers, sites, zoo
 
-    families = (
-        *servers.FAMILIES,
-        *regular.FAMILIES,
-        *optical.FAMILIES,
-        *sites.FAMILIES,
-        *cloud.FAMILIES,
-        *zoo.FAMILIES,
-    )
+    modules = (servers, machines, regular, optical, sites, cloud, zoo)
+    families = [family for module in modules for family in module.FAMILIES]
     return tuple(replace(family, settings=(*family.settings, *ANYWHERE)) for family in families)
 
 
@@ -145,14 +140,23 @@ def load_topology(spec: str) -> Topology:
         if os.path.exists(body) or body.lower().endswith(ENDINGS):
             from . import importers
 
-            settings = _settings((*importers.SETTINGS, *ANYWHERE), query, spec)
+            settings = parse_settings((*importers.SETTINGS, *ANYWHERE), query, spec)
             return _set_up(importers.read_topology(body, settings), settings, spec)
         near = difflib.get_close_matches(name, [*families], n=1)
         hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)
     family = families[name]
-    settings = _settings(family.settings, query, spec)
+    settings = parse_settings(family.settings, query, spec)
     return _set_up(family.build(arguments, settings, spec), settings, spec)
+
+
+def compose(
+    servers: Any, count: int | Sequence[int] = 1, fabric: Any = "rails", *, nics: str | None = None, **options: Any
+) -> Topology:
+    """A cluster of servers under a fabric, see :func:`.composition.compose`."""
+    from . import composition
+
+    return composition.compose(servers, count, fabric, nics=nics, **options)
 
 
 def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology:
@@ -163,10 +167,10 @@ def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology
     if sharp is None:
         return topology
     inside = np.array([site != "" for site in topology.sites]) | (sharp == "all")
-    reduces = topology.is_switch & topology.transit & inside & (sharp != "")
+    reduces = topology.is_switch & topology.transit & topology.replicates & inside & (sharp != "")
     if sharp and not reduces.any():
-        which = "no switch" if sharp == "all" else "no switch inside a site"
-        raise InputError(f"there is {which} that could sum", f"{spec}, option {SHARP.name}")
+        which = "there is no switch" if sharp == "all" else "there is no switch inside a site"
+        raise InputError(f"{which} that could sum: only one that replicates can", f"{spec}, option {SHARP.name}")
     return replace(topology, reduces=reduces)
 
 
@@ -181,7 +185,7 @@ def assume_messages(topology: Topology) -> Topology:
     return replace(topology, message_s=np.where(sockets, SOCKET_MESSAGE_S, FABRIC_MESSAGE_S), message_basis=ASSUMED)
 
 
-def _settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:
+def parse_settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:
     """The value of every setting, from a query such as ``bandwidth=1GB/s&latency=1us``."""
     by_name = {s.name: s for s in known}
     given: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -62,16 +62,22 @@ def _grid(arguments: list[str], settings: dict[str, Any], spec: str, wraps: bool
     if n < 2:
         raise InputError("at least two nodes are needed", spec)
     check_size(n, 2 * len(sides) * n, spec)
-    grid = np.arange(n).reshape(sides)
-    pairs: list[tuple[int, int]] = []
-    for axis, side in enumerate(sides):
-        after = np.roll(grid, -1, axis)
-        last = side if wraps and side > 1 else side - 1
-        pairs += zip(*(nodes.take(range(last), axis).ravel().tolist() for nodes in (grid, after)))
-    # the third axis is drawn as depth
+    pairs = [pair for axis in range(len(sides)) for pair in axis_pairs(sides, axis, wraps)]
+    return _build(spec, settings, pairs, n, xy=grid_positions(sides))
+
+
+def axis_pairs(sides: Sequence[int], axis: int, wraps: bool) -> list[tuple[int, int]]:
+    """The nodes of a grid, numbered row by row, that are joined along one axis."""
+    grid = np.arange(math.prod(sides)).reshape(sides)
+    after = np.roll(grid, -1, axis)
+    last = sides[axis] if wraps and sides[axis] > 1 else sides[axis] - 1
+    return list(zip(*(nodes.take(range(last), axis).ravel().tolist() for nodes in (grid, after))))
+
+
+def grid_positions(sides: Sequence[int]) -> list[tuple[float, float]]:
+    """Where the nodes of a grid are drawn; the third axis is depth."""
     flat = [(*cell, 0, 0)[:3] for cell in product(*map(range, sides))]
-    xy = [(float(b) + 0.35 * c, -float(a) + 0.35 * c) for a, b, c in flat]
-    return _build(spec, settings, pairs, n, xy=xy)
+    return [(float(b) + 0.35 * c, -float(a) + 0.35 * c) for a, b, c in flat]
 
 
 def _hypercube(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
@@ -101,18 +107,25 @@ def _fattree(arguments: list[str], settings: dict[str, Any], spec: str) -> Topol
         raise InputError("K must be even", spec)
     half, hosts = k // 2, k**3 // 4
     check_size(hosts + 5 * half * half, 6 * hosts, spec)
-    edge, aggregation, core = hosts, hosts + k * half, hosts + 2 * k * half
-    pairs = []
-    for pod, i in product(range(k), range(half)):
-        up = pod * half + i
-        pairs += [(up * half + h, edge + up) for h in range(half)]
-        pairs += [(edge + up, aggregation + pod * half + j) for j in range(half)]
-        pairs += [(aggregation + up, core + i * half + j) for j in range(half)]
+    pairs = [(h, hosts + h // half) for h in range(hosts)]
+    pairs += [(hosts + a, hosts + b) for a, b in fat_tree_pairs(k, k)]
     sites = [f"pod{h // half**2}" for h in range(hosts)]
     sites += [f"pod{s // half}" for _ in range(2) for s in range(k * half)] + [""] * half**2
     levels = ((hosts, 0.0), (k * half, 1.0), (k * half, 2.0), (half**2, 3.0))
     xy = [((i + 0.5) / count * hosts, level * hosts / 8) for count, level in levels for i in range(count)]
     return _build(spec, settings, pairs, hosts, 5 * half * half, xy, sites)
+
+
+def fat_tree_pairs(k: int, pods: int) -> list[tuple[int, int]]:
+    """The switches that a fat tree joins; they are numbered level by level: edge, aggregation and core switches."""
+    half = k // 2
+    aggregation, core = pods * half, 2 * pods * half
+    pairs = []
+    for pod, i in product(range(pods), range(half)):
+        up = pod * half + i
+        pairs += [(up, aggregation + pod * half + j) for j in range(half)]
+        pairs += [(aggregation + up, core + i * half + j) for j in range(half)]
+    return pairs
 
 
 FAMILIES = (

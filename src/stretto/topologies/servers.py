@@ -1,8 +1,7 @@
-"""GPU servers: DGX1, DGX2, NDv2, AMD and H100, one or several chassis.
+"""GPU servers of 2018: DGX1, DGX2, NDv2 and AMD, one or several chassis. Those of today are in :mod:`.machines`.
 
 The link tables are facts from microsoft/TE-CCL (c128bf2), teccl/topologies/{dgx1,dgx2,ndv2,amd}.py,
-as its paper intends them; the ``teccl`` variants are as that code builds them, with its slips. ``h100`` has the
-bandwidths of NVIDIA's data sheet of DGX H100, and the latencies of ``dgx2``.
+as its paper intends them; the ``teccl`` variants are as that code builds them, with its slips.
 """
 
 from __future__ import annotations
@@ -118,29 +117,6 @@ def _dgx2(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology
     return draft.topology(f"dgx2:{count}")
 
 
-def _h100(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
-    """8 H100 a server on one NVSwitch (18 NVLinks of 25 GB/s, 0.35 us a hop); several servers have 8 rails.
-
-    A rail joins the GPUs of equal number through a switch of its own: 400 Gbit/s, 1.3 us a hop.
-    """
-    count, teccl = _chassis(arguments, spec, "h100:SERVERS", nodes=9, links=32)
-    if teccl:
-        raise InputError("h100 has no teccl variant: that code does not have it", spec)
-    draft = Draft()
-    gpus = []
-    for c in range(count):
-        nvswitch = draft.node(SWITCH, site=f"server{c}", xy=(4.0 * c, 0.0))
-        gpus.append(len(draft.kinds))
-        draft.nodes(ACCELERATOR, f"server{c}", circle(8, 4.0 * c, radius=1.5))
-        for gpu in range(gpus[c], gpus[c] + 8):
-            draft.join(nvswitch, gpu, 450 * GB, 0.35 * US)
-    for rail in range(8 if count > 1 else 0):
-        switch = draft.node(SWITCH, xy=(4.0 * (count - 1) * (rail + 0.5) / 8, 2.5))
-        for first in gpus:
-            draft.join(first + rail, switch, 50 * GB, 1.3 * US)
-    return draft.topology(f"h100:{count}")
-
-
 def _amd(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     """16 dies a chassis; each pair on a leaf switch, all leaves on one core switch (25 GB/s, 1.3 us).
 
@@ -178,7 +154,6 @@ def _add_leaves(draft: Draft, first: int, x: float, teccl: bool) -> None:
 FAMILIES = (
     Family("dgx1", "dgx1", "8 V100, NVLink hybrid cube mesh of 25 and 50 GB/s", "dgx1", _dgx1),
     Family("dgx2", "dgx2:CHASSIS", "16 V100 a chassis on an NVSwitch, 8 links of 12.5 GB/s between", "dgx2:2", _dgx2),
-    Family("h100", "h100:SERVERS", "8 H100 a server on an NVSwitch, 8 rails of 50 GB/s between", "h100:2", _h100),
     Family("ndv2", "ndv2:CHASSIS[:teccl]", "8 V100 a chassis, one link of 12.5 GB/s in and out", "ndv2:4", _ndv2),
     Family("amd", "amd:CHASSIS[:teccl]", "16 dies a chassis, leaf and core switches of 25 GB/s", "amd:2", _amd),
 )

@@ -51,8 +51,8 @@ def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
         raise InputError("write it as sites:S,G: S sites of G accelerators", spec)
     count, gpus = parts
     routers = settings["routers"] if count > 1 else 0
-    wan_pairs = count * (count - 1) // 2 if settings["wan"] == "full" else count
-    check_size(count * (gpus + routers), count * gpus * (gpus + 2 * routers) + 2 * wan_pairs * routers, spec)
+    between = count * (count - 1) // 2 if settings["wan"] == "full" else count
+    check_size(count * (gpus + routers), count * gpus * (gpus + 2 * routers) + 2 * between * routers, spec)
     rng = random.Random(settings["seed"])
     stride = gpus + routers
     draft = Draft()
@@ -69,12 +69,13 @@ def _sites(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
             draft.join(base + g, base + gpus + r, settings["router_bandwidth"], settings["latency"])
     latency_s = settings["wan_latency"]
     latency_s = settings["km"] / FIBRE_KM_PER_S if latency_s is None else latency_s
-    for a, b, r, q in _wan_links(_wan_pairs(count, settings["wan"]), routers, settings["peers"]):
+    for a, b, r, q in wan_links(wan_pairs(count, settings["wan"]), routers, settings["peers"]):
         draft.join(a * stride + gpus + r, b * stride + gpus + q, settings["wan_bandwidth"], latency_s)
     return draft.topology(spec, ordered=True, where=spec)
 
 
-def _wan_pairs(count: int, graph: str) -> list[tuple[int, int]]:
+def wan_pairs(count: int, graph: str) -> list[tuple[int, int]]:
+    """The pairs of sites that a WAN joins; ``graph`` is one of :data:`WANS`."""
     if graph == "full":
         return list(combinations(range(count), 2))
     if graph == "star":
@@ -91,7 +92,7 @@ def _attachments(gpus: int, routers: int, attached: int | None, spec: str) -> li
     return sorted({((r * attached + i) % gpus, r) for r in range(routers) for i in range(attached)})
 
 
-def _wan_links(pairs: list[tuple[int, int]], routers: int, peers: str) -> list[tuple[int, int, int, int]]:
+def wan_links(pairs: list[tuple[int, int]], routers: int, peers: str) -> list[tuple[int, int, int, int]]:
     """(site, other site, router of the one, router of the other) for each link."""
     if peers == "all":
         return [(a, b, r, r) for a, b in pairs for r in range(routers)]
