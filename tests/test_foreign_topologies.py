@@ -10,7 +10,7 @@ import pytest
 
 from stretto.model.errors import InputError
 from stretto.model.topology import KINDS
-from stretto.topologies import load_topology
+from stretto.topologies import compose, load_topology
 from stretto.topologies.files import WRITERS
 from topology_samples import SAMPLES
 
@@ -96,8 +96,74 @@ def test_nvidia_smi_counts_nvlinks(read):
     net = read("smi.txt")
     assert links(net)["GPU0", "GPU2"] == (50e9, 0.7e-6)
     assert links(net)["GPU0", "GPU1"] == (25e9, 0.7e-6)
-    assert net.link_count == 8
+    assert len([ends for ends in links(net) if all(name.startswith("GPU") for name in ends)]) == 8
     assert "ways over PCIe left out, since NVLinks join all GPUs" in net.notes
+
+
+def test_nvidia_smi_keeps_nics_on_their_way(read):
+    """NIC0 is on the PCIe switch of GPU0, on the host bridge of GPU1, and on the other socket for GPU2 and GPU3."""
+    net = read("smi.txt")
+    over_pcie = {ends for ends, (width, _) in links(net).items() if width == 15.754e9}
+    ways = {("GPU0", "pix0"), ("nic0", "pix0"), ("pix0", "phb0"), ("GPU1", "phb0"), ("phb0", "sys0"), ("GPU2", "sys0"),
+            ("GPU3", "sys0")}  # fmt: skip
+    assert over_pcie == ways | {(b, a) for a, b in ways}
+    assert links(read("smi.txt", query="?pcie=4"))["nic0", "pix0"] == (31.508e9, 0.5e-6)
+
+
+def matrix_of(nearest, level, nics, nvlinks, legend="", far="SYS"):
+    """A matrix of servers that people report: each GPU has one near NIC, and all others are far."""
+    names = [f"GPU{i}" for i in range(len(nearest))] + [f"NIC{i}" for i in range(nics)]
+
+    def cell(a, b):
+        if a == b:
+            return "X"
+        if a[0] == b[0] == "G":
+            return nvlinks
+        near = {(f"GPU{g}", f"NIC{n}") for g, n in enumerate(nearest)}
+        return level if (a, b) in near or (b, a) in near else far
+
+    rows = [[name, *(cell(name, other) for other in names), "0-55", "0", "N/A"] for name in names]
+    head = ["", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    return "\n".join("\t".join(row) for row in (head, *rows)) + legend
+
+
+H100 = matrix_of([0, 1, 2, 5, 6, 7, 8, 9], "PIX", 10, "NV18", "\n\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC5: mlx5_7\n")
+"""As in github.com/NVIDIA/nccl/issues/1264."""
+
+
+def test_an_h100_server_has_a_nic_on_the_pcie_switch_of_each_gpu(read):
+    net = read("smi.txt", H100)
+    assert (net.kind == KINDS.index("switch")).sum() == 1 + 8 + 8
+    assert "nic0 mlx5_0" in net.names and "nic5 mlx5_7" in net.names and "nic9" in net.names
+    assert links(net)["GPU3", "pix3"] == links(net)["nic5 mlx5_7", "pix3"] == (63.015e9, 0.5e-6)
+    assert links(net)["GPU3", "nvswitch"] == (450e9, 0.35e-6)
+    assert "NICs left out, since every GPU has a nearer one: NIC3, NIC4" in net.notes
+    assert links(read("smi.txt", H100, "?nvlink=50GB/s"))["GPU3", "nvswitch"][0] == 900e9
+
+
+def test_servers_of_a_matrix_are_composed(read):
+    from stretto.symmetry import find_symmetry
+
+    cluster = compose(read("smi.txt", H100), 4, "rails", nics="8x400Gbit/s")
+    assert len(cluster.accelerators) == 32
+    assert links(cluster)["server2.nic5 mlx5_7", "rail3"] == (50e9, 1.3e-6)
+    assert find_symmetry(cluster).orders.tolist() == [4, 8]
+    some = compose(read("smi.txt", H100), 2, "leafspine", nics="4x400Gbit/s")
+    assert sum("nic" in name for name in some.names) == 8 and sum("pix" in name for name in some.names) == 8
+
+
+def test_nics_of_a_socket_are_told_from_nics_of_a_gpu(read):
+    """github.com/NVIDIA/nccl/issues/933: each GPU has a NIC at PIX, NIC0 is at NODE of four of them."""
+    net = read("smi.txt", matrix_of([2, 4, 6, 8, 1, 3, 5, 7], "PIX", 9, "NV8", far="NODE"))
+    assert [name for name in net.names if name.startswith("nic")] == [f"nic{i}" for i in range(1, 9)]
+    assert ("GPU4", "pix4") in links(net) and ("nic1", "pix4") in links(net)
+
+
+def test_nics_that_all_gpus_share_hang_on_the_bridge_they_share(read):
+    text = "\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\nGPU0\tX\tNV4\tNODE\t0\nGPU1\tNV4\tX\tNODE\t0\nmlx5_0\tNODE\tNODE\tX\n"
+    net = read("smi.txt", text)
+    assert net.names == ("GPU0", "GPU1", "nic0 mlx5_0", "node0")
+    assert {("GPU0", "node0"), ("GPU1", "node0"), ("node0", "nic0 mlx5_0")} <= set(links(net))
 
 
 def test_nvidia_smi_without_nvlinks_is_a_tree_of_switches(read):

@@ -52,6 +52,7 @@ SETTINGS = (
     Setting("unit", pairs.parse_unit, None, "of bandwidths in a CSV that names none, as in unit=Gbit/s"),
     Setting("directed", choice({"true": True, "false": False}), None, "whether a row of a CSV is one direction only"),
     Setting("nodes", lambda text, where: text, None, "a CSV of nodes: node, site, uplink, downlink"),
+    *nvidia_smi.SETTINGS,
 )
 """Options of all files; those from the fourth on are for the formats that name them."""
 COMMON = 3
@@ -169,7 +170,10 @@ FORMATS = (
         lambda c, s: sndlib.parse_native(c.text, c.where),
     ),
     Format(
-        "nvidia-smi topo -m", lambda c: nvidia_smi.begins_matrix(c.text), lambda c, s: nvidia_smi.parse(c.text, c.where)
+        "nvidia-smi topo -m",
+        lambda c: nvidia_smi.begins_matrix(c.text),
+        lambda c, s: nvidia_smi.parse(c.text, c.where, s),
+        tuple(setting.name for setting in nvidia_smi.SETTINGS),
     ),
     Format("GML", lambda c: gml.begins_graph(c.text), lambda c, s: gml.parse(c.text, c.where), endings=(".gml",)),
     Format(

@@ -19,7 +19,8 @@ from . import Family, Setting, check_size, choice, numbers, whole
 from .composition import in_rails
 from .draft import Draft, circle
 from .fabrics import FABRICS
-from .ports import PCIE, PCIE_LATENCY_S, Nics, ports
+from .pcie import PCIE, PCIE_LATENCY_S
+from .ports import Nics, ports
 from .regular import axis_pairs, grid_positions
 
 GB = 1e9

@@ -20,6 +20,11 @@ from .values import one_line
 SOCKET_BANDWIDTH = 10e9
 """Between sockets, as NCCL counts it for Intel's Skylake (SKL_QPI_BW of its src/graph/topo.h)."""
 NVLINK_LATENCY_S, PCIE_LATENCY_S, SOCKET_LATENCY_S = 0.7e-6, 0.5e-6, 1e-6
+"""Of a link each; NCCL's model (hwLat, LL, in its src/graph/tuning.cc) has 0.6 us for a step from a GPU to another over
+NVLink, and 1 us over PCIe."""
+PCIE = {3: 15.754e9, 4: 31.508e9, 5: 63.015e9, 6: 121e9}
+"""Bytes/s of 16 lanes each way, by generation: 8, 16 or 32 GT/s of which 128 of 130 bits are data; 64 GT/s of which 242
+of 256 bytes are."""
 MOST_DEVICES, MOST_SOCKETS = 4096, 64
 
 SOCKET, BRIDGE, GPU, NIC, NVSWITCH = "socket", "bridge", "gpu", "nic", "nvswitch"

@@ -16,13 +16,7 @@ from ..model.arrays import Int64
 from ..model.errors import InputError
 from ..model.topology import SWITCH, Topology
 from ..model.units import parse_bandwidth
-
-PCIE = {3: 15.754e9, 4: 31.508e9, 5: 63.015e9, 6: 121e9}
-"""Bytes/s of 16 lanes each way, by generation: 8, 16 or 32 GT/s of which 128 of 130 bits are data; 64 GT/s of which 242
-of 256 bytes are."""
-
-PCIE_LATENCY_S = 0.5e-6
-"""Assumed for each link over PCIe: NCCL's model (src/graph/tuning.cc) has 1 us for a step from a GPU to another."""
+from .pcie import PCIE_LATENCY_S
 
 _NIC = re.compile(r"(?:^|\.)nic(\d{1,6})(?: .*)?$")
 _NICS = re.compile(r"(\d{1,6})(?:x(.+))?")
