@@ -229,6 +229,24 @@ def test_topologies_and_planners_are_listed(tmp_path):
         assert stretto(*words).stdout.strip()
 
 
+def test_a_cluster_is_composed_written_drawn_and_planned(tmp_path):
+    server = tmp_path / "server.txt"
+    server.write_text(
+        "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\tX\tNV4\tPXB\t0\nGPU1\tNV4\tX\tPXB\t0\nNIC0\tPXB\tPXB\tX\n"
+    )
+    fabric = ("--servers", 4, "--fabric", "rails?spines=2", "--nics", "1x200Gbit/s")
+    net, picture = tmp_path / "cluster.json", tmp_path / "c.svg"
+    made = answer("topologies", "compose", server, *fabric, "-o", net, "--plot", picture)
+    assert made["nodes"] == {"accelerator": 8, "switch": 4 * 2 + 1 + 2}
+    assert answer("topologies", net)["link_kinds"] == made["link_kinds"]
+    assert picture.read_text().startswith("<svg")
+    assert answer("plan", "allgather", "-t", net, "--shard", "1MB")["verified"] is True
+    listed = answer("topologies")
+    assert {"rails", "wan"} <= {f["fabric"] for f in listed["fabrics"]}
+    assert "8x400Gbit/s" in {f.get("nics") for f in listed["topologies"]}
+    assert "server0, server1" in stretto("topologies", "compose", "h100", "--servers", 64).stdout
+
+
 def test_options_and_seeds_reach_the_planner():
     data = answer(
         *("plan", "allgather", "-t", "dgx1", "--shard", "1MB", "-p", "mtegcca"),
@@ -258,6 +276,13 @@ def test_options_and_seeds_reach_the_planner():
         (["export", "none.parquet", "--to", "csv", "-o", "x"], "cannot be read"),
         (["report", "none.parquet", "-o", "x.html"], "cannot be read"),
         (["topologies", "ring:4", "--plot", "x.png"], "svg"),
+        (["topologies", "compose"], "give at least one SERVER"),
+        (["topologies", "compose", "none.txt", "--servers", "2"], "none.txt: cannot be read"),
+        (["topologies", "compose", "h100", "--servers", "0"], "--servers: '0' is not a whole number of at least 1"),
+        (["topologies", "compose", "h100", "--fabric", "rials"], "rials: is no fabric; there are rails"),
+        (["topologies", "compose", "h100", "--nics", "some"], "'some'"),
+        (["topologies", "ring:4", "--servers", "2"], "--servers"),
+        (["topologies", "ring:4", "ring:5"], "give one topology"),
         (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "some"], "number of chunks"),
         (["plan", "alltoallv", "-t", "ring:4", "--size", "1KB"], "alltoallv needs a matrix"),
         (["plan", "allgather", "-t", "ring:4", "--demand", "none.csv"], "allgather has no matrix"),

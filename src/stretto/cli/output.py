@@ -69,11 +69,16 @@ def show_topology(data: dict[str, Any], plot: str | None) -> None:
         prices = " to ".join(dict.fromkeys(f"{usd:g}" for usd in data["usd_per_GB"]))
         rows.append(("prices", f"{prices} USD a GB, on {data['priced_links']} links"))
     if data["sites"]:
-        rows.append(("sites", ", ".join(data["sites"])))
+        rows.append(("sites", _some(data["sites"])))
     rows += [("note", note) for note in data["notes"]]
     if plot:
         rows.append(("drawn to", plot))
     print_table(data["topology"], ("", ""), rows)
+
+
+def _some(names: list[str], most: int = 12) -> str:
+    """The first of many names, and how many there are."""
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def message_rows(data: dict[str, Any]) -> list[tuple[str, str]]:

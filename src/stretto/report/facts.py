@@ -158,7 +158,7 @@ def topology_facts(net: Topology) -> dict[str, Any]:
                 {"bandwidth": w, "latency_s": t, "links": count}
                 for (w, t), count in sorted(links.items(), reverse=True)
             ],
-            "sites": sorted({s for s in net.sites if s}),
+            "sites": [s for s in dict.fromkeys(net.sites) if s],
             "planes": len(net.planes),
             "plane_kinds": [
                 {"ports": ports, "bandwidth": w, "latency_s": t, "reconfiguration_s": turn, "planes": count}

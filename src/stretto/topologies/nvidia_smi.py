@@ -118,7 +118,7 @@ def _matrix(text: str, where: str) -> _Matrix:
         raise InputError("has no first line with GPU0, GPU1, ...; save the output of nvidia-smi topo -m", where)
     column = {name: k for k, name in enumerate(header)}
     rows = {line[0]: line[1:] for line in lines[1:] if line[0] in column}
-    nics = [name for name in header if name not in gpus and name in rows]
+    nics = [name for name in header if name in rows and not re.fullmatch(r"GPU\d+", name)]
     names = gpus + nics
     level = np.full((len(names), len(names)), len(LEVELS))
     nvlinks = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
