@@ -137,7 +137,8 @@ def test_every_fabric_joins_all_accelerators_and_is_symmetric(fabric):
 
 
 def test_a_large_cluster_is_planned_by_symmetry():
-    plan = st.plan("allreduce", st.compose("h100", 64, "rails", oversubscription=2), size="1GB")
+    cluster = st.compose("h100", 64, "rails", oversubscription=2)
+    plan = st.plan("allreduce", cluster, size="1GB", planner="symmetric")
     assert plan.symmetry.size >= 256
     assert plan.verify() and plan.simulate().completion_s < 1.1 * plan.bound().seconds
 

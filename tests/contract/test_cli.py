@@ -240,7 +240,7 @@ def test_a_cluster_is_composed_written_drawn_and_planned(tmp_path):
     assert made["nodes"] == {"accelerator": 8, "switch": 4 * 2 + 1 + 2}
     assert answer("topologies", net)["link_kinds"] == made["link_kinds"]
     assert picture.read_text().startswith("<svg")
-    assert answer("plan", "allgather", "-t", net, "--shard", "1MB")["verified"] is True
+    assert answer("plan", "allgather", "-t", net, "--shard", "1MB", "-p", "ring")["verified"] is True
     listed = answer("topologies")
     assert {"rails", "wan"} <= {f["fabric"] for f in listed["fabrics"]}
     assert "8x400Gbit/s" in {f.get("nics") for f in listed["topologies"]}
