@@ -26,8 +26,8 @@ def link(net, source: str, target: str) -> int:
 
 def test_a_pair_of_regions_is_as_measured():
     net = load_topology(THREE)
-    i = link(net, "aws:us-east-1.border", "azure:westeurope.border")
-    back = link(net, "azure:westeurope.border", "aws:us-east-1.border")
+    i = link(net, "aws:us-east-1.out", "azure:westeurope.in")
+    back = link(net, "azure:westeurope.out", "aws:us-east-1.in")
     table = measured_regions()
     a, b = table.names.index("aws:us-east-1"), table.names.index("azure:westeurope")
     assert net.bandwidth[i] == table.gbit[a, b] * 1e9 / 8 != net.bandwidth[back]
@@ -53,24 +53,24 @@ def test_a_vm_sends_no_more_than_its_cloud_allows():
         ("gcp:us-central1-a", 7, 16),
         ("azure:westeurope", 16, 16),
     ):
-        ends = f"{region}.switch", f"{region}.border"
-        assert net.bandwidth[link(net, *ends)] == 2 * sends * 1e9 / 8
-        assert net.bandwidth[link(net, *ends[::-1])] == 2 * receives * 1e9 / 8
+        assert net.bandwidth[link(net, f"{region}.switch", f"{region}.out")] == 2 * sends * 1e9 / 8
+        assert net.bandwidth[link(net, f"{region}.in", f"{region}.switch")] == 2 * receives * 1e9 / 8
     slow = load_topology(THREE + "?egress=1Gbit/s")
-    assert slow.bandwidth[link(slow, "azure:westeurope.switch", "azure:westeurope.border")] == 1e9 / 8
+    assert slow.bandwidth[link(slow, "azure:westeurope.switch", "azure:westeurope.out")] == 1e9 / 8
 
 
 def test_few_connections_carry_a_fraction_over_long_ways():
     whole, one = load_topology(THREE), load_topology(THREE + "?connections=1")
-    far = link(one, "gcp:us-central1-a.border", "azure:westeurope.border")
+    far = link(one, "gcp:us-central1-a.out", "azure:westeurope.in")
     assert one.bandwidth[far] == pytest.approx(3 * 2**20 / (2 * one.latency_s[far]))
     assert one.bandwidth[far] < whole.bandwidth[far] / 3
 
 
 def test_a_round_trip_that_was_not_measured_is_taken_by_distance():
     net = load_topology("cloud:aws:eu-west-3,aws:us-east-1")
-    ways = [link(net, f"{a}.border", f"{b}.border") for a, b in (("aws:eu-west-3", "aws:us-east-1"),) * 2]
-    assert net.latency_s[ways[0]] == pytest.approx(DETOUR * 6180e3 / 200e6, rel=0.01)
+    assert net.latency_s[link(net, "aws:eu-west-3.out", "aws:us-east-1.in")] == pytest.approx(
+        DETOUR * 6180e3 / 200e6, rel=0.01
+    )
     assert any("not measured" in note for note in net.notes)
 
 

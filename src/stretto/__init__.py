@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from .bounds import Bound
     from .face import (
         Comparison,
+        Front,
         Plan,
         Topology,
         bound,
         collective,
         compare,
         compose,
+        front,
         load,
         plan,
         simulate,
@@ -48,9 +50,9 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bound", "Collective", "Comparison", "Infeasible", "InputError", "PeerFailed", "Plan", "StrettoError", "Timeline",
-    "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare", "compose", "load", "plan",
-    "simulate", "topology", "verify", "workload",
+    "Bound", "Collective", "Comparison", "Front", "Infeasible", "InputError", "PeerFailed", "Plan", "StrettoError",
+    "Timeline", "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare", "compose", "front",
+    "load", "plan", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip
 
 _FACE = dict.fromkeys(__all__, "face") | {

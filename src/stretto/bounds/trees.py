@@ -34,6 +34,9 @@ FINEST = 1 << 30
 
 TOLERANCE = 1e-7
 
+USD_UNITS = 1e9
+"""Prices are counted in dollars a GB."""
+
 NEWEST = 0.5
 """Weight of the last solution in the mean; those before it have the rest."""
 
@@ -77,8 +80,22 @@ def tree_rates(topology: Topology, ranks: Int32 | None = None, shares: Float64 |
     return found
 
 
+@dataclass(frozen=True)
+class Extra:
+    """What else the linear program heeds.
+
+    Attributes:
+        most_usd: what a byte of the buffer may cost, US dollars, by the links' prices.
+        relaxed: True for rates that no plan beats, trees or not: nodes that replicate may send more than they get, and
+            copies of an AllReduce need only enter each rank (:mod:`.money` says why).
+    """
+
+    most_usd: float = math.inf
+    relaxed: bool = False
+
+
 def tree_rates_within(
-    steps: float, topology: Topology, ranks: Int32 | None = None, shares: Float64 | None = None
+    steps: float, topology: Topology, ranks: Int32 | None = None, shares: Float64 | None = None, extra: Extra = Extra()
 ) -> TreeRates | None:
     """What :func:`tree_rates` gives; None if the linear programs take more steps.
 
@@ -87,7 +104,7 @@ def tree_rates_within(
     """
     nodes = topology.accelerators if ranks is None else ranks
     unit = float(topology.bandwidth.max())
-    found = _Program(topology, nodes, shares, unit).best(steps)
+    found = _Program(topology, nodes, shares, unit, extra).best(steps)
     if found is None:
         return None
     copies, sums, root = (part * unit for part in found)
@@ -97,7 +114,7 @@ def tree_rates_within(
 class _Program:
     """The linear program, in units of the widest link, with those rows that have been found broken so far."""
 
-    def __init__(self, topology: Topology, nodes: Int32, shares: Float64 | None, unit: float) -> None:
+    def __init__(self, topology: Topology, nodes: Int32, shares: Float64 | None, unit: float, extra: Extra) -> None:
         from ..solvers import INFINITY, Model
         from ..solvers.highs import Growing
 
@@ -112,16 +129,23 @@ class _Program:
         far = DETOUR * topology.latency_s / max(float(topology.latency_s.max()), np.finfo(float).tiny)
         self.parts = [model.columns(topology.link_count, 0.0, width, far) for _ in range(2 if shares is None else 1)]
         model.rows(topology.link_count, -INFINITY, width, *((every, part, 1.0) for part in self.parts))
+        if extra.most_usd < math.inf:
+            rooted = np.unique(self.roots)
+            price = topology.usd_per_byte * USD_UNITS
+            most = np.full(len(rooted), -extra.most_usd * USD_UNITS)
+            model.rows(1, -INFINITY, 0.0, *((0, part, price) for part in self.parts), (0, rooted, most))
         passes = np.setdiff1d(np.arange(topology.node_count), nodes)
+        added = np.where(topology.replicates[passes] & extra.relaxed, INFINITY, 0.0)
         for part in self.parts if len(passes) else ():
             entries = []
             for end, sign in ((topology.src, -1.0), (topology.dst, 1.0)):
                 on = np.flatnonzero(np.isin(end, passes))
                 entries.append((np.searchsorted(passes, end[on]), part[on], sign))
-            model.rows(len(passes), 0.0, 0.0, *entries)
+            model.rows(len(passes), 0.0, added, *entries)
         self.columns = model.column_count
         self.program = Growing(model)
         self.searches = [_Separator(topology, nodes, backward) for backward in (False, True)[: len(self.parts)]]
+        self.searches[0].single = extra.relaxed and shares is None
 
     def best(self, steps: float) -> tuple[Float64, Float64, Float64] | None:
         """Copies and sums on each link, and what each root sends; None if that takes more steps."""
@@ -173,11 +197,14 @@ class _Separator:
         self.sinks = near_first(topology, self.ranks)
         self.nodes = topology.node_count
         self._given: set[bytes] = set()
+        self.single = False  # True: only sets that consist of a single rank
         tails = np.concatenate((self.dst, self.ranks))
         self.arcs = Arcs.of(tails, np.concatenate((self.src, np.full(len(ranks), self.nodes))), self.nodes + 1)
 
     def broken(self, part: Float64, root: Float64) -> list[Bool]:
         """Sets into which less can flow than the roots outside send: at most one for each rank, none twice."""
+        if self.single:
+            return []
         amounts = np.floor(root * FINEST).astype(np.int64)
         need = int(amounts.sum())
         slack = int(TOLERANCE * FINEST)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..face import Comparison
+    from ..face import Comparison, Front
 
 
 def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> None:
@@ -108,8 +108,8 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def show_summary(data: dict[str, Any]) -> None:
-    from ..model.units import format_time
+def show_summary(data: dict[str, Any], front: Front | None = None) -> None:
+    from ..model.units import format_time, format_usd
     from ..planners.auto import NO_EFFORT
 
     rows = [
@@ -149,6 +149,9 @@ def show_summary(data: dict[str, Any]) -> None:
         rows.append(("file", data["file"]))
     title = f"{data['planner']}: {data['collective']} among {data['ranks']} ranks of {data['topology']}"
     print_table(title, ("", ""), rows)
+    if front is not None:
+        print_table("plans that trade time for money", front.HEADER, front.cells)
+        print_line(f"no plan costs less than {format_usd(front.least_usd)}")
 
 
 def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:

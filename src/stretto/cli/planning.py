@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
@@ -11,6 +11,10 @@ from ..model.errors import InputError, StrettoError
 from . import arguments
 from .output import answer, print_line, show_comparison, show_summary
 from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested, show_progress
+
+if TYPE_CHECKING:
+    from ..face import Front, Topology
+    from ..model.collective import Workload
 
 MOST_NAMED = 100
 """Lost chunks that an answer names."""
@@ -32,6 +36,17 @@ def plan(
     effort: arguments.Effort = None,
     time_limit: arguments.TimeLimit = None,
     tuning: Annotated[str | None, Option(help="Take planner and chunks from this table of `stretto tune`.")] = None,
+    objective: Annotated[
+        str,
+        Option(
+            help="What the plan shall be best in: time, or cost, where links have prices. cost also prints plans that "
+            "trade one for the other."
+        ),
+    ] = "time",
+    budget: Annotated[
+        float | None, Option(help="Take the fastest of these plans that costs at most so many US dollars.", min=0.0)
+    ] = None,
+    points: Annotated[int, Option(help="How many budgets are tried for these plans.")] = 5,
     output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,
     check: Annotated[bool, Option("--verify/--no-verify", help="Whether to verify the plan.")] = True,
     as_json: arguments.Json = False,
@@ -51,16 +66,33 @@ def plan(
             raise InputError("a table has no jobs; name a collective", "--tuning")
         planner, chunks = choice_of_table(tuning, topology, collective, workload.collectives[0].size_bytes)
         net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
-    result = face.plan(
-        workload, net, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
-        options=given_options(option), progress=show_progress,
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "planner": planner, "seed": seed, "effort": effort, "time_limit": time_limit, "options": given_options(option),
+        "progress": show_progress,
+    }  # fmt: skip
+    front = _priced_front(workload, net, objective, budget, points, how)
+    result = face.plan(workload, net, **how) if front is None else front[0 if budget is None else front.place(budget)]
     if check:
         accept(result, as_json)
     if output is not None:
         result.save(output)
     data = plan_facts(*judge(result), True if check else None) | ({"file": output} if output else {})
-    answer(as_json, data, lambda: show_summary(data))
+    if front is not None:
+        data |= {"front": list(front.rows), "least_usd": front.least_usd}
+    answer(as_json, data, lambda: show_summary(data, front))
+
+
+def _priced_front(
+    workload: Workload, net: Topology, objective: str, budget: float | None, points: int, how: dict[str, Any]
+) -> Front | None:
+    """The plans that trade time for money, where the command line asks for the cheapest, or for one within a budget."""
+    from .. import face
+
+    if objective not in ("time", "cost"):
+        raise InputError(f"{objective!r} is none of time, cost", "--objective")
+    if objective == "time" and budget is None:
+        return None
+    return face.front(workload, net, points=points, **how)
 
 
 def compare(

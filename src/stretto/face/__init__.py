@@ -6,6 +6,7 @@ Everything here is a thin call into the rooms below.
     requests      topology, compose, collective, workload
     planning      plan, load, verify, simulate, bound
     comparison    compare, Comparison
+    front         front, Front: plans that trade time for money
 
 The functions take plans and topologies of the model, too. Sizes are text (``"64MB"``, ``"1MiB"``) or a number of bytes,
 as nccl-tests count them: ``size`` is the full buffer, ``shard`` one rank's share of it. Times are text (``"5us"``) or
@@ -13,11 +14,12 @@ seconds, rates text (``"25GB/s"``) or bytes per second.
 """
 
 from .comparison import Comparison, compare
+from .front import Front, front
 from .objects import Plan, Topology, draw, of_model
 from .planning import bound, load, plan, simulate, verify
 from .requests import collective, compose, request_topology, topology, workload
 
 __all__ = [
-    "Comparison", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "load", "of_model", "plan",
-    "request_topology", "simulate", "topology", "verify", "workload",
+    "Comparison", "Front", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "front", "load",
+    "of_model", "plan", "request_topology", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip

@@ -1,8 +1,9 @@
 """Regions of AWS, Azure and Google Cloud, by measured bandwidths and round trips, with prices of what leaves a region.
 
-Each region has GPUs behind a switch, and a border router. A pair of regions is joined by what was measured between two
-VMs; the links between switch and border router carry what a VM may send and receive in all. Data:
-``cloud_regions.csv``, whose head names its source and licence; prices: :mod:`.cloud_prices`.
+Each region has GPUs behind a switch, and behind it a VM's way out and its way in: switches that neither store nor
+replicate, since a VM sends each region its own bytes. A pair of regions is joined by what was measured between two VMs;
+the links to the way out and from the way in carry what a VM may send and receive in all, also of what it passes on.
+Data: ``cloud_regions.csv``, whose head names its source and licence; prices: :mod:`.cloud_prices`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..model.arrays import Float64
 from ..model.errors import InputError
-from ..model.topology import ACCELERATOR, ROUTER, SWITCH, Topology
+from ..model.topology import ACCELERATOR, SWITCH, Topology
 from ..model.units import parse_bandwidth, parse_time
 from . import Family, Setting, check_size, whole
 from .cloud_prices import usd_per_gb
@@ -27,6 +28,7 @@ from .sites import FIBRE_KM_PER_S
 from .wan import Place, kilometres
 
 GBIT = 1e9 / 8
+OUT, IN = ".out", ".in"
 
 VM_GBIT = {"aws": (5.0, 10.0), "gcp": (7.0, 16.0), "azure": (16.0, 16.0)}
 """What a VM of 32 cores may send and receive in all, Gbit/s: the limits of Skyplane's planner (``planner/solver.py``),
@@ -80,13 +82,13 @@ def _cloud(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
     size, count = settings["gpus"], len(chosen)
     if count * size < 2:
         raise InputError("one GPU has nobody to talk to; name two regions, or more gpus", spec)
-    check_size(count * (size + 2), count * (2 * size + 2) + count * (count - 1), spec)
-    draft, borders, estimated = Draft(), [], 0
+    check_size(count * (size + 3), count * (2 * size + 2) + count * (count - 1), spec)
+    draft, ways, estimated = Draft(), [], 0
     for r in chosen:
-        borders.append(_add_region(draft, table, r, settings))
+        ways.append(_add_region(draft, table, r, settings))
     usd: dict[tuple[int, int], float] = {}
-    for a, source in zip(chosen, borders):
-        for b, target in zip(chosen, borders):
+    for a, (source, _) in zip(chosen, ways):
+        for b, (_, target) in zip(chosen, ways):
             if a != b:
                 rtt_s = float(table.rtt_ms[a, b]) * 1e-3
                 if rtt_s != rtt_s:
@@ -103,24 +105,25 @@ def _cloud(arguments: list[str], settings: dict[str, Any], spec: str) -> Topolog
         notes.append(f"bandwidths with {settings['connections']} connections are estimated by a window of 3 MiB each")
     return draft.topology(
         spec, ordered=True, geographic=True, notes=notes, where=spec,
+        replicates=[k == SWITCH and not name.endswith((OUT, IN)) for k, name in zip(draft.kinds, draft.names)],
         usd_per_byte=[usd.get(ends, 0.0) for ends in sorted(draft.links)],
     )  # fmt: skip
 
 
-def _add_region(draft: Draft, table: Regions, region: int, settings: dict[str, Any]) -> int:
-    """Add the GPUs, the switch and the border router of a region; returns the router's number."""
+def _add_region(draft: Draft, table: Regions, region: int, settings: dict[str, Any]) -> tuple[int, int]:
+    """Add the GPUs and the switches of a region; returns the numbers of its VM's way out and way in."""
     name, place = table.names[region], table.places[region]
     at = (place.lon or 0.0, place.lat or 0.0)
     gpus = [draft.node(ACCELERATOR, f"{name}.gpu{g}", name, at) for g in range(settings["gpus"])]
     switch = draft.node(SWITCH, f"{name}.switch", name, at)
-    border = draft.node(ROUTER, f"{name}.border", name, at)
+    ways = draft.node(SWITCH, name + OUT, name, at), draft.node(SWITCH, name + IN, name, at)
     for gpu in gpus:
         draft.join(gpu, switch, settings["bandwidth"], settings["latency"])
     sends, receives = (gbit * GBIT for gbit in VM_GBIT[name.partition(":")[0]])
     sends = settings["egress"] or sends
-    draft.link(switch, border, settings["vms"] * sends, settings["latency"])
-    draft.link(border, switch, settings["vms"] * receives, settings["latency"])
-    return border
+    draft.link(switch, ways[0], settings["vms"] * sends, settings["latency"])
+    draft.link(ways[1], switch, settings["vms"] * receives, settings["latency"])
+    return ways
 
 
 def _pair_bandwidth(gbit: float, rtt_s: float, connections: int) -> float:

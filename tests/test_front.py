@@ -1,0 +1,118 @@
+"""Time against money: bounds that no plan beats, and plans of which none beats another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import stretto as st
+from networks import random_network
+from stretto.bounds.money import arborescence_cost, least_seconds, least_usd, merged
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, StrettoError
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+THREE = "cloud:aws:us-east-1,gcp:us-central1-a,azure:westeurope"
+FIVE = THREE + ",aws:ap-northeast-1,azure:japaneast?gpus=2&message=0"
+
+
+def cheapest_tree(price: np.ndarray, root: int, wanted: list[int]) -> float:
+    """The cheapest links over which a root reaches some nodes, of all sets of links."""
+    n = len(price)
+    links = [(a, b) for a in range(n) for b in range(n) if np.isfinite(price[a, b])]
+    best = np.inf
+    for count in range(len(wanted), n):
+        for chosen in combinations(links, count):
+            cost = sum(price[a, b] for a, b in chosen)
+            reached = {root}
+            while more := {b for a, b in chosen if a in reached} - reached:
+                reached |= more
+            if cost < best and reached >= set(wanted):
+                best = cost
+    return best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_cost_of_an_arborescence_is_exact_where_all_are_wanted_and_else_a_bound(seed):
+    rng = np.random.default_rng(seed)
+    price = np.where(rng.random((4, 4)) < 0.8, rng.integers(1, 9, (4, 4)), np.inf)
+    price[np.arange(3), np.arange(1, 4)] = 9
+    np.fill_diagonal(price, np.inf)
+    assert arborescence_cost(price, np.array([0]), np.array([1, 2, 3])) == cheapest_tree(price, 0, [1, 2, 3])
+    assert arborescence_cost(price, np.array([0]), np.array([1, 3])) <= cheapest_tree(price, 0, [1, 3])
+
+
+def test_what_three_clouds_cost_at_least():
+    net = load_topology(THREE)
+    for kind, usd in (("broadcast", 0.09 + 0.0875), ("allgather", (0.1775 + 0.175 + 0.2075) / 3)):
+        work = Workload((make_collective(kind, net, 3_000_000_000),))
+        assert least_usd(net, work) == pytest.approx(3 * usd)
+
+
+def priced_network(seed: int):
+    """A random network in which most links have a price."""
+    net, rng = random_network(seed), np.random.default_rng(seed)
+    return replace(net, usd_per_byte=rng.choice([0.0, 1e-11, 5e-11, 9e-11], net.link_count))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce", "broadcast", "reduce", "alltoall"])
+def test_no_plan_beats_the_bounds_on_cost_and_on_time_for_its_cost(kind, seed):
+    net = priced_network(seed)
+    c = make_collective(kind, net, 1_000_000)
+    least, net_of_prices = least_usd(net, Workload((c,))), merged(net, c)
+    for planner in ("shortest-path", "mtegcca", "ring", "rabenseifner", "pairwise"):
+        try:
+            line = simulate(run_planner(planner, net, Workload((c,)), effort="quick"))
+        except StrettoError:
+            continue
+        assert line.cost_usd >= least * (1 - 1e-9)
+        (limit_s,) = least_seconds(net_of_prices, c, [line.cost_usd * (1 + 1e-9)], 1e6)
+        assert line.completion_s >= limit_s
+
+
+@pytest.fixture(scope="module")
+def front() -> st.Front:
+    return st.front("allgather", FIVE, "100MB", points=3, effort="quick")
+
+
+def test_each_plan_of_a_front_is_verified_and_beaten_by_none(front):
+    assert len(front) >= 3
+    for plan, row in zip(front.plans, front.rows, strict=True):
+        assert plan.verify().ok and plan.topology.link_count == load_topology(FIVE).link_count
+        assert row["completion_s"] == plan.simulate().completion_s >= row["bound_s"]
+        assert row["cost_usd"] == plan.simulate().cost_usd >= front.least_usd
+    for a, b in combinations(front.rows, 2):
+        assert a["cost_usd"] < b["cost_usd"] and a["completion_s"] > b["completion_s"]
+        assert a["bound_s"] >= b["bound_s"]
+
+
+def test_the_cheapest_plan_is_near_the_least_cost_and_the_front_is_the_same_again(front):
+    assert front.rows[0]["cost_usd"] <= 1.02 * front.least_usd
+    again = st.front("allgather", FIVE, "100MB", points=3, effort="quick")
+    assert [row["digest"] for row in again.rows] == [row["digest"] for row in front.rows]
+
+
+def test_a_budget_takes_the_fastest_plan_that_it_allows(front):
+    for k, row in enumerate(front.rows):
+        assert front.place(row["cost_usd"]) == k
+    with pytest.raises(InputError, match="budget: the cheapest plan costs"):
+        front.place(front.least_usd / 2)
+
+
+def test_alltoall_over_cheapest_paths_costs_the_least():
+    found = st.front("alltoall", FIVE, "10MB", points=1)
+    assert found.rows[0]["cost_usd"] == pytest.approx(found.least_usd)
+
+
+@pytest.mark.parametrize(
+    ("topology", "points", "words"), [("ring:4", 3, "ring:4: no link has a price"), (THREE, 0, "points: 0 is not")]
+)
+def test_a_front_needs_prices_and_points(topology, points, words):
+    with pytest.raises(InputError, match=words):
+        st.front("allgather", topology, "1MB", points=points)
