@@ -50,6 +50,11 @@ def test_only_nvswitches_that_multicast_can_sum(spec, sums):
             load_topology(f"{spec}?sharp=sites")
 
 
+def test_nvswitches_may_be_nodes_of_their_own():
+    net = load_topology("gb200?nvswitches=9&sharp=sites")
+    assert net.reduces.sum() == 9 and set(net.bandwidth) == {100e9}
+
+
 @pytest.mark.parametrize(
     ("spec", "links"),
     [

@@ -33,22 +33,33 @@ SETTINGS = (
             "links: a NIC is the link to its rail; nodes: also a PCIe switch and a NIC"),
     *(s for s in FABRICS[0].settings if s.name != "latency"),
 )  # fmt: skip
+NVSWITCHES = Setting(
+    "nvswitches",
+    partial(whole, least=1),
+    1,
+    "nodes that stand for the NVSwitch chips of a server; 1 balances perfectly",
+)
 
 
 @dataclass(frozen=True)
 class Switched:
-    """Accelerators around an NVSwitch. Each has the same number of NVLinks to every chip of it, so it is one node."""
+    """Accelerators around NVSwitches, each with the same number of NVLinks to every one."""
 
     gpus: int
     bandwidth: float  # of one accelerator, bytes/s each way
-    multicasts: bool  # whether the switch replicates, and can sum
+    multicasts: bool  # whether the switches replicate, and can sum
     radius: float = 1.5
+    switches: int = 1  # how many nodes stand for the chips
 
     def draft(self) -> Draft:
         draft = Draft()
-        switch = draft.node(SWITCH, "nvswitch", "server0", (0.0, 0.0))
+        names = ["nvswitch"] if self.switches == 1 else [f"nvswitch{k}" for k in range(self.switches)]
+        middle = circle(self.switches, radius=0.5 * self.radius if self.switches > 1 else 0.0)
+        chips = [draft.node(SWITCH, name, "server0", xy) for name, xy in zip(names, middle, strict=True)]
         for k, xy in enumerate(circle(self.gpus, radius=self.radius)):
-            draft.join(switch, draft.node(ACCELERATOR, f"gpu{k}", "server0", xy), self.bandwidth, HOP_S)
+            gpu = draft.node(ACCELERATOR, f"gpu{k}", "server0", xy)
+            for chip in chips:
+                draft.join(chip, gpu, self.bandwidth / self.switches, HOP_S)
         return draft
 
 
@@ -103,13 +114,15 @@ def _servers(
     if len(arguments) > 1:
         raise InputError(f"write it as {name}:SERVERS", spec)
     count = whole(arguments[0], f"{spec} ({name}:SERVERS)", 1) if arguments else 1
+    if isinstance(inside, Switched):
+        inside = replace(inside, switches=settings["nvswitches"])
     draft = inside.draft()
     check_size(len(draft.kinds) * count, len(draft.links) * count, spec)
     nic = nic if settings["rails"] is None else settings["rails"]
     if settings["nics"] == "nodes":
         _add_nics(draft, PCIE[pcie], share)
-    replicates = [kind == SWITCH and isinstance(inside, Switched) and inside.multicasts and k == 0
-                  for k, kind in enumerate(draft.kinds)]  # fmt: skip
+    chips = inside.switches if isinstance(inside, Switched) and inside.multicasts else 0
+    replicates = [k < chips for k in range(len(draft.kinds))]
     server = draft.topology(name, replicates=replicates)
     rails = settings | {"latency": FABRICS[0].settings[-1].default}
     server, found = ports(server, Nics(None, nic), spec)
@@ -168,9 +181,10 @@ _TRN2U = Torus((4, 4, 4), (64 * GB, 128 * GB, 128 * GB), (True,) * 3)
 def _family(
     name: str, summary: str, inside: Inside, nics: str, pcie: int = 5, share: int = 1, example: int = 2
 ) -> Family:
+    settings = (*SETTINGS, NVSWITCHES) if isinstance(inside, Switched) else SETTINGS
     _, _, rate = nics.partition("x")
     build = partial(_servers, name=name, inside=inside, nic=parse_bandwidth(rate), pcie=pcie, share=share)
-    return Family(name, f"{name}:SERVERS", summary, f"{name}:{example}", build, SETTINGS, nics)
+    return Family(name, f"{name}:SERVERS", summary, f"{name}:{example}", build, settings, nics)
 
 
 def _slice(name: str, summary: str, axes: int, gbps: float, whole_at: int, nics: str, example: str) -> Family:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..model.arrays import Int64
 from ..model.errors import InputError
@@ -66,8 +67,9 @@ def nic_nodes(topology: Topology) -> list[int]:
 def ports(topology: Topology, wanted: Nics, where: str) -> tuple[Topology, list[Port]]:
     """A server and its ports, in the order of its NICs, or of its accelerators.
 
-    Of more NICs than are wanted, the ones with the fewest hops to an accelerator are taken, then the first ones; the
-    others are left out. A server without NICs has one at each accelerator, or several; fewer NICs than accelerators
+    Where the number of NICs is not given, those are taken that are the nearest of some accelerator. Of more NICs than
+    are wanted, the ones with the fewest hops to an accelerator are taken, then the first ones. Others are left out. A
+    server without NICs has one at each accelerator, or several; fewer NICs than accelerators
     become nodes, each for the same number of accelerators.
 
     Raises:
@@ -96,11 +98,14 @@ def ports(topology: Topology, wanted: Nics, where: str) -> tuple[Topology, list[
 
 
 def _of_nics(topology: Topology, nics: list[int], wanted: Nics, where: str) -> tuple[Topology, list[Port]]:
-    count = len(nics) if wanted.count is None else wanted.count
-    if count > len(nics):
-        raise InputError(f"it has {len(nics)} NICs, and {count} are wanted", where)
-    hops = hops_from_accelerators(topology)
-    chosen = sorted(nics, key=lambda v: (hops[v], nics.index(v)))[:count]
+    if wanted.count is not None and wanted.count > len(nics):
+        raise InputError(f"it has {len(nics)} NICs, and {wanted.count} are wanted", where)
+    hops = np.array([_hops(topology, [v])[topology.accelerators] for v in nics])
+    if wanted.count is None:
+        chosen = [v for v, own in zip(nics, (hops == hops.min(axis=0)).any(axis=1).tolist(), strict=True) if own]
+    else:
+        nearest = hops.min(axis=1)
+        chosen = [nics[k] for k in sorted(range(len(nics)), key=lambda k: (nearest[k], k))[: wanted.count]]
     topology = without_nics(topology, set(nics) - set(chosen))
     own = np.zeros(topology.node_count)
     np.maximum.at(own, topology.dst, topology.bandwidth)
@@ -156,10 +161,17 @@ def _with_nics(topology: Topology, count: int, bandwidth: float) -> Topology:
 
 def hops_from_accelerators(topology: Topology) -> Int64:
     """int64[nodes], how many links the nearest accelerator is away."""
-    hops = np.where(topology.is_accelerator, 0, topology.node_count)
+    return _hops(topology, topology.accelerators)
+
+
+def _hops(topology: Topology, sources: ArrayLike) -> Int64:
+    """int64[nodes], how many links the nearest source is away, without ways through other accelerators."""
+    hops = np.full(topology.node_count, topology.node_count)
+    hops[np.asarray(sources)] = 0
+    passed = ~topology.is_accelerator | (hops == 0)
     while True:
         nearer = hops.copy()
-        np.minimum.at(nearer, topology.dst, hops[topology.src] + 1)
+        np.minimum.at(nearer, topology.dst, np.where(passed, hops, topology.node_count)[topology.src] + 1)
         if np.array_equal(nearer, hops):
             return hops
         hops = nearer
