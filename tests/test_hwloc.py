@@ -23,7 +23,7 @@ def test_gpus_are_numbered_as_the_driver_numbers_them(read):
     net = read(HWLOC)
     assert net.name == "node17" and net.names[:2] == ("gpu0", "gpu1")
     ways = links(net)
-    assert ways["gpu0", "pci 0000:16:00.0"] == (31.507692e9, 0.5e-6) and ways["gpu1", "package1"] == (15.75e9, 0.5e-6)
+    assert ways["gpu0", "pci 0000:16:00.0"] == (31.507692e9, 0.5e-6) and ways["gpu1", "package1"] == (15.754e9, 0.5e-6)
     assert "PCI devices without a speed, taken as 15.75 GB/s: 1" in net.notes
 
 

@@ -92,10 +92,91 @@ HWLOC = """<?xml version="1.0" encoding="UTF-8"?>
 </topology>
 """
 
+SLURM_TREE = """# two leaves below a spine
+SwitchName=spine Switches=leaf[1-2]
+SwitchName=leaf1 LinkSpeed=200 Nodes=tux[01-02],login
+switchname = leaf2 Nodes="tux[03,05]" \\
+  LinkSpeed=100
+"""
+SLURM_BLOCKS = """# block001=B1
+BlockName=block001 Nodes=gb[1-2]
+# block002=B2
+BlockName=block002 Nodes=gb[3-4]
+BlockName=spare
+BlockSizes=2,4
+"""
+SLURM_YAML = """---
+- topology: blocks
+  block:
+    block_sizes: [2]
+    blocks:
+      - block: b1
+        nodes: node[1-2]
+      - block: b2
+        nodes: node3,node4
+- topology: fabric
+  cluster_default: true
+  tree:
+    switches:
+      - switch: root
+        children: s[1-2]
+      - switch: s1
+        nodes: node[1-2]
+      - switch: s2
+        nodes: node[3-4]
+- topology: flat
+  flat: true
+"""
+TOPOGRAPH = """{"instances": [
+ {"id": "i1", "network_layers": ["leaf-a", "spine"], "labels": {"accelerator.topograph.run/domain": "nvl1"}},
+ {"id": "i2", "network_layers": ["leaf-a", "spine"], "labels": {"accelerator.topograph.run/domain": "nvl1"}},
+ {"id": "i3", "network_layers": ["leaf-b", "spine"], "labels": {"accelerator.topograph.run/domain": "nvl2"}}
+]}
+"""
+KUBERNETES = """{"apiVersion": "v1", "kind": "List", "items": [
+ {"kind": "Node", "metadata": {"name": "n1", "labels": {"fabric.topograph.run/tier-0": "leaf-a", "fabric.topograph.run/tier-1": "spine"}}},
+ {"kind": "Node", "metadata": {"name": "n2", "labels": {"fabric.topograph.run/tier-1": "spine", "fabric.topograph.run/tier-0": "leaf-b"}}},
+ {"kind": "Node", "metadata": {"name": "control", "labels": {"kubernetes.io/hostname": "control"}}}
+]}
+"""
+IBNETDISCOVER = """#
+# Topology file: generated on Mon Sep  1 10:00:00 2025
+#
+vendid=0x2c9
+switchguid=0xb8cef60300e5d2a0(b8cef60300e5d2a0)
+Switch\t40 "S-b8cef60300e5d2a0"\t\t# "MF0;leaf-1:MQM8790/U1" enhanced port 0 lid 1 lmc 0
+[1]\t"H-0c42a10300a1b2c4"[1](c42a10300a1b2c4) \t\t# "node01 mlx5_0" lid 5 4xHDR
+[2]\t"H-0c42a10300a1b2c8"[1](c42a10300a1b2c8) \t\t# "node01 mlx5_1" lid 6 4xHDR
+[3]\t"H-0c42a10300a1b2cc"[1](c42a10300a1b2cc) \t\t# "node02 mlx5_0" lid 7 4xEDR
+[21]\t"S-b8cef60300e5d2b0"[1]\t\t# "MF0;spine-1:MQM8790/U1" lid 2 4xHDR
+[22]\t"S-b8cef60300e5d2b0"[2]\t\t# "MF0;spine-1:MQM8790/U1" lid 2 4xHDR
+
+switchguid=0xb8cef60300e5d2b0(b8cef60300e5d2b0)
+Switch\t40 "S-b8cef60300e5d2b0"\t\t# "MF0;spine-1:MQM8790/U1" enhanced port 0 lid 2 lmc 0
+[1]\t"S-b8cef60300e5d2a0"[21]\t\t# "MF0;leaf-1:MQM8790/U1" lid 1 4xHDR
+[2]\t"S-b8cef60300e5d2a0"[22]\t\t# "MF0;leaf-1:MQM8790/U1" lid 1 4xHDR
+[3]\t"H-0c42a10300a1b2d0"[1](c42a10300a1b2d0) \t\t# "node03 mlx5_0" lid 8
+[41]\t"H-1c42a10300a1b2d0"[1](1c42a10300a1b2d0) \t\t# "Mellanox Technologies Aggregation Node" lid 9 4xHDR
+
+caguid=0xc42a10300a1b2c4
+Ca\t1 "H-0c42a10300a1b2c4"\t\t# "node01 mlx5_0"
+[1](c42a10300a1b2c4) \t"S-b8cef60300e5d2a0"[1]\t\t# lid 5 lmc 0 "MF0;leaf-1:MQM8790/U1" lid 1 4xHDR
+"""
+IBLINKINFO = """CA: node02 HCA-1:
+      0xec0d9a03003d62be      4    1[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       2   17[  ] "MF0;sw:MSB7700/U1" ( )
+CA: node01 mlx5_0:
+      0x248a070300928186      3    1[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       2   36[  ] "MF0;sw:MSB7700/U1" ( )
+Switch: 0x506b4b0300820910 MF0;sw:MSB7700/U1:
+           2    1[  ] ==(                Down/ Polling)==>             [  ] "" ( )
+           2   17[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       4    1[  ] "node02 HCA-1" ( )
+           2   35[  ] ==( 2X      10.0 Gbps (FDR10) Active/  LinkUp) (HOQ:5 VL_Stall:7)==>       9    1[  ] "node03 mlx5_0" ( )
+           2   36[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       3    1[  ] "node01 mlx5_0" ( )
+"""
+_LINE = '0x0000000000200002 "     leaf-1"   4   {0}[  ] ==( 4X   53.125 Gbps Active/  LinkUp)==>  0x00000000001000{0}7   {1}   1[  ] "node0{0} mlx5_0" ( )\n'
+IB_LINES = "".join(_LINE.format(i, 10 + i) for i in (1, 2, 3))
+
 SAMPLES = {
-    "pairs.csv": PAIRS,
-    "capped.csv": CAPPED,
-    "matrix.tsv": MATRIX,
-    "fabric.xml": NCCL_FABRIC,
-    "lstopo.xml": HWLOC,
-}
+    "pairs.csv": PAIRS, "capped.csv": CAPPED, "matrix.tsv": MATRIX, "fabric.xml": NCCL_FABRIC, "lstopo.xml": HWLOC,
+    "topology.conf": SLURM_TREE, "blocks.conf": SLURM_BLOCKS, "topology.yaml": SLURM_YAML, "graph.json": TOPOGRAPH,
+    "nodes.json": KUBERNETES, "ibnet.txt": IBNETDISCOVER, "iblink.txt": IBLINKINFO, "lines.txt": IB_LINES,
+}  # fmt: skip

@@ -23,7 +23,10 @@ from test_topology_files import equal
 from test_topology_fuzz import RICH
 
 SAMPLES = FILES | RICH | {"own.json": json.dumps(load_topology("star:4").to_json())}
-SETTING_VALUES = {"unit": "GB/s", "directed": "true", "nodes": "none.csv"}
+SETTING_VALUES = {
+    "unit": "GB/s", "directed": "true", "nodes": "none.csv", "gpus": "8", "inside": "450GB/s", "hosts": "a*", "nic": "1GB/s",
+    "nics": "4", "oversubscription": "2", "blocks": "nvlink", "linkspeed": "1Gbit/s", "topology": "a", "pcie": "5", "nvlink": "25GB/s",
+}  # fmt: skip
 
 
 def read(folder: Path, name: str, text: str, query: str = "") -> Topology:

@@ -8,24 +8,25 @@ nanoseconds a link; a ring goes both ways; a switch is a device of its own, a li
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, SWITCH, Topology
 from .draft import Draft
-from .values import count, real, shown
+from .values import count, parse_yaml, real, shown
 
 GIB = float(2**30)
 BLOCKS = ("Ring", "FullyConnected", "Switch")
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
-MOST_DIMENSIONS, MOST_CHARACTERS, MOST_LISTS, MOST_LINKS = 16, 2**20, 100, 1_000_000
+MOST_DIMENSIONS, MOST_LISTS, MOST_LINKS = 16, 100, 1_000_000
 
 
 def parse(text: str, where: str) -> Topology:
     """The topology of the YAML."""
-    data = _yaml(text, where)
+    data = parse_yaml(text, where, MOST_LISTS)
+    if not isinstance(data, dict):
+        raise InputError(f"is no network: it has none of {', '.join(_KEYS)}", where)
     missing = [key for key in _KEYS if key not in data]
     if missing:
         raise InputError(f"{missing[0]!r} is missing; a network has {', '.join(_KEYS)}", where)
@@ -58,24 +59,6 @@ def parse(text: str, where: str) -> Topology:
         notes=["a GB/s of the file counts 2^30 bytes a second, as ASTRA-sim's analytical backend has it"],
         where=where,
     )
-
-
-def _yaml(text: str, where: str) -> dict[str, Any]:
-    import yaml
-
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"has more than {MOST_CHARACTERS} characters; a network has four lists", where)
-    if text.count("[") + text.count("{") > MOST_LISTS:
-        raise InputError(f"has more than {MOST_LISTS} brackets; a network has four lists", where)
-    if "&" in text or "*" in text.replace("**", ""):
-        raise InputError("has YAML anchors or aliases, which could grow without bound; write values out", where)
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"is no YAML: {' '.join(str(error).split())[:200]}", where) from None
-    if not isinstance(data, dict):
-        raise InputError(f"is no network: it has none of {', '.join(_KEYS)}", where)
-    return data
 
 
 def _pairs(block: str, members: list[int], kinds: list[int]) -> list[tuple[int, int]]:

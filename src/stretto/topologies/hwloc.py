@@ -13,11 +13,9 @@ from typing import Any
 
 from ..model.errors import InputError
 from ..model.topology import Topology
-from .pcie import BRIDGE, GPU, NIC, NVLINK_LATENCY_S, NVSWITCH, SOCKET, Servers
+from .pcie import BRIDGE, GPU, NIC, NVLINK_LATENCY_S, NVSWITCH, PCIE, SOCKET, Servers
 from .values import named, one_line, real, shown
 
-PCIE_BANDWIDTH = 15.75e9
-"""Of a PCI device that does not say its speed: 16 lanes at 8 GT/s."""
 MATRICES = ("NVLinkBandwidth", "XGMIBandwidth", "XeLinkBandwidth")
 GPU_CLASSES, NIC_CLASSES, NVSWITCH_CLASS = ("0302", "0380", "12"), ("02", "0c06"), "0680"
 MOST_DEPTH, MOST_LISTED = 64, 4096
@@ -100,7 +98,7 @@ class _Machine:
         place = f"{self.where}, {element.get('type')} {shown(element.get('pci_busid'))}"
         speed = real(element.get("pci_link_speed") or "0", "pci_link_speed", place)
         self.unknown += speed == 0
-        return speed * 1e9 or PCIE_BANDWIDTH
+        return speed * 1e9 or PCIE[3]
 
     def matrices(self, root: Any) -> list[str]:
         """Adds the links of the matrices of bandwidths; returns the names of those that are there."""

@@ -22,15 +22,19 @@ from . import (
     choice,
     gml,
     graphml,
+    hosts,
     hwloc,
+    infiniband,
     matrix,
     nccl_xml,
     nvidia_smi,
     pairs,
+    slurm,
     sndlib,
     taccl,
     tacos,
     teccl,
+    topograph,
     values,
 )
 from .files import topology_from_json
@@ -53,6 +57,8 @@ SETTINGS = (
     Setting("directed", choice({"true": True, "false": False}), None, "whether a row of a CSV is one direction only"),
     Setting("nodes", lambda text, where: text, None, "a CSV of nodes: node, site, uplink, downlink"),
     *nvidia_smi.SETTINGS,
+    *hosts.SETTINGS,
+    *slurm.SETTINGS,
 )
 """Options of all files; those from the fourth on are for the formats that name them."""
 COMMON = 3
@@ -129,6 +135,8 @@ def _table_of(content: Content) -> Table:
 
 
 TABLES = ("unit", "directed", "nodes")
+FABRICS = tuple(setting.name for setting in hosts.INSIDE_HOSTS)
+SCHEDULERS = (*FABRICS, *(setting.name for setting in hosts.OF_SCHEDULERS))
 
 FORMATS = (
     Format(
@@ -140,6 +148,12 @@ FORMATS = (
         "a TACCL profile",
         lambda c: "gpus_per_node" in c.keys and ("node_betas_list" in c.keys or "betas" in c.keys),
         lambda c, s: taccl.parse(c.json, c.where),
+    ),
+    Format(
+        "topograph's JSON",
+        lambda c: topograph.fits(c.keys),
+        lambda c, s: topograph.parse(c.keys, c.where, s),
+        SCHEDULERS,
     ),
     Format(
         "stretto's JSON",
@@ -181,6 +195,31 @@ FORMATS = (
         lambda c: any(word.startswith("npus_count") for word in c.words),
         lambda c, s: astra_sim.parse(c.text, c.where),
         endings=(".yml", ".yaml"),
+    ),
+    Format(
+        "SLURM's topology.conf",
+        lambda c: slurm.begins_conf(c.words),
+        lambda c, s: slurm.parse_conf(c.text, c.where, s),
+        (*SCHEDULERS, "linkspeed"),
+        (".conf",),
+    ),
+    Format(
+        "SLURM's topology.yaml",
+        lambda c: slurm.begins_yaml(c.text),
+        lambda c, s: slurm.parse_yaml_list(c.text, c.where, s),
+        (*SCHEDULERS, "topology"),
+    ),
+    Format(
+        "ibnetdiscover",
+        lambda c: infiniband.begins_netdiscover(c.text),
+        lambda c, s: infiniband.parse_netdiscover(c.text, c.where, s),
+        FABRICS,
+    ),
+    Format(
+        "iblinkinfo",
+        lambda c: infiniband.begins_linkinfo(c.text),
+        lambda c, s: infiniband.parse_linkinfo(c.text, c.where, s),
+        FABRICS,
     ),
     Format("TACOS's CSV", _with_table(tacos.fits), lambda c, s: tacos.parse(c.text, c.where)),
     Format("a CSV of pairs", _with_table(pairs.fits), lambda c, s: pairs.parse(_table_of(c), s), TABLES),

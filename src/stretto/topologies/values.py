@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
@@ -15,6 +16,7 @@ from ..model.errors import InputError
 from ..model.topology import KINDS, printable
 
 MOST_BYTES = 256 * 2**20
+MOST_YAML_CHARACTERS = 2**20
 
 
 def shown(value: object) -> str:
@@ -162,6 +164,22 @@ def parse_json(text: str, where: str) -> Any:
         raise InputError("is no JSON that can be read: it is nested too deep", where) from None
     except ValueError as error:
         raise InputError(f"is no JSON: {printable(str(error))}", where) from None
+
+
+def parse_yaml(text: str, where: str, most_brackets: int | None = None) -> Any:
+    """The value of a YAML text; InputError if it is none, too large, or has aliases, which could grow without bound."""
+    import yaml
+
+    if len(text) > MOST_YAML_CHARACTERS:
+        raise InputError(f"has more than {MOST_YAML_CHARACTERS} characters, too many for YAML", where)
+    if most_brackets is not None and text.count("[") + text.count("{") > most_brackets:
+        raise InputError(f"has more than {most_brackets} brackets", where)
+    if re.search(r"(?m)(^|[\s\[{,:-])[&*][\w-]", text):
+        raise InputError("has YAML anchors or aliases, which could grow without bound; write values out", where)
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"is no YAML: {one_line(str(error))[:200]}", where) from None
 
 
 def json_text(value: Any, pad: str = "") -> str:
