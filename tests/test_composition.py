@@ -128,6 +128,11 @@ def test_a_topology_as_the_fabric_has_a_place_for_each_server():
     assert len(around.accelerators) == 6 * 16 + 5 * 16
 
 
+def test_the_rate_of_rails_is_that_of_the_nics():
+    net = compose("h100?rails=200Gbit/s", 2, "leafspine")
+    assert set(net.bandwidth) == {450e9, 25e9}
+
+
 def test_fewer_nics_than_accelerators_are_nodes():
     net = compose("mi300x", 2, "leafspine", nics="4x400Gbit/s")
     assert {degree(net, v) for v in named(net, "nic")} == {3}
@@ -165,6 +170,13 @@ def test_a_large_cluster_is_planned_by_symmetry():
         (("h100", 300, "dragonfly"), {"ports": 1, "group": 2, "global": 1}, "2400 NICs are more than"),
         (("h100", 4, "fattree"), {"k": 4}, "k=4"),
         (("nothing.json", 4), {}, "nothing.json"),
+        (("h100", 999_999_999), {}, "more than the"),
+        (("h100", 8, "rails"), {"spines": 999_999_999}, "more than the"),
+        (("h100", 8, "fattree"), {"k": 99_999_998}, "more than the"),
+        (("h100", 8, "dragonfly"), {"group": 999_999_999}, "more than the"),
+        (("h100:2", 2, "wan"), {"routers": 999_999_999}, "more than the"),
+        (("h100", 50, "rails"), {"nics": "800000x1Gbit/s"}, "more than the"),
+        (("h100?nvswitches=999999999", 2), {}, "more than the"),
     ],
 )
 def test_what_cannot_be_composed_is_named(arguments, options, says):

@@ -152,6 +152,21 @@ def test_servers_of_a_matrix_are_composed(read):
     assert sum("nic" in name for name in some.names) == 8 and sum("pix" in name for name in some.names) == 8
 
 
+def test_the_pcie_distances_of_a_dgx_a100_are_its_switches(read):
+    """github.com/rapidsai/ucx-py/issues/749: two GPUs and two NICs on a PCIe switch, four NICs of the CPUs. No NVLinks told."""
+    names = [f"GPU{i}" for i in range(8)] + [f"mlx5_{i}" for i in range(12)]
+    part = [i // 2 for i in range(8)] + [i // 2 for i in range(8)] + [4, 4, 5, 5]
+    rows = [
+        [name, *("X" if i == j else "PXB" if part[i] == part[j] else "SYS" for j in range(20)), "112-127", "6-7"]
+        for i, name in enumerate(names)
+    ]
+    net = read("smi.txt", "\n".join("\t".join(row) for row in (["", *names, "CPU Affinity"], *rows)), "?pcie=4")
+    at = {name: [b for a, b in links(net) if a == name] for name in net.names}
+    assert at["GPU2"] == at["GPU3"] == at["nic2 mlx5_2"] == at["nic3 mlx5_3"] == ["pxb1"]
+    assert sorted(at["sys0"]) == ["pxb0", "pxb1", "pxb2", "pxb3"]
+    assert "NICs left out, since every GPU has a nearer one: mlx5_8, mlx5_9, mlx5_10, mlx5_11" in net.notes
+
+
 def test_nics_of_a_socket_are_told_from_nics_of_a_gpu(read):
     """github.com/NVIDIA/nccl/issues/933: each GPU has a NIC at PIX, NIC0 is at NODE of four of them."""
     net = read("smi.txt", matrix_of([2, 4, 6, 8, 1, 3, 5, 7], "PIX", 9, "NV8", far="NODE"))

@@ -48,8 +48,9 @@ def compose(
     counts = list(count) if isinstance(count, Sequence) else [count] * len(given)
     if not given or len(counts) != len(given) or not all(isinstance(n, int) and n >= 1 for n in counts):
         raise InputError(f"there are {len(given)} kinds of servers; give a count of at least 1 for each", str(counts))
+    check_size(sum(counts), 0, "servers")
     wanted = parse_nics(nics)
-    templates = [(_load(server), _name(server), _nics(server, wanted)) for server in given]
+    templates = [(_load(server), _nics(server, wanted), _name(server)) for server in given]
     if isinstance(fabric, Topology):
         return _over_places(templates, counts, fabric, fabric.name)
     text = os.fspath(fabric)
@@ -78,9 +79,12 @@ def _nics(server: Server, wanted: Nics) -> Nics:
     """The NICs that are wanted, or else those that the catalogue knows of the family."""
     if isinstance(server, Topology) or wanted.bandwidth is not None:
         return wanted
-    name = os.fspath(server).partition("?")[0].partition(":")[0]
-    family = next((f for f in catalogue() if f.name == name and f.nics), None)
-    return Nics(wanted.count, parse_nics(family.nics).bandwidth) if family else wanted
+    body, _, query = os.fspath(server).partition("?")
+    family = next((f for f in catalogue() if f.name == body.partition(":")[0] and f.nics), None)
+    if family is None:
+        return wanted
+    rate = parse_settings(family.settings, query, os.fspath(server)).get("rails")
+    return Nics(wanted.count, rate or parse_nics(family.nics).bandwidth)
 
 
 def _place_network(text: str) -> Topology:
@@ -90,8 +94,8 @@ def _place_network(text: str) -> Topology:
     raise InputError(f"is no fabric; there are {names}, and any topology, such as torus:4x4", text)
 
 
-Template = tuple[Topology, str, Nics]
-"""A server, what to call it in errors, and what is said of its NICs."""
+Template = tuple[Topology, Nics, str]
+"""A server, what is said of its NICs, and what to call it in errors."""
 
 
 def _under(
@@ -101,7 +105,8 @@ def _under(
     if fabric.borders:
         found = [_border(*template, settings["router_bandwidth"]) for template in templates]
     else:
-        found = [ports(*template_of(*template)) for template in templates]
+        found = [ports(*template) for template in templates]
+    check_size(0, sum(len(own) * count for (_, own), count in zip(found, counts, strict=True)), text)
     kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
     label = "cluster" if fabric.borders else "server"
     many = len(kinds)
@@ -116,11 +121,6 @@ def _under(
         ]  # fmt: skip
     fabric.build(draft, joined, settings, text)
     return _finished(draft, rest, [net for net, _ in found], f"{_counted(templates, counts)}, {text}", text)
-
-
-def template_of(topology: Topology, name: str, nics: Nics) -> tuple[Topology, Nics, str]:
-    """The arguments of :func:`.ports.ports`."""
-    return topology, nics, name
 
 
 def _over_places(templates: Sequence[Template], counts: Sequence[int], places: Topology, text: str) -> Topology:
@@ -152,7 +152,7 @@ def _counted(templates: Sequence[Template], counts: Sequence[int]) -> str:
     return " + ".join(f"{count} x {topology.name}" for (topology, _, _), count in zip(templates, counts, strict=True))
 
 
-def _border(topology: Topology, name: str, nics: Nics, bandwidth: float | None) -> tuple[Topology, list[Port]]:
+def _border(topology: Topology, nics: Nics, name: str, bandwidth: float | None) -> tuple[Topology, list[Port]]:
     """Where routers are joined to a cluster: its own routers, else its topmost switches, else the ports of a server."""
     routers = np.flatnonzero(topology.is_router)
     outside = topology.is_switch & (np.array(topology.sites) == "")

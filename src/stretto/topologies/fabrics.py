@@ -15,7 +15,7 @@ from typing import Any
 from ..model.errors import InputError
 from ..model.topology import ROUTER, SWITCH
 from ..model.units import parse_bandwidth, parse_time
-from . import Setting, decimal, whole
+from . import Setting, check_size, decimal, whole
 from .draft import XY, Draft
 from .ports import Port
 from .regular import fat_tree_pairs
@@ -112,16 +112,16 @@ def _with_spine(
     draft: Ground, leaves: list[tuple[list[Port], str]], needed: bool, settings: dict[str, Any]
 ) -> list[int]:
     """Add leaf switches, and spine switches above them; returns the switches at the top."""
-    latency_s = settings["latency"]
+    latency_s, ratio, count = settings["latency"], settings["oversubscription"], settings["spines"]
+    if count is None:
+        count = 1 if needed or (ratio is not None and len(leaves) > 1) else 0
+    check_size(len(draft.kinds) + len(leaves) + count, 2 * len(leaves) * count, "fabric")
     row = draft.row(len(leaves), 1)
     switches = []
     for (ports, name), xy in zip(leaves, row, strict=True):
         switches.append(draft.node(SWITCH, name, xy=xy))
         for port in ports:
             draft.join(port.node, switches[-1], port.bandwidth, latency_s)
-    ratio, count = settings["oversubscription"], settings["spines"]
-    if count is None:
-        count = 1 if needed or (ratio is not None and len(leaves) > 1) else 0
     spines = [draft.node(SWITCH, f"spine{k}", xy=xy) for k, xy in enumerate(draft.row(count, 2))]
     for spine in spines:
         for (ports, _), leaf in zip(leaves, switches, strict=True):
@@ -137,6 +137,7 @@ def _fattree(draft: Ground, servers: Servers, settings: dict[str, Any], where: s
         raise InputError(f"k={k}: it must be even, and K^3/4 must be at least the {len(ports)} NICs", where)
     half = k // 2
     pods = math.ceil(len(ports) / half**2)
+    check_size(len(draft.kinds) + 2 * pods * half + half**2, 4 * pods * half**2, where)
     first = len(draft.kinds)
     for level, (count, name) in enumerate(((pods * half, "edge"), (pods * half, "aggregation"), (half**2, "core"))):
         for i, xy in enumerate(draft.row(count, level + 1)):
@@ -169,6 +170,7 @@ def _dragonfly(draft: Ground, servers: Servers, settings: dict[str, Any], where:
     if groups > a * h + 1:
         raise InputError(f"{len(ports)} NICs are more than ({a * h + 1} groups of {a} switches with {p} NICs)", where)
     first, latency_s = len(draft.kinds), settings["latency"]
+    check_size(first + groups * a, groups * a * (a - 1 + h), where)
     for i, xy in enumerate(draft.row(groups * a, 1)):
         draft.node(SWITCH, f"group{i // a}.switch{i % a}", xy=xy)
     width = max(port.bandwidth for port in ports)
@@ -201,6 +203,7 @@ def _wan(draft: Ground, clusters: Servers, settings: dict[str, Any], where: str)
 
 def add_routers(draft: Ground, below: Sequence[Port], count: int, latency_s: float, site: str = "") -> list[Port]:
     """Add border routers, each joined to nodes at a bandwidth; returns them, with what they are joined at in all."""
+    check_size(len(draft.kinds) + count, 2 * len(below) * count, "border routers")
     x, y = ([draft.xy[port.node][axis] for port in below] for axis in (0, 1))
     total = sum(port.bandwidth for port in below)
     routers = []

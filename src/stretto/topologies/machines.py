@@ -116,6 +116,7 @@ def _servers(
     count = whole(arguments[0], f"{spec} ({name}:SERVERS)", 1) if arguments else 1
     if isinstance(inside, Switched):
         inside = replace(inside, switches=settings["nvswitches"])
+        check_size(inside.gpus + inside.switches, 2 * inside.gpus * inside.switches, spec)
     draft = inside.draft()
     check_size(len(draft.kinds) * count, len(draft.links) * count, spec)
     nic = nic if settings["rails"] is None else settings["rails"]
