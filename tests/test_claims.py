@@ -158,6 +158,7 @@ COUNT = {"rows": {"scheme": "a"}, "within": [None, 0.1]}
         ({"measure": TIME, "value": {"least": 0.07, "most": 0.09}, "better": "more"}, 0.11, "better"),
         ({"measure": TIME | {"take": "each"}, "value": [1.0, 2.0], "better": "less"}, [1.0, 1.0], "better"),
         ({"measure": TIME | {"take": "each"}, "value": [1.0, 2.0], "better": "less"}, [1.5, 1.0], "differs"),
+        ({"measure": TIME | {"take": "each"}, "value": [1.0, 2.0], "better": "less"}, [1.0], "unknown"),
         ({"measure": CLOCK, "value": 0.5, "better": "less"}, 0.9, "same"),
         ({"measure": CLOCK, "value": 0.5, "better": "less"}, 0.01, "better"),
         ({"measure": CLOCK, "value": 0.5, "better": "less"}, 50.0, "differs"),
@@ -207,6 +208,33 @@ def test_a_claim_of_a_run_with_some_of_its_cells_says_so_and_agrees_with_anythin
     assert (some.ours, some.whole, some.agrees) == (1.0, False, True)
     (none,) = claims_of_run(study, [])
     assert (none.ours, none.verdict) == (None, "unknown")
+
+
+def test_a_claim_may_compare_with_published_results():
+    shipped = {"scheme": "c", "topology": "ring:4", "size_bytes": 4000, "reported_s": 0.5, "solver_s": 8.0}
+    measure = {"rows": {"scheme": "b", "size_bytes": 4000}, "over": {"scheme": "c, shipped"}}
+    study = small_study(ours=2.0)
+    (claim,) = study.claims
+    published = {"sources": {"shipped": "elsewhere"}, "shipped": [shipped], "claims": [claim | {"measure": measure}]}
+    rows = [row("b", 4000, 1.0, topology="ring:4", where="ring:4", figures=["1"], planner="ring", options={})]
+    (found,) = claims_of_run(replace(study, published=published), rows)
+    assert (found.ours, found.whole, found.agrees) == (2.0, True, True)
+
+
+def test_rows_of_one_request_in_two_figures_are_two():
+    cells = [Cell("a", "ring:4", 4000, "ring", (figure,)) for figure in ("1", "2")]
+    claim = {
+        "measure": {"rows": {"figures": "1"}},
+        "id": "x",
+        "section": "1",
+        "claim": "a",
+        "printed": "1",
+        "value": 1.0,
+    }
+    study = Study("mtegcca", "A ring", "Nobody", cells, (), {"claims": [claim]})
+    only = row("a", 4000, 1.0, topology="ring:4", where="ring:4", figures=["2"], planner="ring", options={})
+    (found,) = claims_of_run(study, [only])
+    assert (found.ours, found.whole) == (None, False)
 
 
 def test_check_is_for_studies_with_claims(tmp_path, monkeypatch):

@@ -83,6 +83,7 @@ def claims_of_run(study: Study, rows: Sequence[Row]) -> list[Found]:
     cell_order = {request_of(request_columns(cell)): i for i, cell in enumerate(study.cells)}
     requests = {request_of(row) for row in rows}
     rows = sorted(rows, key=lambda row: cell_order.get(request_of(row), len(cell_order)))
+    rows += published_rows(study)
     found = []
     for claim in study.claims:
         cells = cells_of(claim, study)
@@ -90,6 +91,18 @@ def claims_of_run(study: Study, rows: Sequence[Row]) -> list[Found]:
         ours, at = measured(claim["measure"], rows) if any(here) else (None, "")
         found.append(Found(claim, ours, at, bool(cells) and all(here)))
     return found
+
+
+def published_rows(study: Study) -> list[Row]:
+    """The published results of a study as rows to compare with: of a scheme ``taccl`` from a source ``shipped`` the
+    rows' scheme is "taccl, shipped"; ``completion_s`` is the schedule's own time, ``planning_cpu_s`` the solver's."""
+    rows = []
+    for source in study.published.get("sources", ()):
+        for result in study.published.get(source, ()):
+            alike = {"where": result.get("topology", ""), "collective": "allgather", "chunks": 1} | result
+            times = {"completion_s": result.get("reported_s"), "planning_cpu_s": result.get("solver_s")}
+            rows.append(alike | times | {"scheme": f"{result['scheme']}, {source}"})
+    return rows
 
 
 def claim_columns(found: Found) -> dict[str, Any]:
@@ -156,7 +169,7 @@ def command_of(claim: Claim, study: Study) -> str:
 
 def request_of(row: Row) -> tuple[str, ...]:
     """What tells the row of one cell from those of the others."""
-    return tuple(str(row.get(column)) for column in (*ALIKE, "planner", "options"))
+    return tuple(str(row.get(column)) for column in (*ALIKE, "planner", "options", "figures"))
 
 
 # --- measuring ----------------------------------------------------------------------------------
@@ -290,10 +303,10 @@ def _meets(found: Any, wanted: Any) -> bool:
 
 
 def verdict_of(claim: Claim, ours: Ours | None) -> str:
-    """What the number says of the claim: same, better, differs, or unknown if there is none."""
-    if ours is None:
-        return "unknown"
+    """What the number says of the claim: same, better, differs, or unknown if there is none, or not all of them."""
     printed = claim.get("value")
+    if ours is None or not _as_many(ours, printed):
+        return "unknown"
     if is_count(claim["measure"]):
         assert isinstance(ours, list)
         share = ours[0] / ours[1]
@@ -303,6 +316,11 @@ def verdict_of(claim: Claim, ours: Ours | None) -> str:
     how = claim.get("better", ""), claim.get("tolerance", TOLERANCE), is_clock(claim)
     verdicts = {_judge(a, b, *how) for a, b in pairs}
     return next(v for v in ("differs", "better", "same") if v in verdicts)
+
+
+def _as_many(ours: Ours, others: Any) -> bool:
+    """Whether there is a number for each of a list; a run may lack some of a claim's cells."""
+    return not (isinstance(ours, list) and isinstance(others, list)) or len(ours) == len(others)
 
 
 def _pairs(ours: Ours, others: Any) -> list[tuple[Any, Any]]:
@@ -345,6 +363,8 @@ def _agree(claim: Claim, ours: Ours, known: Ours) -> bool:
     """Whether a number is the file's: counts exactly, what a clock measured within a factor of about ten."""
     if is_count(claim["measure"]):
         return ours == known
+    if not _as_many(ours, known):
+        return False
     pairs = _pairs(ours, known)
     if is_clock(claim):
         return all(abs(log10(decade(a) / b)) < 1.5 for a, b in pairs)

@@ -109,7 +109,7 @@ def best_of_baselines(request: Compared) -> str:
     return min(ends, key=lambda end: end[1])[0]
 
 
-def comparison_columns(cell: Cell, completion_s: float) -> Row:
+def comparison_columns(cell: Cell, algorithm: str, completion_s: float) -> Row:
     """The completion of a cell compared with ideal and the baselines, each with its own best algorithm."""
     request = compared(cell)
     ideal_s, strawman_s = (min(request.completions_s[scheme].values()) for scheme in ("ideal", "strawman-icr"))
@@ -120,6 +120,8 @@ def comparison_columns(cell: Cell, completion_s: float) -> Row:
         "ranks": len(topology.accelerators),
         "planes": len(topology.planes),
         "turn_s": topology.planes[0].reconfiguration_s,
+        "algorithm": algorithm,
+        "sent_bytes": float(request.some[algorithm].volume.sum()),  # by each rank
         "ideal_s": ideal_s,
         "strawman_s": strawman_s,
         "one_shot_s": one_shot_s,
@@ -145,8 +147,8 @@ def scheduled_row(cell: Cell, seed: int = 0) -> Row:
         return row | spent | {"failed": "its steps need more matchings than there are planes"}
     algorithm = min(possible, key=lambda name: possible[name])
     done = possible[algorithm]
-    return row | spent | comparison_columns(cell, done) | {
-        "algorithm": algorithm, "completion_s": done, "reported_s": done,
+    return row | spent | comparison_columns(cell, algorithm, done) | {
+        "completion_s": done, "reported_s": done,
         "algorithm_bandwidth": cell.size_bytes / done, "proven": None, "verified": False,
     }  # fmt: skip
 
@@ -154,8 +156,7 @@ def scheduled_row(cell: Cell, seed: int = 0) -> Row:
 def planned_row(cell: Cell, seed: int = 0) -> Row:
     """The row of a cell that is planned, verified and simulated."""
     row = run_cell(cell, seed)
-    columns = comparison_columns(cell, row["completion_s"])
-    return row | {"algorithm": cell.planner.partition("+")[0]} | columns
+    return row | comparison_columns(cell, cell.planner.partition("+")[0], row["completion_s"])
 
 
 # --- the cells ----------------------------------------------------------------------------------
@@ -260,7 +261,7 @@ def _over_switches() -> list[Cell]:
             for planes in (2, 4, 8):
                 cells[algorithm, kind, f"256,{planes}", size] = ("10",)
             cells[algorithm, kind, "256,4", size] += ("11",)
-            for turn in ("2ms", "20ms"):
+            for turn in ("20us", "2ms", "20ms"):
                 cells[algorithm, kind, f"256,4?reconfiguration={turn}", size] = ("11",)
         for planes in (2, 4, 8):
             for turn in ("", "?reconfiguration=20us", "?reconfiguration=2ms", "?reconfiguration=20ms"):
@@ -272,14 +273,26 @@ def _over_switches() -> list[Cell]:
     ]
 
 
-def _as_plans() -> list[Cell]:
-    """Large cells of figures 7 and 10 as plans."""
-    why = "a plan of hundreds of thousands of transfers"
-    drawn = (("rabenseifner+swot", "reducescatter", "7a"), ("rabenseifner+swot", "allreduce", "7b"),
-             ("pairwise+swot", "alltoall", "10"))  # fmt: skip
+def _worked_example() -> list[Cell]:
+    """Section 3.1 and figure 5."""
+    spec = "optical:8,2?initial=xor1&latency=0us"
     return [
-        replace(_cell(planner, kind, "256,8", size, (figure,), why_full=why), run=planned_row)
-        for (planner, kind, figure), size in product(drawn, sorted(SWEEP))
+        replace(_cell_on(spec, 8, f"rabenseifner+{scheme}", "allreduce", 40 * MB, ("5",)), run=planned_row)
+        for scheme in ("swot", "strawman-icr")
+    ]
+
+
+def _as_plans() -> list[Cell]:
+    """Large cells of figures 7 and 10 as plans, in no figure, since the schedules are drawn there."""
+    why = "a plan of hundreds of thousands of transfers"
+    requests = (
+        ("rabenseifner+swot", "reducescatter"),
+        ("rabenseifner+swot", "allreduce"),
+        ("pairwise+swot", "alltoall"),
+    )
+    return [
+        replace(_cell(planner, kind, "256,8", size, ("as plans",), why_full=why), run=planned_row)
+        for (planner, kind), size in product(requests, sorted(SWEEP))
     ]
 
 
@@ -303,7 +316,7 @@ STUDY = Study(
     name="swot",
     title="SWOT, one-shot, strawman-ICR and ideal on optical planes",
     paper="Enabling Reconfiguration-Communication Overlap for Collective Communication in Optical Networks, section 4",
-    cells=[*_over_sizes(), *_over_ranks(), *_over_switches(), *_as_plans()],
+    cells=[*_worked_example(), *_over_sizes(), *_over_ranks(), *_over_switches(), *_as_plans()],
     figures=(
         *(Figure(f"{f}{suffix}", f"{words} {f}: {title}, ranks/planes {settings[i].replace(',', '/')}", "size_bytes",
                  "completion_s")
