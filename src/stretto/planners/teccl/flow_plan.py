@@ -69,8 +69,8 @@ def plan_without_copies(problem: Problem, objective: str, epochs: str) -> Plan |
     low = fewest_epochs_of_flow(grid, arrival, sources, demand)
     refuted = low - 1
     high = int(epochs) if epochs.isdigit() else low
-    if epochs == "from-heuristic":
-        plan = plan_by("shortest-path", problem.request)
+    if epochs.startswith("from-"):
+        plan = plan_by(problem.start or "shortest-path", problem.request)
         high = max(low, math.ceil(_busiest_s(plan) / problem.seconds) + int(grid.delay.max()))
     paths = attempt(high, early)
     while not paths and not epochs.isdigit() and not problem.budget.exhausted:

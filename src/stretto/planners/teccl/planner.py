@@ -48,6 +48,9 @@ COARSE_GAP = 0.05
 COLUMN_STEPS = 100.0
 """Steps (:mod:`stretto.schedule.effort`) of building and starting to solve a program, for each column."""
 
+STARTS = {"from-heuristic": "", "from-scale-ccl": "scale-ccl"}
+"""Values of ``epochs`` that start from another planner's plan, and that planner; "" for :meth:`.Problem.heuristic`'s."""
+
 ROUND_EPOCHS = 15
 """Epochs of an A* round, at least."""
 
@@ -58,7 +61,8 @@ OPTIONS = (
            "early-stop and makespan otherwise", ("auto", "makespan", "paper")),
     Option("copy", str, "auto", "whether nodes may copy chunks; auto: unless every chunk has one destination",
            ("auto", "true", "false")),
-    Option("epochs", str, "auto", "the horizon: auto (TE-CCL's search), a number, or from-heuristic (MTEGCCA's plan)"),
+    Option("epochs", str, "auto", "the horizon: auto (TE-CCL's search), a number, from-heuristic (MTEGCCA's plan), or "
+           "from-scale-ccl"),
     Option("astar", bool, False, "solve in rounds of some epochs, each nearer to the goal (A*)"),
     Option("epoch_multiplier", float, 1.0, "lengthens the epoch"),
     Option("routers", str, "cut-through", "what a router that cuts through is: that, and what it has it keeps; or "
@@ -108,8 +112,9 @@ def teccl(
         raise InputError(f"{gap} is no gap; give 0 or more", "option gap")
     if astar and (epochs != "auto" or objective != "auto"):
         raise InputError("A* rounds have epochs and an objective of their own", "option astar")
-    if epochs not in ("auto", "from-heuristic") and not (epochs.isascii() and epochs.isdigit() and int(epochs)):
-        raise InputError(f"{epochs!r} is neither auto, from-heuristic nor a number of epochs", "option epochs")
+    if epochs not in ("auto", *STARTS) and not (epochs.isascii() and epochs.isdigit() and int(epochs)):
+        known = ", ".join(("auto", *STARTS))
+        raise InputError(f"{epochs!r} is neither {known} nor a number of epochs", "option epochs")
     topology, workload = routers_as(request.topology, routers), request.workload
     single = bool((workload.chunk_wanted.lengths == 1).all())
     sums = bool(workload.chunk_reduces.any())
@@ -123,6 +128,7 @@ def teccl(
         switch_copy=switch_copy and not sums,
         solver=solver,
         gap=gap if gap >= 0 else EARLY_GAP if mode == "early-stop" else TIGHT_GAP,
+        start=STARTS.get(epochs, ""),
     )
     if copy == "false" and (sums or not single):
         raise InputError("without copying every chunk must have one destination, and sums need it", "option copy")

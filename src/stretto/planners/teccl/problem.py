@@ -33,6 +33,7 @@ class Problem:
     switch_copy: bool  # whether a switch may send one chunk over several links
     solver: str
     gap: float  # relative gap of the paper's objective at which a solver stops
+    start: str = ""  # the planner whose plan a search may start from; "": see ``heuristic``
     attempts: list[dict[str, Any]] = field(default_factory=list)  # each solve so far, as the plan's meta tells it
 
     def __post_init__(self) -> None:
@@ -68,10 +69,11 @@ class Problem:
         return solution
 
     def heuristic(self) -> list[Send]:
-        """MTEGCCA's plan in epochs, or shortest paths for kinds that it does not serve."""
+        """Another planner's plan in epochs: by default MTEGCCA's, or shortest paths for kinds that it does not serve."""
         copied = all(c.traits.copies and not c.reduces for c in self.workload.collectives)
         net = self.topology
         if not self.switch_copy:
             net = replace(net, replicates=np.zeros_like(net.replicates))
-        plan = plan_by("mtegcca" if copied else "shortest-path", replace(self.request, topology=net))
+        planner = self.start or ("mtegcca" if copied else "shortest-path")
+        plan = plan_by(planner, replace(self.request, topology=net))
         return schedule_of(plan, self.epochs())
