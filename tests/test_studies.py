@@ -226,6 +226,31 @@ def test_scale_ccl_is_near_the_bound_where_its_paper_gives_completions():
     assert min(ratios["shortest path"]) > max(ratios["scale-ccl, paper's rules"])
 
 
+def test_scale_ccls_gap_to_teccl_is_a_table_of_its_study():
+    # 256 MB: 50 km and 1 subchunk of figure 9, 100 km and 4 of figure 10
+    places = {("9, 50 km", 1), ("10, 4", 4)}
+    schemes = ("scale-ccl", "scale-ccl, paper's rules", "teccl fast, from SCALE-CCL")
+    study = find_study("scale-ccl")
+    cells = [c for c in study.cells if c.scheme in schemes and {(f, c.chunks) for f in c.figures} & places]
+    cells = [c for c in cells if c.size_bytes == 12 * 250_000_000]
+    gaps, printed = study.tables(run_study(replace(study, cells=cells, warm_up=()))["rows"])
+    assert gaps.title == "SCALE-CCL's gap to TE-CCL"
+    assert [row[:7] for row in gaps.rows] == [
+        ("9", "scale-ccl", "1", "1", "0.00 %", "0.00 %", "1"),
+        ("9", "scale-ccl, paper's rules", "1", "1", "11.73 %", "11.73 %", "0"),  # 95.25 ms over 85.25
+        ("10", "scale-ccl", "1", "1", "0.00 %", "0.00 %", "1"),
+        ("10", "scale-ccl, paper's rules", "1", "1", "3.06 %", "3.06 %", "1"),
+    ]
+    assert (
+        "teccl",
+        "256 MB, 1, 50 km",
+        "90,002.1",
+        "teccl fast, from SCALE-CCL",
+        "85,000.0",
+        "85,252.1",
+    ) in printed.rows
+
+
 def test_requests_with_other_chunk_counts_are_not_compared():
     study = few(find_study("scale-ccl"), lambda c: "table 1, 1" in c.figures or "table 1, 8" in c.figures)
     result = run_study(few(study, lambda c: c.planner == "scale-ccl" and not c.options))

@@ -5,7 +5,8 @@
 - ``store`` keeps results; ``identity`` names them.
 - ``comparison`` compares the rows; ``claims`` measures in them what the papers print; ``page`` draws them.
 - ``elsewhere`` puts a paper's study on a network of one's own.
-- ``mtegcca``, ``scale_ccl``, ``swot`` (with ``swot_tables``), ``wan`` (with ``wan_tables``): the papers' studies.
+- ``mtegcca``, ``scale_ccl``, ``swot``, ``wan``: the papers' studies, with ``scale_ccl_tables``, ``swot_tables`` and
+  ``wan_tables``.
 """
 
 from __future__ import annotations

@@ -110,8 +110,9 @@ def _instance(cell: Cell, seed: int) -> Row:
 def planned(cell: Cell, topology: Topology, workload: Workload, seed: int) -> Plan:
     """The plan of an instance; StrettoError if there is none or if it does not verify."""
     plan = run_planner(
-        cell.planner, topology, workload, seed=seed, time_limit_s=cell.time_limit_s, options=dict(cell.options)
-    )
+        cell.planner, topology, workload, seed=seed, effort=cell.effort, time_limit_s=cell.time_limit_s,
+        options=dict(cell.options),
+    )  # fmt: skip
     verdict = verify(plan)
     if not verdict.ok:
         raise StrettoError(f"the plan does not verify: {verdict.finding.message if verdict.finding else ''}")

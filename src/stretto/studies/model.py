@@ -57,6 +57,7 @@ class Cell:
         shared: a generated workload in place of one collective.
         unsteady: how WAN links change, if they do; drawn anew for each seed.
         seeds: the number of instances, whose mean and spread make the row.
+        effort: how much the planner may try, in counted work.
         why_full: why only the full form runs the cell; empty if the short form runs it too.
         contends: whether other schemes on the same request are compared with it; False for a network that
             cannot be built.
@@ -73,6 +74,7 @@ class Cell:
     chunks: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
     time_limit_s: float | None = None
+    effort: str = "thorough"
     shared: Shared | None = None
     unsteady: Unsteady | None = None
     seeds: int = 1

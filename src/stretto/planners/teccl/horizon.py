@@ -25,45 +25,36 @@ def most_hops(topology: Topology) -> int:
 def fewest_epochs(epochs: Epochs, state: State, wanted: Bool) -> int:
     """A number of epochs below which there is no schedule of whole chunks.
 
-    By the fastest paths; by what the links into each node, and into each site, can carry; and by what can still be spread
-    inside a site. A node gets a chunk either straight from the site's border, or from another node there which had it
-    whole, at least ``inside_epochs`` later. So what enters the site in the last ``inside_epochs`` has to come straight,
-    and no more of it counts than the node's links for that carry in that time.
+    By the fastest paths; by what the links into each node, and into each site, can carry; and by what can still be
+    spread inside a site. A node gets a chunk either straight from the site's border, or from another node of the site
+    that had it whole, at least ``inside_epochs`` before. So what enters the site in the last ``inside_epochs`` has to
+    come straight, and of that the node gets no more than its links for that carry in that time.
     """
-    topology = epochs.topology
+    topology, nodes = epochs.topology, np.arange(epochs.topology.node_count)
     earliest = epochs.earliest(state)
-    least = int(earliest[:, : topology.node_count][wanted].max(initial=0))
+    least = int(earliest[:, nodes][wanted].max(initial=0))
     first = earliest.min(axis=0)[epochs.places.origin]
     stores = ~topology.is_switch & ~cuts_through(topology)
-
-    def carried(links: Int64, room: Int64) -> int:
-        """The chunks that links can start in so many epochs each."""
-        return int((epochs.capacity[links] * -(-np.maximum(0, room) // epochs.window[links])).sum())
-
     for inside in _groups(topology):
-        lacks = wanted & ~state.held[:, inside].any(axis=1)[:, None]
+        lacks: Bool = wanted & ~state.held[:, inside].any(axis=1, keepdims=True)
         into = np.flatnonzero(inside[topology.dst] & ~inside[topology.src])
         begins = epochs.delay[into] + first[into] - 1
-
-        def enough(asked: int, late: int, more: int) -> bool:
-            """Whether links into the group bring as many chunks, and ``more`` of them in the last ``late`` epochs."""
-            entered = carried(into, least - begins)
-            return asked <= min(entered, carried(into, least - late - begins) + more)
-
         asked = int(lacks[:, inside].any(axis=1).sum())
-        while asked and not enough(asked, 0, 0):
+        while asked > _carried(epochs, into, least - begins):
             least += 1
         for v in np.flatnonzero(inside & lacks.any(axis=0)).tolist():
-            others = np.flatnonzero(inside & stores & (np.arange(topology.node_count) != v))
-            inside_epochs = int(epochs.between[others, v].min(initial=NEVER))
-            if inside_epochs == NEVER:
-                continue
-            links = topology.in_links[v]
-            straight = links[~(inside & stores)[topology.src[links]]].astype(np.int64)
-            more = carried(straight, np.full(len(straight), inside_epochs))
-            while not enough(int(lacks[:, v].sum()), inside_epochs, more):
+            inside_epochs = int(epochs.between[np.flatnonzero(inside & stores & (nodes != v)), v].min(initial=NEVER))
+            links = topology.in_links[v].astype(np.int64)
+            straight = links[~(inside & stores)[topology.src[links]]]
+            late = _carried(epochs, straight, np.full(len(straight), inside_epochs))
+            while int(lacks[:, v].sum()) > _carried(epochs, into, least - inside_epochs - begins) + late:
                 least += 1
     return least
+
+
+def _carried(epochs: Epochs, links: Int64, room: Int64) -> int:
+    """The chunks that links carry in all, if they may start them in so many epochs each."""
+    return int((epochs.capacity[links] * -(-np.maximum(0, room) // epochs.window[links])).sum())
 
 
 def fewest_epochs_of_flow(epochs: Epochs, arrival: Int64, sources: Int64, demand: Float64) -> int:

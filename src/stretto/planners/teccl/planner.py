@@ -49,7 +49,7 @@ COLUMN_STEPS = 100.0
 """Steps (:mod:`stretto.schedule.effort`) of building and starting to solve a program, for each column."""
 
 STARTS = {"from-heuristic": "", "from-scale-ccl": "scale-ccl"}
-"""Values of ``epochs`` that start from another planner's plan, and that planner; "" for :meth:`.Problem.heuristic`'s."""
+"""Values of ``epochs`` that start from another planner's plan, and that planner; "": see :meth:`.Problem.heuristic`."""
 
 ROUND_EPOCHS = 15
 """Epochs of an A* round, at least."""

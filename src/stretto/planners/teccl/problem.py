@@ -69,7 +69,7 @@ class Problem:
         return solution
 
     def heuristic(self) -> list[Send]:
-        """Another planner's plan in epochs: by default MTEGCCA's, or shortest paths for kinds that it does not serve."""
+        """A plan in epochs: by ``start``, or MTEGCCA's, or shortest paths for kinds that MTEGCCA does not serve."""
         copied = all(c.traits.copies and not c.reduces for c in self.workload.collectives)
         net = self.topology
         if not self.switch_copy:
