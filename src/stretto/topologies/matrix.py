@@ -76,11 +76,11 @@ def _cells(table: Table, what: str, unit: str) -> dict[Names, float | None]:
     columns = [one_line(name) for name in table.header[1:]]
     while columns and not columns[-1]:
         columns.pop()
+    check_size(len(columns), len(columns) ** 2, table.where)
     for i, name in enumerate(columns):
         if not name or name in columns[:i]:
             wrong = f"the name {shown(name)} stands twice" if name else "a name is missing"
             raise InputError(f"line 1, column {i + 2}: {wrong}", table.where)
-    check_size(len(columns), len(columns) ** 2, table.where)
     values: dict[Names, float | None] = {}
     seen: dict[str, int] = {}
     for line, row in table.rows:

@@ -120,9 +120,10 @@ def _matrix(text: str, where: str) -> _Matrix:
     rows = {line[0]: line[1:] for line in lines[1:] if line[0] in column}
     nics = [name for name in header if name in rows and not re.fullmatch(r"GPU\d+", name)]
     names = gpus + nics
+    cells = {name: _row(name, rows.get(name, []), header, where) for name in names}
+    check_size(2 * len(names), len(names) ** 2, where)
     level = np.full((len(names), len(names)), len(LEVELS))
     nvlinks = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
-    cells = {name: _row(name, rows.get(name, []), header, where) for name in names}
     for (i, name), (j, other) in product(enumerate(names), repeat=2):
         cell = cells[name][column[other]]
         both = i < len(gpus) and j < len(gpus)
