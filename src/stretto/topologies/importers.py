@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -253,10 +254,11 @@ def read_topology(path: str, settings: dict[str, Any]) -> Topology:
 
 def _format(content: Content) -> Format:
     """The first format that fits, else the one of the ending; InputError says what was found and what is read."""
-    known = [format for format in FORMATS if format.fits(content)]
-    known += [format for format in FORMATS if content.ending in format.endings]
-    if known:
-        return known[0]
+    fitting = (format for format in FORMATS if format.fits(content))
+    by_ending = (format for format in FORMATS if content.ending in format.endings)
+    known = next(chain(fitting, by_ending), None)
+    if known is not None:
+        return known
     first = next((line.strip() for line in content.text.splitlines() if line.strip()), "")
     found = (
         f"the root <{content.root[:40]}>" if content.root else f"the first line {shown(first)}" if first else "nothing"

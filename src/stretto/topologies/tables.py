@@ -18,6 +18,7 @@ from .values import parse_csv, shown
 
 MOST_ROWS = 1_000_000
 DELIMITERS = ",;\t"
+LONGEST_TITLE = 100
 NOTHING = ("", "-", "na", "n/a", "nan", "none", "null", "?", "x")
 """What people write where nothing was measured, in small letters."""
 
@@ -113,6 +114,8 @@ def known_columns(header: list[str]) -> list[Column]:
 
 
 def _column(index: int, title: str) -> Column | None:
+    if len(title) > LONGEST_TITLE:
+        return None
     inside = re.search(r"[(\[{]\s*([^()\[\]{}]*?)\s*[)\]}]", title)
     bare = title.replace(inside.group(0), " ") if inside else title
     words = [w for w in re.split(r"[\s_.\-:]+|(?<=[a-z]{2})(?=[A-Z])", bare) if w]
