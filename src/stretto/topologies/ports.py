@@ -19,6 +19,9 @@ from ..model.topology import SWITCH, Topology
 from ..model.units import parse_bandwidth
 from .pcie import PCIE_LATENCY_S
 
+MOST_NICS = 4096
+"""NICs of a server."""
+
 _NIC = re.compile(r"(?:^|\.)nic(\d{1,6})(?: .*)?$")
 _NICS = re.compile(r"(\d{1,6})(?:x(.+))?")
 
@@ -51,8 +54,8 @@ def parse_nics(text: str | None, where: str = "NICs of a server") -> Nics:
     match = _NICS.fullmatch(text.strip())
     if match is None:
         return Nics(None, parse_bandwidth(text, where))
-    if int(match[1]) < 1:
-        raise InputError(f"{text!r} has no NIC; write it as 8x400Gbit/s", where)
+    if not 0 < int(match[1]) <= MOST_NICS:
+        raise InputError(f"{text!r}: a server has at least one NIC, and at most {MOST_NICS}", where)
     return Nics(int(match[1]), None if match[2] is None else parse_bandwidth(match[2], where))
 
 
