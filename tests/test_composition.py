@@ -128,6 +128,30 @@ def test_a_topology_as_the_fabric_has_a_place_for_each_server():
     assert len(around.accelerators) == 6 * 16 + 5 * 16
 
 
+def test_servers_take_the_places_of_hosts_in_a_fabric_of_slurm(tmp_path):
+    file = tmp_path / "topology.conf"
+    file.write_text("SwitchName=s0 Nodes=dgx[0-2]\nSwitchName=s1 Nodes=dgx[3-5]\nSwitchName=top Switches=s[0-1]\n")
+    net = compose("h100", fabric=f"{file}?nics=8")
+    assert len(net.accelerators) == 48 and not net.is_router.any()
+    leaf = net.names.index("fabric.s0")
+    assert sorted(into(net, leaf)) == [50e9] * 24 + [1.2e12]
+    assert net.sites[net.names.index("dgx4.gpu7")] == "dgx4"
+    slower = compose("h100", fabric=f"{file}")  # hosts of one port: eight NICs share it
+    assert slower.is_router.sum() == 6 and set(into(slower, slower.names.index("fabric.s1"))) == {50e9, 150e9}
+
+
+def test_nics_are_dealt_out_to_the_links_of_a_host():
+    hosts = st.topology({"nodes": [{"kind": "gpu"}, {"kind": "gpu"}, *[{"kind": "switch"}] * 4], "links": [
+        {"src": a, "dst": b, "bandwidth_GBps": 100, "latency_us": 1}
+        for h in (0, 1) for s in (2, 3, 4, 5) for a, b in ((h, s), (s, h))
+    ]})  # fmt: skip
+    net = compose("h100", 2, hosts)
+    by_switch = [sorted(net.names[a] for a in net.src[net.dst == net.names.index(f"fabric.switch{k}")]) for k in (0, 3)]
+    assert by_switch[0] == ["server0.gpu0", "server0.gpu4", "server1.gpu0", "server1.gpu4"]
+    assert by_switch[1] == ["server0.gpu3", "server0.gpu7", "server1.gpu3", "server1.gpu7"]
+    assert np.prod(find_symmetry(net).orders) == 16
+
+
 def test_the_rate_of_rails_is_that_of_the_nics():
     net = compose("h100?rails=200Gbit/s", 2, "leafspine")
     assert set(net.bandwidth) == {450e9, 25e9}

@@ -37,7 +37,11 @@ def topologies(
     ] = None,
     servers: Annotated[
         str | None,
-        Option(help="How many of each SERVER; one number, or one for each by comma.", rich_help_panel=_COMPOSING),
+        Option(
+            help="How many of each SERVER; one number, or one for each by comma. By default 1, or as many as a "
+            "topology that is the fabric has places.",
+            rich_help_panel=_COMPOSING,
+        ),
     ] = None,
     fabric: Annotated[
         str | None,
@@ -89,8 +93,9 @@ def _composed(servers: list[str], counts: str | None, fabric: str | None, nics: 
 
     if not servers:
         raise InputError("give at least one SERVER: a family or a file", COMPOSE)
-    each = [whole(text, "--servers", 1) for text in (counts or "1").split(",")]
-    return compose(servers, each * len(servers) if len(each) == 1 else each, fabric or "rails", nics=nics)
+    each = None if counts is None else [whole(text, "--servers", 1) for text in counts.split(",")]
+    count = each[0] if each is not None and len(each) == 1 else each
+    return compose(servers, count, fabric or "rails", nics=nics)
 
 
 def _list(as_json: bool, family: str | None) -> None:

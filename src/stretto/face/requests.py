@@ -52,7 +52,7 @@ def topology(source: str | os.PathLike[str] | Mapping[str, Any] | _topology.Topo
 
 
 def compose(
-    servers: Network | Sequence[Network], count: int | Sequence[int] = 1, fabric: Network = "rails", *,
+    servers: Network | Sequence[Network], count: int | Sequence[int] | None = None, fabric: Network = "rails", *,
     nics: str | None = None, **options: Any,
 ) -> Topology:  # fmt: skip
     """A cluster: servers under a fabric, or clusters joined over a WAN.
@@ -62,9 +62,11 @@ def compose(
 
     Args:
         servers: a spec, the path of a file or a topology; or several different ones.
-        count: how many of each; one number for all, or one for each of ``servers``.
+        count: how many of each; one number for all, or one for each of ``servers``. By default one, or as many as a
+            topology that is the fabric has places.
         fabric: ``rails``, ``leafspine``, ``fattree``, ``dragonfly``, ``site`` or ``wan`` (``stretto topologies`` lists
-            their options), or a topology with an accelerator for each server, which becomes its router.
+            their options), or a topology with an accelerator for each server, which becomes its router, or the server
+            itself where it is below switches.
         nics: of each server: ``"8x400Gbit/s"``, ``"8"`` or ``"400Gbit/s"``; by default those that it has.
         options: of the fabric, as text or numbers.
     Raises:

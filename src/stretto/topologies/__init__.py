@@ -151,7 +151,12 @@ def load_topology(spec: str) -> Topology:
 
 
 def compose(
-    servers: Any, count: int | Sequence[int] = 1, fabric: Any = "rails", *, nics: str | None = None, **options: Any
+    servers: Any,
+    count: int | Sequence[int] | None = None,
+    fabric: Any = "rails",
+    *,
+    nics: str | None = None,
+    **options: Any,
 ) -> Topology:
     """A cluster of servers under a fabric, see :func:`.composition.compose`."""
     from . import composition

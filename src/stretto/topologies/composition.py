@@ -2,15 +2,17 @@
 
 A server is any topology with accelerators: a family, a file, the output of ``nvidia-smi topo -m``. Its ports are its
 NICs, or its accelerators (:mod:`.ports`). A fabric (:mod:`.fabrics`) joins the ports. Where the fabric is itself a
-topology, such as ``torus:4x4`` or ``zoo:Abilene``, each of its accelerators becomes the router of a server or cluster.
+topology, such as ``torus:4x4``, ``zoo:Abilene`` or a file of SLURM, each of its accelerators is the place of a server.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,42 +26,47 @@ from .fabrics import FABRICS, HOP_S, Fabric, Ground, add_routers
 from .ports import Nics, Port, hops_from_accelerators, parse_nics, ports
 from .wan import check_connected
 
+_NUMBERED = re.compile(r"(gpu|GPU|node)\d+")
+"""Names of accelerators that say nothing but their number."""
+
 Server = str | os.PathLike[str] | Topology
 """A spec, the path of a file, or a topology."""
 
 
 def compose(
-    servers: Server | Sequence[Server], count: int | Sequence[int] = 1, fabric: Server = "rails", *,
+    servers: Server | Sequence[Server], count: int | Sequence[int] | None = None, fabric: Server = "rails", *,
     nics: str | None = None, **options: Any,
 ) -> Topology:  # fmt: skip
     """A cluster of servers under a fabric.
 
     Args:
         servers: a server, or several different ones.
-        count: how many of each; a number for all, or one for each of ``servers``.
+        count: how many of each; a number for all, or one for each of ``servers``. By default one, or as many as a
+            topology that is the fabric has places.
         fabric: ``rails``, ``leafspine``, ``fattree``, ``dragonfly``, ``site`` or ``wan``, also with ``?options``; or a
-            topology with an accelerator for each server, which becomes its router.
+            topology with an accelerator for each server.
         nics: of each server, such as ``8x400Gbit/s``, ``8`` or ``400Gbit/s``; by default what the server has.
         options: of the fabric, as text or numbers: ``spines=4, oversubscription=2``.
     Raises:
         InputError: a server, the fabric or an option is wrong; names it.
     """
     given = [servers] if isinstance(servers, (str, os.PathLike, Topology)) else list(servers)
-    counts = list(count) if isinstance(count, Sequence) else [count] * len(given)
+    counts = list(count) if isinstance(count, Sequence) else [1 if count is None else count] * len(given)
     if not given or len(counts) != len(given) or not all(isinstance(n, int) and n >= 1 for n in counts):
         raise InputError(f"there are {len(given)} kinds of servers; give a count of at least 1 for each", str(counts))
     check_size(sum(counts), 0, "servers")
+    fill = count is None and len(given) == 1
     wanted = parse_nics(nics)
     templates = [(_load(server), _nics(server, wanted), _name(server)) for server in given]
     if isinstance(fabric, Topology):
-        return _over_places(templates, counts, fabric, fabric.name)
+        return _over_places(templates, counts, fill, fabric, fabric.name)
     text = os.fspath(fabric)
     if options:
         text += ("&" if "?" in text else "?") + "&".join(f"{key}={value}" for key, value in options.items())
     name, _, query = text.partition("?")
     known = next((f for f in FABRICS if f.name == name), None)
     if known is None:
-        return _over_places(templates, counts, _place_network(text), text)
+        return _over_places(templates, counts, fill, _place_network(text), text)
     return _under(templates, counts, known, parse_settings(known.settings, query, text), text)
 
 
@@ -111,41 +118,98 @@ def _under(
     label = "cluster" if fabric.borders else "server"
     many = len(kinds)
     centres = circle(many, radius=1.0) if fabric.borders else [(float(k), 0.0) for k in range(many)]
-    draft, rest, at = _assembled([net for net, _ in found], kinds, label, centres)
+    labels = [f"{label}{k}" for k in range(many)]
+    draft, rest, at = _assembled([net for net, _ in found], kinds, labels, centres)
     joined = [[Port(at[k] + p.node, p.bandwidth) for p in found[kind][1]] for k, kind in enumerate(kinds)]
     if fabric.borders:
         joined = [
             own if draft.kinds[own[0].node] == ROUTER
-            else add_routers(draft, own, settings["routers"], HOP_S, f"{label}{k}")
+            else add_routers(draft, own, settings["routers"], HOP_S, labels[k])
             for k, own in enumerate(joined)
         ]  # fmt: skip
     fabric.build(draft, joined, settings, text)
     return _finished(draft, rest, [net for net, _ in found], f"{_counted(templates, counts)}, {text}", text)
 
 
-def _over_places(templates: Sequence[Template], counts: Sequence[int], places: Topology, text: str) -> Topology:
-    """Servers or clusters, each at one accelerator of a topology, which becomes its router."""
+def _over_places(
+    templates: Sequence[Template], counts: Sequence[int], fill: bool, places: Topology, text: str
+) -> Topology:
+    """Servers or clusters, each at one accelerator of a topology.
+
+    Where links lead from there to switches only, and carry what the server's ports do, the accelerator is a host, and
+    its links are dealt out to the ports. Elsewhere it becomes the router of the server or cluster.
+
+    Args:
+        fill: whether there are as many servers as places, whatever the counts say.
+    """
+    at_places = places.accelerators.tolist()
+    counts = [len(at_places)] if fill else counts
     kinds = [kind for kind, count in enumerate(counts) for _ in range(count)]
-    if len(places.accelerators) != len(kinds):
-        raise InputError(f"has {len(places.accelerators)} places for {len(kinds)} servers or clusters", text)
+    if len(at_places) != len(kinds):
+        raise InputError(f"has {len(at_places)} places for {len(kinds)} servers or clusters", text)
     found = [_border(*template, None) for template in templates]
     label = "cluster" if any(len(set(net.sites)) > 1 for net, _ in found) else "server"
+    labels = [f"{label}{k}" if _NUMBERED.fullmatch(name) else name
+              for k, name in enumerate(places.names[v] for v in at_places)]  # fmt: skip
     xy = places.xy[places.accelerators]
     centres = circle(len(kinds), radius=1.0) if np.isnan(xy).any() else [(float(x), float(y)) for x, y in xy]
-    draft, rest, at = _assembled([net for net, _ in found], kinds, label, centres)
-    number = {}
-    for k, (kind, v) in enumerate(zip(kinds, places.accelerators.tolist(), strict=True)):
-        below = [Port(at[k] + p.node, p.bandwidth) for p in found[kind][1]]
-        number[v] = add_routers(draft, below, 1, HOP_S, f"{label}{k}")[0].node
+    draft, rest, at = _assembled([net for net, _ in found], kinds, labels, centres)
+    near = _neighbours(places)
+    number: dict[int, list[Port]] = {}
+    for k, (kind, v) in enumerate(zip(kinds, at_places, strict=True)):
+        own = [Port(at[k] + p.node, p.bandwidth) for p in found[kind][1]]
+        if templates[kind][1].bandwidth is None:
+            own = _shared(own, near[v])
+        if not (places.is_switch[list(near[v])].all() and _fit(own, near[v])):
+            own = [Port(add_routers(draft, own, 1, HOP_S, labels[k])[0].node, math.inf)]
+        number[v] = own
     for v in np.flatnonzero(~places.is_accelerator).tolist():
-        number[v] = draft.node(int(places.kind[v]), f"fabric.{places.names[v]}")
+        number[v] = [Port(draft.node(int(places.kind[v]), f"fabric.{places.names[v]}"), math.inf)]
+        draft.flags[number[v][0].node] = bool(places.replicates[v]), bool(places.transit[v]), bool(places.reduces[v])
+    _add_place_links(draft, places, number, near)
+    nets = [net for net, _ in found] + [places]
+    return _finished(draft, rest, nets, f"{_counted(templates, counts)}, {text}", text)
+
+
+def _neighbours(places: Topology) -> dict[int, dict[int, float]]:
+    """For each node its neighbours, in the order of the links, with the bandwidth of the slower direction."""
+    near: dict[int, dict[int, float]] = {v: {} for v in range(places.node_count)}
+    for a, b, width in zip(places.src.tolist(), places.dst.tolist(), places.bandwidth.tolist(), strict=True):
+        near[a][b] = min(near[a].get(b, math.inf), width)
+        near[b][a] = min(near[b].get(a, math.inf), width)
+    return near
+
+
+def _dealt(own: Sequence[Port], near: dict[int, float], other: int) -> list[Port]:
+    """Those of a server's ports that lead to a neighbour: port i to neighbour i, and round again for what is left."""
+    index, many = list(near).index(other), len(near)
+    return [own[t % len(own)] for t in range(max(many, len(own))) if t % many == index]
+
+
+def _shared(own: Sequence[Port], near: dict[int, float]) -> list[Port]:
+    """Ports whose rate nobody said, with their part of a host's links, if that is less than what PCIe carries."""
+    part = min((width / max(len(_dealt(own, near, v)), 1) for v, width in near.items()), default=math.inf)
+    return [replace(port, bandwidth=min(port.bandwidth, part)) for port in own]
+
+
+def _fit(own: Sequence[Port], near: dict[int, float]) -> bool:
+    """Whether each link of a host carries what the ports on it do."""
+    return all(sum(port.bandwidth for port in _dealt(own, near, v)) <= width * 1.001 for v, width in near.items())
+
+
+def _add_place_links(
+    draft: Ground, places: Topology, number: dict[int, list[Port]], near: dict[int, dict[int, float]]
+) -> None:
+    """Add the links of a topology: those of a host lead to its ports, others to the nodes of the draft."""
+    told = _messages_told(places)
     for link, (a, b) in enumerate(zip(places.src.tolist(), places.dst.tolist(), strict=True)):
-        ends = number[a], number[b]
-        draft.link(*ends, float(places.bandwidth[link]), float(places.latency_s[link]))
-        draft.usd_per_byte[ends] = float(places.usd_per_byte[link])
-        if _messages_told(places):
-            draft.message_s[ends] = float(places.message_s[link])
-    return _finished(draft, rest, [net for net, _ in found], f"{_counted(templates, counts)}, {text}", text)
+        ends = [_dealt(number[v], near[v], other) if len(number[v]) > 1 else number[v] for v, other in ((a, b), (b, a))]
+        for x, y in product(*ends):
+            width = min(float(places.bandwidth[link]), x.bandwidth, y.bandwidth)
+            draft.link(x.node, y.node, width, float(places.latency_s[link]))
+            draft.usd_per_byte[x.node, y.node] = float(places.usd_per_byte[link])
+            if told:
+                draft.message_s[x.node, y.node] = float(places.message_s[link])
 
 
 def _counted(templates: Sequence[Template], counts: Sequence[int]) -> str:
@@ -167,13 +231,14 @@ def _border(topology: Topology, nics: Nics, name: str, bandwidth: float | None) 
 
 
 def _assembled(
-    nets: Sequence[Topology], kinds: Sequence[int], label: str, centres: Sequence[tuple[float, float]],
+    nets: Sequence[Topology], kinds: Sequence[int], labels: Sequence[str], centres: Sequence[tuple[float, float]],
     named: bool = True,
 ) -> tuple[Ground, dict[str, Any], list[int]]:  # fmt: skip
     """All servers side by side.
 
     Args:
         kinds: for each server which of ``nets`` it is.
+        labels: what each server is called.
         centres: for each server where it is drawn, as far apart as its neighbours on a grid of step 1.
         named: whether nodes have the names of the server's nodes; otherwise they are numbered.
     Returns:
@@ -183,14 +248,14 @@ def _assembled(
     step = max((float(np.ptp(xy, axis=0).max()) for xy in laid), default=0.0) + 1.0
     step *= 1.0 / max(_nearest(centres), 1e-9)
     draft, at, columns = Ground(), [], []
-    check_size(sum(nets[k].node_count for k in kinds), sum(nets[k].link_count for k in kinds), label)
+    check_size(sum(nets[k].node_count for k in kinds), sum(nets[k].link_count for k in kinds), labels[0])
     for k, kind in enumerate(kinds):
         net, (x, y) = nets[kind], centres[k]
         at.append(len(draft.kinds))
         draft.kinds += net.kind.tolist()
-        draft.names += [f"{label}{k}.{name}" for name in net.names] if named else [""] * net.node_count
+        draft.names += [f"{labels[k]}.{name}" for name in net.names] if named else [""] * net.node_count
         inner = len({site for site in net.sites if site}) > 1
-        draft.sites += [f"{label}{k}" + (f".{site}" if inner and site else "") for site in net.sites]
+        draft.sites += [labels[k] + (f".{site}" if inner and site else "") for site in net.sites]
         draft.xy += [(float(a) + x * step, float(b) + y * step) for a, b in laid[kind]]
         columns.append((net.src + at[-1], net.dst + at[-1], net.bandwidth, net.latency_s))
     middle = [x * step for x, _ in centres]
@@ -212,9 +277,11 @@ def _finished(draft: Ground, rest: dict[str, Any], nets: Sequence[Topology], nam
     check_size(len(draft.kinds), len(rest["links"]) + len(more), where)
     kinds = np.array(draft.kinds, dtype=np.int8)
     fresh = len(kinds) - len(rest["transit"])
+    first = len(kinds) - fresh
+    own = [draft.flags.get(v, (True, True, False)) for v in range(first, len(kinds))]
     flags: dict[str, Any] = {
-        flag: np.concatenate([rest[flag], np.full(fresh, flag != "reduces")])
-        for flag in ("replicates", "transit", "reduces")
+        flag: np.concatenate([rest[flag], np.array([row[k] for row in own], dtype=np.bool_)])
+        for k, flag in enumerate(("replicates", "transit", "reduces"))
     }
     told = bool(draft.message_s) or any(map(_messages_told, nets))
     own_s = [draft.message_s.get(ends, FABRIC_MESSAGE_S) for ends in draft.links]
@@ -275,7 +342,8 @@ def in_rails(
         settings: of the fabric ``rails``.
         named: whether nodes have names; otherwise they are numbered by kind.
     """
-    draft, rest, at = _assembled([server], [0] * count, "server", [(float(k), 0.0) for k in range(count)], named)
+    places = [(float(k), 0.0) for k in range(count)]
+    draft, rest, at = _assembled([server], [0] * count, [f"server{k}" for k in range(count)], places, named)
     if count > 1:
         joined = [[replace(port, node=first + port.node) for port in found] for first in at]
         FABRICS[0].build(draft, joined, settings, name)

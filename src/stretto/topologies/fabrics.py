@@ -37,6 +37,7 @@ class Ground(Draft):
     Attributes:
         left, right, top: where the servers are drawn.
         message_s, usd_per_byte: of links of the fabric, by their ends, where it says so.
+        flags: of nodes of the fabric: replicates, transit, reduces; by default as of a switch that does not reduce.
     """
 
     left: float = 0.0
@@ -44,6 +45,7 @@ class Ground(Draft):
     top: float = 0.0
     message_s: dict[tuple[int, int], float] = field(default_factory=dict)
     usd_per_byte: dict[tuple[int, int], float] = field(default_factory=dict)
+    flags: dict[int, tuple[bool, bool, bool]] = field(default_factory=dict)
 
     def row(self, count: int, level: int) -> list[XY]:
         """Positions of switches in a row above the servers."""
