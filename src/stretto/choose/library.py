@@ -30,6 +30,9 @@ from .tuning import Tuning, plan_one, read_tuning
 DIRECT_PLANNER = "shortest-path"
 """The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""
 
+DIRECT_ON_PLANES = "pairwise+swot"
+"""The same on optical planes, for AllToAll."""
+
 BANDWIDTH, LATENCY_S = 1e9, 10e-6
 """Bytes/s and seconds between a rank and the network, where no topology is given."""
 
@@ -167,7 +170,14 @@ class Library:
         """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
         # processes send one copy to each receiver, so no switch multicasts or sums
         none = np.zeros(topology.node_count, dtype=bool)
-        self.topology = costing(replace(topology, replicates=none, reduces=none), self.message_s)
+        # and optical planes are as the last collective left them: each plan turns them to what it needs
+        planes = tuple(replace(p, matching=np.full(len(p.nodes), -1, dtype=np.int32)) for p in topology.planes)
+        self.topology = costing(replace(topology, replicates=none, reduces=none, planes=planes), self.message_s)
+
+    @property
+    def controller(self) -> int | None:
+        """The node of the controller, as programs name it; None on a network without optical planes."""
+        return self.topology.node_count if self.topology.planes else None
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
         """How to run a collective whose largest piece has about this size.
@@ -187,6 +197,9 @@ class Library:
         total = size + -size % (3 * n) if BY_NAME[kind].whole else size * n
         answers = [] if direct else self._answers(kind, total, root)
         plan = best_of(answers, within=ALIKE).plan if answers else None
+        if plan is None and self.topology.planes:
+            c = make_collective(kind, self.topology, total, ranks=self.nodes, root=root)
+            plan = plan_one(DIRECT_ON_PLANES, self.topology, c, 0, ranks_only=True)
         if plan is None:
             c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
             plan = run_planner(DIRECT_PLANNER, self.direct, Workload((c,)))

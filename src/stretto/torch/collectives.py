@@ -71,6 +71,7 @@ class Collectives:
             return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
 
         began_s = time.monotonic()
+        self._links.control(kind, program.plan)
         trace = execute(
             mesh,
             program,

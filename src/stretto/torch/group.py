@@ -41,6 +41,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._timeout_s = timeout.total_seconds()
         world = dist.get_world_size() if dist.is_initialized() else size
         library = from_environment(ranks, rank, world, MESSAGE_S)
+        if library.controller is not None and dist.is_initialized():
+            raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = os.environ.get("STRETTO_HOST") or own_address()
         self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
         self._collectives = Collectives(library, self._links, self._timeout_s)

@@ -12,9 +12,11 @@ from typing import Any
 
 from ..choose.library import Library
 from ..model.errors import PeerFailed
-from ..runtime.connect import join, listen, listen_near, machine
+from ..model.plan import Plan
+from ..runtime.connect import Address, join, listen, listen_near, machine
 from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.messages import Messages
+from .controller import Controller
 from .measuring import measure
 
 LOOK_S = 0.01
@@ -37,6 +39,7 @@ class Links:
         self._lock = threading.Lock()
         self._left = threading.Event()
         self._meshes: list[Mesh] = []
+        self._controller: Controller | None = None
         self._messages: dict[int, Messages] = {}
 
     def mesh(self) -> Mesh:
@@ -46,6 +49,11 @@ class Links:
             self._measure()
             self._measures = False
         return self._meshes[0]
+
+    def control(self, kind: str, plan: Plan) -> None:
+        """Let the controller of optical planes, if it is here, take part in the next collective."""
+        if self._controller is not None:
+            self._controller.run(kind, plan)
 
     def messages(self, peer: int) -> Messages:
         """The messages to and from one rank."""
@@ -83,6 +91,8 @@ class Links:
     def close(self) -> None:
         """Say goodbye and close."""
         self._left.set()
+        if self._controller is not None:
+            self._controller.close()
         for messages in self._messages.values():
             messages.close()
         for mesh in self._meshes:
@@ -91,6 +101,8 @@ class Links:
     def leave(self) -> None:
         """Give up at once: waiting calls fail, and the peers see this rank leave."""
         self._left.set()
+        if self._controller is not None:
+            self._controller.leave()
         for mesh in self._meshes:
             mesh.leave()
         for messages in self._messages.values():
@@ -105,12 +117,28 @@ class Links:
             if near is not None:
                 stack.enter_context(contextlib.closing(near))
             mine = [here, name, self._host, listener.getsockname()[1]]
-            addresses = {}
+            addresses: dict[int, Address] = {}
             for node, (there, its_name, host, port) in zip(library.nodes, self._share(purpose, mine), strict=True):
                 addresses[node] = (its_name, 0) if here and there == here else (host, int(port))
             names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
             node = library.nodes[library.rank]
+            if purpose == "collectives" and library.controller is not None:
+                if library.rank == 0:
+                    self._control(dict(addresses), dict(names), secret)
+                # it calls all ranks, and nobody calls it
+                addresses[library.controller], names[library.controller] = (self._host, 0), "controller"
             return join(node, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
+
+    def _control(self, addresses: dict[int, Address], names: dict[int, str], secret: bytes) -> None:
+        """Start the controller of the optical planes at this rank."""
+        node = self._library.controller
+        assert node is not None
+
+        def connect() -> Mesh:
+            with contextlib.closing(listen(self._host)) as listener:
+                return join(node, listener, addresses, names, secret, timeout_s=self._timeout_s)
+
+        self._controller = Controller(self._library.topology, connect, self._timeout_s)
 
     def _sockets(self, mesh: Mesh) -> dict[int, socket.socket]:
         """The socket to each other rank."""

@@ -81,6 +81,7 @@ def one_shot_planes(plan: Plan, request: Request) -> Plan:
     cuts=True,
     auto=Candidate(per_delivery(500, first=10_000), leads=True),
     tune=80,
+    library=80,
 )
 def swot(plan: Plan, request: Request, *, mode: str = "fast") -> Plan:
     """Uneven shares, turns hidden behind transmission, matchings bypassed."""
