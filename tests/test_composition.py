@@ -83,6 +83,16 @@ def test_rails_have_a_leaf_switch_for_each_nic_and_an_oversubscribed_spine():
     assert {degree(net, v) for v in spines} == {8}
 
 
+def test_a_rack_has_a_rail_for_each_nic_of_a_tray():
+    net = load_topology("gb200:2")
+    leaves = [v for v in np.flatnonzero(net.is_switch) if net.sites[v] == ""]
+    assert [degree(net, v) for v in leaves] == [36] * 4
+    net = compose("h100", 2, "rails", number=2)
+    assert sorted(net.names[a] for a in net.src[net.dst == net.names.index("rail1")])[:4] == [
+        "server0.gpu1", "server0.gpu3", "server0.gpu5", "server0.gpu7"
+    ]  # fmt: skip
+
+
 def test_pods_have_leaf_switches_of_their_own():
     net = compose("h100", 4, "rails", pod=2)
     assert len(named(net, "rail")) == 16 and len(named(net, "spine")) == 1

@@ -22,7 +22,7 @@ from ..model.errors import InputError
 from ..model.topology import GIVEN, ROUTER, UNKNOWN, Topology, make_topology
 from . import FABRIC_MESSAGE_S, catalogue, check_size, load_topology, parse_settings
 from .draft import circle
-from .fabrics import FABRICS, HOP_S, Fabric, Ground, add_routers
+from .fabrics import FABRICS, HOP_S, RAILS, Fabric, Ground, add_routers
 from .ports import Nics, Port, hops_from_accelerators, parse_nics, ports
 from .wan import check_connected
 
@@ -346,7 +346,7 @@ def in_rails(
     draft, rest, at = _assembled([server], [0] * count, [f"server{k}" for k in range(count)], places, named)
     if count > 1:
         joined = [[replace(port, node=first + port.node) for port in found] for first in at]
-        FABRICS[0].build(draft, joined, settings, name)
+        RAILS.build(draft, joined, settings, name)
     if not named:
         draft.names = []
     elif count == 1:

@@ -77,6 +77,7 @@ SPINE = (
     Setting("spines", whole, None, "spine switches; by default one for the whole layer, if there is one"),
     Setting("oversubscription", _above_zero, None, "what enters a leaf switch over what leaves it for the spine"),
 )
+NUMBER = Setting("number", _count, None, "rails: NIC k of a server is on rail k mod this; by default a rail for each")
 POD = Setting("pod", _count, None, "servers under one set of leaf switches; all by default")
 BORDERS = (
     Setting("routers", _count, 1, "border routers a site, where it has none"),
@@ -86,13 +87,13 @@ _WAN = tuple(s for s in SITES_SETTINGS if s.name in ("wan", "peers", "wan_bandwi
 
 
 def _rails(draft: Ground, servers: Servers, settings: dict[str, Any], where: str) -> None:
-    """A leaf switch for the NICs of one number in a pod."""
+    """A leaf switch for the NICs of one number in a pod, or for every so many NICs of a server."""
     pod = settings["pod"] or len(servers)
-    widest = max(map(len, servers))
+    count = settings["number"] or max(map(len, servers))
     leaves = []
-    for rail in range(widest):
+    for rail in range(min(count, max(map(len, servers)))):
         for first in range(0, len(servers), pod):
-            ports = [ports[rail] for ports in servers[first : first + pod] if rail < len(ports)]
+            ports = [port for ports in servers[first : first + pod] for port in ports[rail::count]]
             if ports:
                 leaves.append((ports, f"rail{rail}" + (f".pod{first // pod}" if pod < len(servers) else "")))
     _with_spine(draft, leaves, len(servers) > pod, settings)
@@ -217,8 +218,11 @@ def add_routers(draft: Ground, below: Sequence[Port], count: int, latency_s: flo
     return routers
 
 
+RAILS = Fabric(
+    "rails", "a leaf switch for all NICs of one number; a spine on request", _rails, (NUMBER, POD, *SPINE, LATENCY)
+)
 FABRICS = (
-    Fabric("rails", "a leaf switch for all NICs of one number; a spine on request", _rails, (POD, *SPINE, LATENCY)),
+    RAILS,
     Fabric("leafspine", "a leaf switch for all NICs of a pod, and a spine", _leafspine, (POD, *SPINE, LATENCY)),
     Fabric(
         "fattree", "three levels of switches of K ports", _fattree,

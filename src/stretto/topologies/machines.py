@@ -18,7 +18,7 @@ from ..model.units import parse_bandwidth
 from . import Family, Setting, check_size, choice, numbers, whole
 from .composition import in_rails
 from .draft import Draft, circle
-from .fabrics import FABRICS
+from .fabrics import LATENCY, NUMBER, RAILS
 from .pcie import PCIE, PCIE_LATENCY_S
 from .ports import Nics, ports
 from .regular import axis_pairs, grid_positions
@@ -31,7 +31,7 @@ SETTINGS = (
     Setting("rails", parse_bandwidth, None, "bandwidth of the NIC of each accelerator; by default the machine's"),
     Setting("nics", choice({"links": "links", "nodes": "nodes"}), "links",
             "links: a NIC is the link to its rail; nodes: also a PCIe switch and a NIC"),
-    *(s for s in FABRICS[0].settings if s.name != "latency"),
+    *(s for s in RAILS.settings if s not in (LATENCY, NUMBER)),
 )  # fmt: skip
 NVSWITCHES = Setting(
     "nvswitches",
@@ -102,7 +102,7 @@ Inside = Switched | Joined | Torus
 
 def _servers(
     arguments: list[str], settings: dict[str, Any], spec: str, *, name: str, inside: Inside, nic: float, pcie: int,
-    share: int = 1,
+    share: int = 1, rails: int | None = None,
 ) -> Topology:  # fmt: skip
     """Servers of one kind, one by default.
 
@@ -110,6 +110,7 @@ def _servers(
         nic: bandwidth of the NIC of an accelerator, bytes/s each way.
         pcie: generation of PCIe between them.
         share: accelerators, and their NICs, on one PCIe switch.
+        rails: how many there are, if fewer than NICs.
     """
     if len(arguments) > 1:
         raise InputError(f"write it as {name}:SERVERS", spec)
@@ -125,9 +126,9 @@ def _servers(
     chips = inside.switches if isinstance(inside, Switched) and inside.multicasts else 0
     replicates = [k < chips for k in range(len(draft.kinds))]
     server = draft.topology(name, replicates=replicates)
-    rails = settings | {"latency": FABRICS[0].settings[-1].default}
+    fabric = settings | {LATENCY.name: LATENCY.default, NUMBER.name: rails}
     server, found = ports(server, Nics(None, nic), spec)
-    built = in_rails(server, count, found, rails, spec, named=settings["nics"] == "nodes")
+    built = in_rails(server, count, found, fabric, spec, named=settings["nics"] == "nodes")
     return replace(built, name=f"{name}:{count}" + "".join(spec.partition("?")[1:]))
 
 
@@ -180,11 +181,12 @@ _TRN2U = Torus((4, 4, 4), (64 * GB, 128 * GB, 128 * GB), (True,) * 3)
 
 
 def _family(
-    name: str, summary: str, inside: Inside, nics: str, pcie: int = 5, share: int = 1, example: int = 2
-) -> Family:
+    name: str, summary: str, inside: Inside, nics: str, pcie: int = 5, share: int = 1, rails: int | None = None,
+    example: int = 2,
+) -> Family:  # fmt: skip
     settings = (*SETTINGS, NVSWITCHES) if isinstance(inside, Switched) else SETTINGS
     _, _, rate = nics.partition("x")
-    build = partial(_servers, name=name, inside=inside, nic=parse_bandwidth(rate), pcie=pcie, share=share)
+    build = partial(_servers, name=name, inside=inside, nic=parse_bandwidth(rate), pcie=pcie, share=share, rails=rails)
     return Family(name, f"{name}:SERVERS", summary, f"{name}:{example}", build, settings, nics)
 
 
@@ -208,7 +210,8 @@ FAMILIES = (
         "b200", "8 B200 a server on an NVSwitch of 900 GB/s, 8 rails of 50 GB/s", _EIGHT(900 * GB, True), "8x400Gbit/s"
     ),
     _family(
-        "gb200", "72 GPUs a GB200 NVL72 rack on NVSwitches of 900 GB/s, 72 rails of 50 GB/s", _RACK, "72x400Gbit/s",
+        "gb200", "72 GPUs a GB200 NVL72 rack on NVSwitches of 900 GB/s, 4 rails of 50 GB/s a GPU", _RACK,
+        "72x400Gbit/s", rails=4,
         example=1,
     ),
     _family(
@@ -222,8 +225,8 @@ FAMILIES = (
     ),
     _family("trn2", "16 Trainium2 a server, a torus of 128 GB/s, 16 rails of 25 GB/s", _TRN2, "16x200Gbit/s"),
     _family(
-        "trn2u", "64 Trainium2 an UltraServer, a torus of 128 and 64 GB/s, 64 rails of 25 GB/s", _TRN2U,
-        "64x200Gbit/s", example=1,
+        "trn2u", "64 Trainium2 an UltraServer, a torus of 128 and 64 GB/s, 16 rails of 25 GB/s a chip", _TRN2U,
+        "64x200Gbit/s", rails=16, example=1,
     ),
     _slice("tpuv4", "a slice of TPU v4, links of 45 GB/s", 3, 45, 4, "1x50Gbit/s", "2x2x4"),
     _slice("tpuv5e", "a slice of TPU v5e, links of 50 GB/s", 2, 50, 16, "1x25Gbit/s", "4x4"),
