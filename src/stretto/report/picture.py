@@ -79,11 +79,11 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
     return "\n".join([*parts, *_axis(longest, bound_s, height), "</svg>"]) + "\n"
 
 
-def planes_picture(timeline: Timeline, mark_s: float, words: str = "no plan beats") -> str:
+def planes_picture(timeline: Timeline, mark_s: float, mark: str = "no plan beats") -> str:
     """The SVG of a plan over optical planes: for each plane when it carries, by matching, and when it turns.
 
     Args:
-        mark_s: a moment to mark. words: what it is.
+        mark_s: a moment to mark. mark: what it is.
     """
     rows = plane_rows(timeline)[:MOST_PLANES]
     height = HEAD + ROW * (len(rows) + 2) + FOOT
@@ -97,7 +97,7 @@ def planes_picture(timeline: Timeline, mark_s: float, words: str = "no plan beat
             way = f"M{PLANES_LEFT + begin * scale:.1f} {y}h{(end - begin) * scale:.1f}"
             title = f"<title>{escape(words)}</title>"
             parts.append(f'<path class="u{level}" stroke-width="{width}" d="{way}">{title}</path>')
-    return "\n".join([*parts, *_axis(timeline.completion_s, mark_s, height, PLANES_LEFT, words), "</svg>"]) + "\n"
+    return "\n".join([*parts, *_axis(timeline.completion_s, mark_s, height, PLANES_LEFT, mark), "</svg>"]) + "\n"
 
 
 def _head(height: int, heading: str, *more: str) -> list[str]:
