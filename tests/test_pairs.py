@@ -106,9 +106,10 @@ def test_rows_are_both_directions_where_none_has_a_reverse(read):
     assert any("both directions" in note for note in both.notes) and not any("both" in note for note in one.notes)
 
 
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", [",", ";", "\t", "   "])
 def test_cells_are_parted_by_what_line_1_has_most_of(read, mark):
-    assert links(read(PAIRS.replace(",", mark))) == links(read(PAIRS))
+    text = PAIRS.replace(",\n", ",-\n")
+    assert links(read(text.replace(",", mark))) == links(read(text))
 
 
 def test_a_decimal_comma_is_read_where_semicolons_part_cells(read):
@@ -155,6 +156,7 @@ def test_a_table_of_nodes_caps_nodes_and_sites(read):
         (PAIRS.replace("bandwidth_Gbps", "size"), "no column of bandwidths.*'src', 'dst', 'size', 'rtt_ms'"),
         (PAIRS.replace("rtt_ms", "throughput"), "'bandwidth_Gbps' and 'throughput' both name the bandwidth"),
         ("src,dst,Gbps\na,a,1\n", "no pair of two nodes"),
+        ("at_s,src,dst,bandwidth_Bps\n0.1,a,b,1\n", "says how a topology's bandwidths change"),
         ("src,dst,Gbps\na,b,1\nc,d,1\n", "cannot reach"),
         (CAPPED.replace("a1;b1;500;900;east;west;10", "a1;b1;500;900;east;west;11"), "a1.*11|1.375 GB/s here and 1.25"),
         ("src,dst,Gbps\n" + '"a,b,1\n', "column 'dst': the destination is empty"),

@@ -220,6 +220,8 @@ def test_topologies_and_planners_are_listed(tmp_path):
     assert {"ndv2:CHASSIS[:teccl]", "zoo:NAME"} <= {r["spec"] for r in answer("topologies")["topologies"]}
     assert answer("topologies", "ndv2:4")["nodes"] == {"accelerator": 32, "switch": 1}
     assert "zoo" in answer("topologies", "zoo")
+    files = {row["file"]: row["options"] for row in answer("topologies", "files")["files"]}
+    assert "gpus" in files["ibnetdiscover"] and "gpus" not in files["hwloc's XML"]
     assert (tmp_path / "n.svg").exists() is False
     stretto("topologies", "zoo:Abilene", "--plot", tmp_path / "n.svg")
     assert (tmp_path / "n.svg").read_text().startswith("<svg")

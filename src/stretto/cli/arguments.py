@@ -71,8 +71,9 @@ Topology = Annotated[
     Option(
         "-t",
         "--topology",
-        help="A spec such as ndv2:4 (`stretto topologies` lists them), or the path of a file. ?message=TIME is what a "
-        "message costs besides its bytes; without it 1 us to 50 us is assumed.",
+        help="A spec such as ndv2:4 (`stretto topologies` lists them), or the path of a file: CSV, lstopo, NCCL, SLURM "
+        "and others (`stretto topologies files`). ?message=TIME is what a message costs besides its bytes; without it "
+        "1 us to 50 us is assumed.",
         autocompletion=complete_topology,
     ),
 ]

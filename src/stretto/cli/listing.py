@@ -22,9 +22,9 @@ def topologies(
     topology: Annotated[
         list[str] | None,
         Argument(
-            metavar="[TOPOLOGY | compose SERVER...]",
-            help="Describe this topology, or compose a cluster of servers; each is a family, or a file such as the "
-            "output of nvidia-smi topo -m.",
+            metavar="[TOPOLOGY | files | compose SERVER...]",
+            help="Describe this topology, list the files that are read as one, or compose a cluster of servers; each "
+            "is a family, or a file such as the output of nvidia-smi topo -m or lstopo.",
             autocompletion=arguments.complete_topology,
         ),
     ] = None,
@@ -71,6 +71,9 @@ def topologies(
                 raise InputError("is of `stretto topologies compose SERVER...`", name)
         if len(words) > 1:
             raise InputError("give one topology, or compose SERVER...", " ".join(words))
+        if words == ["files"]:
+            _list_formats(as_json)
+            return
         if not words or words[0] in ("zoo", "cloud"):
             _list(as_json, words[0] if words else None)
             return
@@ -119,6 +122,22 @@ def _list(as_json: bool, family: str | None) -> None:
     ]
     fabrics = [{"fabric": f.name, "summary": f.summary, "options": options(f.settings)} for f in FABRICS]
     answer(as_json, {"topologies": rows, "fabrics": fabrics}, lambda: _show_families(rows, fabrics))
+
+
+def _list_formats(as_json: bool) -> None:
+    """The files that are read, and the options that each takes."""
+    from ..topologies.importers import COMMON, FORMATS, SETTINGS
+
+    rows = [{"file": f.name, "options": list(f.settings)} for f in FORMATS]
+    options = [{"name": s.name, "help": s.help} for s in SETTINGS]
+
+    def show() -> None:
+        print_table("", ("file", "options"), [(f.name, ", ".join(f.settings)) for f in FORMATS])
+        of = {s.name: ", ".join(f.name for f in FORMATS if s.name in f.settings) for s in SETTINGS[COMMON:]}
+        meanings = [(s.name, of.get(s.name, "all"), s.help) for s in SETTINGS]
+        print_table("options, as in topology.conf?gpus=8&nic=400Gbit/s", ("option", "of", "what it means"), meanings)
+
+    answer(as_json, {"files": rows, "options": options}, show)
 
 
 def _names_of(family: str) -> list[str]:

@@ -54,7 +54,7 @@ class _Machine:
         if depth > MOST_DEPTH:
             raise InputError(f"has objects more than {MOST_DEPTH} deep", self.where)
         kind = element.get("type") or ""
-        if kind == "Package":
+        if kind in ("Package", "Socket"):  # version 1 calls it a socket
             above = self.servers.add(SOCKET, 0, f"package{len(self.packages)}")
             self.packages.append(above)
             self.by_id[kind, element.get("gp_index") or ""] = above

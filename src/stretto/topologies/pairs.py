@@ -55,6 +55,10 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
         settings: ``nodes`` (the path of a table of nodes), ``directed`` (whether rows are taken as they are), ``unit``
             (of bandwidths that have none), ``bandwidth`` and ``latency`` of all links, or None.
     """
+    if "at_s" in table.header:
+        raise InputError(
+            "line 1: has a column at_s: it says how a topology's bandwidths change, and is none", table.where
+        )
     columns = known_columns(table.header)
     ends = {end: single(columns, end, end, table) for end in (SRC, DST)}
     measured = {what: single(columns, what, "", table) for what in MEASURED}

@@ -1,4 +1,4 @@
-"""Tables that people keep: CSV with commas, semicolons or tabs, whose header says what a column is and in which unit.
+"""Tables that people keep: CSV with commas, semicolons, tabs or spaces, whose header says what a column is.
 
 A column is known by the words of its name, in any case and with any of ``_ - . space`` between them: ``src``, ``Source
 node``, ``bandwidth_Gbps``, ``Throughput (MB/s)``, ``rtt_ms``. What is left of a name is its unit. A cell may carry a
@@ -89,9 +89,10 @@ class Table:
 
 
 def delimiter(text: str) -> str:
-    """The character that parts cells: of the three the one that the first line that is not blank has most of."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-    return max(DELIMITERS, key=first.count)
+    """The character that parts cells: what the first line that is not blank has most of, a space if it has none."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "").strip(" ")
+    mark = max(DELIMITERS, key=first.count)
+    return mark if mark in first or " " not in first else " "
 
 
 def read_table(text: str, where: str) -> Table:
@@ -101,7 +102,11 @@ def read_table(text: str, where: str) -> Table:
         InputError: it is no CSV, or is empty.
     """
     mark = delimiter(text)
-    rows = [(line, row) for line, row in parse_csv(text, where, mark) if not row[0].startswith("#")]
+    if mark == " ":
+        words = ((line, row.split()) for line, row in enumerate(text.splitlines(), start=1))
+        rows = [(line, row) for line, row in words if row and not row[0].startswith("#")]
+    else:
+        rows = [(line, row) for line, row in parse_csv(text, where, mark) if not row[0].startswith("#")]
     if not rows:
         raise InputError("is empty; a table begins with the names of its columns", where)
     return Table(where, rows[0][1], rows[1:], mark)
