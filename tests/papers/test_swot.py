@@ -121,6 +121,12 @@ def test_the_fast_search_reaches_what_the_prototypes_did(instance, reached_ms):
     assert completion(instance, find_schedule(instance)) * 1e3 <= reached_ms * (1 + 1e-5)
 
 
+def test_the_fast_search_tries_numbers_of_planes_where_single_servings_do_not_lead_on():
+    # 9 ranks, 4 planes, 4 MB a step: climbing ends at 1.0917 ms
+    instance = make_instance([4 * MB] * 8, range(8), [25e9] * 4, 20 * US, 200 * US)
+    assert completion(instance, find_schedule(instance)) == pytest.approx(1.08333e-3, rel=1e-5)
+
+
 def test_255_steps_are_searched_as_well():
     instance = exchanged(256, 8, 512)
     assert completion(instance, find_schedule(instance)) * 1e3 <= 24.13

@@ -1,4 +1,4 @@
-"""The fast mode of SWOT: a beam search, linear programs for its best, and climbing by single servings.
+"""The fast mode of SWOT: a beam search, linear programs for its best, climbing by single servings, and counts.
 
 The schedule is never worse than one-shot, the strawman, or a schedule for fewer planes. A sequence
 that mirrors itself is solved by its half (:func:`.instance.mirrored_half`).
@@ -16,6 +16,7 @@ from ...model.arrays import Bool, Float64
 from ...model.stop import Stop
 from .baselines import ideal, one_shot, strawman
 from .beam import beam
+from .counts import counts_decide, solve_by_counts
 from .instance import Instance, completion, mirrored_half
 from .polish import polish
 from .repeats import by_repeating
@@ -73,7 +74,9 @@ def find_schedule(instance: Instance, grouped: bool = True, stop: Stop | None = 
     if long:
         return min((*simple, *(polish(instance, s) for s in fresh[:LONG_POLISHED])), key=by_time)
     better = sorted((polish(instance, s) for s in (*fresh[:MOST_POLISHED], *simple)), key=by_time)
-    return _climb(instance, better[:CLIMBED], seen, stop)
+    climbed = _climb(instance, better[:CLIMBED], seen, stop)
+    # single servings may not lead from one x to a better one: where x decide, all are enumerated within a small limit
+    return solve_by_counts(instance, climbed, stop, quick=True).share if counts_decide(instance) else climbed
 
 
 def _in_groups(instance: Instance, stop: Stop | None) -> Iterator[Float64]:
