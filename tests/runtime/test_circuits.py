@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import textwrap
@@ -184,7 +185,7 @@ def test_a_controller_that_dies_is_named():
     assert all(f.peer == "controller" for f in failures.values())
 
 
-def run_once(plan: Plan, switch, dead: int | None = None) -> dict[int, PeerFailed]:
+def run_once(plan: Plan, switch, dead: int | None = None, timeout_s: float = 20.0) -> dict[int, PeerFailed]:
     """Run a plan whose planes a switch turns, without one node; how each of the others failed."""
     programs = lower(plan)
     made = meshes(sorted(programs))
@@ -199,7 +200,7 @@ def run_once(plan: Plan, switch, dead: int | None = None) -> dict[int, PeerFaile
         own = Circuits(plan.topology.planes, switch) if programs[v].turns else None
         try:
             given = content.inputs(plan, steps.held, v)
-            execute(mesh, programs[v], given, content.outputs(plan, steps.wanted), timeout_s=20, circuits=own)
+            execute(mesh, programs[v], given, content.outputs(plan, steps.wanted), timeout_s=timeout_s, circuits=own)
         except PeerFailed as failure:
             failures[v] = failure
         finally:
@@ -296,6 +297,17 @@ def test_a_program_turns_the_planes(tmp_path):
         joined = [eval(line) for line in (tmp_path / f"log{p}").read_text().splitlines()]
         own = np.flatnonzero(plan.turns.plane == p)
         assert joined == [[[a, int(b)] for a, b in enumerate(plan.turns.matching[i])] for i in own]
+
+
+def test_a_program_that_does_not_answer_is_given_up_and_ended(tmp_path):
+    said = tmp_path / "pids"
+    script = f"import os, time; open({str(said)!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+    line = f'{sys.executable} -c "{script}"'
+    failures = run_once(plan_on(SPEC), CommandSwitch(line), timeout_s=3.0)
+    assert {str(f).count("the switch has not turned for 3 s") for f in failures.values()} == {1}
+    for pid in said.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
 
 def test_a_program_that_cannot_turn_them_is_named(tmp_path):

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from stretto.choose.library import Library
-from stretto.model.errors import InputError, PeerFailed
+from stretto.model.errors import InputError, PeerFailed, Unsupported
 from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
@@ -125,6 +125,14 @@ def test_a_topology_of_another_size_is_one_line(monkeypatch):
     monkeypatch.setenv("STRETTO_TOPOLOGY", "optical:4,2")
     with pytest.raises(InputError, match=r"STRETTO_TOPOLOGY: optical:4,2 has 4 accelerators, the world 3 ranks"):
         group(dist.HashStore(), 0, 3)
+
+
+def test_a_second_group_on_the_same_planes_is_refused(monkeypatch):
+    monkeypatch.setenv("STRETTO_TOPOLOGY", SPEC)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: RANKS)
+    with pytest.raises(Unsupported, match="optical planes serve one group"):
+        group(dist.HashStore(), 0, 2)
 
 
 def test_plans_of_the_library_leave_no_byte_beside_the_planes():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
@@ -214,6 +215,8 @@ def _work(
             if plane is not None and place.onto is not None:
                 place.onto(c.sock, plane)
         if program.turns:
+            # the switch must be let go also where another process's failure ends this one
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
             circuits = conditions["circuits"] = Circuits(plan.topology.planes, switch())
         steps = program.steps
         inputs = content.inputs(plan, steps.held, program.node, seed)

@@ -77,6 +77,7 @@ class CommandSwitch:
         if not self.words:
             raise InputError("names no program", "the command of the switch")
         self.running: dict[int, subprocess.Popen[str]] = {}
+        self.asked: set[int] = set()
         self.lock = threading.Lock()
 
     def turn(self, plane: int, turn: Change, seconds: float) -> None:
@@ -85,10 +86,12 @@ class CommandSwitch:
         answer = ""
         assert process.stdin is not None
         assert process.stdout is not None
+        self.asked.add(plane)
         with contextlib.suppress(OSError, ValueError):
             process.stdin.write(json.dumps(line) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline().strip()
+        self.asked.discard(plane)
         if answer != "up":
             raise SwitchFailed(answer or f"{self.words[0]} ended without an answer")
 
@@ -105,7 +108,9 @@ class CommandSwitch:
     def close(self) -> None:
         with self.lock:
             running, self.running = self.running, {}
-        for process in running.values():
+        for plane, process in running.items():
+            if plane in self.asked:
+                process.terminate()  # it may hang, and never read that its input has ended
             with contextlib.suppress(OSError):
                 assert process.stdin is not None
                 process.stdin.close()
