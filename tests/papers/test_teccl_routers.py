@@ -15,6 +15,7 @@ from stretto.planners.teccl import copies, routers
 from stretto.planners.teccl.copies import CopyModel
 from stretto.planners.teccl.epochs import epoch_seconds, in_epochs, initial_state
 from stretto.planners.teccl.flows import FlowModel, without_windows
+from stretto.planners.teccl.horizon import fewest_epochs
 from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
@@ -182,6 +183,28 @@ def test_the_fewest_epochs_are_those_of_an_exhaustive_search(seed):
     assert (plan.meta["epochs"], plan.meta["proven"]) == (fewest, True)
     # epochs round up where a latency or a link does not fill them; nothing else differs
     assert simulate(plan).completion_s <= fewest * EPOCH_S * (1 + 1e-9)
+
+
+# by hand, all links alike: both chunks come to the site's router in epoch 0, which passes one to each accelerator; they
+# exchange them in epoch 1. What the links into the site carry, and those into each accelerator, would do in 1
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 5])
+def test_what_enters_a_site_last_has_to_come_straight(seed):
+    rng = np.random.default_rng(seed)
+    joined = [(0, 4), (1, 4), (4, 2), (4, 3), (2, 3)]
+    slower = [1] * 5 if seed is None else rng.integers(1, 3, 5).tolist()
+    late = [0] * 5 if seed is None else rng.integers(0, 2, 5).tolist()
+    rows = [(u, v, WIDTH / w, EPOCH_S * a) for (u, v), w, a in zip(joined, slower, late, strict=True)]
+    net = make_topology("site", [0, 0, 0, 0, ROUTER], both_ways(rows), sites=["a", "b", "c", "c", "c"])
+    sends = [make_collective("multicast", net, CHUNK, root=root, receivers=[2, 3]) for root in (0, 1)]
+    work = Workload(tuple(sends))
+    grid = in_epochs(net, float(CHUNK), EPOCH_S)
+    wanted = np.zeros((2, 5), dtype=np.bool_)
+    wanted[:, 2:4] = True
+    least = fewest_epochs(grid, initial_state(net, work, EPOCH_S), wanted)
+    fewest = exhaustive(net, grid, [0, 1], [(q, v) for q in (0, 1) for v in (2, 3)], 8)
+    assert least <= fewest
+    if seed is None:
+        assert (least, fewest) == (2, 2)
 
 
 @pytest.mark.parametrize(("column", "by"), [("start_s", -0.1), ("finish_s", -0.1)])
