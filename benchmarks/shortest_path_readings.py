@@ -16,8 +16,8 @@ of what that leaves open, with a simulator of its own of first-come-first-served
 
 Without --all only readings within 1 % of a published completion are printed, the extremes and the nearest. The two
 completions are 17.003 and 9.253 times what a rank's chunk takes on a link of 12.5 GB/s; what each reading says of their
-ratio is printed, too. With --arrangements the 24 readings of paths by delay and receivers by rank are simulated on all
-arrangements of 12 GPUs that ``scale_ccl_arrangement.py`` tries (minutes).
+ratio is printed, too. With --arrangements the ten pipelined readings of paths by delay and receivers by rank are simulated
+on all arrangements of 12 GPUs that ``scale_ccl_arrangement.py`` tries (minutes).
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def main() -> None:
         ours = [planned_us(net, p[0], p[1], copy, cost) for net, p in zip(nets, POINTS, strict=True)]
         print(f"  stretto's planner, {copy=}, {cost=}: " + ", ".join(f"{t:,.1f} us" for t in ours))
     if args.arrangements:
-        tried = [r for r in readings() if (r.paths, r.order) == ("delay", "rank")]
+        tried = [r for r in readings() if (r.paths, r.order, r.service) == ("delay", "rank", "pipelined")]
         more = []
         for spec in arrangements():
             with suppress(Unreachable):
