@@ -249,6 +249,19 @@ def test_a_cluster_is_composed_written_drawn_and_planned(tmp_path):
     assert "server0, server1" in stretto("topologies", "compose", "h100", "--servers", 64).stdout
 
 
+def test_the_cheapest_plan_and_the_plan_for_a_budget_are_of_one_front(tmp_path):
+    net = "cloud:aws:us-east-1,gcp:us-central1-a,azure:westeurope"
+    request = ("plan", "allgather", "-t", net, "--size", "30MB", "-p", "forest", "--points", 2)
+    cheapest = answer(*request, "--objective", "cost", "-o", tmp_path / "p.parquet")
+    costs = [row["cost_usd"] for row in cheapest["front"]]
+    assert cheapest["cost_usd"] == min(costs) >= cheapest["least_usd"] > 0
+    assert answer("verify", tmp_path / "p.parquet")["digest"] == cheapest["front"][0]["digest"] == cheapest["digest"]
+    fastest = answer(*request, "--budget", 1)
+    assert fastest["cost_usd"] == max(costs) and fastest["completion_s"] <= cheapest["completion_s"]
+    assert "no plan costs less than" in stretto(*request, "--objective", "cost").stdout
+    assert len(answer("topologies", "cloud")["cloud"]) == 63
+
+
 def test_options_and_seeds_reach_the_planner():
     data = answer(
         *("plan", "allgather", "-t", "dgx1", "--shard", "1MB", "-p", "mtegcca"),
@@ -278,6 +291,9 @@ def test_options_and_seeds_reach_the_planner():
         (["export", "none.parquet", "--to", "csv", "-o", "x"], "cannot be read"),
         (["report", "none.parquet", "-o", "x.html"], "cannot be read"),
         (["topologies", "ring:4", "--plot", "x.png"], "svg"),
+        (["topologies", "cloud:aws:us-est-1"], "did you mean aws:us-"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1MB", "--objective", "cost"], "no link has a price"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1MB", "--objective", "price"], "none of time, cost"),
         (["topologies", "compose"], "give at least one SERVER"),
         (["topologies", "compose", "none.txt", "--servers", "2"], "none.txt: cannot be read"),
         (["topologies", "compose", "h100", "--servers", "0"], "--servers: '0' is not a whole number of at least 1"),

@@ -28,7 +28,9 @@ def topologies(
             autocompletion=arguments.complete_topology,
         ),
     ] = None,
-    plot: Annotated[str | None, Option(help="Draw the topology to this SVG file.")] = None,
+    plot: Annotated[
+        str | None, Option(help="Draw the topology to this SVG file: servers, rails and spine, or a map.")
+    ] = None,
     to: Annotated[
         str | None, Option(help="Write the topology as json, graphml or astra-sim, to the file of -o.")
     ] = None,

@@ -19,6 +19,7 @@ from ..model.timeline import Timeline
 from ..model.topology import KINDS
 from .by_orbits import first_links, is_large, note, of_orbits
 from .critical import critical_path, hop_times
+from .drawing import page_drawing, page_land
 from .facts import message_facts, message_text
 from .layout import positions
 from .planes import chain_over_planes, plane_rows, uses_planes
@@ -66,6 +67,9 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         },
         "planning": plan.meta.get("planning_s"),
         "geographic": net.geographic,
+        "cost": timeline.cost_usd if net.usd_per_byte.any() else None,
+        "land": page_land(net),
+        "drawing": page_drawing(net),
         "notes": notes,
         "names": list(net.names),
         "kinds": [KINDS[k] for k in net.kind],

@@ -8,21 +8,23 @@ import numpy as np
 
 from ..model.arrays import Float64
 from ..model.topology import Topology
+from .maps import geographic
 
 
 def positions(topology: Topology) -> Float64:
     """float64[nodes, 2] in the unit square, y downward.
 
-    Geographic coordinates are projected so that distances near the middle keep their shape.
+    Geographic coordinates are projected as on :mod:`.maps`.
     A node without coordinates, among nodes that have some, is placed beside its neighbours.
     """
     xy = topology.xy.copy()
     placed = ~np.isnan(xy[:, 0])
+    if topology.geographic and placed.any():
+        at, project = geographic(topology)
+        return project(at)
     if not placed.any():
         xy = _by_site(topology)
         placed[:] = True
-    elif topology.geographic:
-        xy[:, 0] *= math.cos(math.radians(float(np.nanmean(xy[:, 1]))))
     low, high = np.nanmin(xy, axis=0), np.nanmax(xy, axis=0)
     span = float(max(high - low)) or 1.0
     unit: Float64 = (xy - (low + high) / 2) / span + 0.5

@@ -95,13 +95,13 @@
     let loX = 1, hiX = 0, loY = 1, hiY = 0;
     for (let v = 0; v < p.x.length; v++) { loX = Math.min(loX, p.x[v]); hiX = Math.max(hiX, p.x[v]); loY = Math.min(loY, p.y[v]); hiY = Math.max(hiY, p.y[v]); }
     const k = Math.min((w - 2 * m) / Math.max(hiX - loX, 1e-6), (h - 2 * m) / Math.max(hiY - loY, 1e-6), 4 * s);
-    return (v) => [w / 2 + (p.x[v] - (loX + hiX) / 2) * k, h / 2 + (p.y[v] - (loY + hiY) / 2) * k];
+    const at = (v) => [w / 2 + (p.x[v] - (loX + hiX) / 2) * k, h / 2 + (p.y[v] - (loY + hiY) / 2) * k];
+    return Object.assign(at, { k, left: w / 2 - (loX + hiX) / 2 * k, top: h / 2 - (loY + hiY) / 2 * k });
   }
   function drawMap() {
     const p = plan(), [g, w, h] = canvas("map"), at = mapPoints(p, w, h), l = p.links;
     const many = p.names.length > 150, inWitness = new Set(p.witness.links), nodesIn = new Set(p.witness.nodes);
-    if (p.geographic) { g.strokeStyle = colours.line; g.lineWidth = 1; g.globalAlpha = .6;
-      for (let i = 1; i < 8; i++) { g.beginPath(); g.moveTo(w * i / 8, 0); g.lineTo(w * i / 8, h); g.moveTo(0, h * i / 8); g.lineTo(w, h * i / 8); g.stroke(); } g.globalAlpha = 1; }
+    if (p.land) { g.save(); g.translate(at.left, at.top); g.scale(at.k / 1000, at.k / 1000); g.fillStyle = colours.line; g.globalAlpha = .45; g.fill(new Path2D(p.land)); g.restore(); }
     p.segments = new Float32Array(4 * l.count);
     g.lineCap = "round";
     for (let pass = 0; pass < 2; pass++) for (let i = 0; i < l.count; i++) {
@@ -128,20 +128,31 @@
       else g.arc(x, y, r, 0, 7);
       g.fill(); g.stroke();
       if (p.sums[v]) { g.strokeStyle = colours.card; g.beginPath(); g.moveTo(x - r * .6, y); g.lineTo(x + r * .6, y); g.moveTo(x, y - r * .6); g.lineTo(x, y + r * .6); g.stroke(); }
-      if (p.names.length <= 48) { g.fillStyle = colours.ink; g.strokeStyle = colours.card; g.lineWidth = 3;
-        const right = x + 12 + g.measureText(p.names[v]).width > w; g.textAlign = right ? "right" : "left";
-        g.strokeText(p.names[v], x + (right ? -9 : 9), y); g.fillText(p.names[v], x + (right ? -9 : 9), y); }
     }
-    g.globalAlpha = 1; drawSites(g, p, at, w); p.at = at;
+    g.globalAlpha = 1;
+    const taken = []; drawSites(g, p, at, w, taken);
+    g.font = "11.5px system-ui,sans-serif"; g.fillStyle = colours.ink;
+    for (let v = 0; v < p.names.length && p.names.length <= 48; v++) {
+      const [x, y] = at(v), place = p.geographic && p.sites[v] ? p.sites[v] : p.names[v], wide = g.measureText(place).width;
+      const right = x + 12 + wide > w; g.textAlign = right ? "right" : "left";
+      label(g, place, x + (right ? -9 : 9), y, right ? x - 9 - wide : x + 9, wide, taken);
+    }
+    p.at = at;
   }
-  function drawSites(g, p, at, w) {
+  // a text where no other one is; else none
+  function label(g, text, x, y, left, wide, taken) {
+    const box = [left, y - 7, left + wide, y + 7];
+    if (taken.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3])) return;
+    taken.push(box); g.strokeStyle = colours.card; g.lineWidth = 3; g.strokeText(text, x, y); g.fillText(text, x, y);
+  }
+  function drawSites(g, p, at, w, taken) {
     const sites = [...new Set(p.sites.filter((s) => s))];
     if (sites.length < 2 || sites.length > 24 || p.geographic) return;
-    g.font = "600 11.5px system-ui,sans-serif"; g.textAlign = "center"; g.fillStyle = colours.soft; g.strokeStyle = colours.card; g.lineWidth = 3;
+    g.font = "600 11.5px system-ui,sans-serif"; g.textAlign = "center"; g.fillStyle = colours.soft;
     for (const site of sites) {
       const own = p.sites.flatMap((s, v) => s === site ? [at(v)] : []), half = g.measureText(site).width / 2 + 2;
       const x = Math.min(Math.max(own.reduce((sum, q) => sum + q[0], 0) / own.length, half), w - half), y = Math.min(...own.map((q) => q[1])) - 15;
-      g.strokeText(site, x, y); g.fillText(site, x, y);
+      label(g, site, x, y, x - half, 2 * half, taken);
     }
   }
   function hoverMap(event) {
@@ -301,11 +312,13 @@
       ...(p.mean == null ? [] : [[time(p.mean), "mean completion", p.meanBound ? `${(p.mean / p.meanBound).toFixed(3)} times its bound: ${p.meanWitness}` : ""]]),
       [size(p.size / p.completion) + "/s", "algorithm bandwidth", `${size(p.size)} among ${p.ranks} ranks`],
       [p.transfers.toLocaleString("en"), "transfers", `${p.chunks} chunk${p.chunks > 1 ? "s" : ""} a piece` + (p.message ? `; a message costs ${p.message}` : "")],
+      ...(p.cost == null ? [] : [[`${+p.cost.toPrecision(4)} USD`, "cost", "bytes over each link times its price"]]),
       ...(p.planning == null ? [] : [[time(p.planning), "planning", ""]])]) {
       const tile = element("div", undefined, { class: "tile" });
       tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
     }
     $("map-sub").textContent = `${p.names.length} nodes` + (p.links.all || !p.planes.length ? `, ${p.links.all} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${p.links.count} are drawn` : "") + (p.changes ? `; bandwidths change ${p.steps.reduce((n, s) => n + s.length, 0).toLocaleString("en")} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.`;
+    $("structure").hidden = !p.drawing; $("structure-drawing").innerHTML = p.drawing;
     $("curve-sub").textContent = `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
     $("rows-sub").textContent = p.bars ? "One row for each link, the busiest first; one bar for each transfer, coloured by the node that holds the chunk first. Hover over a bar to see what it waits for (green) and what waits for it (red)."
       : `Aggregated: ${p.transfers.toLocaleString("en")} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`;
