@@ -90,3 +90,12 @@ def test_what_is_wrong_is_named(read, text, words):
     with pytest.raises(InputError, match=words) as error:
         read(text)
     assert str(error.value).endswith("(taken for NCCL's topology XML)")
+
+
+def test_bus_ids_of_bridges_may_repeat(read):
+    gpus = "".join(pci(f"0000:0{i}:00.0", f'<gpu dev="{i}" sm="80" rank="{i}"/>') for i in range(4))
+    half = gpus.index('<pci busid="0000:02')
+    text = server(pci("0000:aa:00.0", gpus[:half], "0x060400"), pci("0000:aa:00.0", gpus[half:], "0x060400"))
+    assert [name for name in read(text).names if "aa" in name] == ["pci 0000:aa:00.0", "pci 0000:aa:00.0 (2)"]
+    with pytest.raises(InputError, match="the busid is missing or given twice"):
+        read(server(gpus, gpus))

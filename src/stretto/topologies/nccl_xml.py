@@ -35,7 +35,7 @@ class _Dump:
 
     def __init__(self, root: Any, where: str) -> None:
         self.where, self.servers = where, Servers(where)
-        self.bus: dict[tuple[int, str], int] = {}  # of devices, by server and busid
+        self.bus: dict[tuple[int, str], int] = {}  # GPUs by server and busid
         self.links: list[tuple[int, int, Any]] = []  # GPU, its socket, its element
         self.hosts: dict[str, int] = {}
         self.loops = 0
@@ -55,20 +55,21 @@ class _Dump:
         for element in named(parent, "pci"):
             place = f"{self.where}, pci {shown(element.get('busid'))}"
             key = (server, (element.get("busid") or "").lower())
-            if not key[1] or key in self.bus:
-                raise InputError("the busid is missing or given twice", place)
             width, gpus, inner = _pcie(element, place), named(element, "gpu"), named(element, "pci")
             kind = (element.get("class") or "").lower()
             if gpus or (not self.named and not inner and kind.startswith(GPU_CLASSES)):
-                self.bus[key] = self.gpu(gpus[0] if gpus else None, above, width, place)
-                if gpus:
-                    self.links.append((self.bus[key], socket, gpus[0]))
+                if not key[1] or key in self.bus:
+                    raise InputError("the busid is missing or given twice", place)
+                own = self.bus[key] = self.gpu(gpus[0] if gpus else None, above, width, place)
+                self.links += [(own, socket, gpu) for gpu in gpus[:1]]
             elif inner:
-                self.bus[key] = self.servers.below(BRIDGE, above, width, f"pci {key[1]}")
-            elif not self.named and kind.startswith(NIC_CLASSES):
-                self.bus[key] = self.servers.below(NIC, above, width)
-            self.cards(element, self.bus.get(key, above) if inner else above, width)
-            self.pci(element, self.bus.get(key, above), socket, depth + 1)
+                own = self.servers.below(BRIDGE, above, width, f"pci {key[1]}")
+            else:
+                own = above
+                if not self.named and kind.startswith(NIC_CLASSES):
+                    self.servers.below(NIC, above, width)
+            self.cards(element, own if inner else above, width)
+            self.pci(element, own, socket, depth + 1)
 
     def gpu(self, element: Any, above: int, width: float, place: str) -> int:
         dev = count(element.get("dev"), "gpu dev", place) if element is not None else len(self.bus)

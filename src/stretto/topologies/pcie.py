@@ -7,6 +7,7 @@ out of the server, and the file does not say where to.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -99,10 +100,13 @@ class Servers:
             names[v] = f"{self._server(v, several)}nic{n} {one_line(self.devices[v].name)}".strip()
         draft = Draft()
         number = {}
+        seen = Counter[str]()
         for v in order:
             device = self.devices[v]
             shared = device.kind == NVSWITCH and several
             label = names.get(v) or one_line(f"{'' if shared else self._server(v, several)}{device.name}")
+            seen[label] += 1
+            label += f" ({seen[label]})" * (seen[label] > 1)  # models repeat the bus ids of bridges
             kind = ACCELERATOR if device.kind == GPU else SWITCH
             number[v] = draft.node(kind, label, "" if shared else f"server{device.server}")
         for (a, b), way in self.links.items():
