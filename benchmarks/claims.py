@@ -16,20 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from stretto.studies import STUDIES, Study, find_study
-from stretto.studies.claims import claims_of_run, kept, request_of, verdict_of
+from stretto.studies.claims import claims_of_run, is_clock, kept, request_of, verdict_of
 from stretto.studies.claims_page import file_of, file_text, page_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
 
 
-def filled(study: Study, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The claims of a study with what the rows give."""
+def filled(study: Study, rows: Sequence[Mapping[str, Any]], clocks: bool) -> list[dict[str, Any]]:
+    """The claims of a study with what the rows give; times of planning that still agree are kept unless ``clocks``."""
     claims = []
     for found in claims_of_run(study, [dict(row) for row in rows]):
         claim = dict(found.claim)
-        # a number that still agrees stays as it is: the last digits of a planning time are noise
-        if found.whole and found.ours is not None and not (found.agrees and "ours" in claim):
+        still = is_clock(claim) and "ours" in claim and found.agrees and not clocks
+        if found.whole and found.ours is not None and not still:
             claim |= {"ours": kept(claim, found.ours)} | ({"at": found.at} if found.at else {})
+        if "ours" in claim:
+            claim["ours"] = kept(claim, claim["ours"])
         claim["verdict"] = verdict_of(claim, claim.get("ours"))
         claims.append(claim)
     return claims
@@ -38,14 +40,16 @@ def filled(study: Study, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("results", nargs="*", help="results.json of studies; rows of later ones replace equal requests")
+    parser.add_argument("--clocks", action="store_true", help="replace times of planning that still agree, too")
+    given = parser.parse_args()
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in STUDIES}
-    for path in parser.parse_args().results:
+    for path in given.results:
         result = json.loads(Path(path).read_text())
         rows[result["study"]] += result["rows"]
     studies = {}
     for name in STUDIES:
         study = find_study(name)
-        claims = filled(study, list({request_of(row): row for row in rows[name]}.values()))
+        claims = filled(study, list({request_of(row): row for row in rows[name]}.values()), given.clocks)
         changed = sum(a != b for a, b in zip(claims, study.claims, strict=True))
         blank = sum("measure" in c and "ours" not in c for c in claims)
         print(f"{name}: {len(claims)} claims, {changed} changed, {blank} not measured yet")

@@ -13,23 +13,22 @@ from stretto import cli
 from stretto.model.errors import InputError
 from stretto.studies import STUDIES, Cell, Study, find_study, run_study
 from stretto.studies.claims import (
-    COMPARED,
     KEYS,
-    MEASURE,
-    TAKEN,
     UNITS,
+    cells_of,
     claims_of_run,
     command_of,
     is_clock,
-    is_count,
-    measured,
     shown,
     verdict_of,
     with_claimed_cells,
 )
 from stretto.studies.claims_page import file_of, file_text, page_text
+from stretto.studies.measures import COMPARED, TAKEN, is_count, measured
+from stretto.studies.measures import KEYS as MEASURE
 
-PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reproducing.md"
 CLAIMS = [(name, claim) for name in STUDIES for claim in find_study(name).claims]
 MEASURED = [(name, claim) for name, claim in CLAIMS if "measure" in claim]
 
@@ -49,6 +48,9 @@ def test_a_claim_is_whole_and_its_verdict_follows_from_its_numbers(name, claim):
     assert claim["verdict"] == verdict_of(claim, claim.get("ours"))
     if claim["verdict"] in ("differs", "unknown"):
         assert claim.get("because"), "a verdict other than same or better needs its reason"
+    if "test" in claim:
+        file, _, test = claim["test"].partition("::")
+        assert "measure" not in claim and f"def {test}(" in (ROOT / file).read_text()
     if "measure" not in claim:
         return
     measure = claim["measure"]
@@ -57,7 +59,10 @@ def test_a_claim_is_whole_and_its_verdict_follows_from_its_numbers(name, claim):
         measure.get("take", "only") in (*TAKEN, "only", "each", "min", "max") and measure.get("as", "less") in COMPARED
     )
     assert is_count(measure) or "value" in claim
+    cells = cells_of(claim, find_study(name))
     assert command_of(claim, find_study(name)), "no cell of the study meets the conditions"
+    if measure.get("take", "only") == "only" and "over" not in measure and not is_count(measure):
+        assert len(cells) == 1
 
 
 def test_claims_have_names_of_their_own_and_the_files_are_as_the_writer_writes_them():
@@ -122,6 +127,9 @@ ROWS = [row("a", 1, 2.0), row("b", 1, 4.0), row("a", 2, 3.0), row("b", 2, 3.0), 
         ({"rows": {}, "order": ["a", "b"], "by": 1.0}, [2, 2]),
         ({"rows": {}, "rises": "size_bytes"}, [1, 2]),
         ({"rows": {}, "falls": "size_bytes", "by": 0.5}, [2, 2]),
+        ({"rows": {"size_bytes": 2, "scheme": ["b", "c"]}, "rises": "scheme"}, [1, 1]),
+        ({"rows": {"size_bytes": 2}, "flattens": "scheme"}, [0, 1]),
+        ({"rows": {"size_bytes": 2}, "falls": "scheme", "by": 0.5}, [1, 1]),
         ({"rows": {"scheme": "d"}, "take": "max"}, None),
     ],
 )
@@ -167,6 +175,8 @@ COUNT = {"rows": {"scheme": "a"}, "within": [None, 0.1]}
         ({"measure": COUNT, "value": [12, 15], "better": "more"}, [11, 15], "differs"),
         ({"measure": COUNT}, [3, 3], "same"),
         ({"measure": COUNT}, [2, 3], "differs"),
+        ({"test": "tests/papers/test_wan.py::test_it"}, None, "same"),
+        ({}, None, "unknown"),
     ],
 )
 def test_a_verdict_is_that_of_the_numbers(claim, ours, verdict):
@@ -183,6 +193,7 @@ def test_a_verdict_is_that_of_the_numbers(claim, ours, verdict):
         ({"measure": CLOCK, "unit": "s"}, 0.0042, "about 10 ms"),
         ({"measure": COUNT}, [12, 15], "12 of 15"),
         ({"measure": TIME | {"take": "each"}, "unit": "s"}, [1.0, 0.5], "1 s, 500 ms"),
+        ({"measure": CLOCK | {"take": "each"}, "unit": "s"}, [0.0011, 0.0009], "about 1 ms each"),
     ],
 )
 def test_a_number_is_shown_in_its_unit(claim, ours, text):
@@ -205,7 +216,7 @@ def test_a_claim_of_a_run_with_some_of_its_cells_says_so_and_agrees_with_anythin
     (some,) = claims_of_run(
         study, run_study(replace(study, cells=[c for c in study.cells if c.size_bytes == 4000]))["rows"]
     )
-    assert (some.ours, some.whole, some.agrees) == (1.0, False, True)
+    assert (some.ours, some.whole, some.agrees, some.verdict) == (1.0, False, True, "unknown")
     (none,) = claims_of_run(study, [])
     assert (none.ours, none.verdict) == (None, "unknown")
 

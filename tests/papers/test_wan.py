@@ -10,38 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import chains, lines
-from stretto.model.arrays import Ragged
-from stretto.model.collective import Workload, make_collective
-from stretto.model.plan import Plan, make_plan
-from stretto.model.topology import make_topology
+from stretto.model.plan import Plan
 from stretto.model.workloads import wan_workload
 from stretto.planners import Request, find, run_planner
 from stretto.planners.wan.flows import flows_of
 from stretto.simulate import simulate
+from stretto.studies import wan_examples
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
 MB = 10**6
-
-
-def two_collectives(net, flows: list[tuple[int, int]], size: int, first: int) -> Plan:
-    """Two chains, of ``first`` flows and of the others, each flow over one link.
-
-    Each chain is one collective of a chunk a flow: what is carried matters for times only.
-    """
-    nodes = [0, 1]
-    collectives = []
-    for count in (first, len(flows) - first):
-        c = make_collective("multicast", net, size * count, ranks=nodes, receivers=[1], chunks=count)
-        collectives.append(c)
-    starts = (0, first)
-    depends = [[] if k in starts else [k - 1] for k in range(len(flows))]
-    ends = [(int(net.src[link]), int(net.dst[link])) for _, link in flows]
-    return make_plan(
-        net, Workload(tuple(collectives)), "ready-order", chunk=range(len(flows)), src=[a for a, _ in ends],
-        dst=Ragged.single([b for _, b in ends]), route=Ragged.of([[link] for _, link in flows]),
-        depends=Ragged.of(depends), group=[int(k >= first) for k in range(len(flows))],
-    )  # fmt: skip
 
 
 def ends(plan: Plan) -> list[float]:
@@ -54,16 +32,12 @@ def refined(name: str, plan: Plan, **options) -> Plan:
 
 @pytest.fixture
 def figure_2() -> Plan:
-    # e1 carries F1, F4, F6; e2 carries F2, F5; e3 carries F3
-    net = make_topology("figure 2", [0] * 3, [(0, 1, 9 * MB, 0), (1, 2, 9 * MB, 0), (2, 0, 9 * MB, 0)])
-    e1, e2, e3 = 0, 1, 2
-    return two_collectives(net, [(1, e1), (2, e2), (3, e3), (4, e1), (5, e2), (6, e1)], 9 * MB, 4)
+    return wan_examples.figure_2()
 
 
 @pytest.fixture
 def figure_3() -> Plan:
-    net = make_topology("figure 3", [0] * 2, [(0, 1, MB, 0), (1, 0, MB, 0)])
-    return two_collectives(net, [(1, 0)] * 4, MB, 2)
+    return wan_examples.figure_3()
 
 
 def test_figure_2_equal_split_of_flows_takes_9_and_5_seconds(figure_2):
@@ -86,10 +60,7 @@ def test_figure_3_groups_that_share_take_4_seconds(figure_3, scheme):
 
 
 def test_figure_3_serialised_as_in_the_text_takes_3_and_4_seconds(figure_3):
-    # A1, B1, A2, B2 one after the other
-    plan = replace(
-        figure_3, sharing="timed", start_s=np.array([0.0, 2.0, 1.0, 3.0]), finish_s=np.array([1.0, 3.0, 2.0, 4.0])
-    )
+    plan = wan_examples.plan_of(wan_examples.AS_WRITTEN, "non-concurrent")
     assert ends(plan) == pytest.approx([3, 4])
     assert np.mean(ends(plan)) == pytest.approx(3.5)
 

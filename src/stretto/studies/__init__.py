@@ -3,7 +3,8 @@
 - ``model``: the nouns (cell, figure, table, study); ``grid``: reads your own study from a TOML file.
 - ``cell`` runs one cell, ``emulated`` one with real bytes; ``engines`` and ``on_ray`` run many.
 - ``store`` keeps results; ``identity`` names them.
-- ``comparison`` compares the rows; ``claims`` measures in them what the papers print; ``page`` draws them.
+- ``comparison`` compares the rows; ``claims`` has what the papers print and ``measures`` finds it in rows.
+- ``page`` draws; ``claims_page`` writes claims into files and documentation.
 - ``elsewhere`` puts a paper's study on a network of one's own.
 - ``mtegcca``, ``scale_ccl``, ``swot``, ``wan``: the papers' studies, with ``scale_ccl_tables``, ``swot_tables`` and
   ``wan_tables``.
@@ -22,7 +23,7 @@ from typing import Any
 from ..formats import atomic_file, make_folder
 from ..model.errors import InputError
 from .cell import Outcome, run_cell
-from .claims import claim_columns, claims_of_run
+from .claims import claim_columns, claims_of_run, printed_points
 from .comparison import compare_rows
 from .engines import Engine, here
 from .identity import code_digest, key_of, versions
@@ -54,10 +55,11 @@ def find_study_on(name: str, topology: str) -> Study:
     return study_on(name, topology)
 
 
-def published(name: str) -> dict[str, Any]:
-    """The published values of a study: data with their sources."""
+def published(name: str, cells: Sequence[Cell] = ()) -> dict[str, Any]:
+    """The published values of a study: data with their sources, and as ``paper`` what is claimed of single cells."""
     data: dict[str, Any] = json.loads((resources.files(__name__) / "published" / f"{name}.json").read_text())
-    return data
+    points = printed_points(data["claims"], cells)
+    return data | ({"paper": [*data.get("paper", ()), *points]} if points else {})
 
 
 def run_study(

@@ -87,6 +87,8 @@ def _section(study: Study) -> Iterator[str]:
     """The claims of one paper."""
     yield f"## {study.name}\n"
     yield f"{study.paper}.\n"
+    if "left_out" in study.published:
+        yield f"No claims, and left out: {study.published['left_out']}\n"
     yield _line(COLUMNS)
     yield "|---" * len(COLUMNS) + "|"
     for claim in study.claims:

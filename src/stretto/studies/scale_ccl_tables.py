@@ -1,13 +1,11 @@
-"""The tables of SCALE-CCL's study: how far it is behind TE-CCL, and the completions that its paper prints."""
+"""The table of SCALE-CCL's study: how far it is behind TE-CCL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..model.units import format_size
 from .model import Row, Table, grouped
 
 OURS, PRINTED = "scale-ccl", "scale-ccl, paper's rules"
@@ -20,11 +18,11 @@ PUBLISHED = {
 """The gaps to TE-CCL that sections 5.2 and 5.3 give, by figure."""
 
 
-def tables(rows: Sequence[Row], published: Mapping[str, Any]) -> list[Table]:
-    """Both tables, as far as the rows go."""
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """The table, as far as the rows go."""
     steady = [row for row in rows if not any(figure in ("varying", "failing") for figure in row["figures"])]
-    found = (_gaps(steady), _printed(steady, published["paper"]))
-    return [table for table in found if table.rows]
+    gaps = _gaps(steady)
+    return [gaps] if gaps.rows else []
 
 
 def _request(row: Row) -> tuple[str, int, int]:
@@ -64,36 +62,3 @@ def _gaps(rows: Sequence[Row]) -> Table:
     columns = ("figure", "scheme", "requests", "TE-CCL's epochs proven fewest", "gap to TE-CCL, mean", "worst",
                "within 10 %", "within 15 %", "the paper")  # fmt: skip
     return Table("SCALE-CCL's gap to TE-CCL", columns, body)
-
-
-def _printed(rows: Sequence[Row], published: Sequence[Mapping[str, Any]]) -> Table:
-    """The completions that the paper prints, beside ours on the same request."""
-    body: list[tuple[str, ...]] = [
-        (p["scheme"], f"{format_size(p['megabytes'] * 10**6)}, {p['chunks']}, {p['km']} km",
-         _us(p["reported_s"]), scheme, _us(row["reported_s"]), _us(row["completion_s"]))
-        for p in published
-        if "reported_s" in p
-        for scheme, row in _same(rows, p)
-    ]  # fmt: skip
-    columns = (
-        "the paper's scheme",
-        "size, subchunks, distance",
-        "the paper, us",
-        "ours",
-        "it reports, us",
-        "simulated, us",
-    )
-    return Table("Completions that the paper prints", columns, body)
-
-
-def _same(rows: Sequence[Row], published: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    """The rows of a published scheme on its request."""
-    for row in rows:
-        name = str(row["scheme"]).partition(",")[0].removesuffix(" fast").removesuffix(" slow")
-        on = all(row[key] == published[key] for key in ("topology", "size_bytes", "chunks"))
-        if on and name == str(published["scheme"]).partition(",")[0]:
-            yield str(row["scheme"]), row
-
-
-def _us(seconds: float) -> str:
-    return f"{1e6 * seconds:,.1f}"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..model.topology import Topology
-from . import Cell, Figure, Shared, Study, published
+from . import Cell, Figure, Shared, Study, published, wan_examples
 from .emulated import run_emulated
 from .model import teccl_cells
 from .wan_tables import tables
@@ -102,6 +102,7 @@ def _emulated(topology: str, nodes: int, own_links: bool = False) -> Iterator[Ce
 
 
 def _cells() -> Iterator[Cell]:
+    yield from wan_examples.cells(SEEDS)
     for k in range(2, 9):
         why = "" if k in (2, 5, 8) else "the short form has K = 2, 5, 8"
         yield from _all("zoo:Abilene", 11, Shared(k), ("4",), why)
@@ -122,6 +123,12 @@ def _cells() -> Iterator[Cell]:
         yield from _all("zoo:Abilene", 11, Shared(4, varying=amount), ("varying",), why, VARIED)
 
 
+def _warm_up() -> Iterator[Cell]:
+    """Every scheme, the searched ones also greedily, on something small: kernels are compiled and solvers imported."""
+    yield from _all("zoo:Arpanet", 4, Shared(2), (), "")
+    yield from _all(f"ring:{MOST_RANKS + 1}", MOST_RANKS + 1, Shared(2), (), "", SEARCHED)
+
+
 STUDY = Study(
     name="wan",
     title="AllReduces that share a WAN: static schemes, TCP's sharing, TE-CCL, and wan",
@@ -140,6 +147,7 @@ STUDY = Study(
     ),
     published=published("wan"),
     baseline="tcp-fair",
+    warm_up=[replace(cell, seeds=1) for cell in _warm_up() if not cell.why_full],
     tables=tables,
     notes=(
         "A completion is the mean over collectives (eq. 13), then over 5 seeds; spreads are standard deviations.",
