@@ -10,15 +10,17 @@ import pytest
 
 import stretto as st
 from networks import random_network
-from stretto.bounds.money import arborescence_cost, least_seconds, least_usd, merged
+from stretto.bounds.money import arborescence_cost, least_usd, merged
+from stretto.bounds.priced import least_seconds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError
+from stretto.model.topology import make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 
 THREE = "cloud:aws:us-east-1,gcp:us-central1-a,azure:westeurope"
-FIVE = THREE + ",aws:ap-northeast-1,azure:japaneast?gpus=2&message=0"
+FOUR = THREE + ",aws:ap-northeast-1?message=0"
 
 
 def cheapest_tree(price: np.ndarray, root: int, wanted: list[int]) -> float:
@@ -78,13 +80,13 @@ def test_no_plan_beats_the_bounds_on_cost_and_on_time_for_its_cost(kind, seed):
 
 @pytest.fixture(scope="module")
 def front() -> st.Front:
-    return st.front("allgather", FIVE, "100MB", points=3, effort="quick")
+    return st.front("allgather", THREE + "?message=0", "100MB", points=3, planner="forest", effort="quick")
 
 
 def test_each_plan_of_a_front_is_verified_and_beaten_by_none(front):
     assert len(front) >= 3
     for plan, row in zip(front.plans, front.rows, strict=True):
-        assert plan.verify().ok and plan.topology.link_count == load_topology(FIVE).link_count
+        assert plan.verify().ok and plan.topology.link_count == load_topology(THREE).link_count
         assert row["completion_s"] == plan.simulate().completion_s >= row["bound_s"]
         assert row["cost_usd"] == plan.simulate().cost_usd >= front.least_usd
     for a, b in combinations(front.rows, 2):
@@ -94,7 +96,7 @@ def test_each_plan_of_a_front_is_verified_and_beaten_by_none(front):
 
 def test_the_cheapest_plan_is_near_the_least_cost_and_the_front_is_the_same_again(front):
     assert front.rows[0]["cost_usd"] <= 1.02 * front.least_usd
-    again = st.front("allgather", FIVE, "100MB", points=3, effort="quick")
+    again = st.front("allgather", THREE + "?message=0", "100MB", points=3, planner="forest", effort="quick")
     assert [row["digest"] for row in again.rows] == [row["digest"] for row in front.rows]
 
 
@@ -105,9 +107,23 @@ def test_a_budget_takes_the_fastest_plan_that_it_allows(front):
         front.place(front.least_usd / 2)
 
 
-def test_alltoall_over_cheapest_paths_costs_the_least():
-    found = st.front("alltoall", FIVE, "10MB", points=1)
-    assert found.rows[0]["cost_usd"] == pytest.approx(found.least_usd)
+@pytest.mark.parametrize("kind", ["alltoall", "scatter"])
+def test_what_is_not_copied_costs_the_least_over_cheapest_paths_and_is_bounded_for_that(kind):
+    found = st.front(kind, FOUR, "10MB", points=2, planner="paths")
+    assert found.rows[0]["cost_usd"] == pytest.approx(found.least_usd, rel=1e-3)
+    assert all(row["completion_s"] >= row["bound_s"] for row in found.rows)
+
+
+def test_less_money_needs_more_time_for_flows_too():
+    """Two ways from a to b: a fast one that costs, and a slow free one over c."""
+    links = [(0, 1, 9e6, 0.0), (0, 2, 1e6, 0.0), (2, 1, 1e6, 0.0), (1, 2, 1e6, 0.0), (2, 0, 1e6, 0.0), (1, 0, 9e6, 0.0)]
+    # dear: 1 USD a GB; the way over c 0.1
+    net = make_topology("two ways", [0, 0, 1], links, usd_per_byte=[1e-9, 1e-10, 0, 1e-10, 0, 1e-9])
+    c = make_collective("scatter", net, 18_000_000)
+    # 9 MB cross: all of it over both ways takes 0.9 s, over the cheap one 9 s
+    fast, half, slow = least_seconds(merged(net, c), c, [1.0, 0.5 * 9.9e-3, 0.9e-3], 1e6)
+    assert (fast, slow) == (pytest.approx(0.9, rel=1e-5), pytest.approx(9.0, rel=1e-5))
+    assert fast < half < slow
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,11 @@ is Edmonds' algorithm, and exact. Of an AllReduce let r be the node that first h
 was sent over an in-tree to r; after that moment, each other node must get at least once more. The cheapest in-tree and
 the cheapest links into the others are the bound, for the best r; and the same with time reversed.
 
-The least time for a budget (:func:`priced_rates`): the linear program of :mod:`.trees` with a row for the money. Every
-cut must let in what nodes inside lack (of an AllReduce: every cut lets contributions out, and every node gets once
-more), no link carries more than its bandwidth, and the bytes over all links cost no more than the budget.
+The least time for a budget is in :mod:`.priced`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,13 +24,9 @@ from ..model.arrays import Bool, Float64, Int64
 from ..model.changes import NO_CHANGES
 from ..model.collective import Collective, Workload
 from ..model.topology import ACCELERATOR, ROUTER, Topology
-from .trees import Extra, TreeRates, tree_rates_within
 
 MOST_NODES = 400
 """Merged nodes up to which costs are bounded: a closure of the graph takes their cube."""
-
-ROUNDING = 1e-9
-"""By what share a linear program's time is lowered before it counts as a bound; HiGHS solves to 1e-9."""
 
 
 @dataclass(frozen=True)
@@ -194,37 +187,3 @@ def _closure(joined: Bool) -> Bool:
         if (further == reach).all():
             return reach
         reach = further
-
-
-def priced_rates(net: Merged, c: Collective, most_usd: float, steps: float, relaxed: bool) -> TreeRates | None:
-    """How fast a collective can be for a budget, on the merged network; None where no trees serve it, or the linear
-    programs take more steps.
-
-    Args:
-        most_usd: what the whole collective may cost, US dollars.
-        relaxed: True for rates that no plan beats; False for rates that trees have.
-    """
-    traits = c.traits
-    single = not traits.whole and not traits.copies and not c.reduces
-    if single or not traits.general or (traits.rooted and not traits.whole):
-        return None
-    ranks, held = np.unique(net.node[c.ranks], return_counts=True)
-    if len(ranks) < 2:
-        return None
-    extra = Extra(most_usd / c.size_bytes, relaxed)
-    if traits.reduces_to_all:
-        return tree_rates_within(steps, net.topology, ranks.astype(np.int32), None, extra)
-    shares = held.astype(np.float64) if c.root < 0 else (ranks == net.node[c.ranks[c.root]]).astype(np.float64)
-    turned = net.topology
-    if c.reduces:
-        turned = replace(turned, src=turned.dst, dst=turned.src)
-    return tree_rates_within(steps, turned, ranks.astype(np.int32), shares, extra)
-
-
-def least_seconds(net: Merged, c: Collective, most_usd: Iterable[float], steps: float) -> list[float]:
-    """For each budget the time that no plan within it beats, by bandwidth alone; 0 where the program gives none."""
-    found = []
-    for usd in most_usd:
-        rates = priced_rates(net, c, usd, steps, relaxed=True)
-        found.append(c.size_bytes / rates.rate * (1 - ROUNDING) if rates is not None and rates.rate > 0 else 0.0)
-    return found

@@ -3,9 +3,9 @@
 Planners know no prices. They are asked on networks that leave them only what money should be spent on, and their plans
 are then run on the network itself:
 
-- *Narrowed links.* A linear program says which bytes per second each link carries in the fastest trees for a budget
-  (:func:`stretto.bounds.money.priced_rates`). Links with a price get that bandwidth, and no more; links that the
-  program does not use are left out. A plan that is nearly as fast as the program cannot spend much more than that.
+- *Narrowed links.* A linear program says which bytes per second each link carries in the fastest trees or flows for a
+  budget (:func:`stretto.bounds.priced.fastest_within`). Links with a price get that bandwidth, and no more; links that
+  the program does not use are left out. A plan that is nearly as fast as the program cannot spend much more than that.
 - *No expensive links.* For each price the network without links above it. This needs no program, so it serves every
   collective.
 - *Cheapest paths.* Each chunk over the paths whose prices add up to the least.
@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..bounds import bounds
-from ..bounds.money import Merged, least_seconds, least_tree_usd, least_usd, merged, priced_rates
+from ..bounds.money import Merged, least_tree_usd, least_usd, merged
+from ..bounds.priced import fastest_within, least_seconds
 from ..model.arrays import Bool, Float64
 from ..model.collective import Workload
 from ..model.errors import StrettoError
@@ -154,16 +155,16 @@ def _networks(
 def _loads(
     topology: Topology, workload: Workload, fastest_usd: float, count: int
 ) -> Iterator[tuple[float, Float64, Merged]]:
-    """For each budget what the fastest trees within it send over the links of the merged network, bytes/s."""
+    """For each budget what the fastest trees or flows within it send over the links of the merged network, bytes/s."""
     (c,) = workload.collectives
     net = merged(topology, c)
     least = least_tree_usd(net, c) * (1 + ABOVE_LEAST)
     # times fall steeply just above the least cost, so budgets are closer to each other there
     for k in range(count):
         usd = least + max(fastest_usd - least, 0.0) * (k / count) ** 2
-        rates = priced_rates(net, c, usd, PROGRAM_STEPS, relaxed=False)
-        if rates is not None and rates.rate > 0:
-            yield usd, rates.copies + rates.sums, net
+        fluid = fastest_within(net, c, usd, PROGRAM_STEPS, relaxed=False)
+        if fluid is not None:
+            yield usd, fluid.load, net
 
 
 def _on(plan: Plan, topology: Topology, kept: Bool) -> Plan:
