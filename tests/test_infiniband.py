@@ -7,7 +7,7 @@ import pytest
 from stretto.model.errors import InputError
 from stretto.topologies import load_topology
 from test_pairs import links
-from topology_samples import IB_LINES, IBLINKINFO, IBNETDISCOVER
+from topology_samples import IB_LINES, IB_REPORT, IBLINKINFO, IBNETDISCOVER
 
 
 @pytest.fixture
@@ -53,6 +53,13 @@ def test_iblinkinfo_says_the_same_with_headers_and_without(read):
     assert links(read(IB_LINES))["node03", "leaf-1"][0] == 25e9
 
 
+def test_a_report_of_ports_says_the_same(read):
+    assert links(read(IB_REPORT)) == dict.fromkeys(links(read(IB_REPORT)), (25e9, 1.3e-6))
+    assert read(IB_REPORT).names == ("node01", "node02", "leaf-1")
+    with pytest.raises(InputError, match=r"line 2: .* is no port as in"):
+        read(IB_REPORT.replace("CA    10", "CA    ten"))
+
+
 @pytest.mark.parametrize(
     ("speed", "gbit"),
     [("SDR", 2), ("QDR", 8), ("FDR10", 10), ("FDR", 13.636363), ("EDR", 25), ("NDR", 100), ("XDR", 200)],
@@ -83,7 +90,7 @@ def test_two_adapters_may_be_joined_without_a_switch(read):
         (IBNETDISCOVER.replace('Switch\t40 "S-b8cef60300e5d2b0"', "Switch\tforty"), "line 14: .* is not of the form"),
         (IBNETDISCOVER.replace("4xHDR", "").replace("4xEDR", ""), "has no cable with a width and speed"),
         ('Ca\t1 "H-1"\t\t# "a mlx5_0"\n', "has no cable"),
-        (IBNETDISCOVER.replace("node0", "Aggregation Node "), "no channel adapter of a host"),
+        (IBNETDISCOVER.replace("node0", "Aggregation Node "), "no channel adapters of hosts"),
     ],
 )
 def test_what_is_wrong_with_ibnetdiscover_is_named(read, text, words):

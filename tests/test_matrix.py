@@ -43,6 +43,12 @@ def test_the_unit_may_be_an_option_or_in_the_cells(read):
     assert links(read("\ta\tb\na\t\t1GB/s\nb\t2GB/s\t\n"))["b", "a"][0] == 2e9
 
 
+def test_a_table_of_nodes_caps_a_matrix_too(read, tmp_path):
+    (tmp_path / "n.csv").write_text("region,cap_Gbps\nparis,1\n")
+    ways = links(read(MATRIX, query=f"?nodes={tmp_path}/n.csv"))
+    assert ways["paris", "paris out"][0] == ways["paris in", "paris"][0] == 0.125e9
+
+
 def test_a_cell_without_a_measurement_is_no_link(read):
     assert read("GB/s,a,b,c\na,,1,1\nb,1,,\nc,1,NA,0\n").link_count == 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,17 @@ def test_rows_are_both_directions_where_none_has_a_reverse(read):
     assert any("both directions" in note for note in both.notes) and not any("both" in note for note in one.notes)
 
 
+def test_a_way_back_may_be_missing_or_filled_in(read):
+    rows = "src,dst,GB/s\na,b,1\nb,a,2\nb,c,3\nc,a,4\n"
+    net = read(rows)
+    assert "pairs given one way only: 2" in net.notes and net.link_count == 4
+    assert links(read(rows, "?directed=false"))["c", "b"][0] == 3e9
+
+
+def test_numbered_nodes_are_ranks(read):
+    assert read("src,dst,GB/s\n10,2,1\n2,0,1\n").names == ("0", "2", "10")
+
+
 @pytest.mark.parametrize("mark", [",", ";", "\t", "   "])
 def test_cells_are_parted_by_what_line_1_has_most_of(read, mark):
     text = PAIRS.replace(",\n", ",-\n")
@@ -181,6 +193,18 @@ def test_what_is_wrong_is_named_by_row_and_column(read, text, words):
 def test_what_is_wrong_with_a_table_of_nodes_is_named(read, nodes, words):
     with pytest.raises(InputError, match=words):
         read(PAIRS, nodes=nodes)
+
+
+def test_damaged_tables_of_nodes_are_read_or_refused(read):
+    rng = random.Random(7)
+    whole = "node,site,uplink_Gbps,downlink_Gbps\nparis,eu,5,10\ntokyo,asia,4,\n,eu,3,3\n"
+    for _ in range(200):
+        at, length = rng.randrange(len(whole)), rng.randrange(12)
+        text = whole[:at] + rng.choice(["", "1e999", "\x00", ",", '"', "nan", "-1", "paris"]) + whole[at + length :]
+        try:
+            read(PAIRS, nodes=text)
+        except InputError as error:
+            assert "\n" not in str(error)
 
 
 @pytest.mark.skipif(not REGIONS.is_file(), reason="the file of cloud regions is not here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stretto.model.errors import InputError
-from stretto.topologies import load_topology
+from stretto.topologies import compose, load_topology
 from stretto.topologies.hostlist import expand
 from test_pairs import links
 from topology_samples import SLURM_BLOCKS, SLURM_TREE, SLURM_YAML
@@ -86,6 +86,13 @@ def test_gpus_share_ports_where_there_are_fewer(read):
     assert ("tux01.gpu0", "leaf1") not in ways and ways["tux01.nic1", "leaf1"][0] == 50e9
     assert not net.replicates[net.names.index("tux01.nic1")]
     assert ways["leaf1", "spine"][0] == 3 * 2 * 50e9
+
+
+def test_servers_are_put_into_hosts(read, tmp_path):
+    read(SLURM_TREE)
+    net = compose("h100", 5, f"{tmp_path}/topology.conf?nics=8")
+    assert len(net.accelerators) == 40
+    assert sorted({w for (a, b), (w, _) in links(net).items() if b == "fabric.leaf1" and "gpu" in a}) == [50e9]
 
 
 def test_a_block_is_a_network_switch_or_nvlinks(read):

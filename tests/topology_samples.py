@@ -172,11 +172,16 @@ Switch: 0x506b4b0300820910 MF0;sw:MSB7700/U1:
            2   35[  ] ==( 2X      10.0 Gbps (FDR10) Active/  LinkUp) (HOQ:5 VL_Stall:7)==>       9    1[  ] "node03 mlx5_0" ( )
            2   36[  ] ==( 4X      25.78125 Gbps Active/  LinkUp)==>       3    1[  ] "node01 mlx5_0" ( )
 """
+IB_REPORT = """SW     4  1 0x0000000000200002 4x HDR - CA     5  1 0x0000000000100002 ( 'leaf-1' - 'node01 mlx5_0' )
+SW     4  2 0x0000000000200002 4x HDR - CA    10  1 0x0000000000100006 ( 'leaf-1' - 'node02 mlx5_0' )
+SW     4  3 0x0000000000200002 4x ???                                     'leaf-1'
+CA     5  1 0x0000000000100002 4x HDR - SW     4  1 0x0000000000200002 ( 'node01 mlx5_0' - 'leaf-1' )
+"""
 _LINE = '0x0000000000200002 "     leaf-1"   4   {0}[  ] ==( 4X   53.125 Gbps Active/  LinkUp)==>  0x00000000001000{0}7   {1}   1[  ] "node0{0} mlx5_0" ( )\n'
 IB_LINES = "".join(_LINE.format(i, 10 + i) for i in (1, 2, 3))
 
 SAMPLES = {
     "pairs.csv": PAIRS, "capped.csv": CAPPED, "matrix.tsv": MATRIX, "fabric.xml": NCCL_FABRIC, "lstopo.xml": HWLOC,
     "topology.conf": SLURM_TREE, "blocks.conf": SLURM_BLOCKS, "topology.yaml": SLURM_YAML, "graph.json": TOPOGRAPH,
-    "nodes.json": KUBERNETES, "ibnet.txt": IBNETDISCOVER, "iblink.txt": IBLINKINFO, "lines.txt": IB_LINES,
+    "nodes.json": KUBERNETES, "ibnet.txt": IBNETDISCOVER, "iblink.txt": IBLINKINFO, "lines.txt": IB_LINES, "report.txt": IB_REPORT,
 }  # fmt: skip

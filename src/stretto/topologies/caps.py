@@ -86,6 +86,8 @@ class Network:
         if lost is not None:
             raise InputError(f"the site {shown(lost)} has a cap and no node", self.where)
         latencies = self._latencies(settings["latency"])
+        # numbers are the ranks that people mean by them, in whatever order rows have them
+        names = sorted(self.nodes, key=int) if all(map(_is_number, self.nodes)) else list(self.nodes)
         links: dict[Hop, tuple[float, float]] = {}
         for (a, b), (width, _) in self.pairs.items():
             hops = self._hops(a, b)
@@ -95,7 +97,7 @@ class Network:
                 links[hop] = (cap or before[0] + width, min(before[1], delay))
         draft = Draft()
         number: dict[Place, int] = {
-            (name, ""): draft.node(ACCELERATOR, name, ends.site or "") for name, ends in self.nodes.items()
+            (name, ""): draft.node(ACCELERATOR, name, self.nodes[name].site or "") for name in names
         }
         for (start, end), way in links.items():
             for place in (start, end):
@@ -149,6 +151,10 @@ class Network:
             self.filled[f"pairs without a latency, which is that of {source}: {{}}"] += 1
             latencies[a, b] = way if math.isfinite(way) else median
         return latencies
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 10
 
 
 def _shortest(names: list[str], known: dict[Names, float]) -> Callable[[str, str], float]:

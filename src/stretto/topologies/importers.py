@@ -217,6 +217,12 @@ FORMATS = (
         FABRICS,
     ),
     Format(
+        "ibnetdiscover's report of ports",
+        lambda c: infiniband.begins_report(c.text),
+        lambda c, s: infiniband.parse_report(c.text, c.where, s),
+        FABRICS,
+    ),
+    Format(
         "iblinkinfo",
         lambda c: infiniband.begins_linkinfo(c.text),
         lambda c, s: infiniband.parse_linkinfo(c.text, c.where, s),

@@ -45,6 +45,10 @@ _LINK = re.compile(
 )
 _DOWN = re.compile(r"==\([^)]*(?:Down|Init|Polling|Disabled)[^)]*\).*==>|\"Port not available\"")
 _RATE = re.compile(r"(\d+)X\s+([\d.]+)\s*Gbps(\s*\(FDR10\))?\s+Active")
+_REPORT = re.compile(
+    r"^(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x[0-9a-fA-F]+\s+(\d+)x\s+(\w+)\s+-\s+(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x[0-9a-fA-F]+\s+"
+    r"\(\s*'(.*)'\s+-\s+'(.*)'\s*\)\s*$"
+)
 _ADAPTER = re.compile(r"^(\S.*?)\s+((?:mlx|hfi|ib|bnxt|irdma|qib|roce|HCA-|mthca|hns|efa)\S*)$")
 
 Key = str
@@ -62,7 +66,7 @@ class Fabric:
     notes: Counter[str] = field(default_factory=Counter)
 
     def add(self, a: End, b: End, width: float | None, place: str) -> None:
-        """Adds a cable, or what its other end says of it; InputError where a port has two."""
+        """Adds a cable, or what its other end says of it; InputError if there are too many."""
         if len(self.cables) >= MOST_PORTS:
             raise InputError(f"has more than {MOST_PORTS} cables", place)
         ends = (a, b) if a <= b else (b, a)
@@ -86,10 +90,8 @@ class Fabric:
             host: [port for _, port in sorted(found, key=lambda one: one[0])]
             for host, found in sorted(ports.items(), key=lambda one: _natural(one[0]))
         }
-        if not cluster.hosts:
-            raise InputError("has no channel adapter of a host", self.where)
-        if len(cluster.hosts) > MOST_NODES:
-            raise InputError(f"has more than {MOST_NODES} hosts", self.where)
+        if not 0 < len(cluster.hosts) <= MOST_NODES:
+            raise InputError(f"has {len(cluster.hosts) or 'no'} channel adapters of hosts", self.where)
         cluster.notes += [f"{what}: {number}" for what, number in self.notes.items()]
         cluster.choose(settings[HOSTS.name])
         return cluster.topology(settings)
@@ -116,11 +118,8 @@ class Fabric:
                 continue
             match = _ADAPTER.match(name)
             # a description without a device may be that of many hosts
-            host, device = (
-                (match[1], match[2])
-                if match
-                else (name if adapters[self.names[adapter]] == 1 and name else f"{name} {adapter}".strip(), "")
-            )
+            alone = name if adapters[self.names[adapter]] == 1 and name else f"{name} {adapter}".strip()
+            host, device = match.groups() if match else (alone, "")
             ports.setdefault(host, []).append(((*_natural(device), switch), Port(switch, width, device)))
 
 
@@ -173,6 +172,31 @@ def parse_netdiscover(text: str, where: str, settings: dict[str, Any]) -> Topolo
             speed = _SPEED.search(cable[5].rpartition('"')[2])
             width = int(speed[1][:4]) * LANE_GBIT[speed[2]] * 1e9 / 8 if speed else None
             fabric.add((own, int(cable[1][:9])), (other, int(cable[3][:9])), width, place)
+    return fabric.topology(settings)
+
+
+def begins_report(text: str) -> bool:
+    """Whether a line of the beginning is a port as ibnetdiscover reports it with ``--ports``."""
+    return any(_REPORT.match(row) for row in text[:100_000].splitlines()[:1000])
+
+
+def parse_report(text: str, where: str, settings: dict[str, Any]) -> Topology:
+    """The topology of ibnetdiscover's report of ports; nodes are known by their LIDs."""
+    fabric = Fabric(where)
+    for line, row in enumerate(text.splitlines(), start=1):
+        if " - " not in row or row.startswith("#"):
+            continue  # a port that is not joined
+        place, match = f"{where}, line {line}", _REPORT.match(row)
+        if match is None:
+            raise InputError(
+                f"{shown(row)} is no port as in SW 4 1 0x... 4x HDR - CA 5 1 0x... ( 'leaf' - 'host' )", place
+            )
+        ends = []
+        for kind, lid, port, name in ((*match.group(1, 2, 3), match[9]), (*match.group(6, 7, 8), match[10])):
+            fabric.names[f"lid {lid}"], fabric.is_switch[f"lid {lid}"] = name, kind == "SW"
+            ends.append((f"lid {lid}", int(port[:9])))
+        width = int(match[4][:4]) * LANE_GBIT[match[5]] * 1e9 / 8 if match[5] in LANE_GBIT else None
+        fabric.add(ends[0], ends[1], width, place)
     return fabric.topology(settings)
 
 
