@@ -17,6 +17,7 @@ from stretto.report.groups import structure_of
 from stretto.report.labels import Labels, text_box
 from stretto.report.layout import positions
 from stretto.report.maps import geographic, outlines
+from stretto.report.notebook import topology_html
 from stretto.topologies import catalogue, load_topology
 
 LARGE = [
@@ -151,3 +152,8 @@ def test_a_label_goes_where_there_is_room_or_is_left_out():
 @pytest.mark.parametrize(("spec", "file"), [("h100:64?pod=16&spines=4", "cluster.svg"), ("zoo:Geant2012", "map.svg")])
 def test_the_pictures_of_the_docs_are_what_make_picture_draws(spec, file):
     assert svg(load_topology(spec)) == (Path(__file__).parents[1] / "docs" / file).read_text()
+
+
+def test_notebooks_draw_large_clusters_and_leave_out_drawings_that_are_long():
+    assert "<svg" in topology_html(load_topology("h100:512"))
+    assert "<svg" not in topology_html(load_topology("torus:32x32"))

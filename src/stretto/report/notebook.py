@@ -18,8 +18,8 @@ from .planes import uses_planes
 if TYPE_CHECKING:
     from ..bounds import Bound
 
-MOST_NODES, MOST_LINKS = 300, 3_000
-"""Nodes and links up to which a topology is drawn."""
+MOST_NODES, MOST_LINKS, MOST_LETTERS = 10_000, 50_000, 50_000
+"""Nodes and links up to which a topology is drawn, and the length of a drawing up to which it is shown."""
 MOST_KINDS = 8
 """Kinds of links that the table of a topology lists."""
 CELL = 'style="text-align:left"'
@@ -49,7 +49,10 @@ def topology_html(net: Topology) -> str:
     table = _facts_html(net.name, rows)
     if net.node_count > MOST_NODES or net.link_count > MOST_LINKS:
         return table
-    drawn = f'<div style="width:400px">{svg(net, label_size=20)}</div>'
+    drawing = svg(net, label_size=20)
+    if len(drawing) > MOST_LETTERS:
+        return table
+    drawn = f'<div style="width:400px">{drawing}</div>'
     return f'<div style="display:flex;gap:24px;align-items:center;flex-wrap:wrap">{drawn}{table}</div>'
 
 

@@ -75,7 +75,8 @@ _KEYS = (
 
 
 def write(topology: Topology) -> str:
-    """The GraphML text of a topology. It does not keep ``transit``, ``replicates``, ``reduces`` and planes."""
+    """The GraphML text of a topology. It does not keep ``transit``, ``replicates``, ``reduces``,
+    prices and planes."""
     from xml.sax.saxutils import escape
 
     def data(key: str, value: object) -> str:
