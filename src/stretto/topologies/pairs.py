@@ -10,6 +10,7 @@ rows are taken for both directions. Sites and what a node may send and receive i
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from ..model.errors import InputError
@@ -70,6 +71,7 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
         raise InputError(f"has no column of bandwidths, such as bandwidth_Gbps; its columns are {titles}", table.where)
     network = Network(table.where)
     seen: dict[tuple[str, str], int] = {}
+    about = {end: {what: c for (what, e), c in more.items() if e == end and c is not None} for end in (SRC, DST)}
     for line, row in table.rows:
         a, b = (_name(table, row, line, ends[end]) for end in (SRC, DST))
         if (a, b) in seen:
@@ -77,11 +79,11 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
         seen[a, b] = line
         values = {what: _value(table, row, line, column, settings) for what, column in measured.items()}
         for end, name in ((SRC, a), (DST, b)):
-            _about(network, name, table, row, line, {k: c for (k, e), c in more.items() if e == end}, settings)
+            if about[end]:
+                _about(network, name, table, row, line, about[end], settings)
         width = settings["bandwidth"] or values[BANDWIDTH]
         rtt = values[RTT]
-        latency_s = rtt / 2 if rtt is not None else values[LATENCY]
-        network.add(a, b, width, latency_s)
+        network.add(a, b, width, rtt / 2 if rtt is not None else values[LATENCY])
     check_size(2 * len(network.nodes), 2 * len(network.pairs), table.where)
     _directions(network, settings["directed"])
     left = unused(table, ends | measured | {str(k): c for k, c in more.items()})
@@ -94,9 +96,12 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
     return network.topology(settings)
 
 
+_clean = lru_cache(100_000)(one_line)
+
+
 def _name(table: Table, row: list[str], line: int, column: Column | None) -> str:
     assert column is not None
-    name = one_line(table.cell(row, column))
+    name = _clean(table.cell(row, column))
     if not name:
         raise InputError(f"the {column.what} is empty", table.place(line, column.title))
     return name
@@ -106,12 +111,14 @@ def _value(table: Table, row: list[str], line: int, column: Column | None, setti
     if column is None:
         return None
     unit = column.unit or (settings["unit"] or "" if column.what not in (LATENCY, RTT) else "")
-    place = table.place(line, column.title)
-    return quantity(table.cell(row, column), unit, column.what, place, table.delimiter == ";")
+    try:
+        return quantity(table.cell(row, column), unit, column.what, None, table.delimiter == ";")
+    except InputError as error:
+        raise InputError(str(error), table.place(line, column.title)) from None
 
 
 def _about(
-    network: Network, name: str, table: Table, row: list[str], line: int, columns: dict[str, Column | None],
+    network: Network, name: str, table: Table, row: list[str], line: int, columns: dict[str, Column],
     settings: dict[str, Any],
 ) -> None:  # fmt: skip
     """Notes what a row says of a node besides its pairs; InputError where another row says otherwise.
@@ -120,8 +127,6 @@ def _about(
     """
     ends = network.nodes.setdefault(name, Ends())
     for what, column in columns.items():
-        if column is None:
-            continue
         place = table.place(line, column.title)
         if what == SITE:
             ends.set("site", one_line(table.cell(row, column)) or None, name, place)

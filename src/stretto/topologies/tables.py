@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from ..model.errors import InputError
 from ..model.units import parse_bandwidth, parse_time
@@ -162,6 +163,7 @@ def _is_bandwidth(title: str) -> bool:
     return not title.isdigit()
 
 
+@cache
 def bandwidth_unit(text: str) -> str:
     """A unit as :func:`parse_bandwidth` knows it, from what people write: gbps, Mbits/sec, bits_per_second.
 
@@ -175,13 +177,14 @@ def bandwidth_unit(text: str) -> str:
     return re.sub(r"(?i)bytes(/s)?$", "B/s", unit)
 
 
+@cache
 def time_unit(text: str) -> str:
     """A unit as :func:`parse_time` knows it: MS, msec, milliseconds are ms."""
     unit = text.strip().lower()
     return _TIME_WORDS.get(unit.removesuffix("s"), unit)
 
 
-def quantity(text: str, unit: str, what: str, where: str, decimal_comma: bool = False) -> float | None:
+def quantity(text: str, unit: str, what: str, where: str | None, decimal_comma: bool = False) -> float | None:
     """A cell in bytes/s, or seconds where ``what`` is a latency or round-trip time; None where nothing was measured.
 
     Raises:
