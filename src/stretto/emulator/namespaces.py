@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
 from ..lower import FIRST_CIRCUIT, subflows
 from ..model.errors import Unsupported
@@ -76,10 +79,13 @@ def built(
     hops: Hops | None = None,
     shares: Shares | None = None,
     circuits: Mapping[tuple[int, int], Collection[int]] | None = None,
+    *,
+    relayed: bool = False,
 ) -> Iterator[dict[int, Place]]:
     """The place of each node's process, while the network exists.
 
     Args:
+        relayed: on a kernel without netem, let a process delay the packets (:mod:`.relay`); without it nothing does.
         hops: the next nodes; by the fewest cables for destinations that are not in it. A pair has as many subflows
             as there are here, in both directions the same number.
         shares: for some links, shares that are reserved for the subflows from one node to another.
@@ -97,6 +103,8 @@ def built(
     clean()
     delayed = has_netem()
     guard = _guard()
+    slow = [] if delayed or not relayed else [pair for pair in cables(topology) if max(_latencies(topology, *pair)) > 0]
+    relay = None
     topology = fabric.managed(topology) if topology.planes else topology
     numbers: dict[int, dict[int, set[int]]] = {v: {} for v in range(topology.node_count)}
     for _, source, to, subflow in hops or ():
@@ -104,7 +112,8 @@ def built(
     for (source, to), over in (circuits or {}).items():
         numbers[source].setdefault(to, {0}).update(over)
     try:
-        _batch("ip", _build(topology))
+        _batch("ip", _build(topology, slow))
+        relay = _relay(topology, slow) if slow else None
         for v in range(topology.node_count):
             _batch("ip", _addresses(topology, v), _name(v))
         for v in range(topology.node_count):
@@ -125,8 +134,36 @@ def built(
             for v in range(topology.node_count)
         }
     finally:
+        if relay is not None:
+            relay.communicate()
         clean()
         guard.communicate()
+
+
+def _latencies(topology: Topology, a: int, b: int) -> tuple[float, float]:
+    """Seconds from a to b and back; a missing direction carries only acknowledgements, as late as the other."""
+    ends = zip(topology.src.tolist(), topology.dst.tolist(), strict=True)
+    late = dict(zip(ends, topology.latency_s.tolist(), strict=True))
+    there, back = late.get((a, b)), late.get((b, a))
+    return there if there is not None else back or 0.0, back if back is not None else there or 0.0
+
+
+def _relay(topology: Topology, slow: list[tuple[int, int]]) -> subprocess.Popen[str]:
+    """Start the process that passes the frames of these cables; returns when their devices are there."""
+    ends = [[_name(a), f"to{b}", _name(b), f"to{a}", *_latencies(topology, a, b)] for a, b in slow]
+    program = [sys.executable, "-E", "-S", str(Path(__file__).with_name("relay.py"))]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(ends) + "\n")
+        process.stdin.flush()
+    if not process.stdout.readline():
+        reason = process.communicate()[1].strip().rpartition("\n")[2]
+        raise Unsupported(f"the process that delays packets ended: {reason}")
+    mtu = packet_bytes(topology)
+    for name, device in {(end[i], end[i + 1]) for end in ends for i in (0, 2)}:
+        _batch("ip", [f"link set {device} mtu {mtu}"], str(name))
+    return process
 
 
 def _guard() -> subprocess.Popen[bytes]:
@@ -156,11 +193,12 @@ def _address(node: int) -> str:
     return f"10.255.{node >> 8}.{node & 255}"
 
 
-def _build(topology: Topology) -> list[str]:
-    """Make the namespaces, and veth pairs whose ends are named after the node at the other end."""
+def _build(topology: Topology, slow: list[tuple[int, int]]) -> list[str]:
+    """Make the namespaces, and veth pairs whose ends are named after the node at the other end. Cables that are
+    ``slow`` are left out: the process that delays their packets makes them."""
     lines = [f"netns add {_name(v)}" for v in range(topology.node_count)]
     mtu = packet_bytes(topology)
-    for a, b in cables(topology):
+    for a, b in sorted({*cables(topology)} - {*slow}):
         peer = f"peer name to{a} netns {_name(b)} mtu {mtu}"
         lines.append(f"link add to{b} netns {_name(a)} mtu {mtu} type veth {peer}")
     return [*lines, *fabric.ports(topology, _name, mtu)]
