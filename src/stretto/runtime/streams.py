@@ -1,0 +1,247 @@
+"""Send over several connections at once, and see at what rate the bytes arrive.
+
+The receiver of a connection starts and stops it: it sends ``GO``, reads for the time that is to be measured and a
+little longer, and sends ``STOP``; the sender then ends its bytes with ``END``, which no byte before it is. So every
+stream still runs when the rate of another one is read. A sender also ends by itself after a number of bytes.
+
+TCP hands bytes over in order, so a lost packet holds those behind it back until all of them come at once. What has
+arrived by a moment is therefore counted in packets, in order or not, where the kernel says how many (Linux), and
+:func:`rate` is a median of slopes (Theil and Sen) instead of a quotient of two ends.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import statistics
+import sys
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ..model.errors import PeerFailed
+
+GO, STOP, END = b"g", b"s", 1
+PIECE_BYTES = 1 << 18
+"""Bytes that are sent or received at once, at most."""
+UNSENT_BYTES = 1 << 17
+"""Bytes that may wait in the kernel for their first transmission: what a sender must still send after ``STOP``."""
+SAMPLE_S = 0.5e-3
+"""Seconds between two samples of what has arrived, at least."""
+WARM_SHARE = 0.4
+"""Share of a stream in which TCP finds its rate; it does not count."""
+LONGER_S, LONGER_SHARE = 0.02, 0.1
+"""By this much a stream is longer than what is measured of it, so that streams that began a little later are not
+alone in their last moments."""
+LEAST_SAMPLES = 12
+"""A stream with fewer samples is too short for slopes: its rate is that of all its bytes."""
+MOST_ENDS = 40
+"""Samples at either end of a stream between which slopes are taken."""
+
+DATA_PACKETS = slice(152, 156)
+"""Where Linux's ``struct tcp_info`` has ``tcpi_data_segs_in``."""
+
+_NOISE = os.urandom(PIECE_BYTES).replace(bytes([END]), b"\0")
+"""What is sent: nothing on the way can compress it."""
+
+
+@dataclass
+class Arrival:
+    """What has arrived over one connection.
+
+    Attributes:
+        asked_at: when this process said ``GO``, by the monotonic clock.
+        ended_at: when the last byte came.
+        samples: moments, and how much had arrived by then: packets, or bytes where packets are not counted. All
+            connections of one call of :func:`stream` have their samples at the same moments.
+        total, total_bytes: how much has arrived in all, in the unit of ``samples`` and in bytes.
+    """
+
+    asked_at: float
+    ended_at: float = 0.0
+    samples: list[tuple[float, int]] = field(default_factory=list)
+    total: int = 0
+    total_bytes: int = 0
+
+
+def stream(
+    outgoing: Mapping[Hashable, socket.socket],
+    incoming: Mapping[Hashable, socket.socket],
+    *,
+    seconds: float,
+    most_bytes: int,
+    timeout_s: float,
+    names: Mapping[Hashable, str],
+) -> dict[Hashable, Arrival]:
+    """Send over the outgoing connections and receive from the incoming ones, all at once; no socket is in both.
+
+    Args:
+        seconds: how long each connection is measured, from its first byte on.
+        most_bytes: the most bytes that each connection sends.
+        timeout_s: seconds for which all peers may be silent.
+        names: the peer of each connection, for messages.
+    Returns:
+        What arrived over each incoming connection.
+    Raises:
+        PeerFailed: a peer was silent, or is gone.
+    """
+    buffer = memoryview(bytearray(PIECE_BYTES))
+    ends: dict[Hashable, _Sender | _Receiver] = {}
+    with selectors.DefaultSelector() as selector:
+        for key, sock in outgoing.items():
+            ends[key] = _Sender(sock, most_bytes)
+        for key, sock in incoming.items():
+            ends[key] = _Receiver(sock, seconds, buffer)
+        for key, end in ends.items():
+            selector.register(end.sock, selectors.EVENT_READ, key)
+        receivers = [end for end in ends.values() if isinstance(end, _Receiver)]
+        sampled_at = 0.0
+        while selector.get_map():
+            ready = selector.select(timeout_s)
+            if not ready:
+                silent = next(iter(selector.get_map().values())).data
+                raise PeerFailed(names[silent], f"it was silent for {timeout_s:g} s while the network was measured")
+            for entry, _ in ready:
+                end = ends[entry.data]
+                try:
+                    end.act()
+                except OSError as error:
+                    reason = f"it went silent while the network was measured ({error})"
+                    raise PeerFailed(names[entry.data], reason) from None
+                if end.ended:
+                    selector.unregister(end.sock)
+                elif entry.events != end.events:
+                    selector.modify(end.sock, end.events, entry.data)
+            now = time.monotonic()
+            if now - sampled_at >= SAMPLE_S:
+                sampled_at = now
+                for receiver in receivers:
+                    receiver.sample(now)
+    return {key: end.arrival for key, end in ends.items() if isinstance(end, _Receiver)}
+
+
+class _Sender:
+    """The sending end: it waits for ``GO``, sends, and has ended when it has sent ``END`` and received ``STOP``."""
+
+    def __init__(self, sock: socket.socket, most_bytes: int) -> None:
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        self.sock, self.left_bytes = sock, most_bytes
+        self.unsent = memoryview(b"")
+        self.started = self.stopped = self.said_end = False
+
+    @property
+    def events(self) -> int:
+        sends = self.started and not (self.said_end and not len(self.unsent))
+        return selectors.EVENT_READ | selectors.EVENT_WRITE if sends else selectors.EVENT_READ
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped and self.said_end and not len(self.unsent)
+
+    def act(self) -> None:
+        """Look for a word of the receiver, then send at most one piece."""
+        if not self.stopped:
+            try:
+                word = self.sock.recv(1)
+                if not word:
+                    raise ConnectionError("it closed the connection")
+                self.started, self.stopped = True, word == STOP
+            except BlockingIOError:
+                pass
+        if not self.started:
+            return
+        if not len(self.unsent) and not self.said_end:
+            more = 0 if self.stopped else min(self.left_bytes, PIECE_BYTES)
+            self.unsent = memoryview(_NOISE)[:more] if more else memoryview(bytes([END]))
+            self.left_bytes, self.said_end = self.left_bytes - more, not more
+        try:
+            self.unsent = self.unsent[self.sock.send(self.unsent) :] if len(self.unsent) else self.unsent
+        except BlockingIOError:
+            return
+
+
+class _Receiver:
+    """The receiving end: it says ``GO`` at once, and ``STOP`` once."""
+
+    def __init__(self, sock: socket.socket, seconds: float, buffer: memoryview) -> None:
+        sock.setblocking(False)
+        self.sock, self.buffer, self.ended = sock, buffer, False
+        self.events = selectors.EVENT_READ
+        self.until_s = seconds * (1 + LONGER_SHARE) + LONGER_S
+        self.arrival, self.stopped, self.first_at = Arrival(time.monotonic()), False, 0.0
+        self.before = _packets(sock)
+        sock.send(GO)
+
+    def act(self) -> None:
+        """Receive what is there."""
+        count = self.sock.recv_into(self.buffer)
+        if not count:
+            raise ConnectionError("it closed the connection")
+        now, arrival = time.monotonic(), self.arrival
+        self.ended = self.buffer[count - 1] == END
+        arrival.total_bytes += count - self.ended
+        self.first_at = self.first_at or now
+        if self.ended:
+            arrival.ended_at, arrival.total = now, self._count()
+        if not self.stopped and (self.ended or now - self.first_at > self.until_s):
+            self.stopped = True
+            self.sock.send(STOP)
+
+    def sample(self, now: float) -> None:
+        """Note what has arrived by now."""
+        if self.first_at and not self.ended:
+            self.arrival.samples.append((now, self._count()))
+
+    def _count(self) -> int:
+        packets = None if self.before is None else _packets(self.sock)
+        return self.arrival.total_bytes if packets is None or self.before is None else packets - self.before
+
+
+def _packets(sock: socket.socket) -> int | None:
+    """How many packets with data have arrived, in order or not; None where the kernel does not say."""
+    if sock.family == socket.AF_UNIX or not sys.platform.startswith("linux"):
+        return None
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_PACKETS.stop)
+    return int.from_bytes(info[DATA_PACKETS], sys.byteorder) if len(info) >= DATA_PACKETS.stop else None
+
+
+def rate(arrivals: Iterable[Arrival], seconds: float, latency_s: float) -> tuple[float, float, float]:
+    """At how many bytes/s all these connections together brought bytes: the rate, and the range that it is in.
+
+    Args:
+        seconds: as given to :func:`stream`.
+        latency_s: seconds that a byte takes from the sender; only for streams that are too short for slopes.
+    """
+    streams = list(arrivals)
+    arrived: dict[float, float] = {}
+    for a in streams:
+        unit_bytes, before = a.total_bytes / max(a.total, 1), 0
+        for moment, count in a.samples:
+            arrived[moment] = arrived.get(moment, 0.0) + (count - before) * unit_bytes
+            before = count
+    moments = sorted(arrived)
+    counts = list(accumulate(arrived[moment] for moment in moments))
+    began = max((a.samples[0][0] for a in streams if a.samples), default=0.0)
+    until = min((a.samples[0][0] + seconds for a in streams if a.samples), default=0.0)
+    low, high = bisect_left(moments, began + WARM_SHARE * (until - began)), bisect_right(moments, until)
+    if high - low < LEAST_SAMPLES:
+        took_s = max(a.ended_at for a in streams) - min(a.asked_at for a in streams) - 2 * latency_s
+        whole = sum(a.total_bytes for a in streams) / max(took_s, 1e-9)
+        return whole, whole, whole
+    third = (high - low) // 3
+    slopes = sorted(
+        (counts[j] - counts[i]) / (moments[j] - moments[i])
+        for i in _spread(low, low + third) for j in _spread(high - third, high)
+    )  # fmt: skip
+    quarter = len(slopes) // 4
+    return statistics.median(slopes), slopes[quarter], slopes[-1 - quarter]
+
+
+def _spread(low: int, high: int) -> list[int]:
+    """At most ``MOST_ENDS`` indexes from ``low`` on and below ``high``."""
+    return sorted({low + k * (high - low) // MOST_ENDS for k in range(MOST_ENDS)})
