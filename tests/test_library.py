@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stretto.choose.library import Library, joined_by_one_switch, joined_by_sites, sites_of
+from stretto.choose.library import Library, joined_by_one_switch, joined_by_sites
+from stretto.measure.survey import Party, survey
 from stretto.model.topology import SWITCH
 from stretto.planners import run_planner
-from stretto.runtime.probe import probe, rounds
+from stretto.runtime.probe import QUICK, rounds
 from stretto.topologies import load_topology
+from stretto.topologies.measured import sites_of
+from surveys import Board
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 8])
@@ -22,13 +25,15 @@ def test_everyone_meets_everyone_and_nobody_two_at_once(ranks):
         assert len({v for pair in some for v in pair}) == 2 * len(some)
 
 
-def test_a_probe_finds_every_pair():
+def test_a_survey_finds_every_pair_in_both_directions():
     ends = {(a, b): socket.socketpair() for a in range(4) for b in range(a + 1, 4)}
-    mine = [{b if v == a else a: pair[v == b] for (a, b), pair in ends.items() if v in (a, b)} for v in range(4)]
+    mine = [{b if v == a else a: [pair[v == b]] for (a, b), pair in ends.items() if v in (a, b)} for v in range(4)]
+    board = Board(4)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda v: probe(v, 4, mine[v], 30.0), range(4)))
-    assert [sorted(row) for row in found] == [[1, 2, 3], [2, 3], [3], []]
-    assert all(m.bandwidth > 0 and m.latency_s > 0 for row in found for m in row.values())
+        found = list(pool.map(lambda v: survey(Party(v, 4, mine[v], board.of(v), 30.0), QUICK), range(4)))
+    assert all(each == found[0] for each in found)
+    assert sorted(found[0].pairs) == [(a, b) for a in range(4) for b in range(4) if a != b]
+    assert all(p.rate.value > 0 and p.latency_s.value > 0 for p in found[0].pairs.values())
     for pair in ends.values():
         for end in pair:
             end.close()

@@ -25,6 +25,7 @@ from ..model.variants import costing
 from ..planners import asked_by, run_planner
 from ..schedule.best import Answer, ask, best_of
 from ..topologies import load_topology
+from ..topologies.measured import sites_of
 from .tuning import Tuning, plan_one, read_tuning
 
 DIRECT_PLANNER = "shortest-path"
@@ -38,12 +39,6 @@ BANDWIDTH, LATENCY_S = 1e9, 10e-6
 
 SMALLEST_CLASS_BYTES = 1 << 12
 """Pieces up to this size share one plan; larger ones share one for each power of two."""
-
-SITE_BANDWIDTH_RATIO = 3.0
-"""Two ranks of one site have at least the best bandwidth of any pair divided by this."""
-
-SITE_LATENCY_S = 2e-3
-"""Two ranks of one site are at most this much farther apart than the nearest pair, one way, seconds."""
 
 ALIKE = 1.005
 """Plans of up to this many times the least cost are alike: the planner with the lower place in the library is taken."""
@@ -72,21 +67,6 @@ def _ports(switches: Sequence[int], bandwidth: float, latency_s: float) -> list[
 
 Pairs = Mapping[tuple[int, int], tuple[float, float]]
 """For each two ranks, the lower first, the latency in seconds and the bandwidth in bytes/s, as measured."""
-
-
-def sites_of(count: int, pairs: Pairs) -> list[list[int]]:
-    """The ranks of each site.
-
-    Two ranks are in one site if they are joined by a pair of high bandwidth and low latency, or by a chain of such
-    pairs (``SITE_BANDWIDTH_RATIO``, ``SITE_LATENCY_S``).
-    """
-    best = max((bandwidth for _, bandwidth in pairs.values()), default=0.0)
-    nearest_s = min((latency_s for latency_s, _ in pairs.values()), default=0.0)
-    site = list(range(count))
-    for (a, b), (latency_s, bandwidth) in pairs.items():
-        if SITE_BANDWIDTH_RATIO * bandwidth >= best and latency_s <= nearest_s + SITE_LATENCY_S:
-            site = [site[a] if s == site[b] else s for s in site]
-    return [[v for v in range(count) if site[v] == s] for s in sorted(set(site))]
 
 
 def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None) -> Topology:

@@ -152,7 +152,9 @@ def _relay(topology: Topology, slow: list[tuple[int, int]]) -> subprocess.Popen[
     """Start the process that passes the frames of these cables; returns when their devices are there."""
     ends = [[_name(a), f"to{b}", _name(b), f"to{a}", *_latencies(topology, a, b)] for a, b in slow]
     program = [sys.executable, "-E", "-S", str(Path(__file__).with_name("relay.py"))]
-    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(ends) + "\n")

@@ -19,9 +19,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import wait
 from queue import SimpleQueue
+from typing import Any
 
 from ..model.errors import PeerFailed
 from .mesh import Connection, Mesh
@@ -79,6 +80,44 @@ def join(
             sock.close()
         raise
     return Mesh(node, names, [Connection(sockets[end], *end) for end in ends])
+
+
+def meet(
+    node: int,
+    names: Mapping[int, str],
+    share: Callable[[Any], Sequence[Any]],
+    host: str,
+    secret: bytes,
+    *,
+    timeout_s: float = 60.0,
+    connections: int = 1,
+    callers: Callable[[Mapping[int, Address]], Mapping[int, str]] | None = None,
+) -> Mesh:
+    """Connect with every other node after telling each other where to: within a machine by Unix sockets, else by TCP.
+
+    Args:
+        names: the nodes that meet, in the order of the values of ``share``, and what messages call them.
+        share: publishes this node's value, and returns those of all nodes.
+        host: the address at which this process listens.
+        connections: how many each pair gets.
+        callers: given where all nodes listen, it returns the names of further nodes, of higher numbers, that will call
+            this one.
+    """
+    here = machine()
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen(host)))
+        near, near_host = listen_near() if here else (None, "")
+        if near is not None:
+            stack.enter_context(contextlib.closing(near))
+        addresses: dict[int, Address] = {}
+        mine = [here, near_host, host, listener.getsockname()[1]]
+        for peer, (there, its_near_host, its_host, port) in zip(names, share(mine), strict=True):
+            addresses[peer] = (its_near_host, 0) if here and there == here else (its_host, int(port))
+        subflows = dict.fromkeys(names, range(connections))
+        further = callers(addresses) if callers is not None else {}
+        everyone = addresses | {caller: (host, 0) for caller in further}  # nobody calls those
+        called = {**names, **further}
+        return join(node, listener, everyone, called, secret, timeout_s=timeout_s, near=near, subflows=subflows)
 
 
 def _call(node: int, end: End, address: Address, name: str, secret: bytes, deadline: float) -> socket.socket:

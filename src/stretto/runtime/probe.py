@@ -1,36 +1,68 @@
-"""Measure the network between ranks when no topology is given: latency and bandwidth of every pair, in bounded time.
+"""What two processes measure over their connections: latency, the cost of a message, and bandwidth both ways.
 
 Pairs meet in the rounds of a tournament (circle method): every rank is in one pair at a time, and a round shows what
-many pairs get at once. The lower rank of a pair sends, the other rank answers.
+many pairs get at once. The lower rank of a pair begins, the other one answers.
 """
 
 from __future__ import annotations
 
 import socket
+import statistics
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ..model.errors import PeerFailed
-from .wire import fill, receive
+from ..model.measurements import Measured, Pair, best
+from .streams import Ends, Received, rate, received, stream
+from .wire import HEADER, Kind, decode, encode, receive
 
-ECHOES, TRIALS = 5, 2
-SENT_BYTES = 1 << 18
-PIECE_BYTES = 1 << 16
-"""Bytes that the answering rank receives at once, into memory that it uses again."""
 MOST_ROUNDS = 32
 """The most rounds: among more ranks than this only some pairs are measured."""
+BATCH = 8
+"""Small messages that are sent back to back. TCP sends the first ten packets without waiting for an answer."""
+ROUND_TRIPS = 20
+"""Round trips that a stream lasts at least, whatever the budget, so that TCP can fill the link."""
+
+Sockets = Mapping[int, Sequence[socket.socket]]
+"""The connections to each other rank, used for nothing else while the network is measured."""
+
+_TIMES = struct.Struct("!3d")
 
 
-class Link(NamedTuple):
-    """What two ranks measured: half a round trip in seconds, and bytes/s, each the best of a few trials."""
+@dataclass(frozen=True)
+class Effort:
+    """How much to measure.
 
-    latency_s: float
-    bandwidth: float
+    Attributes:
+        echoes: round trips of a pair.
+        batches: how often small messages are sent back to back, ``BATCH`` at a time; 0 to leave that out.
+        seconds, most_bytes: how long each stream lasts, and the most bytes that it sends over each connection.
+        trials: how often each stream is repeated; the best counts.
+        connections: the numbers of connections with which the bandwidth of a pair is measured.
+        shared: whether to measure what pairs share as well: all flows of a rank at once, and of a site.
+    """
+
+    echoes: int = 5
+    batches: int = 0
+    seconds: float = 0.2
+    most_bytes: int = 1 << 18
+    trials: int = 2
+    connections: tuple[int, ...] = (1,)
+    shared: bool = False
+
+    def stream_s(self, latency_s: float) -> float:
+        """How long a stream over links of this latency lasts."""
+        return max(self.seconds, 2 * ROUND_TRIPS * latency_s)
 
 
-def rounds(ranks: int) -> list[list[tuple[int, int]]]:
+QUICK = Effort()
+"""What a process group measures when it starts."""
+
+
+def rounds(ranks: int, most: int = MOST_ROUNDS) -> list[list[tuple[int, int]]]:
     """The pairs of each round, the lower rank first: everyone meets everyone, at most once a round."""
     n = ranks + ranks % 2
     schedule = []
@@ -38,78 +70,94 @@ def rounds(ranks: int) -> list[list[tuple[int, int]]]:
         ring = [0, *((i + r) % (n - 1) + 1 for i in range(n - 1))]
         pairs = [(min(a, b), max(a, b)) for a, b in zip(ring[: n // 2], reversed(ring[n // 2 :]), strict=True)]
         schedule.append([pair for pair in pairs if pair[1] < ranks])
-    return schedule[:MOST_ROUNDS]
+    return schedule[:most]
 
 
-def probe(rank: int, ranks: int, sockets: Mapping[int, socket.socket], timeout_s: float) -> dict[int, Link]:
-    """Measure with every other rank; returns the results of the pairs in which this rank sent.
+def probe(rank: int, peer: int, socks: Sequence[socket.socket], effort: Effort, timeout_s: float) -> tuple[Pair, int]:
+    """Measure a pair, together with the peer; returns what was measured from the peer to this rank, and the bytes.
 
-    Args:
-        sockets: the connection to each rank, used for nothing else until this returns.
-        timeout_s: seconds for which a peer may be silent.
     Raises:
-        PeerFailed: a peer was silent, or is gone.
+        PeerFailed: the peer was silent for ``timeout_s``, or is gone.
     """
-    results: dict[int, Link] = {}
-    for pairs in rounds(ranks):
-        for low, high in pairs:
-            if rank in (low, high):
-                with _talk(high if rank == low else low, sockets, timeout_s) as sock:
-                    if rank == low:
-                        results[high] = _measure(sock)
-                    else:
-                        _answer(sock, (1,) * ECHOES + (SENT_BYTES,) * TRIALS)
-    return results
+    begins = rank < peer
+    with talk(peer, socks, timeout_s):
+        latency_s = _echo(socks[0], effort.echoes) if begins else _answer(socks[0], effort.echoes)
+        message_s = None
+        for sends in (begins, not begins) if effort.batches else ():
+            if sends:
+                _send_messages(socks[0], effort.batches)
+            else:
+                message_s = _receive_messages(socks[0], effort.batches)
+    rates: dict[int, Measured] = {}
+    moved = 0
+    for count in effort.connections:
+        trials = []
+        for sends in (begins, not begins) * effort.trials:
+            used = {(peer, i): sock for i, sock in enumerate(socks[:count])}
+            came = together(used if sends else {}, {} if sends else used, effort, latency_s.value, timeout_s)
+            if not sends:
+                trials.append(rate([came], effort.stream_s(latency_s.value)))
+                moved += came.total_bytes
+        rates[count] = best(trials)
+    return Pair(latency_s, message_s, rates), moved
 
 
-def flow(
-    rank: int, flows: Sequence[tuple[int, int]], sockets: Mapping[int, socket.socket], size_bytes: int, timeout_s: float
-) -> float | None:
-    """Send over several pairs at once, each from its first rank to its second.
-
-    Returns:
-        The seconds until the receiver had everything; None at ranks that do not send.
-    Raises:
-        PeerFailed: as :func:`probe`.
-    """
-    for source, sink in flows:
-        if rank not in (source, sink):
-            continue
-        with _talk(sink if rank == source else source, sockets, timeout_s) as sock:
-            if rank == sink:
-                _answer(sock, (1, size_bytes))
-                return None
-            _timed(sock, b"?")  # the receiver is ready
-            return _timed(sock, bytes(size_bytes))
-    return None
+def together(outgoing: Ends, incoming: Ends, effort: Effort, latency_s: float, timeout_s: float) -> Received:
+    """Send and receive over many connections at once; returns what came to this rank."""
+    seconds = effort.stream_s(latency_s)
+    names = {key: f"rank {key[0]}" for key in (*outgoing, *incoming)}
+    arrivals = stream(
+        outgoing, incoming, seconds=seconds, most_bytes=effort.most_bytes, timeout_s=timeout_s, names=names
+    )
+    return received(arrivals.values(), seconds, latency_s)
 
 
 @contextmanager
-def _talk(peer: int, sockets: Mapping[int, socket.socket], timeout_s: float) -> Iterator[socket.socket]:
-    """The connection to a peer, which is blamed for whatever breaks it."""
-    sockets[peer].settimeout(timeout_s)
+def talk(peer: int, socks: Sequence[socket.socket], timeout_s: float) -> Iterator[None]:
+    """Use connections to a peer, which is blamed for whatever breaks them."""
+    for sock in socks:
+        sock.settimeout(timeout_s)
     try:
-        yield sockets[peer]
+        yield
     except OSError as error:
         raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
 
 
-def _measure(sock: socket.socket) -> Link:
-    echoes = [_timed(sock, b"?") for _ in range(ECHOES)]
-    sends = [_timed(sock, bytes(SENT_BYTES)) for _ in range(TRIALS)]
-    return Link(min(echoes) / 2, SENT_BYTES / max(min(sends) - min(echoes) / 2, 1e-9))
+def _echo(sock: socket.socket, count: int) -> Measured:
+    halves = []
+    for _ in range(count):
+        began = time.perf_counter()
+        sock.sendall(b"?")
+        receive(sock, 1)
+        halves.append((time.perf_counter() - began) / 2)
+    latency_s = Measured(min(halves), min(halves), statistics.median(halves))
+    sock.sendall(_TIMES.pack(*latency_s))
+    return latency_s
 
 
-def _timed(sock: socket.socket, payload: bytes) -> float:
-    began = time.perf_counter()
-    sock.sendall(payload)
-    receive(sock, 1)
-    return time.perf_counter() - began
-
-
-def _answer(sock: socket.socket, sizes: Sequence[int]) -> None:
-    piece = memoryview(bytearray(PIECE_BYTES))
-    for size in sizes:
-        for start in range(0, size, PIECE_BYTES):
-            fill(sock, piece[: size - start])
+def _answer(sock: socket.socket, count: int) -> Measured:
+    for _ in range(count):
+        receive(sock, 1)
         sock.sendall(b"!")
+    return Measured(*_TIMES.unpack(receive(sock, _TIMES.size)))
+
+
+def _send_messages(sock: socket.socket, batches: int) -> None:
+    """Send small messages back to back, as the executor frames them; each batch when the receiver is ready for it."""
+    for _ in range(batches):
+        receive(sock, 1)
+        for row in range(BATCH):
+            sock.sendall(encode(Kind.DATA, 0, row, 1) + b"x")
+
+
+def _receive_messages(sock: socket.socket, batches: int) -> Measured:
+    gaps = []
+    for _ in range(batches):
+        sock.sendall(b"!")
+        moments = []
+        for _ in range(BATCH):
+            receive(sock, decode(receive(sock, HEADER.size)).length)
+            moments.append(time.perf_counter())
+        gaps.append((moments[-1] - moments[0]) / (BATCH - 1))
+    gaps.sort()
+    return Measured(statistics.median(gaps), gaps[len(gaps) // 4], gaps[-1 - len(gaps) // 4])

@@ -1,8 +1,9 @@
 """Send over several connections at once, and see at what rate the bytes arrive.
 
 The receiver of a connection starts and stops it: it sends ``GO``, reads for the time that is to be measured and a
-little longer, and sends ``STOP``; the sender then ends its bytes with ``END``, which no byte before it is. So every
-stream still runs when the rate of another one is read. A sender also ends by itself after a number of bytes.
+little longer, and sends ``STOP``; the sender then ends its bytes with ``END``, which no byte before it is, and the
+receiver answers ``DONE``. So every stream still runs when the rate of another one is read. A sender also ends by itself
+after a number of bytes.
 
 TCP hands bytes over in order, so a lost packet holds those behind it back until all of them come at once. What has
 arrived by a moment is therefore counted in packets, in order or not, where the kernel says how many (Linux), and
@@ -11,20 +12,21 @@ arrived by a moment is therefore counted in packets, in order or not, where the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
-import statistics
 import sys
 import time
-from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
 
 from ..model.errors import PeerFailed
 
-GO, STOP, END = b"g", b"s", 1
+GO, STOP, DONE, END = b"g", b"s", b"d", 1
 PIECE_BYTES = 1 << 18
 """Bytes that are sent or received at once, at most."""
 UNSENT_BYTES = 1 << 17
@@ -36,16 +38,18 @@ WARM_SHARE = 0.4
 LONGER_S, LONGER_SHARE = 0.02, 0.1
 """By this much a stream is longer than what is measured of it, so that streams that began a little later are not
 alone in their last moments."""
-LEAST_SAMPLES = 12
-"""A stream with fewer samples is too short for slopes: its rate is that of all its bytes."""
-MOST_ENDS = 40
-"""Samples at either end of a stream between which slopes are taken."""
-
+STEPS = 40
+"""Equal parts of a stream between which slopes are taken."""
 DATA_PACKETS = slice(152, 156)
 """Where Linux's ``struct tcp_info`` has ``tcpi_data_segs_in``."""
 
 _NOISE = os.urandom(PIECE_BYTES).replace(bytes([END]), b"\0")
 """What is sent: nothing on the way can compress it."""
+
+
+End = tuple[int, int]
+"""A connection: the peer, and a number."""
+Ends = Mapping[End, socket.socket]
 
 
 @dataclass
@@ -68,14 +72,14 @@ class Arrival:
 
 
 def stream(
-    outgoing: Mapping[Hashable, socket.socket],
-    incoming: Mapping[Hashable, socket.socket],
+    outgoing: Ends,
+    incoming: Ends,
     *,
     seconds: float,
     most_bytes: int,
     timeout_s: float,
-    names: Mapping[Hashable, str],
-) -> dict[Hashable, Arrival]:
+    names: Mapping[End, str],
+) -> dict[End, Arrival]:
     """Send over the outgoing connections and receive from the incoming ones, all at once; no socket is in both.
 
     Args:
@@ -89,7 +93,7 @@ def stream(
         PeerFailed: a peer was silent, or is gone.
     """
     buffer = memoryview(bytearray(PIECE_BYTES))
-    ends: dict[Hashable, _Sender | _Receiver] = {}
+    ends: dict[End, _Sender | _Receiver] = {}
     with selectors.DefaultSelector() as selector:
         for key, sock in outgoing.items():
             ends[key] = _Sender(sock, most_bytes)
@@ -124,7 +128,7 @@ def stream(
 
 
 class _Sender:
-    """The sending end: it waits for ``GO``, sends, and has ended when it has sent ``END`` and received ``STOP``."""
+    """The sending end: it waits for ``GO``, sends until ``STOP``, and has ended with ``DONE``."""
 
     def __init__(self, sock: socket.socket, most_bytes: int) -> None:
         sock.setblocking(False)
@@ -132,41 +136,33 @@ class _Sender:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self.sock, self.left_bytes = sock, most_bytes
         self.unsent = memoryview(b"")
-        self.started = self.stopped = self.said_end = False
+        self.started = self.stopped = self.said_end = self.ended = False
 
     @property
     def events(self) -> int:
         sends = self.started and not (self.said_end and not len(self.unsent))
         return selectors.EVENT_READ | selectors.EVENT_WRITE if sends else selectors.EVENT_READ
 
-    @property
-    def ended(self) -> bool:
-        return self.stopped and self.said_end and not len(self.unsent)
-
     def act(self) -> None:
         """Look for a word of the receiver, then send at most one piece."""
-        if not self.stopped:
-            try:
-                word = self.sock.recv(1)
-                if not word:
-                    raise ConnectionError("it closed the connection")
-                self.started, self.stopped = True, word == STOP
-            except BlockingIOError:
-                pass
-        if not self.started:
+        with contextlib.suppress(BlockingIOError):
+            word = self.sock.recv(1)
+            if not word:
+                raise ConnectionError("it closed the connection")
+            self.started, self.stopped, self.ended = True, word != GO, word == DONE
+        if not self.started or self.ended:
             return
         if not len(self.unsent) and not self.said_end:
             more = 0 if self.stopped else min(self.left_bytes, PIECE_BYTES)
             self.unsent = memoryview(_NOISE)[:more] if more else memoryview(bytes([END]))
             self.left_bytes, self.said_end = self.left_bytes - more, not more
-        try:
-            self.unsent = self.unsent[self.sock.send(self.unsent) :] if len(self.unsent) else self.unsent
-        except BlockingIOError:
-            return
+        if len(self.unsent):
+            with contextlib.suppress(BlockingIOError):
+                self.unsent = self.unsent[self.sock.send(self.unsent) :]
 
 
 class _Receiver:
-    """The receiving end: it says ``GO`` at once, and ``STOP`` once."""
+    """The receiving end: it says ``GO`` at once, ``STOP`` when it has seen enough, and ``DONE``."""
 
     def __init__(self, sock: socket.socket, seconds: float, buffer: memoryview) -> None:
         sock.setblocking(False)
@@ -188,7 +184,8 @@ class _Receiver:
         self.first_at = self.first_at or now
         if self.ended:
             arrival.ended_at, arrival.total = now, self._count()
-        if not self.stopped and (self.ended or now - self.first_at > self.until_s):
+            self.sock.send(DONE)
+        elif not self.stopped and now - self.first_at > self.until_s:
             self.stopped = True
             self.sock.send(STOP)
 
@@ -210,38 +207,56 @@ def _packets(sock: socket.socket) -> int | None:
     return int.from_bytes(info[DATA_PACKETS], sys.byteorder) if len(info) >= DATA_PACKETS.stop else None
 
 
-def rate(arrivals: Iterable[Arrival], seconds: float, latency_s: float) -> tuple[float, float, float]:
-    """At how many bytes/s all these connections together brought bytes: the rate, and the range that it is in.
+class Received(NamedTuple):
+    """What one process has received over its connections of a call of :func:`stream`.
+
+    Attributes:
+        curve: the bytes that had arrived at ``STEPS`` + 1 equally distant moments from the beginning to the end of the
+            time that was measured; empty if some connection ended before, or nothing was received.
+        took_s: seconds from the first byte that was sent to the last one that arrived.
+    """
+
+    curve: list[float]
+    total_bytes: int
+    took_s: float
+
+
+def received(arrivals: Iterable[Arrival], seconds: float, latency_s: float) -> Received:
+    """What arrived over several connections together.
 
     Args:
         seconds: as given to :func:`stream`.
-        latency_s: seconds that a byte takes from the sender; only for streams that are too short for slopes.
+        latency_s: seconds that a byte takes from the sender.
     """
     streams = list(arrivals)
-    arrived: dict[float, float] = {}
+    if not streams:
+        return Received([], 0, 0.0)
+    began = min(a.asked_at for a in streams)
+    took_s = max(a.ended_at for a in streams) - began - 2 * latency_s
+    total_bytes = sum(a.total_bytes for a in streams)
+    if any(len(a.samples) < 2 or a.samples[-1][0] < began + seconds for a in streams):
+        return Received([], total_bytes, took_s)
+    curve = np.zeros(STEPS + 1)
     for a in streams:
-        unit_bytes, before = a.total_bytes / max(a.total, 1), 0
-        for moment, count in a.samples:
-            arrived[moment] = arrived.get(moment, 0.0) + (count - before) * unit_bytes
-            before = count
-    moments = sorted(arrived)
-    counts = list(accumulate(arrived[moment] for moment in moments))
-    began = max((a.samples[0][0] for a in streams if a.samples), default=0.0)
-    until = min((a.samples[0][0] + seconds for a in streams if a.samples), default=0.0)
-    low, high = bisect_left(moments, began + WARM_SHARE * (until - began)), bisect_right(moments, until)
-    if high - low < LEAST_SAMPLES:
-        took_s = max(a.ended_at for a in streams) - min(a.asked_at for a in streams) - 2 * latency_s
-        whole = sum(a.total_bytes for a in streams) / max(took_s, 1e-9)
+        moments, counts = np.array(a.samples).T
+        grid = began + seconds * np.arange(STEPS + 1) / STEPS
+        curve += np.interp(grid, moments, counts * a.total_bytes / a.total, left=0.0)
+    return Received(curve.tolist(), total_bytes, took_s)
+
+
+def rate(parts: Iterable[Received], seconds: float) -> tuple[float, float, float]:
+    """At how many bytes/s all these processes, which began at the same time, received: the rate, and the range that it
+    is in."""
+    senders = [part for part in parts if part.total_bytes]
+    if not senders:
+        return 0.0, 0.0, 0.0
+    if not all(part.curve for part in senders):
+        whole = sum(part.total_bytes for part in senders) / max(*(part.took_s for part in senders), 1e-9)
         return whole, whole, whole
-    third = (high - low) // 3
-    slopes = sorted(
-        (counts[j] - counts[i]) / (moments[j] - moments[i])
-        for i in _spread(low, low + third) for j in _spread(high - third, high)
-    )  # fmt: skip
-    quarter = len(slopes) // 4
-    return statistics.median(slopes), slopes[quarter], slopes[-1 - quarter]
-
-
-def _spread(low: int, high: int) -> list[int]:
-    """At most ``MOST_ENDS`` indexes from ``low`` on and below ``high``."""
-    return sorted({low + k * (high - low) // MOST_ENDS for k in range(MOST_ENDS)})
+    curve = np.sum([part.curve for part in senders], axis=0)
+    third = round(STEPS * (1 - WARM_SHARE) / 3)
+    early = np.arange(round(STEPS * WARM_SHARE), round(STEPS * WARM_SHARE) + third)
+    late = np.arange(STEPS + 1 - third, STEPS + 1)
+    slopes = (curve[late][:, None] - curve[early]) / (late[:, None] - early) * (STEPS / seconds)
+    low, value, high = np.quantile(slopes, [0.25, 0.5, 0.75]).tolist()
+    return value, low, high

@@ -8,12 +8,14 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..choose.library import Library
 from ..model.errors import PeerFailed
 from ..model.plan import Plan
-from ..runtime.connect import Address, join, listen, listen_near, machine
+from ..runtime.connect import Address, join, listen, meet
 from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.messages import Messages
 from .controller import Controller
@@ -110,24 +112,20 @@ class Links:
 
     def _meet(self, purpose: str, secret: bytes) -> Mesh:
         """Connections to all other ranks, by the addresses in the store; within a machine by Unix sockets."""
-        library, here = self._library, machine()
-        with contextlib.ExitStack() as stack:
-            listener = stack.enter_context(contextlib.closing(listen(self._host)))
-            near, name = listen_near() if here else (None, "")
-            if near is not None:
-                stack.enter_context(contextlib.closing(near))
-            mine = [here, name, self._host, listener.getsockname()[1]]
-            addresses: dict[int, Address] = {}
-            for node, (there, its_name, host, port) in zip(library.nodes, self._share(purpose, mine), strict=True):
-                addresses[node] = (its_name, 0) if here and there == here else (host, int(port))
-            names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
-            node = library.nodes[library.rank]
-            if purpose == "collectives" and library.controller is not None:
-                if library.rank == 0:
-                    self._control(dict(addresses), dict(names), secret)
-                # it calls all ranks, and nobody calls it
-                addresses[library.controller], names[library.controller] = (self._host, 0), "controller"
-            return join(node, listener, addresses, names, secret, timeout_s=self._timeout_s, near=near)
+        library = self._library
+        names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
+
+        def controlled(addresses: Mapping[int, Address]) -> dict[int, str]:
+            """Start the controller, if there is one; it calls all ranks."""
+            if purpose != "collectives" or library.controller is None:
+                return {}
+            if library.rank == 0:
+                self._control(dict(addresses), dict(names), secret)
+            return {library.controller: "controller"}
+
+        share = partial(self._share, purpose)
+        node = library.nodes[library.rank]
+        return meet(node, names, share, self._host, secret, timeout_s=self._timeout_s, callers=controlled)
 
     def _control(self, addresses: dict[int, Address], names: dict[int, str], secret: bytes) -> None:
         """Start the controller of the optical planes at this rank."""

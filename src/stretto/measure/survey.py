@@ -1,0 +1,188 @@
+"""Measure the network between the ranks of a group; all ranks learn the same numbers.
+
+First every pair is measured, many pairs at once; the result tells which ranks form a site. Then come flows that share
+something: one rank to all others and all others to one, which shows what its own link to the network has; a site to
+another site, which shows what the link between them has, as a single pair cannot where many share it; a site to all
+others, and each rank of a site to the next one.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, permutations
+from typing import Any
+
+from ..model.measurements import Measured, Pair, Survey, best, middle
+from ..runtime.probe import MOST_ROUNDS, Effort, Sockets, probe, rounds, together
+from ..runtime.streams import Received, rate
+from ..topologies.measured import sites_of
+
+LONG_S, MOST_BYTES = 0.3, 1 << 24
+"""Seconds that the ranks of two sites send, at the rates measured one by one, and bytes a connection, where the effort
+allows a pair fewer bytes: enough for TCP to speed up."""
+MOST_PEERS = 64
+"""The most flows of one rank at once."""
+SITE_TRIALS = 3
+"""How often the ranks of two sites send, at least: several flows take longer to find their rates than one."""
+
+Flows = Sequence[tuple[int, int]]
+Share = Callable[[str, Any], list[Any]]
+"""Publishes this rank's value under a name, and returns the values of all ranks once all have published theirs."""
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Party:
+    """One rank of those that measure together.
+
+    Attributes:
+        sockets: the connections to each other rank, as many as are to be measured at once.
+        timeout_s: seconds for which a peer may be silent.
+    """
+
+    rank: int
+    ranks: int
+    sockets: Sockets
+    share: Share
+    timeout_s: float
+
+
+def no_progress(done: int, total: int, what: str) -> None:
+    """Say nothing."""
+
+
+def survey(
+    party: Party, effort: Effort, noise_s: float | None = None, sites: Sequence[Sequence[int]] | None = None,
+    progress: Progress = no_progress,
+) -> Survey:  # fmt: skip
+    """Measure the network; every rank of the group must call this.
+
+    Args:
+        noise_s: see :func:`.sites_of`.
+        sites: the ranks of each site; by default those that the pairs show.
+    Raises:
+        PeerFailed: a rank was silent, or is gone.
+    """
+    pairs, moved = _pairs(party, effort, progress)
+    if sites is None:
+        near = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in pairs.items() if a < b}
+        sites = sites_of(party.ranks, near) if noise_s is None else sites_of(party.ranks, near, noise_s)
+    found = Survey(party.ranks, pairs, sites, moved_bytes=moved)
+    run = _Phases(party, effort, found, progress)
+    if effort.shared and party.ranks > 2:
+        run.hosts()
+    run.between()
+    if effort.shared:
+        run.sites()
+    return replace(run.survey, moved_bytes=run.moved_bytes)
+
+
+def _pairs(party: Party, effort: Effort, progress: Progress) -> tuple[dict[tuple[int, int], Pair], int]:
+    """Measure the pairs of each round; of every pair that was measured both directions are known to all."""
+    mine: list[Any] = []
+    moved = 0
+    schedule = rounds(party.ranks)
+    for number, together_now in enumerate(schedule):
+        progress(number, len(schedule), "pairs")
+        for low, high in together_now:
+            if party.rank in (low, high):
+                peer = high if party.rank == low else low
+                pair, more = probe(party.rank, peer, party.sockets[peer], effort, party.timeout_s)
+                mine.append([peer, pair.to_json()])
+                moved += more
+    rows = party.share("pairs", [mine, moved])
+    pairs = {(peer, rank): Pair.from_json(data) for rank, (found, _) in enumerate(rows) for peer, data in found}
+    return dict(sorted(pairs.items())), sum(more for _, more in rows)
+
+
+class _Phases:
+    """Flows that share something, one phase after the other; collects the results in ``survey``."""
+
+    def __init__(self, party: Party, effort: Effort, found: Survey, progress: Progress) -> None:
+        self.party, self.effort, self.survey, self.progress = party, effort, found, progress
+        self.moved_bytes = found.moved_bytes
+
+    def hosts(self) -> None:
+        """From each rank to all others of its site, and from these to it; in a site of two, to all others."""
+        ranks = range(self.party.ranks)
+        to_all, from_all = {}, {}
+        site_of = {v: members for members in self.survey.sites for v in members}
+        for v in ranks:
+            self.progress(v, len(ranks), "from each host to all, and to each from all")
+            others = [w for w in (site_of[v] if len(site_of[v]) > 2 else ranks) if w != v][:MOST_PEERS]
+            to_all[v] = self._measure(f"from {v}", [(v, w) for w in others])
+            from_all[v] = self._measure(f"to {v}", [(w, v) for w in others])
+        self.survey = replace(self.survey, to_all=to_all, from_all=from_all)
+
+    def between(self) -> None:
+        """From each site to each other one: all ranks at once, and one pair alone."""
+        sites = self.survey.sites
+        joined, alone = {}, {}
+        for number, (a, b) in enumerate(islice(permutations(range(len(sites)), 2), MOST_ROUNDS)):
+            self.progress(number, len(sites) * (len(sites) - 1), "from each site to each other one")
+            flows = _crossing(sites[a], sites[b])
+            joined[a, b] = self._measure(f"from site {a} to {b}", flows, self._for_sites(flows))
+            if self.effort.shared:
+                alone[a, b] = {
+                    count: self._measure(f"alone from site {a} to {b}", flows[:1], connections=count)
+                    for count in self.effort.connections
+                }
+        self.survey = replace(self.survey, between=joined, alone=alone)
+
+    def sites(self) -> None:
+        """From each site to all others and back, where there are several; and inside each site."""
+        sites = self.survey.sites
+        leaving, entering, inside = {}, {}, {}
+        for number, members in enumerate(sites):
+            self.progress(number, len(sites), "sites")
+            others = [site for at, site in enumerate(sites) if at != number]
+            if len(others) > 1:
+                flows = [flow for site in others for flow in _crossing(members, site)]
+                leaving[number] = self._measure(f"leaving {number}", flows)
+                entering[number] = self._measure(f"entering {number}", [(b, a) for a, b in flows])
+            if len(members) > 2:
+                flows = list(zip(members, [*members[1:], members[0]], strict=True))
+                inside[number] = self._measure(f"inside {number}", flows)
+        self.survey = replace(self.survey, leaving=leaving, entering=entering, inside=inside)
+
+    def _for_sites(self, flows: Flows) -> Effort:
+        """The effort for two sites: as many bytes as keep the link between them busy for a while."""
+        measured = [self.survey.pairs[flow] for flow in flows if flow in self.survey.pairs]
+        latency_s = min((p.latency_s.value for p in measured), default=0.0)
+        width = max((p.rate.value for p in measured), default=0.0)
+        size = min(MOST_BYTES, int(width * max(LONG_S, 10 * latency_s)))
+        trials = max(self.effort.trials, SITE_TRIALS)
+        seconds = max(self.effort.seconds, LONG_S)
+        return replace(self.effort, seconds=seconds, most_bytes=max(self.effort.most_bytes, size), trials=trials)
+
+    def _measure(self, name: str, flows: Flows, effort: Effort | None = None, connections: int = 0) -> Measured:
+        """Bytes/s of all these flows together."""
+        party, use = self.party, effort or self.effort
+        count = connections or use.connections[0]
+        latency_s = self._latency_s(flows)
+        trials = []
+        for turn in range(use.trials):
+            outgoing = self._ends([b for a, b in flows if a == party.rank], count)
+            incoming = self._ends([a for a, b in flows if b == party.rank], count)
+            party.share(f"begin {name}, {turn}", None)
+            mine = Received([], 0, 0.0)
+            if outgoing or incoming:
+                mine = together(outgoing, incoming, use, latency_s, party.timeout_s)
+            came = [Received(*row) for row in party.share(f"{name}, {turn}", mine)]
+            trials.append(rate(came, use.stream_s(latency_s)))
+            self.moved_bytes += sum(part.total_bytes for part in came)
+        return best(trials) if len({b for _, b in flows}) == 1 else middle(trials)
+
+    def _latency_s(self, flows: Flows) -> float:
+        return max((self.survey.pairs[f].latency_s.value for f in flows if f in self.survey.pairs), default=0.0)
+
+    def _ends(self, peers: Iterable[int], count: int) -> dict[tuple[int, int], socket.socket]:
+        return {(w, i): sock for w in peers for i, sock in enumerate(self.party.sockets[w][:count])}
+
+
+def _crossing(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
+    """Flows from one site to another that keep every rank of both busy, each about equally."""
+    most = max(len(a), len(b))
+    return list(dict.fromkeys((a[i % len(a)], b[i % len(b)]) for i in range(most)))

@@ -1,0 +1,59 @@
+"""Surveys by threads of this process, each in the network namespace of its host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from stretto import emulator
+from stretto.measure.survey import Party, survey
+from stretto.model.measurements import Survey
+from stretto.model.topology import Topology
+from stretto.runtime.connect import meet
+from stretto.runtime.local import Place
+from stretto.runtime.probe import Effort
+
+
+class Board:
+    """Values that threads share: each call returns what all threads gave to the same call."""
+
+    def __init__(self, ranks: int) -> None:
+        self.values: list[Any] = [None] * ranks
+        self.barrier = threading.Barrier(ranks)
+
+    def of(self, rank: int) -> Callable[[str, Any], list[Any]]:
+        def share(name: str, value: Any) -> list[Any]:
+            self.values[rank] = value
+            self.barrier.wait(60)
+            found = [*self.values]
+            self.barrier.wait(60)
+            return found
+
+        return share
+
+
+def surveyed(net: Topology, effort: Effort, noise_s: float = 1e-3) -> Survey:
+    """What the accelerators of an emulated network measure."""
+    nodes = net.accelerators.tolist()
+    board = Board(len(nodes))
+
+    def measure(rank: int, place: Place) -> Survey:
+        emulator.enter(place.argument)  # a namespace is a thread's own
+        share = board.of(rank)
+        names = {r: f"rank {r}" for r in range(len(nodes))}
+        mesh = meet(
+            rank, names, lambda value: share("meet", value), place.host, b"secret", connections=max(effort.connections)
+        )
+        sockets = {r: [c.sock for c in ends] for r, ends in mesh.peers.items()}
+        try:
+            return survey(Party(rank, len(nodes), sockets, share, 30.0), effort, noise_s)
+        finally:
+            board.barrier.wait(60)
+            mesh.close()
+
+    with emulator.built(net, relayed=True) as places, ThreadPoolExecutor(len(nodes)) as pool:
+        found = list(pool.map(measure, range(len(nodes)), [places[v] for v in nodes]))
+    assert all(each == found[0] for each in found)
+    return found[0]
