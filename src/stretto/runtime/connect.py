@@ -225,6 +225,16 @@ def listen(host: str = "127.0.0.1") -> socket.socket:
     return socket.create_server((host, 0), backlog=MOST_HANDSHAKES)
 
 
+def own_address(towards: str) -> str:
+    """The local address of the route to a host, or loopback."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((towards, 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
 def listen_near() -> tuple[socket.socket, str]:
     """A listening Unix socket, and the host name by which :func:`dial` reaches it."""
     name = f"stretto-{secrets.token_hex(8)}"

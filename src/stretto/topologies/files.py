@@ -25,6 +25,7 @@ from ..model.topology import (
 )
 from ..model.units import BANDWIDTHS, LONGEST_S
 from . import astra_sim, graphml, values
+from .measured import check_ranges
 from .values import entry, indexes, number, objects, shown, single
 
 SHORT = ("gpu", "router", "switch")
@@ -70,6 +71,7 @@ def topology_from_json(data: Any, where: str | None) -> Topology:
         flag: [entry(n, flag, bool, p, k != ACCELERATOR) for (n, p), k in zip(placed, kinds, strict=True)]
         for flag in ("transit", "replicates")
     }
+    entry(data, "measured", dict, where, {})  # what else was measured: not part of the topology
     reduces = [entry(node, "reduces", bool, place, False) for node, place in placed]
     every_s = _message_s(data, 0.0, where)
     planes = [] if data.get("planes") is None else objects(data, "planes", where)
@@ -194,6 +196,8 @@ def _position(node: dict[str, Any], where: str) -> tuple[float, float]:
 
 def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tuple[int, int, float, float]:
     ends = [_end(link, end, number, where) for end in ("src", "dst")]
+    if "measured" in link:
+        check_ranges(link, where)
     width = _quantity(link, {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}, "bandwidth", where)
     delay = _quantity(link, {"latency_us": 1e-6, "latency_s": 1.0}, "latency", where)
     return ends[0], ends[1], width, delay

@@ -19,11 +19,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 
+from ..model.errors import InputError
 from ..model.measurements import Measured, Pair, Survey
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from .values import entry, real, shown
 
 SITE_BANDWIDTH_RATIO = 3.0
 """Two ranks of one site have at least the best bandwidth of either divided by this."""
@@ -35,6 +38,8 @@ SHARED = 0.9
 """Flows share a link if together they reach less than this share of what each alone adds up to."""
 EXPLAINED, EXPLAINED_S = 0.05, 50e-6
 """A switch explains the latency of a pair if it is right up to this share of it, or these seconds."""
+RANGES = ("bandwidth_Bps", "latency_s", "message_s")
+"""The quantities of a link that may have a range in a file."""
 NOTHING = Measured(0.0, 0.0, 0.0)
 
 
@@ -202,6 +207,25 @@ def network_of(links: Sequence[Link], names: Sequence[str], sites: Sequence[Sequ
         sites=[at.get(name, name.partition(".")[0] if name.startswith("site") else "") for name in number],
         replicates=[False] * len(number),
     )
+
+
+def check_ranges(link: Mapping[str, Any], where: str) -> None:
+    """Check the ranges of a measured link (docs: formats). Planners take the values alone, so ranges are not kept.
+
+    Raises:
+        InputError: ``measured`` is no object of ranges, or a value lies outside of its range.
+    """
+    for name, ends in entry(link, "measured", dict, where).items():
+        if name not in RANGES or name not in link:
+            raise InputError(
+                f"'measured' may have {', '.join(RANGES)}, for what the link has, not {shown(name)}", where
+            )
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise InputError(f"the range of {name!r} must be a list of its two ends, not {shown(ends)}", where)
+        low, high = (None if end is None else real(end, f"an end of the range of {name!r}", where) for end in ends)
+        value = real(link[name], repr(name), where)
+        if low is None or value < low or (high is not None and value > high):
+            raise InputError(f"{name!r} must lie in its range {shown(ends)}", where)
 
 
 class _Network:

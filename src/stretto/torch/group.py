@@ -17,10 +17,11 @@ from torch import Tensor
 from ..choose.library import from_environment
 from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME, split_evenly
+from ..runtime.connect import own_address
 from ..runtime.cost import MESSAGE_S
 from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
-from .links import Links, own_address
+from .links import Links
 from .pending import Order, Pending
 from .tensors import OPS, array_of
 
@@ -43,7 +44,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         library = from_environment(ranks, rank, world, MESSAGE_S)
         if library.controller is not None and dist.is_initialized():
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
-        host = os.environ.get("STRETTO_HOST") or own_address()
+        host = os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
         self._collectives = Collectives(library, self._links, self._timeout_s)
         self._name = self._text = ""

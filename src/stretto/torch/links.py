@@ -186,14 +186,3 @@ class Links:
                 raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
             waited_s += LOOK_S
         return bytes(self._store.get(key))
-
-
-def own_address() -> str:
-    """The local address of the route to the master, or loopback."""
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master, 9))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"
