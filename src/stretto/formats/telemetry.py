@@ -10,22 +10,34 @@ from ..model.topology import Topology
 from ..model.units import parse_bandwidth, parse_time
 from ..topologies.values import check_keys, entry, indexes, parse_json, read_text
 
-ENTRIES = ("at", "links", "down", "held")
+ENTRIES = ("at", "time", "links", "down", "held")
 LINK_ENTRIES = ("src", "dst", "down", "bandwidth", "latency")
 
 
 def read_telemetry(path: str, topology: Topology, chunks: int) -> Telemetry:
     """The telemetry of a topology, for a plan of ``chunks`` chunks, from a JSON file.
 
+    The file has one object, or an object a line, of which later ones replace what earlier ones say of the same link;
+    so ``stretto measure --watch`` writes it.
+
     Raises:
         InputError: the file cannot be read, or names something that the topology or plan does not have.
     """
-    return parse_telemetry(parse_json(read_text(path), path), topology, chunks, path)
+    text = read_text(path)
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if len(lines) < 2 or not all(line.lstrip().startswith("{") for _, line in lines):
+        return parse_telemetry(parse_json(text, path), topology, chunks, path)
+    news = Telemetry()
+    for number, line in lines:
+        place = f"{path}, line {number}"
+        news = news.then(parse_telemetry(parse_json(line, place), topology, chunks, place))
+    return news
 
 
 def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> Telemetry:
     """The telemetry of a topology from the object in a telemetry file; see :func:`read_telemetry`."""
     check_keys(data, ENTRIES, where)
+    entry(data, "time", str, where, "")
     nodes = {name: v for v, name in enumerate(topology.names)}
     links = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}
     bandwidth: dict[int, float] = {}

@@ -102,7 +102,7 @@ class Exchange:
 
 @dataclass
 class _Line:
-    """A rank as the hub sees it: the descriptor that it writes to, where its answers go, and the beginning of its next line."""
+    """A rank as the hub sees it: the descriptor that it writes to, where its answers go, and what it shares next."""
 
     input: int
     output: IO[str]

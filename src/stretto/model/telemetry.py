@@ -30,6 +30,18 @@ class Telemetry:
     nodes_down: frozenset[int] = frozenset()
     held: dict[int, tuple[int, ...]] | None = None
 
+    def then(self, later: Telemetry) -> Telemetry:
+        """These news followed by later ones. What is measured later was not down."""
+        measured = later.bandwidth.keys() | later.latency_s.keys()
+        return Telemetry(
+            later.at_s,
+            self.bandwidth | later.bandwidth,
+            self.latency_s | later.latency_s,
+            (self.links_down - measured) | later.links_down,
+            self.nodes_down | later.nodes_down,
+            self.held if later.held is None else later.held,
+        )
+
 
 def updated(topology: Topology, news: Telemetry) -> Topology:
     """The network after the news, from that moment on: nodes keep their numbers, links that carry nothing are removed.

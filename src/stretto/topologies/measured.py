@@ -103,8 +103,8 @@ def shape_of(survey: Survey) -> Shape:
     up = {v for v in survey.to_all if _shares(survey.to_all[v], (p for (a, b), p in _near(survey) if a == v))}
     down = {v for v in survey.from_all if _shares(survey.from_all[v], (p for (a, b), p in _near(survey) if b == v))}
     star = {s for s, members in enumerate(survey.sites) if _is_star(survey, members, ports, up & down)}
-    leaving = {s for s, rate in survey.leaving.items() if rate.value < SHARED * _between(survey, s, 0)}
-    entering = {s for s, rate in survey.entering.items() if rate.value < SHARED * _between(survey, s, 1)}
+    leaving = {s for s, rate in survey.leaving.items() if rate.value < SHARED * _outward(survey, s, 0, ports)}
+    entering = {s for s, rate in survey.entering.items() if rate.value < SHARED * _outward(survey, s, 1, ports)}
     inside = {
         s for s, rate in survey.inside.items()
         if s in star and rate.value < SHARED * _round_trip(survey.sites[s], ports)
@@ -142,8 +142,10 @@ def _shares(together: Measured, pairs: Iterable[Pair]) -> bool:
     return together.value < SHARED * sum(pair.rate.value for pair in pairs)
 
 
-def _between(survey: Survey, site: int, end: int) -> float:
-    return sum(rate.value for pair, rate in survey.between.items() if pair[end] == site)
+def _outward(survey: Survey, site: int, end: int, ports: Ports) -> float:
+    """What the links to the other sites, and those of its own ranks, let a site send (``end`` 0) or receive."""
+    links = sum(rate.value for pair, rate in survey.between.items() if pair[end] == site)
+    return min(links, sum(ports[end][v].value for v in survey.sites[site]))
 
 
 def _round_trip(members: Sequence[int], ports: Ports) -> float:
