@@ -1,0 +1,339 @@
+"""``stretto measure``: who takes part, how ranks meet, what is written, and what is said when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stretto import __version__, emulator
+from stretto.cli import app
+from stretto.formats.telemetry import read_telemetry
+from stretto.measure import meeting, run
+from stretto.measure.launch import Launch, first_host, hosts_in, launch_of
+from stretto.measure.meeting import Exchange, Hub
+from stretto.measure.rank import Request, measure_as
+from stretto.measure.record import append_news, write_topology
+from stretto.model.errors import InputError, PeerFailed, StrettoError
+from stretto.runtime.probe import Effort
+from stretto.topologies import load_topology
+
+NEEDS_NAMESPACES = pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_STEP_NODELIST": "gpu[07-09,12]", "SLURM_JOB_ID": "77"}
+QUICK = Effort(echoes=3, batches=2, seconds=0.05, most_bytes=1 << 16, trials=1, shared=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "launch"),
+    [
+        (TORCHRUN, ("torchrun", 1, 4, "10.0.0.1", 29501, "")),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "x"}, ("torchrun", 1, 4, "10.0.0.1", 29501, "x")),
+        (OPEN_MPI, ("Open MPI's mpirun", 0, 2, "127.0.0.1", 29710, "")),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_ADDR": "h"}, ("mpirun", 1, 2, "h", 29710, "")),
+        (SLURM, ("srun", 3, 4, "gpu07", 29710, "77")),
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "8"}, ("srun", 3, 8, "gpu07", 29710, "77")),
+    ],
+)
+def test_a_process_learns_who_it_is_from_its_launcher(environment, launch):
+    assert launch_of(environment) == launch
+
+
+def test_a_person_may_say_where_rank_0_is():
+    assert launch_of(TORCHRUN, "other:4000")[3:5] == ("other", 4000)
+    assert launch_of({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "a")[3:5] == ("a", 29710)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "nothing says which hosts"),
+        ({"RANK": "0", "MASTER_ADDR": "a"}, "WORLD_SIZE is missing; torchrun sets it"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is missing"),
+        ({**TORCHRUN, "RANK": "4"}, "RANK must be a whole number from 0 to 3, not '4'"),
+        ({**TORCHRUN, "MASTER_PORT": "http"}, "MASTER_PORT must be"),
+        ({**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}, "started one process"),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "does not say where rank 0 runs; set MASTER_ADDR"),
+        ({"PMI_RANK": "0", "MASTER_ADDR": "a"}, "PMI_SIZE is missing"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, "SLURM_STEP_NODELIST is missing"),
+    ],
+)
+def test_what_a_launcher_leaves_out_is_said_in_one_line(environment, words):
+    with pytest.raises(InputError, match=words) as refused:
+        launch_of(environment)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "first"),
+    [("gpu[07-09,12]", "gpu07"), ("a,b", "a"), ("login", "login"), ("r[1,3]n,x", "r1n"), ("n[3],m[1-2]", "n3")],
+)
+def test_the_first_host_of_slurms_list(nodelist, first):
+    assert first_host(nodelist) == first
+
+
+def test_hosts_are_names_with_addresses_where_given():
+    assert hosts_in("a,b=10.0.0.2", "--hosts") == [("a", ""), ("b", "10.0.0.2")]
+    assert hosts_in("# ours\na\nuser@b  # fast\n", "hosts.txt") == [("a", ""), ("user@b", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a", "1 hosts are given"), ("a,a", "'a' is given twice"), ("a,-oProxy", "no host name"), ("a,b;c", "no host"),
+     ("a,=10.0.0.1", "names no host")],
+)  # fmt: skip
+def test_a_wrong_list_of_hosts_is_refused(text, words):
+    with pytest.raises(InputError, match=f"--hosts: .*{words}"):
+        hosts_in(text, "--hosts")
+
+
+class Notes:
+    """What a reader has been told."""
+
+    def __init__(self, on: Callable[[str, Any], None] = lambda kind, value: None) -> None:
+        self.reports: list[tuple[str, Any]] = []
+        self.failures: list[PeerFailed] = []
+        self.on = on
+
+    def take(self, rank: int, kind: str, value: Any) -> None:
+        self.reports.append((kind, value))
+        self.on(kind, value)
+
+    def lost(self, failure: PeerFailed) -> None:
+        self.failures.append(failure)
+
+    def of(self, kind: str) -> list[Any]:
+        return [value for found, value in self.reports if found == kind]
+
+
+def together(ranks: int, work: Callable[[int, Exchange], None], reader: Notes, timeout_s: float = 20.0) -> list[Any]:
+    """Run each rank as a thread with a hub in this one; returns what each rank raised, and the hub last."""
+    pairs = [socket.socketpair() for _ in range(ranks)]
+    raised: list[Any] = [None] * (ranks + 1)
+
+    def act(rank: int) -> None:
+        try:
+            work(rank, Exchange(rank, pairs[rank][0].makefile("r"), pairs[rank][0].makefile("w")))
+        except StrettoError as error:
+            raised[rank] = error
+        finally:
+            pairs[rank][0].shutdown(socket.SHUT_RDWR)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        for rank in range(ranks):
+            pool.submit(act, rank)
+        try:
+            hub = Hub([f"rank {r}" for r in range(ranks)], timeout_s, reader.take)
+            hub.serve({r: (there, there.makefile("w")) for r, (_, there) in enumerate(pairs)})
+        except PeerFailed as failure:
+            raised[-1] = failure
+    for pair in pairs:
+        for end in pair:
+            end.close()
+    return raised
+
+
+def test_ranks_learn_each_others_values_in_order():
+    found: dict[int, list[Any]] = {}
+
+    def work(rank: int, exchange: Exchange) -> None:
+        exchange.report("name", rank)
+        found[rank] = [exchange.share("a", rank), exchange.share("b", [rank])]
+        exchange.end()
+
+    notes = Notes()
+    assert together(3, work, notes) == [None] * 4
+    assert found == dict.fromkeys(range(3), [[0, 1, 2], [[0], [1], [2]]])
+    assert sorted(notes.of("name")) == [0, 1, 2]
+
+
+def test_all_ranks_measure_the_same_network_over_their_own_connections():
+    notes = Notes()
+    request = Request(__version__, QUICK, timeout_s=20.0)
+    raised = together(3, lambda r, x: measure_as(r, 3, f"host{r % 2}", "127.0.0.1", x, request), notes)
+    assert raised == [None] * 4
+    (data,) = notes.of("measured")
+    assert [node["name"] for node in data["nodes"][:3]] == ["host0:0", "host1", "host0:1"]
+    assert len(data["measured"]["pairs"]) == 6 and data["measured"]["bytes"] > 0
+
+
+def test_every_rank_names_the_one_that_died():
+    def work(rank: int, exchange: Exchange) -> None:
+        if rank == 1:
+            exchange.share("hello", {"version": __version__, "name": "b", "secret": ""})
+            return  # it ends without a word
+        measure_as(rank, 3, "a", "127.0.0.1", exchange, Request(__version__, QUICK, timeout_s=20.0))
+
+    raised = together(3, work, Notes())
+    assert raised[1] is None
+    assert {str(raised[r]) for r in (0, 2, -1)} == {"rank 1: it died, or left"}
+
+
+def test_a_rank_that_stops_in_the_middle_is_named_by_all():
+    stop = threading.Event()
+
+    def work(rank: int, exchange: Exchange) -> None:
+        if rank == 2:
+            share = exchange.share
+
+            def stopping(name: str, value: Any, patience_s: float = 0.0) -> list[Any]:
+                if name == "pairs":
+                    stop.wait(20)  # alive, but it does not answer
+                    return []
+                return share(name, value, patience_s)
+
+            exchange.share = stopping  # type: ignore[method-assign]
+        try:
+            measure_as(rank, 3, "a", "127.0.0.1", exchange, Request(__version__, QUICK, timeout_s=0.3))
+        finally:
+            stop.set()
+
+    raised = together(3, work, Notes(), timeout_s=0.3)
+    assert {raised[r].peer for r in (0, 1, -1)} == {"rank 2"} and "nothing came from it" in str(raised[0])
+
+
+def test_versions_that_differ_are_refused_with_both_hosts():
+    def work(rank: int, exchange: Exchange) -> None:
+        request = Request("1.0" if rank else "2.0", QUICK, timeout_s=20.0)
+        measure_as(rank, 2, "ab"[rank], "127.0.0.1", exchange, request)
+
+    raised = together(2, work, Notes())
+    assert "a has stretto 2.0, b has 1.0; install one version" in str(raised[0])
+
+
+def test_what_is_no_measurement_is_named():
+    def work(rank: int, exchange: Exchange) -> None:
+        if rank:
+            exchange._writer.write("Welcome to b\n")
+            exchange._writer.flush()
+        exchange.share("hello", 0)
+
+    assert "rank 1: it wrote 'Welcome to b' instead" in str(together(2, work, Notes())[-1])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def test_launched_ranks_meet_at_rank_0_though_its_port_is_taken():
+    with socket.create_server(("", 0)) as taken:  # as torchrun's own store may be
+        port = int(taken.getsockname()[1])
+        notes, request = Notes(), Request(__version__, QUICK, timeout_s=20.0)
+        # no handshake with a stranger on the taken port may hold a rank up
+        threading.Thread(target=lambda: taken.accept()[0].close(), daemon=True).start()
+        with ThreadPoolExecutor(2) as pool:
+            for done in [
+                pool.submit(run.as_launched, Launch("torchrun", r, 2, "127.0.0.1", port, "job"), request, notes)
+                for r in (0, 1)
+            ]:
+                done.result(60)
+    assert len(notes.of("measured")) == 1
+
+
+def test_a_rank_of_another_job_or_none_at_all_is_not_waited_for_longer_than_the_timeout(monkeypatch):
+    monkeypatch.setattr(meeting, "LOOK_S", 0.01)
+    port, request = free_port(), Request(__version__, QUICK, timeout_s=0.2)
+    with pytest.raises(PeerFailed, match=rf"rank 0: cannot be reached at 127.0.0.1:{port} within 0.2 s"):
+        run.as_launched(Launch("srun", 1, 2, "127.0.0.1", port, ""), request, Notes())
+    with pytest.raises(PeerFailed, match=r"rank 1: did not come within 0.2 s"):
+        run.as_launched(Launch("srun", 0, 2, "127.0.0.1", port, ""), request, Notes())
+
+
+def stretto(*arguments: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, ["measure", *arguments])
+    assert result.exit_code == code or isinstance(result.exception, StrettoError), result.output
+    return result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--hosts", "a,b", "--ssh", "false"), r"rank \d \([ab]\): it died, or left"),
+        (("--hosts", "a,b", "--ssh", "sh -c 'echo no route >&2; exit 255'"), r"rank \d \([ab]\): no route"),
+        (("--hosts", "a,b", "--ssh", "no-such-command"), "no-such-command cannot be started"),
+        (("--hosts", "a,b", "--ssh", "echo"), r"wrote '[ab] stretto measure --worker' instead"),
+        (("--hosts", "a"), "--hosts: 1 hosts"),
+        (("--hosts-file", "missing.txt"), "missing.txt"),
+        (("--hosts", "a,b", "--hosts-file", "x"), "either"),
+        (("--connections", "0"), "--connections"),
+        (("--budget", "soon"), "--budget"),
+        (("--cycles", "2"), "--cycles: it needs --watch"),
+        (("-o", "missing/folder/net.json", "--hosts", "a,b"), "missing/folder/net.json: cannot be written"),
+        (("--worker",), "orders"),
+        ((), "nothing says which hosts"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_no_file(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (*TORCHRUN, *OPEN_MPI, *SLURM):
+        monkeypatch.delenv(name, raising=False)
+    result = stretto(*arguments, code=2)
+    message = str(result.exception)
+    assert "\n" not in message
+    assert re.search(words, message), message
+    assert os.listdir(tmp_path) == []
+
+
+@NEEDS_NAMESPACES
+def test_a_change_is_found_confirmed_and_told_to_the_file_and_to_replan(tmp_path):
+    net = load_topology("fullmesh:2?bandwidth=4MB/s&latency=0s")
+    effort = Effort(echoes=5, batches=4, seconds=0.25, most_bytes=1 << 40, trials=1)
+    request = Request(__version__, effort, watch_s=0.0, cycles=3, load_bytes=1 << 18, timeout_s=20.0)
+    path, news = str(tmp_path / "net.json"), str(tmp_path / "net.news.jsonl")
+
+    def on(kind: str, value: Any) -> None:
+        if kind == "measured":
+            write_topology(path, value)
+        elif kind == "changed":
+            write_topology(path, value[0])
+            append_news(news, value[1])
+        elif kind == "cycle" and value["cycle"] == 1:
+            slower = ["tc", "-n", places[0].argument, "qdisc", "change", "dev", "to1", "root", "tbf"]
+            subprocess.run([*slower, "rate", "16mbit", "burst", "16384", "latency", "50ms"], check=True)
+
+    def work(rank: int, exchange: Exchange) -> None:
+        emulator.enter(places[rank].argument)
+        measure_as(rank, 2, "ab"[rank], places[rank].host, exchange, request)
+
+    notes = Notes(on)
+    with emulator.built(net) as places:
+        assert together(2, work, notes) == [None] * 3
+    assert [cycle["changed"] for cycle in notes.of("cycle")] == [0, 1, 0]
+    quiet, confirmed, after = (cycle["bytes"] for cycle in notes.of("cycle"))
+    assert quiet <= 4 * request.load_bytes and after <= 4 * request.load_bytes < confirmed
+    now = load_topology(path)
+    width = {now.link_name(k): float(w) for k, w in enumerate(now.bandwidth)}
+    assert width == pytest.approx({"a→b": 2e6, "b→a": 4e6}, rel=0.05)
+    telemetry = read_telemetry(news, now, 1)
+    assert telemetry.bandwidth == {0: width["a→b"]}
+
+
+@NEEDS_NAMESPACES
+def test_the_command_measures_hosts_that_it_starts_itself_on(tmp_path):
+    path = tmp_path / "net.json"
+    with emulator.built(load_topology("fullmesh:2?bandwidth=4MB/s&latency=6ms"), relayed=True) as places:
+        hosts = ",".join(f"{place.argument}={place.host}" for place in places.values())
+        result = stretto(
+            "--hosts", hosts, "--ssh", "ip netns exec", "--command", f"{sys.executable} -m stretto.cli", "-o", str(path),
+            "--budget", "2s", "--connections", "1", "--json",
+        )  # fmt: skip
+    summary = json.loads(result.stdout)
+    assert summary["file"] == str(path) and summary["sites"] == [summary["hosts"]]
+    net = load_topology(str(path))
+    assert net.bandwidth.tolist() == pytest.approx([4e6] * 2, rel=0.05)
+    assert net.latency_s.tolist() == pytest.approx([6e-3] * 2, rel=0.05)
+    planned = CliRunner().invoke(app, ["plan", "allreduce", "-t", str(path), "--size", "1MB", "--json"])
+    assert json.loads(planned.stdout)["verified"] is True
+    assert os.listdir(tmp_path) == ["net.json"]
