@@ -20,6 +20,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 LEFT_OUT = {
     ("study",): "minutes; tests/test_studies.py runs a part of each",
     ("emulate",): "needs root; tests/test_emulator.py",
+    ("measure",): "needs hosts; tests/test_measure.py",
     ("ui",): "serves until it is stopped",
 }
 """Commands that are shown and not run here, by how they begin, and why."""

@@ -14,18 +14,22 @@ from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from typing import Any
 
-from ..model.measurements import Measured, Pair, Survey, best, middle
+from ..model.measurements import Measured, Pair, Survey, best
 from ..runtime.probe import MOST_ROUNDS, Effort, Sockets, probe, rounds, together
 from ..runtime.streams import Received, rate
-from ..topologies.measured import sites_of
+from ..topologies.measured import SHARED, most_between, most_inside, sites_of
 
 LONG_S, MOST_BYTES = 0.3, 1 << 24
 """Seconds that the ranks of two sites send, at the rates measured one by one, and bytes a connection, where the effort
 allows a pair fewer bytes: enough for TCP to speed up."""
 MOST_PEERS = 64
 """The most flows of one rank at once."""
-SITE_TRIALS = 3
-"""How often the ranks of two sites send, at least: several flows take longer to find their rates than one."""
+SEVERAL_TRIALS = 3
+"""How often several flows are measured, unless the effort allows one trial: they take longer to find their rates than
+one flow, and what goes the other way delays their acknowledgements."""
+
+LONGER = 4.0
+"""How many times as long streams last that decide whether flows share a link."""
 
 Flows = Sequence[tuple[int, int]]
 Share = Callable[[str, Any], list[Any]]
@@ -112,8 +116,8 @@ class _Phases:
         for v in ranks:
             self.progress(v, len(ranks), "from each host to all, and to each from all")
             others = [w for w in (site_of[v] if len(site_of[v]) > 2 else ranks) if w != v][:MOST_PEERS]
-            to_all[v] = self._measure(f"from {v}", [(v, w) for w in others])
-            from_all[v] = self._measure(f"to {v}", [(w, v) for w in others])
+            to_all[v] = self._of_host(f"from {v}", [(v, w) for w in others])
+            from_all[v] = self._of_host(f"to {v}", [(w, v) for w in others])
         self.survey = replace(self.survey, to_all=to_all, from_all=from_all)
 
     def between(self) -> None:
@@ -140,12 +144,28 @@ class _Phases:
             others = [site for at, site in enumerate(sites) if at != number]
             if len(others) > 1:
                 flows = [flow for site in others for flow in _crossing(members, site)]
-                leaving[number] = self._measure(f"leaving {number}", flows)
-                entering[number] = self._measure(f"entering {number}", [(b, a) for a, b in flows])
+                most = [most_between(self.survey, number, end) for end in (0, 1)]
+                leaving[number] = self._confirmed(f"leaving {number}", flows, most[0])
+                entering[number] = self._confirmed(f"entering {number}", [(b, a) for a, b in flows], most[1])
             if len(members) > 2:
                 flows = list(zip(members, [*members[1:], members[0]], strict=True))
-                inside[number] = self._measure(f"inside {number}", flows)
+                inside[number] = self._confirmed(f"inside {number}", flows, most_inside(self.survey, number))
         self.survey = replace(self.survey, leaving=leaving, entering=entering, inside=inside)
+
+    def _of_host(self, name: str, flows: Flows) -> Measured:
+        rates = [self.survey.pairs[flow].rate.value for flow in flows if flow in self.survey.pairs]
+        return self._confirmed(name, flows, sum(rates), max(rates, default=0.0))
+
+    def _confirmed(self, name: str, flows: Flows, most: float, least: float = 0.0) -> Measured:
+        """Bytes/s of all these flows together. If they seem to share a link, as they reach less than ``most``, but more
+        than ``least``, longer streams decide: where hosts send and receive at once, acknowledgements wait, and TCP
+        takes longer to find its rates."""
+        found = self._measure(name, flows)
+        clear = found.value >= SHARED * most or SHARED * found.value <= least
+        if self.effort.trials == 1 or clear:
+            return found
+        longer = replace(self.effort, seconds=LONGER * self.effort.seconds)
+        return max(found, self._measure(f"{name}, longer", flows, longer))
 
     def _for_sites(self, flows: Flows) -> Effort:
         """The effort for two sites: as many bytes as keep the link between them busy for a while."""
@@ -153,9 +173,8 @@ class _Phases:
         latency_s = min((p.latency_s.value for p in measured), default=0.0)
         width = max((p.rate.value for p in measured), default=0.0)
         size = min(MOST_BYTES, int(width * max(LONG_S, 10 * latency_s)))
-        trials = max(self.effort.trials, SITE_TRIALS)
         seconds = max(self.effort.seconds, LONG_S)
-        return replace(self.effort, seconds=seconds, most_bytes=max(self.effort.most_bytes, size), trials=trials)
+        return replace(self.effort, seconds=seconds, most_bytes=max(self.effort.most_bytes, size))
 
     def _measure(self, name: str, flows: Flows, effort: Effort | None = None, connections: int = 0) -> Measured:
         """Bytes/s of all these flows together."""
@@ -163,7 +182,8 @@ class _Phases:
         count = connections or use.connections[0]
         latency_s = self._latency_s(flows)
         trials = []
-        for turn in range(use.trials):
+        turns = max(use.trials, SEVERAL_TRIALS if use.trials > 1 and len(flows) > 1 else 1)
+        for turn in range(turns):
             outgoing = self._ends([b for a, b in flows if a == party.rank], count)
             incoming = self._ends([a for a, b in flows if b == party.rank], count)
             party.share(f"begin {name}, {turn}", None)
@@ -173,7 +193,7 @@ class _Phases:
             came = [Received(*row) for row in party.share(f"{name}, {turn}", mine)]
             trials.append(rate(came, use.stream_s(latency_s)))
             self.moved_bytes += sum(part.total_bytes for part in came)
-        return best(trials) if len({b for _, b in flows}) == 1 else middle(trials)
+        return best(trials)
 
     def _latency_s(self, flows: Flows) -> float:
         return max((self.survey.pairs[f].latency_s.value for f in flows if f in self.survey.pairs), default=0.0)

@@ -103,12 +103,9 @@ def shape_of(survey: Survey) -> Shape:
     up = {v for v in survey.to_all if _shares(survey.to_all[v], (p for (a, b), p in _near(survey) if a == v))}
     down = {v for v in survey.from_all if _shares(survey.from_all[v], (p for (a, b), p in _near(survey) if b == v))}
     star = {s for s, members in enumerate(survey.sites) if _is_star(survey, members, ports, up & down)}
-    leaving = {s for s, rate in survey.leaving.items() if rate.value < SHARED * _outward(survey, s, 0, ports)}
-    entering = {s for s, rate in survey.entering.items() if rate.value < SHARED * _outward(survey, s, 1, ports)}
-    inside = {
-        s for s, rate in survey.inside.items()
-        if s in star and rate.value < SHARED * _round_trip(survey.sites[s], ports)
-    }  # fmt: skip
+    leaving = {s for s, rate in survey.leaving.items() if rate.value < SHARED * most_between(survey, s, 0)}
+    entering = {s for s, rate in survey.entering.items() if rate.value < SHARED * most_between(survey, s, 1)}
+    inside = {s for s, rate in survey.inside.items() if s in star and rate.value < SHARED * most_inside(survey, s)}
     apart = {v for s, members in enumerate(survey.sites) if s not in star for v in members}
     return Shape(*map(frozenset, (star, up & apart, down & apart, leaving, entering, inside)))
 
@@ -142,16 +139,19 @@ def _shares(together: Measured, pairs: Iterable[Pair]) -> bool:
     return together.value < SHARED * sum(pair.rate.value for pair in pairs)
 
 
-def _outward(survey: Survey, site: int, end: int, ports: Ports) -> float:
-    """What the links to the other sites, and those of its own ranks, let a site send (``end`` 0) or receive."""
+def most_between(survey: Survey, site: int, end: int) -> float:
+    """What the links to other sites, and those of its own ranks, let a site send (``end`` 0) or receive, bytes/s."""
     links = sum(rate.value for pair, rate in survey.between.items() if pair[end] == site)
-    return min(links, sum(ports[end][v].value for v in survey.sites[site]))
+    own = _ports(survey)[end]
+    return min(links, sum(own[v].value for v in survey.sites[site]))
 
 
-def _round_trip(members: Sequence[int], ports: Ports) -> float:
-    """What the links of a site's ranks carry when each sends to the next one."""
+def most_inside(survey: Survey, site: int) -> float:
+    """What the links of a site's ranks carry when each sends to the next one, bytes/s."""
+    up, down = _ports(survey)
+    members = survey.sites[site]
     following = [*members[1:], members[0]]
-    return sum(min(ports[0][a].value, ports[1][b].value) for a, b in zip(members, following, strict=True))
+    return sum(min(up[a].value, down[b].value) for a, b in zip(members, following, strict=True))
 
 
 def _is_star(survey: Survey, members: Sequence[int], ports: Ports, shared: set[int]) -> bool:
