@@ -115,7 +115,7 @@ def meet(
             addresses[peer] = (its_near_host, 0) if here and there == here else (its_host, int(port))
         subflows = dict.fromkeys(names, range(connections))
         further = callers(addresses) if callers is not None else {}
-        everyone = addresses | {caller: (host, 0) for caller in further}  # nobody calls those
+        everyone = addresses | dict.fromkeys(further, (host, 0))  # nobody calls those
         called = {**names, **further}
         return join(node, listener, everyone, called, secret, timeout_s=timeout_s, near=near, subflows=subflows)
 

@@ -26,6 +26,11 @@ BATCH = 8
 ROUND_TRIPS = 20
 """Round trips that a stream lasts at least, whatever the budget, so that TCP can fill the link."""
 
+ECHO, ENOUGH = b"?", b"."
+CONFIRMED, NEAR, NEAR_S, MOST_ECHOES = 4, 0.02, 10e-6, 10
+"""The shortest round trip is believed when this number of them is as short, up to this share and these seconds; at most
+this many times as many as asked for are tried."""
+
 Sockets = Mapping[int, Sequence[socket.socket]]
 """The connections to each other rank, used for nothing else while the network is measured."""
 
@@ -37,7 +42,7 @@ class Effort:
     """How much to measure.
 
     Attributes:
-        echoes: round trips of a pair.
+        echoes: round trips of a pair, at least.
         batches: how often small messages are sent back to back, ``BATCH`` at a time; 0 to leave that out.
         seconds, most_bytes: how long each stream lasts, and the most bytes that it sends over each connection.
         trials: how often each stream is repeated; the best counts.
@@ -81,7 +86,7 @@ def probe(rank: int, peer: int, socks: Sequence[socket.socket], effort: Effort, 
     """
     begins = rank < peer
     with talk(peer, socks, timeout_s):
-        latency_s = _echo(socks[0], effort.echoes) if begins else _answer(socks[0], effort.echoes)
+        latency_s = _echo(socks[0], effort.echoes) if begins else _answer(socks[0])
         message_s = None
         for sends in (begins, not begins) if effort.batches else ():
             if sends:
@@ -124,21 +129,27 @@ def talk(peer: int, socks: Sequence[socket.socket], timeout_s: float) -> Iterato
 
 
 def _echo(sock: socket.socket, count: int) -> Measured:
-    halves = []
-    for _ in range(count):
+    """Half of the shortest round trip, and of the median one. Where processes wait for a core only a few are short, so
+    there are more of them until several are about as short as the shortest."""
+    halves: list[float] = []
+    while len(halves) < count or (len(halves) < MOST_ECHOES * count and not _confirmed(halves)):
         began = time.perf_counter()
-        sock.sendall(b"?")
+        sock.sendall(ECHO)
         receive(sock, 1)
         halves.append((time.perf_counter() - began) / 2)
     latency_s = Measured(min(halves), min(halves), statistics.median(halves))
-    sock.sendall(_TIMES.pack(*latency_s))
+    sock.sendall(ENOUGH + _TIMES.pack(*latency_s))
     return latency_s
 
 
-def _answer(sock: socket.socket, count: int) -> Measured:
-    for _ in range(count):
-        receive(sock, 1)
-        sock.sendall(b"!")
+def _confirmed(halves: Sequence[float]) -> bool:
+    least = min(halves)
+    return sum(half <= least * (1 + NEAR) + NEAR_S for half in halves) >= CONFIRMED
+
+
+def _answer(sock: socket.socket) -> Measured:
+    while receive(sock, 1) == ECHO:
+        sock.sendall(ECHO)
     return Measured(*_TIMES.unpack(receive(sock, _TIMES.size)))
 
 
