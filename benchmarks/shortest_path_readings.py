@@ -16,8 +16,8 @@ of what that leaves open, with a simulator of its own of first-come-first-served
 
 Without --all only readings within 1 % of a published completion are printed, the extremes and the nearest. The two
 completions are 17.003 and 9.253 times what a rank's chunk takes on a link of 12.5 GB/s; what each reading says of their
-ratio is printed, too. With --arrangements the ten pipelined readings of paths by delay and receivers by rank are simulated
-on all arrangements of 12 GPUs that ``scale_ccl_arrangement.py`` tries (minutes).
+ratio is printed, too. With --arrangements the ten pipelined readings of paths by delay and receivers by rank are
+simulated on all arrangements of 12 GPUs that ``scale_ccl_arrangement.py`` tries (minutes).
 """
 
 from __future__ import annotations
