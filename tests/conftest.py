@@ -24,6 +24,7 @@ settings.load_profile("stretto")
 LONG = (
     "test_example_training", "test_torchrun", "test_mtegcca_is_within_5_percent", "test_torch_stress",
     "test_a_killed_study_resumes", "test_torch.py", "test_generated_cells_have", "test_examples", "README", "test_emulator",
+    "test_survey",
 )  # fmt: skip
 """Parts of the names of tests that take longest: each runs alone for 5 to 20 s."""
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from stretto import __version__, emulator
 from stretto.cli import app
+from stretto.cli.measuring import _Recorder
 from stretto.formats.telemetry import read_telemetry
 from stretto.measure import meeting, run
 from stretto.measure.launch import Launch, first_host, hosts_in, launch_of
@@ -285,6 +286,34 @@ def test_what_goes_wrong_is_one_line_and_no_file(arguments, words, tmp_path, mon
     assert "\n" not in message
     assert re.search(words, message), message
     assert os.listdir(tmp_path) == []
+
+
+def test_a_host_that_fails_while_the_network_is_watched_is_news_for_replan(tmp_path):
+    path, news = str(tmp_path / "net.json"), str(tmp_path / "net.news.jsonl")
+    recorder, request = _Recorder(path, news, as_json=True), Request(__version__, QUICK, watch_s=0.0, timeout_s=20.0)
+    notes = Notes(lambda kind, value: recorder.take(0, kind, value))
+
+    def work(rank: int, exchange: Exchange) -> None:
+        if rank == 2:
+            share = exchange.share
+
+            def leaving(name: str, value: Any, patience_s: float = 0.0) -> list[Any]:
+                if name == "cycle":
+                    raise InputError("its host fails")
+                return share(name, value, patience_s)
+
+            exchange.share = leaving  # type: ignore[method-assign]
+        measure_as(rank, 3, "abc"[rank], "127.0.0.1", exchange, request)
+
+    raised = together(3, work, notes)
+    assert str(raised[0]) == str(raised[1]) == str(raised[-1]) == "rank 2: it died, or left"
+    assert not os.path.exists(news)
+    recorder.lost(raised[-1])
+    net = load_topology(path)
+    assert read_telemetry(news, net, 1).nodes_down == {net.names.index("c")}
+    Path(news).write_text(Path(news).read_text() + '{"links": [{"src": "a", "dst": "nobody"}]}\n')
+    with pytest.raises(InputError, match=r"news.jsonl, line 2, link 0: there is no node 'nobody'"):
+        read_telemetry(news, net, 1)
 
 
 @NEEDS_NAMESPACES
