@@ -43,6 +43,11 @@ class Request:
     load_bytes: int = 1 << 20
     timeout_s: float = 60.0
 
+    @property
+    def silence_s(self) -> float:
+        """Seconds for which a rank may be silent: it may still measure with another one."""
+        return self.timeout_s + 2 * self.effort.pair_s
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -85,7 +90,7 @@ class _Rank:
         self.names = _distinct([str(row["name"]) for row in rows])
         self.report("names", self.names)
         mesh = self._connect(bytes.fromhex(rows[0]["secret"]))
-        self.party = Party(self.rank, self.ranks, _sockets(mesh), self.exchange.share, self.request.timeout_s)
+        self.party = Party(self.rank, self.ranks, _sockets(mesh), self.exchange.share, self.request.silence_s)
         try:
             self._measure()
             self.exchange.end()

@@ -47,7 +47,7 @@ def over_ssh(hosts: Sequence[tuple[str, str]], ssh: str, command: str, request: 
             {"rank": r, "ranks": len(hosts), "name": name, "host": address, "request": request.to_json()}
             for r, (name, address) in enumerate(hosts)
         ]
-        hub = Hub([f"rank {r}" for r in range(len(hosts))], request.timeout_s, reader.take)
+        hub = Hub([f"rank {r}" for r in range(len(hosts))], request.silence_s, reader.take)
         try:
             hub.serve(remote.brief(orders))
         except PeerFailed as failure:
@@ -84,7 +84,7 @@ def as_launched(launch: Launch, request: Request, reader: Reader) -> None:
     host = os.environ.get(HOST) or own_address(launch.host)
     gathering = None
     if launch.rank == 0:
-        gathering = _Gathering(launch, secret, request.timeout_s, reader)
+        gathering = _Gathering(launch, secret, request, reader)
         sock = gathering.ours
     else:
         sock = go_to(launch.host, launch.port, launch.rank, secret, request.timeout_s)
@@ -101,8 +101,8 @@ def as_launched(launch: Launch, request: Request, reader: Reader) -> None:
 class _Gathering:
     """The thread of rank 0 that serves as the hub; ``ours`` is the connection of rank 0 itself."""
 
-    def __init__(self, launch: Launch, secret: bytes, timeout_s: float, reader: Reader) -> None:
-        self.launch, self.secret, self.timeout_s, self.reader = launch, secret, timeout_s, reader
+    def __init__(self, launch: Launch, secret: bytes, request: Request, reader: Reader) -> None:
+        self.launch, self.secret, self.request, self.reader = launch, secret, request, reader
         self.door = open_door(launch.host, launch.port)
         self.ours, self.theirs = socket.socketpair()
         self.failures: list[StrettoError] = []
@@ -111,17 +111,19 @@ class _Gathering:
 
     def failure(self) -> StrettoError | None:
         """What went wrong, once all is over."""
-        self.thread.join(self.timeout_s)
+        self.thread.join(self.request.timeout_s)
         return self.failures[0] if self.failures else None
 
     def _serve(self) -> None:
         names = [f"rank {r}" for r in range(self.launch.ranks)]
         try:
             with self.door:
-                came = {0: self.theirs} | admit(self.door, len(names), names, self.secret, self.timeout_s)
+                came = {0: self.theirs} | admit(self.door, len(names), names, self.secret, self.request.timeout_s)
             for sock in came.values():
                 sock.settimeout(None)
-            Hub(names, self.timeout_s, self.reader.take).serve({r: (s, s.makefile("w")) for r, s in came.items()})
+            Hub(names, self.request.silence_s, self.reader.take).serve(
+                {r: (s, s.makefile("w")) for r, s in came.items()}
+            )
         except StrettoError as failure:
             self.failures.append(failure)
             if isinstance(failure, PeerFailed):

@@ -58,6 +58,11 @@ class Effort:
     connections: tuple[int, ...] = (1,)
     shared: bool = False
 
+    @property
+    def pair_s(self) -> float:
+        """How long the streams of a pair last, where its latency does not make them longer."""
+        return 2 * self.trials * len(self.connections) * self.seconds
+
     def stream_s(self, latency_s: float) -> float:
         """How long a stream over links of this latency lasts."""
         return max(self.seconds, 2 * ROUND_TRIPS * latency_s)
