@@ -16,7 +16,6 @@ from ..model.topology import Topology
 from ..model.units import parse_time
 from ..model.variants import storing
 from . import (
-    ENDINGS,
     SWITCHES,
     Setting,
     astra_sim,
@@ -275,9 +274,11 @@ def _format(content: Content) -> Format:
             "same names in line 1 and in column 1), or TACOS's (the number of NPUs in line 1)",
             content.where,
         )
+    names = ", ".join(format.name for format in FORMATS)
+    endings = ", ".join(ending for format in FORMATS for ending in format.endings)
     raise InputError(
-        f"has {found}: neither that nor the ending says what it is. The ending is none of {', '.join(ENDINGS)}, and "
-        f"the content is none of {', '.join(format.name for format in FORMATS)}",
+        f"has {found}, and neither the content nor the ending says what it is: the content is none of {names}; "
+        f"the ending is none of {endings}",
         content.where,
     )
 
