@@ -255,6 +255,16 @@ def test_check_is_for_studies_with_claims(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("known", "repeats", "agrees"), [(1.0005, {}, True), (1.05, {}, False), (1.05, {"repeats": 0.1}, True)]
+)
+def test_a_number_agrees_with_the_file_within_what_the_claim_repeats(known, repeats, agrees):
+    study = small_study(ours=known)
+    claims = [dict(study.claims[0]) | repeats]
+    (found,) = claims_of_run(replace(study, published={"claims": claims}), run_study(study)["rows"])
+    assert (found.ours, found.agrees) == (1.0, agrees)
+
+
 @pytest.mark.parametrize(("ours", "code"), [(1.0, 0), (7.0, 1)])
 def test_check_exits_with_1_if_a_claim_is_not_what_the_file_says(ours, code, tmp_path, monkeypatch):
     monkeypatch.setattr("stretto.studies.find_study", lambda name: small_study(ours))
