@@ -6,7 +6,8 @@
 - ``plan``: transfers, dependencies and turns of planes; ``timeline``: when each transfer happened.
 - ``symmetry``: a group of permutations of a network; ``orbits``: its orbits of chunks and the representative of each;
   ``symmetric``: plans that hold the transfers of representatives alone.
-- ``telemetry``: measured links and what is down; ``stop``: the net that ends planning early.
+- ``measurements``: what hosts measure of their network; ``telemetry``: measured links and what is down;
+  ``stop``: the net that ends planning early.
 - ``arrays``: array types and ragged lists; ``units``: sizes, rates and times as text; ``errors``: what can go wrong;
   ``memory``: what fits into this machine.
 """

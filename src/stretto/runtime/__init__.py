@@ -5,5 +5,5 @@
 - ``buffers``, ``pool``: the memory of chunks.
 - ``local``, ``content``: all programs of a plan on this machine, with the result checked byte for byte.
 - ``cost``: what a message costs these processes, for the topology that plans are made with.
-- ``messages``: point-to-point messages; ``probe``: measuring a network.
+- ``messages``: point-to-point messages; ``probe``, ``streams``: what two processes measure of the network between them.
 """
