@@ -9,6 +9,8 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -308,6 +310,56 @@ def test_a_program_that_does_not_answer_is_given_up_and_ended(tmp_path):
     for pid in said.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def shell(path, *lines: str) -> str:
+    path.write_text("\n".join(["#!/bin/sh", "read line", *lines]))
+    path.chmod(0o755)
+    return str(path)
+
+
+def gone(pid: str) -> bool:
+    """Whether a process has ended; one that nobody has waited for has, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def test_what_a_program_that_hangs_has_started_ends_with_it(tmp_path):
+    os.mkfifo(tmp_path / "pid")
+    # the child has the program's output, from which the switch still reads
+    switch = CommandSwitch(shell(tmp_path / "hangs", "sleep 600 &", f"echo $! > {tmp_path}/pid", "wait"))
+    circuits = Circuits(load_topology(SPEC).planes, switch)
+    plan = plan_on(SPEC)
+    circuits.begin(plan, 1.0)
+    for row in range(plan.transfer_count):
+        circuits.report(row)
+    circuits.turn(0)
+    child = (tmp_path / "pid").read_text().strip()
+    switch.close()
+    with pytest.raises(PeerFailed, match="hangs ended without an answer"):
+        ended(circuits)
+    circuits.close()
+    assert gone(child)
+
+
+def test_a_switch_that_is_closed_starts_no_program(tmp_path):
+    switch = CommandSwitch(shell(tmp_path / "turns", f"touch {tmp_path}/started", "echo up"))
+    switch.close()
+    with pytest.raises(SwitchFailed, match="it was closed before it turned"):
+        switch.turn(0, change(np.array([-1, -1]), np.array([1, 0])), 0.0)
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_controller_that_is_ended_while_it_lets_its_switch_go_still_does(tmp_path):
+    # the program does not end when it is asked to, and then asks the controller to end
+    line = shell(tmp_path / "stays", "trap 'kill -TERM $PPID' TERM", f"echo $$ >> {tmp_path}/pids",
+                 "while :; do sleep 600; done")  # fmt: skip
+    with pytest.raises(PeerFailed, match="the switch has not turned for 5 s"):
+        run_local(plan_on(SPEC), timeout_s=5.0, switch=partial(CommandSwitch, line))
+    pids = (tmp_path / "pids").read_text().split()
+    assert pids and all(gone(pid) for pid in pids)
 
 
 def test_a_program_that_cannot_turn_them_is_named(tmp_path):

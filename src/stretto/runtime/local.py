@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NoReturn
 
 from ..lower import Played, Program, circuit_to, lower, node_name, played
 from ..model.errors import InputError, PeerFailed, StrettoError
@@ -126,13 +127,9 @@ def run_local(
             theirs.close()
             pipes[node] = ours
             children.append(child)
-        addresses = _gather(plan, pipes, timeout_s)
-        for pipe in pipes.values():
-            pipe.send(addresses)
+        _tell(pipes, _gather(plan, pipes, timeout_s))
         _gather(plan, pipes, timeout_s)
-        started_at = time.monotonic() + START_S
-        for pipe in pipes.values():
-            pipe.send(started_at)
+        _tell(pipes, time.monotonic() + START_S)
         results = _gather(plan, pipes, None)
     finally:
         for child in children:
@@ -182,11 +179,18 @@ def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -
         for node in [node for node, pipe in silent.items() if pipe in ready]:
             try:
                 messages[node] = silent.pop(node).recv()
-            except EOFError:
+            except (EOFError, ConnectionError):
                 raise PeerFailed(node_name(plan, node), "its process died") from None
             if isinstance(messages[node], StrettoError):
                 raise messages[node]
     return messages
+
+
+def _tell(pipes: dict[int, Connection], message: Any) -> None:
+    """Send a message to every process; :func:`_gather` says which of them have died."""
+    for pipe in pipes.values():
+        with contextlib.suppress(ConnectionError):
+            pipe.send(message)
 
 
 def _work(
@@ -216,7 +220,7 @@ def _work(
                 place.onto(c.sock, plane)
         if program.turns:
             # the switch must be let go also where another process's failure ends this one
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+            signal.signal(signal.SIGTERM, _exit)
             circuits = conditions["circuits"] = Circuits(plan.topology.planes, switch())
         steps = program.steps
         inputs = content.inputs(plan, steps.held, program.node, seed)
@@ -231,10 +235,19 @@ def _work(
         turns = [] if circuits is None else circuits.turns
         pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}, ended, turns))
         mesh.close()
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         return
     except StrettoError as error:
-        pipe.send(error)
+        _tell({program.node: pipe}, error)
     finally:
         if circuits is not None:
-            circuits.close()
+            try:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # nothing is to interrupt what follows
+            finally:
+                circuits.close()
+
+
+def _exit(*_: Any) -> NoReturn:
+    """End the process after its ``finally`` clauses, which a second signal does not interrupt."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
+import signal
 import subprocess
 import threading
-from typing import Any, Protocol
+import time
+from typing import IO, Any, Protocol
 
 from ..model.circuits import Change
 from ..model.errors import InputError
@@ -19,7 +22,7 @@ from ..model.errors import InputError
 COMMAND_VARIABLE = "STRETTO_SWITCH"
 """The environment variable that names the command of :class:`CommandSwitch`."""
 END_S = 2.0
-"""Seconds that a command gets to end when its input has closed."""
+"""Seconds that the programs of all planes get to end when their input has closed."""
 
 
 class SwitchFailed(Exception):
@@ -77,51 +80,77 @@ class CommandSwitch:
         if not self.words:
             raise InputError("names no program", "the command of the switch")
         self.running: dict[int, subprocess.Popen[str]] = {}
-        self.asked: set[int] = set()
+        self.turning: set[int] = set()
+        self.closed = False
         self.lock = threading.Lock()
 
     def turn(self, plane: int, turn: Change, seconds: float) -> None:
-        process = self._process(plane)
+        process = self._begin(plane)
         line = {"switch": plane, "break": turn.breaks, "make": turn.makes, "keep": turn.keeps}
         answer = ""
         assert process.stdin is not None
         assert process.stdout is not None
-        self.asked.add(plane)
         with contextlib.suppress(OSError, ValueError):
             process.stdin.write(json.dumps(line) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline().strip()
-        self.asked.discard(plane)
+        with self.lock:
+            self.turning.discard(plane)
+            if self.closed:
+                _close(process.stdin)
+                _close(process.stdout)
         if answer != "up":
             raise SwitchFailed(answer or f"{self.words[0]} ended without an answer")
 
-    def _process(self, plane: int) -> subprocess.Popen[str]:
+    def _begin(self, plane: int) -> subprocess.Popen[str]:
+        """The program of a plane, which turns from now on."""
         with self.lock:
+            if self.closed:
+                raise SwitchFailed("it was closed before it turned")
             if plane not in self.running:
                 pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
                 try:
-                    self.running[plane] = subprocess.Popen([*self.words, str(plane)], **pipes)
+                    # in a session of its own, so that what it starts ends with it
+                    self.running[plane] = subprocess.Popen([*self.words, str(plane)], start_new_session=True, **pipes)
                 except OSError as error:
                     raise SwitchFailed(f"{self.words[0]} could not be started: {error.strerror}") from None
+            self.turning.add(plane)
             return self.running[plane]
 
     def close(self) -> None:
         with self.lock:
+            self.closed = True
             running, self.running = self.running, {}
+            busy = set(self.turning)
         for plane, process in running.items():
-            if plane in self.asked:
-                process.terminate()  # it may hang, and never read that its input has ended
-            with contextlib.suppress(OSError):
-                assert process.stdin is not None
-                process.stdin.close()
-        for process in running.values():
+            if plane in busy:  # it may hang, and never read that its input has ended
+                _signal(process, signal.SIGTERM)
+            else:
+                _close(process.stdin)
+        deadline = time.monotonic() + END_S
+        for plane, process in running.items():
             try:
-                process.wait(END_S)
+                process.wait(max(0.0, deadline - time.monotonic()))
+                hangs = plane in busy  # what it started may have its output still
             except subprocess.TimeoutExpired:
-                process.kill()
+                hangs = True
+            if hangs:
+                _signal(process, signal.SIGKILL)
                 process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            if plane not in busy:
+                _close(process.stdout)
+
+
+def _close(pipe: IO[str] | None) -> None:
+    with contextlib.suppress(OSError):
+        assert pipe is not None
+        pipe.close()
+
+
+def _signal(process: subprocess.Popen[str], number: int) -> None:
+    """Send a signal to a program and to those that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def switch_of(command: str | None) -> Switch:
