@@ -26,7 +26,7 @@ from stretto.model.errors import PeerFailed
 from stretto.model.kinds import KINDS
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
-from stretto.runtime import content
+from stretto.runtime import content, local
 from stretto.runtime.connect import join, listen
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Connection, Mesh
@@ -197,6 +197,20 @@ def test_messages_say_what_was_wrong_with_a_frame(frame, words):
     assert caught.value.peer == "gpu1"
     mesh.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_process_that_dies_before_it_reads_what_it_is_told_is_named(unread):
+    (ours, theirs), (other, live) = multiprocessing.Pipe(), multiprocessing.Pipe()
+    if not unread:
+        theirs.close()
+    local._tell({0: ours, 1: other}, "begin")
+    assert live.recv() == "begin"
+    theirs.close()  # with what it has not read the other end gets no plain end of file
+    with pytest.raises(PeerFailed, match="gpu0: its process died"):
+        local._gather(over_routers([2], 1000), {0: ours}, 20.0)
+    for pipe in (ours, other, live):
+        pipe.close()
 
 
 def two_subflows() -> tuple[Mesh, socket.socket, socket.socket]:
