@@ -25,11 +25,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
 def filled(study: Study, rows: Sequence[Mapping[str, Any]], clocks: bool) -> list[dict[str, Any]]:
     """The claims of a study with what the rows give; times of planning that still agree are kept unless ``clocks``."""
     claims = []
-    for found in claims_of_run(study, [dict(row) for row in rows]):
-        claim = dict(found.claim)
-        still = is_clock(claim) and "ours" in claim and found.agrees and not clocks
-        if found.whole and found.ours is not None and not still:
-            claim |= {"ours": kept(claim, found.ours)} | ({"at": found.at} if found.at else {})
+    for result in claims_of_run(study, [dict(row) for row in rows]):
+        claim = dict(result.claim)
+        still = is_clock(claim) and "ours" in claim and result.agrees and not clocks
+        if result.whole and result.ours is not None and not still:
+            claim |= {"ours": kept(claim, result.ours)} | ({"at": result.at} if result.at else {})
         if "ours" in claim:
             claim["ours"] = kept(claim, claim["ours"])
         claim["verdict"] = verdict_of(claim, claim.get("ours"))

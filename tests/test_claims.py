@@ -163,6 +163,8 @@ COUNT = {"rows": {"scheme": "a"}, "within": [None, 0.1]}
         ({"measure": TIME, "value": 2.0, "tolerance": 0.1}, 2.1, "same"),
         ({"measure": TIME, "value": {"most": 0.15}}, 0.01, "same"),
         ({"measure": TIME, "value": {"most": 0.15}}, 0.2, "differs"),
+        ({"measure": TIME, "value": {"most": 0.15}, "tolerance": 0}, 0.15, "same"),
+        ({"measure": TIME, "value": {"least": 0.15}, "tolerance": 0}, 0.15, "same"),
         ({"measure": TIME, "value": {"least": 0.07, "most": 0.09}, "better": "more"}, 0.11, "better"),
         ({"measure": TIME | {"take": "each"}, "value": [1.0, 2.0], "better": "less"}, [1.0, 1.0], "better"),
         ({"measure": TIME | {"take": "each"}, "value": [1.0, 2.0], "better": "less"}, [1.5, 1.0], "differs"),

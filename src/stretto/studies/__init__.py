@@ -123,7 +123,7 @@ def run_study(
         "rows": rows,
         "tables": [table._asdict() for table in study.tables([r for r in rows if "failed" not in r])],
         "published": {k: v for k, v in study.published.items() if k != "claims"},
-        "claims": [claim_columns(found) for found in claims_of_run(study, rows)],
+        "claims": [claim_columns(result) for result in claims_of_run(study, rows)],
         "skipped": [
             {
                 "scheme": c.scheme,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isclose, log10
+from math import isclose, isfinite, log10
 from typing import Any, NamedTuple
 
 from ..model.units import format_time
@@ -43,7 +43,7 @@ DRAWN = {"completion_s": "reported_s", "reported_s": "reported_s", "planning_cpu
 """Columns of which charts show printed values, and the keys of these among the published ones."""
 
 
-class Found(NamedTuple):
+class ClaimResult(NamedTuple):
     """A claim in the rows of a run."""
 
     claim: Claim
@@ -66,19 +66,19 @@ class Found(NamedTuple):
         return _agree(self.claim, self.ours, known)
 
 
-def claims_of_run(study: Study, rows: Sequence[Row]) -> list[Found]:
+def claims_of_run(study: Study, rows: Sequence[Row]) -> list[ClaimResult]:
     """Every claim of a study, measured in the rows of a run."""
     cell_order = {request_of(request_columns(cell)): i for i, cell in enumerate(study.cells)}
     requests = {request_of(row) for row in rows}
     rows = sorted(rows, key=lambda row: cell_order.get(request_of(row), len(cell_order)))
     rows += published_rows(study)
-    found = []
+    results = []
     for claim in study.claims:
         cells = cells_of(claim, study)
         here = [request_of(request_columns(c)) in requests for c in cells]
         ours, at = measured(claim["measure"], rows) if any(here) else (None, "")
-        found.append(Found(claim, ours, at, bool(cells) and all(here)))
-    return found
+        results.append(ClaimResult(claim, ours, at, bool(cells) and all(here)))
+    return results
 
 
 def published_rows(study: Study) -> list[Row]:
@@ -93,13 +93,13 @@ def published_rows(study: Study) -> list[Row]:
     return rows
 
 
-def claim_columns(found: Found) -> dict[str, Any]:
+def claim_columns(result: ClaimResult) -> dict[str, Any]:
     """A claim of a run as plain data: what is printed, ours in this run and in the file, and both verdicts."""
-    claim = found.claim
+    claim = result.claim
     texts = {key: claim.get(key, "") for key in ("id", "section", "claim", "printed", "because")}
     return texts | {
-        "ours": found.ours, "ours_text": _ours_text(found), "verdict": _verdict_text(found), "whole": found.whole,
-        "agrees": found.agrees, "file_ours": claim.get("ours"), "file_verdict": claim["verdict"],
+        "ours": result.ours, "ours_text": _ours_text(result), "verdict": _verdict_text(result), "whole": result.whole,
+        "agrees": result.agrees, "file_ours": claim.get("ours"), "file_verdict": claim["verdict"],
     }  # fmt: skip
 
 
@@ -111,19 +111,19 @@ def claim_rows(claims: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return [(c["section"], c["claim"], c["printed"], c["ours_text"], c["verdict"], c["because"]) for c in claims]
 
 
-def _ours_text(found: Found) -> str:
-    if "measure" not in found.claim:
+def _ours_text(result: ClaimResult) -> str:
+    if "measure" not in result.claim:
         return ""
-    if found.ours is None:
+    if result.ours is None:
         return "not in this run"
-    return shown(found.claim, found.ours, found.at) + ("" if found.whole else "; of some of the cells")
+    return shown(result.claim, result.ours, result.at) + ("" if result.whole else "; of some of the cells")
 
 
-def _verdict_text(found: Found) -> str:
-    if "measure" in found.claim and (found.ours is None or not found.whole):
+def _verdict_text(result: ClaimResult) -> str:
+    if "measure" in result.claim and (result.ours is None or not result.whole):
         return ""
-    documented = shown(found.claim, found.claim.get("ours")) or "nothing"
-    return found.verdict + ("" if found.agrees else f" (documented: {documented})")
+    documented = shown(result.claim, result.claim.get("ours")) or "nothing"
+    return result.verdict + ("" if result.agrees else f" (documented: {documented})")
 
 
 # --- which cells --------------------------------------------------------------------------------
@@ -215,7 +215,8 @@ def _judge(ours: float, printed: Any, better: str, tolerance: float, clock: bool
         ours = decade(ours)
         low, high = (decade(x) if 0 < x < float("inf") else x for x in (low, high))
         tolerance = 1e-9
-    if low - tolerance * abs(low) <= ours <= high + tolerance * abs(high):
+    below, above = (tolerance * abs(end) if isfinite(end) else 0.0 for end in (low, high))
+    if low - below <= ours <= high + above:
         return "same"
     return "better" if better == ("less" if ours < low else "more") else "differs"
 

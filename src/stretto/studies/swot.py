@@ -72,38 +72,38 @@ def instance_for(topology: Topology, algorithm: str, kind: str, size_bytes: floa
     return make_instance(part * size_bytes, matching, widths, latencies, turns, FREE)
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """What the cells of one request share, whatever their schemes."""
 
-    some: dict[str, Instance]  # the steps of each algorithm that may be used
+    instances: dict[str, Instance]  # the steps of each algorithm that may be used
     completions_s: dict[str, dict[str, float]]  # of the schemes besides SWOT, by scheme and algorithm
     bound_s: float  # for these algorithms
 
 
-def compared(cell: Cell) -> Compared:
+def comparison(cell: Cell) -> Comparison:
     """The algorithms that a cell may use, with ideal, the baselines and the bound."""
     named, _, scheme = cell.planner.partition("+")
     volumes = cell.options.get("volumes", "true")
-    return _compared(cell.topology, named if scheme else "", cell.collective, cell.size_bytes, volumes)
+    return _comparison(cell.topology, named if scheme else "", cell.collective, cell.size_bytes, volumes)
 
 
 @lru_cache(maxsize=16)  # the schemes of a request follow each other
-def _compared(spec: str, named: str, kind: str, size_bytes: float, volumes: str) -> Compared:
+def _comparison(spec: str, named: str, kind: str, size_bytes: float, volumes: str) -> Comparison:
     topology = load_topology(spec)
-    some = {
+    instances = {
         name: instance_for(topology, name, kind, size_bytes, volumes)
         for name in ([named] if named else ALONE)
         if kind in ALGORITHMS[name].kinds and ALGORITHMS[name].serves(kind, len(topology.accelerators)) is None
     }
-    timed = {scheme: {name: TIMES[scheme](steps) for name, steps in some.items()} for scheme in SCHEMES[1:]}
+    timed = {scheme: {name: TIMES[scheme](steps) for name, steps in instances.items()} for scheme in SCHEMES[1:]}
     completions_s = {
         scheme: {name: seconds for name, seconds in times.items() if seconds is not None}
         for scheme, times in timed.items()
     }
-    return Compared(some, completions_s, min(map(lower_bound, some.values())))
+    return Comparison(instances, completions_s, min(map(lower_bound, instances.values())))
 
 
-def best_of_baselines(request: Compared) -> str:
+def best_of_baselines(request: Comparison) -> str:
     """The algorithm with which the better of one-shot and strawman ends first."""
     ends = [end for scheme in ("one-shot", "strawman-icr") for end in request.completions_s[scheme].items()]
     return min(ends, key=lambda end: end[1])[0]
@@ -111,7 +111,7 @@ def best_of_baselines(request: Compared) -> str:
 
 def comparison_columns(cell: Cell, algorithm: str, completion_s: float) -> Row:
     """The completion of a cell compared with ideal and the baselines, each with its own best algorithm."""
-    request = compared(cell)
+    request = comparison(cell)
     ideal_s, strawman_s = (min(request.completions_s[scheme].values()) for scheme in ("ideal", "strawman-icr"))
     one_shot_s = min(request.completions_s["one-shot"].values(), default=None)
     bound_s = min(completion_s, request.bound_s) if cell.contends else ideal_s
@@ -121,7 +121,7 @@ def comparison_columns(cell: Cell, algorithm: str, completion_s: float) -> Row:
         "planes": len(topology.planes),
         "turn_s": topology.planes[0].reconfiguration_s,
         "algorithm": algorithm,
-        "sent_bytes": float(request.some[algorithm].volume.sum()),  # by each rank
+        "sent_bytes": float(request.instances[algorithm].volume.sum()),  # by each rank
         "ideal_s": ideal_s,
         "strawman_s": strawman_s,
         "one_shot_s": one_shot_s,
@@ -137,10 +137,10 @@ def comparison_columns(cell: Cell, algorithm: str, completion_s: float) -> Row:
 def scheduled_row(cell: Cell, seed: int = 0) -> Row:
     """The row of a cell whose steps are scheduled without building transfers."""
     row = request_columns(cell)
-    request = compared(cell)
+    request = comparison(cell)
     wall, cpu = time.perf_counter(), time.process_time()
-    tried = [best_of_baselines(request)] if cell.scheme == ON_BASELINES else list(request.some)
-    times = {name: TIMES[cell.scheme](request.some[name]) for name in tried}
+    tried = [best_of_baselines(request)] if cell.scheme == ON_BASELINES else list(request.instances)
+    times = {name: TIMES[cell.scheme](request.instances[name]) for name in tried}
     spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
     possible = {name: seconds for name, seconds in times.items() if seconds is not None}
     if not possible:
