@@ -51,6 +51,17 @@ def test_an_unknown_effort_names_the_levels():
         steps_of("hard")
 
 
+def test_a_number_is_an_effort_of_about_so_many_seconds():
+    assert steps_of("0.2") == EFFORTS["quick"]
+    assert steps_of("15", collectives=2) == 30e6
+
+
+@pytest.mark.parametrize("effort", ["0", "-1", "inf", "nan", "1 s"])
+def test_an_effort_that_is_no_positive_number_is_refused(effort):
+    with pytest.raises(InputError, match="numbers above 0"):
+        steps_of(effort)
+
+
 def test_a_limit_that_a_solver_took_counts_as_used_once_it_is_over():
     stop = Stop(0.0)
     assert not stop.used

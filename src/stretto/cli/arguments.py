@@ -104,7 +104,8 @@ Seed = Annotated[int, Option(help="Seed for planners that draw random numbers.",
 Effort = Annotated[
     str | None,
     Option(
-        help="How much to try, in counted work: quick (about 0.2 s of CPU), normal (about 1 s) or thorough (no limit); "
+        help="How much to try, in counted work: quick (about 0.2 s of CPU), normal (about 1 s), thorough (no limit) or "
+        "a number, such as 15 (about 15 s); "
         "up to four times that for several collectives. "
         "The same effort gives the same plan on every machine. Default: normal for auto, thorough for others.",
         autocompletion=complete_effort,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..model.errors import InputError, Unsupported
@@ -16,6 +17,9 @@ from ..model.stop import Stop
 
 EFFORTS = {"quick": 2e5, "normal": 1e6, "thorough": math.inf}
 """Steps that each level allows: about 0.2 s of CPU, about 1 s, and no limit but the planner's own rules."""
+
+STEPS_A_SECOND = 1e6
+"""Steps of an effort that is given as a number: about so many make a second of CPU."""
 
 
 COUNTED_COLLECTIVES = 4
@@ -25,17 +29,29 @@ time."""
 
 
 def steps_of(effort: str, collectives: int = 1) -> float:
-    """The steps that a level of effort allows for a workload.
+    """The steps that an effort allows for a workload.
 
     Args:
+        effort: a level, or a number: about so many seconds of CPU, counted in steps.
         collectives: how many different ones the workload has.
 
     Raises:
-        InputError: there is no such level.
+        InputError: there is no such level, or the number is not above 0 or infinite.
     """
-    if effort not in EFFORTS:
-        raise InputError(f"{effort!r} is no level of effort; there are {', '.join(EFFORTS)}", "effort")
-    return EFFORTS[effort] * min(collectives, COUNTED_COLLECTIVES)
+    return _steps(effort) * min(collectives, COUNTED_COLLECTIVES)
+
+
+def _steps(effort: str) -> float:
+    if effort in EFFORTS:
+        return EFFORTS[effort]
+    with suppress(ValueError):
+        if 0 < (seconds := float(effort)) < math.inf:
+            return seconds * STEPS_A_SECOND
+    levels = ", ".join(EFFORTS)
+    raise InputError(
+        f"{effort!r} is no effort; there are {levels}, and numbers above 0: counted work of about so many seconds",
+        "effort",
+    )
 
 
 REQUIRED_TIMES = 20.0
@@ -99,7 +115,7 @@ class Budget:
             whole = whole.parent
         steps, most = self.cost(**work), REQUIRED_TIMES * max(whole.steps, EFFORTS["quick"])
         if steps > most:
-            seconds, allowed = steps / 1e6, most / 1e6
+            seconds, allowed = steps / STEPS_A_SECOND, most / STEPS_A_SECOND
             raise Unsupported(f"{what} would take about {seconds:.0f} s of CPU, and this effort is for {allowed:.0f} s")
 
     def spend(self, **work: float) -> None:
